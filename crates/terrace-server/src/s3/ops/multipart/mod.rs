@@ -21,7 +21,7 @@ use crate::{
         errors::{self, Told as _},
         keyspace::{self, Id},
         manifest::PARTS_MAX,
-        record::{self, Facts},
+        record::Facts,
         secrets::Secrets,
     },
     set_encryption,
@@ -284,7 +284,7 @@ pub async fn create(
             let held = sealing.as_ref().and_then(Sealing::hold);
             if let Some(sealing) = &sealing {
                 let sealed = sealing.wrapped(held.as_ref(), keyspace::object_of(&record)).told()?;
-                options.attributes.set(record::ENCRYPTION, sealed.encode());
+                options.attributes.set(crypt::ENCRYPTION, sealed.encode());
             }
             let put = store.put_with(&record, "", &options);
             put.map_err(|error| errors::of_engine(&error, &record)).map(|_| ())

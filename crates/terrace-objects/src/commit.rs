@@ -8,27 +8,27 @@
 //! In a bucket with versioning a change is about several records: the current object, what it
 //! replaces, which moves to its place among the other versions, and the record that says which
 //! version is `null`. They are one commit, so a crash leaves all of it or nothing, and the
-//! invariants in [`super::versions`] hold either way; a value moves by its record, which has its ID
+//! invariants in [`crate::versions`] hold either way; a value moves by its record, which has its ID
 //! or its bytes, so no value has two owners or none. Which versions there are is looked up before
 //! the commit, and not all of that can be put into conditions; so changes of the same key take
 //! turns ([`Bucket::turn`]). The setting cannot change under a commit, because switching it waits
 //! for all that have entered the bucket.
 
-use super::{
+use crate::{
     access::decide::Permit,
     bucket::{Bucket, Versioning},
+    error::{self, ObjectError, ObjectResult},
     keyspace::{self, Id},
     lock,
     manifest::MANIFEST_BYTES_MAX,
-    notify::{self, Happened, Target, What},
+    outbox::{Announce, Happened, What},
     record::{self, Facts},
     versions::{self, Found, Name},
 };
 use bytes::Bytes;
 use parking_lot::RwLockReadGuard;
-use std::{sync::Arc, time::SystemTime};
+use std::time::SystemTime;
 use terrace::{Attributes, Batch, Condition, Durability, Error, Store, Version};
-use terrace_objects::error::{self, ObjectError, ObjectResult};
 
 /// How often a change starts again before the client is asked to.
 const ATTEMPTS: usize = 256;
@@ -169,11 +169,9 @@ impl<'a> Place<'a> {
         self.permit.bucket()
     }
 
-    /// Adds the events of what happens here to the batch that it happens in. Whom they are for.
-    fn add_events(&self, batch: &mut Batch, what: What, version: Option<Name>) -> Vec<Arc<Target>> {
-        let Some(cause) = self.permit.cause() else {
-            return Vec::new();
-        };
+    /// Adds what is to be told of what happens here to the batch that it happens in.
+    fn add_events(&self, batch: &mut Batch, what: What, version: Option<Name>) -> Option<Announce> {
+        let cause = self.permit.cause()?;
         let happened = Happened {
             key: self.key,
             version,
@@ -299,10 +297,10 @@ pub fn redescribe(place: Place<'_>, at: &[u8], looked_at: Version, new: &NewObje
     let version = record::version_id(&new.attributes).map_or(Name::Null, Name::Id);
     let is_versioned = place.bucket().versioning() != Versioning::Never;
     let happened = new.written(What::Described);
-    let events = place.add_events(&mut batch, happened, is_versioned.then_some(version));
+    let announce = place.add_events(&mut batch, happened, is_versioned.then_some(version));
     match place.store.write(batch, place.durability) {
         Ok(_) => {
-            notify::added(&events);
+            announce.into_iter().for_each(|announce| announce());
             Ok(true)
         }
         Err(Error::ConditionFailed { .. }) => Ok(false),
@@ -335,13 +333,11 @@ fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> ObjectResult<Next>
             Next::Again => continue,
             Next::Nothing => return Ok(Outcome::Nothing),
         }
-        let events = match step.what.take() {
-            Some(what) => place.add_events(&mut step.batch, what, step.done.version),
-            None => Vec::new(),
-        };
+        let what = step.what.take();
+        let announce = what.and_then(|what| place.add_events(&mut step.batch, what, step.done.version));
         match place.store.write(step.batch, place.durability) {
             Ok(version) => {
-                notify::added(&events);
+                announce.into_iter().for_each(|announce| announce());
                 let commit = Some(version);
                 return Ok(Outcome::Done(Done { commit, ..step.done }));
             }

@@ -10,7 +10,7 @@
 //! was suspended. Once the `null` version is not the current one, a record at
 //! [`keyspace::null_version`] says which it is, so that nobody has to search for it.
 //!
-//! Invariants, each kept by every single commit ([`super::commit`]):
+//! Invariants, each kept by every single commit ([`crate::commit`]):
 //! - If there is an object at `BUCKET/KEY` it is the latest version, and all others are earlier.
 //! - If there is none, the latest version, if there is any, is a delete marker.
 //! - Of the records below [`keyspace::VERSIONS`] of one object at most one is a `null` version;
@@ -26,66 +26,21 @@ mod listing;
 
 pub use listing::{After, Query, Version, page, page_to_show};
 
-use super::{
+pub use crate::record::Name;
+use crate::{
     access::decide::Claim,
     bucket::{Bucket, Versioning},
     collector::Collector,
-    keyspace,
-    keyspace::Id,
+    error::{Marker, ObjectError, ObjectResult},
+    keyspace::{self, Id},
     read::{self, Opened},
     record::Facts,
 };
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 use terrace::{ObjectInfo, ReadOptions, ScanRange, Store};
-use terrace_objects::error::{Marker, ObjectError, ObjectResult};
 
-/// The name of the version that has no ID.
-const NULL: &str = "null";
 /// How often opening a version starts again because it became another's predecessor meanwhile.
 const ATTEMPTS: usize = 64;
-
-/// What a version is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Name {
-    /// `null`
-    Null,
-    /// Its ID.
-    Id(Id),
-}
-
-impl Name {
-    /// What a request names. `None` if it names none.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for what no version can be called.
-    pub fn parse(text: Option<&str>) -> ObjectResult<Option<Self>> {
-        match text {
-            None | Some("") => Ok(None),
-            Some(NULL) => Ok(Some(Self::Null)),
-            Some(text) => match Id::parse(text) {
-                Some(id) => Ok(Some(Self::Id(id))),
-                None => Err(ObjectError::NoVersionName),
-            },
-        }
-    }
-
-    /// The name of a version.
-    pub fn of(facts: &Facts) -> Self {
-        match facts.order {
-            Some(order) if !facts.is_null => Self::Id(order),
-            _ => Self::Null,
-        }
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Null => f.write_str(NULL),
-            Self::Id(id) => id.fmt(f),
-        }
-    }
-}
 
 /// A version, and the key of the store it is at.
 #[derive(Debug, Clone)]
@@ -245,13 +200,6 @@ fn marker_of(facts: &Facts) -> Marker {
     Marker {
         version: Name::of(facts).to_string(),
         modified: facts.modified,
-    }
-}
-
-impl Bucket {
-    /// What answers say of which version they are about: nothing where there never was versioning.
-    pub fn shown(&self, name: Name) -> Option<String> {
-        (self.versioning() != Versioning::Never).then(|| name.to_string())
     }
 }
 

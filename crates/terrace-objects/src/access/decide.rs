@@ -12,19 +12,18 @@
 //! another it may do what that account grants, by the bucket's policy or by lists, and no more than
 //! its level says either.
 
-use crate::s3::{
+use super::asker::Asker;
+use crate::{
     access_key::{Keys, Level, Standing},
     acl::Permission,
     bucket::{Bucket, Record, stored},
-    judged::Asker,
-    notify::Cause,
+    error::{ObjectError, ObjectResult},
+    outbox::Cause,
     policy::Verdict,
     record::Facts,
 };
-use hyper::HeaderMap;
 use std::{fmt, sync::Arc};
 use terrace::Store;
-use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// Who asks.
 #[derive(Clone)]
@@ -212,7 +211,7 @@ impl From<Denied> for ObjectError {
 pub struct Permit {
     action: Action,
     bucket: Arc<Bucket>,
-    cause: Option<Arc<Cause>>,
+    cause: Option<Arc<dyn Cause>>,
 }
 
 impl Permit {
@@ -222,7 +221,7 @@ impl Permit {
     }
 
     /// Why, if somebody is to be told of what is done with it.
-    pub fn cause(&self) -> Option<&Cause> {
+    pub fn cause(&self) -> Option<&dyn Cause> {
         self.cause.as_deref()
     }
 
@@ -291,7 +290,7 @@ pub struct Claim {
     /// The key of the object that it is about, or how those begin that it is about, where somebody
     /// may depend on it.
     key: Option<Arc<str>>,
-    cause: Option<Arc<Cause>>,
+    cause: Option<Arc<dyn Cause>>,
 }
 
 impl fmt::Debug for Claim {
@@ -322,7 +321,7 @@ impl Claim {
     }
 
     /// The same, with what events tell of why.
-    pub fn caused_by(self, cause: Option<Arc<Cause>>) -> Self {
+    pub fn caused_by(self, cause: Option<Arc<dyn Cause>>) -> Self {
         Self { cause, ..self }
     }
 
@@ -331,10 +330,9 @@ impl Claim {
         Self { asker, ..self }
     }
 
-    /// The same, with what was found in the request's body: named as headers of other requests name
-    /// it.
-    pub fn saying(self, headers: &HeaderMap) -> Self {
-        let asker = self.asker.as_ref().map(|asker| asker.saying(headers));
+    /// The same, with another question to policies in place of the one that it has, if it has one.
+    pub fn asking_anew(self, anew: impl FnOnce(&Asker) -> Asker) -> Self {
+        let asker = self.asker.as_ref().map(anew);
         self.asking(asker)
     }
 

@@ -1,7 +1,7 @@
-//! Changes of objects without versioning; with it, see [`super::super::versions`].
+//! Changes of objects without versioning; with it, see [`crate::versions`].
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::s3::{
+use crate::{
     access::decide::Claim,
     bucket::{Buckets, Record},
 };

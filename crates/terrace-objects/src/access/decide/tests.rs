@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::s3::{
+use crate::{
     access_key::{AccessKey, Level, NewKey},
     bucket::PublicAccessBlock,
     secrets::Secrets,
@@ -30,7 +30,7 @@ const MORE_ACTIONS: [(Action, char); 6] = [
 fn facts(is_of_s3: bool, is_public: bool) -> Facts {
     let mut attributes = Attributes::new();
     if is_of_s3 {
-        crate::s3::record::stamp(&mut attributes, "e", 1);
+        crate::record::stamp(&mut attributes, "e", 1);
     }
     Facts::of(&ObjectInfo {
         expires_at: None,
@@ -38,7 +38,7 @@ fn facts(is_of_s3: bool, is_public: bool) -> Facts {
         length: 1,
         checksum: 1,
         home: HomeKind::Inline,
-        attributes: crate::s3::record::with_list(&attributes, if is_public { "public-read" } else { "" }),
+        attributes: crate::record::with_list(&attributes, if is_public { "public-read" } else { "" }),
     })
 }
 
@@ -67,7 +67,7 @@ fn keys(dir: &tempfile::TempDir) -> (Arc<Keys>, Vec<Principal>) {
         .iter()
         .map(|grant| {
             let (id, key) = AccessKey::generate(&NewKey::of_default(&[grant.parse().unwrap()]));
-            crate::s3::access_key::store(&store, &id, &key, &Secrets::default()).unwrap();
+            crate::access_key::store(&store, &id, &key, &Secrets::default()).unwrap();
             id
         })
         .collect();
@@ -92,8 +92,8 @@ fn all_allowed(principal: &Principal, subject: Subject<'_>, record: &Record) -> 
 /// An object with this list, of this account if not of the bucket's.
 fn object(list: &str, account: Option<&str>) -> Facts {
     let mut facts = facts(true, false);
-    facts.attributes = crate::s3::record::with_list(&facts.attributes, list);
-    facts.attributes = crate::s3::record::of_account(&facts.attributes, account);
+    facts.attributes = crate::record::with_list(&facts.attributes, list);
+    facts.attributes = crate::record::of_account(&facts.attributes, account);
     facts
 }
 
@@ -281,7 +281,7 @@ fn what_is_open_to_everybody() {
 fn the_bucket_is_judged_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Options::new(dir.path())).unwrap();
-    let buckets = crate::s3::bucket::Buckets::load(&store).unwrap();
+    let buckets = crate::bucket::Buckets::load(&store).unwrap();
     let open = Record {
         public_read: true,
         ..Record::default()

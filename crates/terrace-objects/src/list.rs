@@ -5,9 +5,9 @@
 //! page ends when it is full and there is something more to show, so a page that is not truncated
 //! is the end, and no prefix is shown that no key has.
 
+use crate::error::{ObjectError, ObjectResult};
 use std::ops::Bound;
 use terrace::{ObjectInfo, ScanRange, Store};
-use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// Keys of a common prefix to read before seeking behind it: a seek costs as much as some steps.
 const STEPS_BEFORE_SEEK: usize = 16;

@@ -7,14 +7,14 @@
 //! of the order: if that version is gone, its object is shown from its beginning.
 
 use super::{Name, null_order};
-use crate::s3::{
+use crate::{
+    error::{ObjectError, ObjectResult},
     keyspace::{self, Id},
     list::{Page, Roll, behind, common_prefix, roll_up},
     record::Facts,
 };
 use std::{iter::Peekable, ops::Bound};
 use terrace::{ObjectInfo, ScanRange, Snapshot, Store};
-use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// What to list.
 pub struct Query<'a> {

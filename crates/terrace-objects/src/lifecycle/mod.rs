@@ -1,6 +1,6 @@
 //! Lifecycle: rules of a bucket that say what is deleted when.
 //!
-//! The rules are in the bucket's record. A walk ([`walk`]) goes through the versions of each bucket
+//! The rules are in the bucket's record. A walk ([`crate::walk`]) goes through the versions of each bucket
 //! that has rules, when the server starts, when rules are put, and once an hour, and deletes what
 //! is due by the same commits a client's request takes: so the values of an object go with its
 //! record, and in a bucket with versioning a delete marker takes the place of what expires. The
@@ -12,14 +12,9 @@
 //! and what is deleted is exactly the version that was judged. It may be there for up to an hour
 //! longer. What was not put through S3 has no time, and is not old by any number of days.
 
-mod walk;
-
-pub use walk::run;
-
-use super::{keyspace, record::Facts};
+use crate::{keyspace, record::Facts, tags};
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, UNIX_EPOCH};
-use terrace_objects::{tags, text::percent_encode};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -155,7 +150,7 @@ fn midnight_after(ms: u64, days: u32) -> u64 {
 
 impl Rule {
     /// When a current object is deleted by this rule, in milliseconds since 1970.
-    fn expiry_ms(&self, subject: Subject<'_>) -> Option<u64> {
+    pub fn expiry_ms(&self, subject: Subject<'_>) -> Option<u64> {
         if !self.enabled || !self.filter.matches(subject) {
             return None;
         }
@@ -170,7 +165,7 @@ impl Rule {
 
     /// Whether a version that is not the latest is due: since when it is not, and how many there
     /// are between it and the latest.
-    fn is_noncurrent_due(&self, subject: Subject<'_>, since_ms: u64, newer: u32, now_ms: u64) -> bool {
+    pub fn is_noncurrent_due(&self, subject: Subject<'_>, since_ms: u64, newer: u32, now_ms: u64) -> bool {
         let Some(noncurrent) = self.noncurrent.filter(|_| self.enabled) else {
             return false;
         };
@@ -181,7 +176,7 @@ impl Rule {
     }
 
     /// Whether a delete marker that is all that is left of an object is due.
-    fn is_marker_due(&self, subject: Subject<'_>, now_ms: u64) -> bool {
+    pub fn is_marker_due(&self, subject: Subject<'_>, now_ms: u64) -> bool {
         match self.expire {
             _ if !self.enabled || !self.filter.matches(subject) => false,
             Some(Expire::Markers(wanted)) => wanted,
@@ -192,7 +187,7 @@ impl Rule {
     }
 
     /// Whether an upload that was begun then is due.
-    fn is_upload_due(&self, key: &str, begun_ms: u64, now_ms: u64) -> bool {
+    pub fn is_upload_due(&self, key: &str, begun_ms: u64, now_ms: u64) -> bool {
         self.enabled
             && self.filter.has_prefix(key)
             && self
@@ -201,15 +196,23 @@ impl Rule {
     }
 }
 
-/// What answers say of when a current object will be deleted, and by which rule.
-pub fn expiration(rules: &[Rule], subject: Subject<'_>) -> Option<String> {
+/// When a current object will be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expiration {
+    /// The time.
+    pub at: SystemTime,
+    /// The name of the rule.
+    pub rule: String,
+}
+
+/// When a current object will be deleted, by the first rule that wants it gone.
+pub fn expiration(rules: &[Rule], subject: Subject<'_>) -> Option<Expiration> {
     let due = rules.iter().filter_map(|rule| Some((rule.expiry_ms(subject)?, rule)));
     let (ms, rule) = due.min_by_key(|(ms, _)| *ms)?;
-    let time = UNIX_EPOCH.checked_add(Duration::from_millis(ms))?;
-    // The year 9999 is the last that the form of such a time has.
-    let date = (ms < 253_402_300_800_000).then(|| httpdate::fmt_http_date(time))?;
-    let id = percent_encode(&rule.id);
-    Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
+    Some(Expiration {
+        at: UNIX_EPOCH.checked_add(Duration::from_millis(ms))?,
+        rule: rule.id.clone(),
+    })
 }
 
 /// A name for a rule that came without one.

@@ -1,86 +1,33 @@
-//! The walk that deletes what is due.
+//! The walk that deletes what is due by the rules of a bucket's lifecycle.
 //!
-//! One page of versions per engine call, so that requests go in between. What a version is judged
-//! by besides itself (since when it is not the latest, how many are between, whether a delete
-//! marker is all there is) depends on those shown before it, which [`Walk`] remembers from page to
-//! page.
+//! One page of versions per call, so that requests go in between. What a version is judged by
+//! besides itself (since when it is not the latest, how many are between, whether a delete marker is
+//! all there is) depends on those shown before it, which [`Walk`] remembers from page to page.
 
-use super::{Rule, Subject};
-use crate::s3::{
-    Gateway,
+use crate::{
     access::decide::Claim,
     bucket::Bucket,
     collector,
     commit::{self, Outcome, Place, Requirement},
-    errors::{self, Told as _},
+    error::{ObjectError, ObjectResult},
     keyspace::{self, Id},
+    lifecycle::{Rule, Subject},
     list::Entry,
-    notify::Cause,
+    outbox::Cause,
     record::Facts,
     versions::{self, After, Name, Query, Version},
 };
-use s3s::S3Result;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use terrace::{Durability, ScanRange, Store};
-use terrace_objects::error::{ObjectError, ObjectResult};
 
-/// How often to walk.
-const INTERVAL: Duration = Duration::from_secs(3600);
-/// Versions per engine call.
+/// Versions per call.
 const PAGE: usize = 500;
 
-/// Walks whenever rules change, and every so often, for ever.
-pub async fn run(gateway: Arc<Gateway>) {
-    loop {
-        for bucket in gateway.buckets.all() {
-            let rules = bucket.record();
-            if rules.lifecycle.is_empty() {
-                continue;
-            }
-            if let Err(error) = through(&gateway, &bucket).await {
-                tracing::warn!(%error, bucket = bucket.name, "the lifecycle of a bucket stopped early; this is tried again");
-            }
-        }
-        let _ = tokio::time::timeout(INTERVAL, gateway.lifecycle_changed.notified()).await;
-    }
-}
-
-/// All of a bucket.
-async fn through(gateway: &Arc<Gateway>, bucket: &Arc<Bucket>) -> S3Result {
-    let now_ms = keyspace::now_ms();
-    let is_told = !bucket.record().notifications.is_empty();
-    let mut walk = Some(Walk {
-        cause: is_told.then(|| gateway.cause("", None, None)),
-        ..Walk::new(now_ms)
-    });
-    while let Some(mut current) = walk.take() {
-        let bucket = Arc::clone(bucket);
-        walk = gateway
-            .run(move |gateway, store| {
-                // The rules as they are now, for each page.
-                let record = bucket.record();
-                let is_over = current.page(store, &bucket, &record.lifecycle).told()?;
-                if current.garbage {
-                    gateway.collector.wake();
-                }
-                Ok((!is_over).then_some(current))
-            })
-            .await?;
-    }
-    let bucket = Arc::clone(bucket);
-    gateway
-        .run(move |gateway, store| {
-            let fail = |error: terrace::Error| errors::of_engine(&error, bucket.name.as_bytes());
-            if abort_uploads(store, &bucket, now_ms).map_err(fail)? {
-                gateway.collector.wake();
-            }
-            Ok(())
-        })
-        .await
-}
-
-/// Aborts the uploads of a bucket that are due. Whether there were any.
-fn abort_uploads(store: &Store, bucket: &Bucket, now_ms: u64) -> terrace::Result<bool> {
+/// Aborts the uploads of a bucket that are due. Whether there were any. Blocks.
+///
+/// # Errors
+/// The store's.
+pub fn abort_uploads(store: &Store, bucket: &Bucket, now_ms: u64) -> terrace::Result<bool> {
     let record = bucket.record();
     let rules = &record.lifecycle;
     if rules.iter().all(|rule| rule.abort_days.is_none()) {
@@ -115,7 +62,7 @@ pub struct Walk {
     /// Something was deleted that had values of its own.
     pub garbage: bool,
     /// What is told of why, if somebody is to be told.
-    cause: Option<Arc<Cause>>,
+    cause: Option<Arc<dyn Cause>>,
 }
 
 impl Walk {
@@ -130,6 +77,11 @@ impl Walk {
             garbage: false,
             cause: None,
         }
+    }
+
+    /// The same, with what is told of why.
+    pub fn caused_by(self, cause: Option<Arc<dyn Cause>>) -> Self {
+        Self { cause, ..self }
     }
 
     /// Judges the next page. Whether it was the last.
@@ -254,3 +206,6 @@ impl Walk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

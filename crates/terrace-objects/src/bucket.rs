@@ -7,11 +7,18 @@
 //! whoever commits an object holds [`Bucket::enter`] meanwhile, and deleting waits for all of them
 //! and keeps new ones out.
 
-use super::{
-    collector, keyspace,
+mod owned;
+
+pub use owned::NO_LISTS;
+
+use crate::{
+    collector,
+    error::{ObjectError, ObjectResult},
+    keyspace,
     lifecycle::{self, Rule, Subject},
-    lock, logging, notify,
+    lock, logging, notification,
     policy::Policy,
+    record::Name,
     website,
 };
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -25,7 +32,6 @@ use std::{
     },
 };
 use terrace::{Error, ScanRange, Store};
-use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// Most buckets.
 const BUCKETS_MAX: usize = 10_000;
@@ -82,14 +88,14 @@ pub struct Record {
     pub website: Option<website::Settings>,
     /// Who is told of what happens in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notifications: Vec<notify::Rule>,
+    pub notifications: Vec<notification::Rule>,
     /// Objects are encrypted of which a request does not say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
-    /// The account that it belongs to, if not [`super::account::DEFAULT`].
+    /// The account that it belongs to, if not [`crate::account::DEFAULT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     /// Its access control list, if it says anything else than [`Record::acl_public`] can.
@@ -259,9 +265,14 @@ impl Bucket {
         }
     }
 
-    /// What answers say of when a current object will be deleted by the bucket's rules.
-    pub fn expiration(&self, subject: Subject<'_>) -> Option<String> {
+    /// When a current object will be deleted by the bucket's rules.
+    pub fn expiration(&self, subject: Subject<'_>) -> Option<lifecycle::Expiration> {
         lifecycle::expiration(&self.record.read().lifecycle, subject)
+    }
+
+    /// What answers say of which version they are about: nothing where there never was versioning.
+    pub fn shown(&self, name: Name) -> Option<String> {
+        (self.versioning() != Versioning::Never).then(|| name.to_string())
     }
 
     /// Its versioning, which stays what it is for as long as one is in ([`Bucket::enter`]).

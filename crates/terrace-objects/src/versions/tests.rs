@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::s3::{
+use crate::{
     access::decide::Permit,
     bucket::{Buckets, Record},
     commit::{self, NewObject, Outcome, Place, Requirement},

@@ -1,82 +1,26 @@
-//! Rules and walks, with times that are given.
+//! Walks, with times that are given.
 #![allow(clippy::unwrap_used)]
 
-use super::{walk::Walk, *};
-use crate::s3::{
-    access::decide::Claim,
-    bucket::{Bucket, Buckets, Record, Versioning},
-    commit::{self, NewObject, Outcome, Place, Requirement},
-    lock, versions,
+use super::*;
+use crate::{
+    bucket::{Buckets, Record, Versioning},
+    commit::NewObject,
+    lifecycle::{Expire, Filter, Noncurrent},
+    lock,
 };
 use bytes::Bytes;
-use std::sync::Arc;
-use terrace::{Attributes, Durability, HomeKind, ObjectInfo, Options, ScanRange, Store, Version};
+use terrace::{Attributes, Options};
 
-fn facts(length: u64, tagging: &str, modified_ms: u64) -> Facts {
-    let mut attributes = Attributes::new().with("x-amz-tagging", tagging);
-    super::super::record::stamp(&mut attributes, "e", modified_ms);
-    Facts::of(&ObjectInfo {
-        expires_at: None,
-        version: Version(1),
-        length,
-        checksum: 1,
-        home: HomeKind::Inline,
-        attributes,
-    })
-}
+/// Milliseconds of a day.
+const DAY_MS: u64 = 24 * 3600 * 1000;
 
-fn days(days: u32) -> Rule {
+fn days_rule() -> Rule {
     Rule {
         id: "r 1".to_owned(),
         enabled: true,
-        expire: Some(Expire::Days(days)),
+        expire: Some(Expire::Days(1)),
         ..Rule::default()
     }
-}
-
-#[test]
-fn nothing_is_due_before_a_midnight() {
-    assert_eq!(midnight_after(10 * DAY_MS, 3), 13 * DAY_MS);
-    assert_eq!(midnight_after(10 * DAY_MS + 1, 3), 14 * DAY_MS);
-    assert!(midnight_after(u64::MAX, u32::MAX) > 1 << 60);
-    // 2014-01-15 10:30, three days: the midnight at which 2014-01-19 begins, as S3's documentation
-    // has it.
-    let written = facts(1, "", 1_389_781_800_000);
-    let said = |rules: &[Rule]| expiration(rules, Subject::of("k", &written));
-    assert_eq!(
-        said(&[days(3)]).unwrap(),
-        "expiry-date=\"Sun, 19 Jan 2014 00:00:00 GMT\", rule-id=\"r%201\""
-    );
-    let date = Rule {
-        id: "first".to_owned(),
-        expire: Some(Expire::DateMs(0)),
-        ..days(1)
-    };
-    assert!(said(&[days(3), date.clone()]).unwrap().contains("first"));
-    let off = Rule { enabled: false, ..date };
-    assert_eq!(said(&[off]), None);
-    assert_eq!(said(&[days(u32::MAX)]), None, "no date has that year");
-    let unknown = facts(1, "", 0);
-    assert_eq!(days(1).expiry_ms(Subject::of("k", &unknown)), None, "not 1970");
-}
-
-#[test]
-fn all_of_a_filter_must_hold() {
-    let filter = Filter {
-        prefix: Some("logs/".to_owned()),
-        tags: vec![("a".to_owned(), "1 2".to_owned())],
-        longer: Some(10),
-        shorter: Some(20),
-        ..Filter::default()
-    };
-    let matches = |key: &str, facts: &Facts| filter.matches(Subject::of(key, facts));
-    assert!(matches("logs/x", &facts(11, "b=2&a=1%202", 0)));
-    assert!(!matches("log", &facts(11, "a=1%202", 0)));
-    assert!(!matches("logs/x", &facts(10, "a=1%202", 0)));
-    assert!(!matches("logs/x", &facts(20, "a=1%202", 0)));
-    assert!(!matches("logs/x", &facts(11, "a=1", 0)));
-    assert!(!matches("logs/x", &facts(11, "", 0)));
-    assert!(Filter::default().matches(Subject::of("", &facts(0, "", 0))));
 }
 
 struct World {
@@ -124,8 +68,8 @@ impl World {
     }
 
     fn put_with(&self, key: &str, written_ms: u64, mut attributes: Attributes) {
-        super::super::record::stamp(&mut attributes, "e", written_ms);
-        super::super::record::place(&mut attributes, keyspace::Id::new(), 10);
+        crate::record::stamp(&mut attributes, "e", written_ms);
+        crate::record::place(&mut attributes, keyspace::Id::new(), 10);
         let new = NewObject {
             value: Bytes::new(),
             attributes,
@@ -150,9 +94,9 @@ impl World {
         };
         let page = versions::page(&self.store, &query).unwrap();
         let entries = page.entries.into_iter().map(|entry| match entry {
-            crate::s3::list::Entry::Key(version) if version.facts.is_delete_marker => format!("-{}", version.key),
-            crate::s3::list::Entry::Key(version) => version.key,
-            crate::s3::list::Entry::Prefix(prefix) => panic!("{prefix}"),
+            crate::list::Entry::Key(version) if version.facts.is_delete_marker => format!("-{}", version.key),
+            crate::list::Entry::Key(version) => version.key,
+            crate::list::Entry::Prefix(prefix) => panic!("{prefix}"),
         });
         entries.collect()
     }
@@ -171,7 +115,8 @@ fn what_is_due_goes_with_its_values() {
             prefix: Some("o".to_owned()),
             ..Filter::default()
         },
-        ..days(5)
+        expire: Some(Expire::Days(5)),
+        ..days_rule()
     };
     assert!(!world.walk(std::slice::from_ref(&rule), 6 * DAY_MS - 1));
     assert_eq!(world.left().len(), 2401);
@@ -244,8 +189,4 @@ fn locked_versions_outlive_their_rules() {
     assert!(world.walk(std::slice::from_ref(&rule), later));
     assert_eq!(world.left(), ["a"; 3], "the current one, and the two that are locked");
     assert!(!world.walk(&[rule], later), "what is locked makes no garbage");
-}
-
-fn days_rule() -> Rule {
-    days(1)
 }

@@ -1,12 +1,12 @@
 //! Whose a bucket and what is in it are, and the lists they have.
 
-use crate::s3::{
+use crate::{
     account,
     acl::{self, List},
-    bucket::Record,
     record::Facts,
 };
 
+use super::Record;
 /// What [`Record::ownership`] says where there are no access control lists.
 pub const NO_LISTS: &str = "BucketOwnerEnforced";
 

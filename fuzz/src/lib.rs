@@ -15,10 +15,13 @@ pub type Target = fn(&[u8]) -> bool;
 
 /// Every target by name. The seeds of a target are the files in `seeds/NAME/`.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("access_list", access_list),
+    ("account_record", account_record),
     ("accounting", accounting),
     ("attributes_decode", attributes_decode),
     ("backup_manifest", backup_manifest),
     ("block_header", block_header),
+    ("bucket_record", bucket_record),
     ("checkpoint", checkpoint),
     ("chunk", chunk),
     ("deleted_ranges", deleted_ranges),
@@ -28,13 +31,21 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("free_list", free_list),
     ("index_entry", index_entry),
     ("index_mark", index_mark),
+    ("key_record", key_record),
     ("large_accounting", large_accounting),
     ("large_meta", large_meta),
     ("large_record_header", large_record_header),
     ("manifest", manifest),
+    ("object_attributes", object_attributes),
+    ("part_list", part_list),
     ("placed", placed),
+    ("policy", policy),
     ("record", record),
+    ("sealed_key", sealed_key),
+    ("sealed_value", sealed_value),
     ("segment_header", segment_header),
+    ("store_keys", store_keys),
+    ("tags_query", tags_query),
     ("trailer", trailer),
 ];
 

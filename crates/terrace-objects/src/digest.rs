@@ -1,7 +1,7 @@
 //! Checksums as S3 has them: what is computed while bytes pass, and how those of parts combine.
 //!
-//! MD5 is always computed, because the entity tag is made of it. Beside it go the checksums that are
-//! asked for.
+//! MD5 is always computed, because the entity tag is made of it. Beside it go the checksums that
+//! are asked for.
 
 pub use crate::{
     checksum::{Algorithm, Checksum, Kind},

@@ -1,5 +1,5 @@
-//! What changes of objects tell, in the commit that they are made in. Whom, and in which words, knows
-//! whoever asked for the change.
+//! What changes of objects tell, in the commit that they are made in. Whom, and in which words,
+//! knows whoever asked for the change.
 
 use crate::{bucket::Bucket, record::Name};
 use std::fmt;

@@ -3,8 +3,8 @@
 //! Whoever reads sees one object to its end, however it changes meanwhile: the value of a record is
 //! pinned by its reader, and values of their own are held ([`Hold`]). What RAM has of a body is
 //! handed out as it is; the rest is read in long reads, one call each. What is encrypted gives no
-//! byte before it is unlocked ([`Opened::unlock`]), and is decrypted a few pieces at a time: where it
-//! is read, or, if RAM has it, where it is sent.
+//! byte before it is unlocked ([`Opened::unlock`]), and is decrypted a few pieces at a time: where
+//! it is read, or, if RAM has it, where it is sent.
 
 use crate::{
     access::decide::{Claim, Permit},

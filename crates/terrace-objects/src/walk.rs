@@ -1,8 +1,8 @@
 //! The walk that deletes what is due by the rules of a bucket's lifecycle.
 //!
 //! One page of versions per call, so that requests go in between. What a version is judged by
-//! besides itself (since when it is not the latest, how many are between, whether a delete marker is
-//! all there is) depends on those shown before it, which [`Walk`] remembers from page to page.
+//! besides itself (since when it is not the latest, how many are between, whether a delete marker
+//! is all there is) depends on those shown before it, which [`Walk`] remembers from page to page.
 
 use crate::{
     access::decide::Claim,

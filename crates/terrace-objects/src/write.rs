@@ -1,8 +1,9 @@
 //! Values on their way into the store.
 //!
-//! A small body becomes the value of its object. A larger one goes into a value of its own, which is
-//! committed without waiting for the device; the commit of the object that follows waits, and the
-//! log's order covers both. Bytes that are to be encrypted are encrypted where they are written.
+//! A small body becomes the value of its object. A larger one goes into a value of its own, which
+//! is committed without waiting for the device; the commit of the object that follows waits, and
+//! the log's order covers both. Bytes that are to be encrypted are encrypted where they are
+//! written.
 //!
 //! Whatever goes wrong before that commit, what was written is discarded ([`Unfinished`]).
 

@@ -1,4 +1,5 @@
-//! What policies are asked of a request: whoever makes it, what for, and what they may ask about it.
+//! What policies are asked of a request: whoever makes it, what for, and what they may ask about
+//! it.
 //!
 //! To policies a key is a user of its account, named by the key's ID.
 

@@ -107,3 +107,30 @@ fn settings_have_a_bound() {
     assert!(buckets.get("abc").unwrap().record().policy.is_none());
     long(20 << 10).unwrap();
 }
+
+/// What is stored, byte for byte: every setting that a bucket can have.
+#[test]
+fn golden() {
+    let json = concat!(
+        r#"{"created_ms":1700000000000,"public_read":true,"policy":"{}","cors":[{"origins":["*"],"methods":["GET"],"#,
+        r#""headers":["x-*"],"expose":["etag"],"max_age_seconds":60}],"tags":[["a","b"]],"versioning":"enabled","#,
+        r#""lifecycle":[{"id":"r","enabled":true,"filter":{"form":"and","prefix":"logs/","tags":[["a","b"]],"#,
+        r#""longer":10,"shorter":20},"expire":{"days":3},"noncurrent":{"days":1,"keep":2},"abort_days":7},"#,
+        r#"{"id":"d","enabled":false,"filter":{"form":"one"},"expire":{"date_ms":5}},"#,
+        r#"{"id":"m","enabled":true,"filter":{"form":"prefix","prefix":""},"expire":{"markers":true}}],"#,
+        r#""acl_public":true,"public_access_block":{"refuse_lists":true,"ignore_lists":false,"refuse_policies":true,"#,
+        r#""ignore_policies":false},"lock":{"default":{"mode":"GOVERNANCE","period":{"days":1}}},"#,
+        r#""logging":{"target":"logs","target_created_ms":5,"format":"simple"},"website":{"index":"index.html"},"#,
+        r#""notifications":[{"id":"n","kind":"queue","arn":"arn:aws:sqs:us-east-1:terrace:hook","#,
+        r#""events":["s3:ObjectCreated:*"]}],"encryption":{"bucket_key":true},"ownership":"BucketOwnerEnforced","#,
+        r#""account":"press","acl":"press=FULL_CONTROL"}"#
+    );
+    let record = decode("abc", json.as_bytes()).unwrap();
+    assert_eq!(serde_json::to_string(&record).unwrap(), json);
+    assert_eq!((record.lifecycle.len(), record.versioning), (3, Versioning::Enabled));
+    assert_eq!(
+        serde_json::to_string(&Record::default()).unwrap(),
+        r#"{"created_ms":0}"#
+    );
+    assert!(decode("abc", b"{}").is_err() && decode("abc", &json.as_bytes()[1..]).is_err());
+}

@@ -86,7 +86,6 @@ impl DataKey {
         Self { bytes, hides_md5 }
     }
 
-    #[cfg(test)]
     /// One that is given.
     pub const fn of_bytes(bytes: [u8; KEY_BYTES], hides_md5: bool) -> Self {
         Self { bytes, hides_md5 }

@@ -1,8 +1,8 @@
 //! Lifecycle: rules of a bucket that say what is deleted when.
 //!
-//! The rules are in the bucket's record. A walk ([`crate::walk`]) goes through the versions of each bucket
-//! that has rules, when the server starts, when rules are put, and once an hour, and deletes what
-//! is due by the same commits a client's request takes: so the values of an object go with its
+//! The rules are in the bucket's record. A walk ([`crate::walk`]) goes through the versions of each
+//! bucket that has rules, when the server starts, when rules are put, and once an hour, and deletes
+//! what is due by the same commits a client's request takes: so the values of an object go with its
 //! record, and in a bucket with versioning a delete marker takes the place of what expires. The
 //! engine's time to live is not used for this: it is set when an object is written, while rules
 //! apply to what is there already and to tags that change later; and an object of many values would

@@ -1,5 +1,6 @@
 //! When the walks begin that delete what is due by the rules of buckets
-//! ([`terrace_objects::walk`]): one page of versions per engine call, so that requests go in between.
+//! ([`terrace_objects::walk`]): one page of versions per engine call, so that requests go in
+//! between.
 
 pub use terrace_objects::lifecycle::*;
 

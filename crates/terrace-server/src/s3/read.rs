@@ -2,9 +2,9 @@
 //!
 //! What RAM has of a body is sent as it is. The rest is read in long reads, one engine call each,
 //! while what was read before is sent in pieces through a short channel that the connection drains;
-//! a client that goes away or takes nothing for a while closes it, and with it goes what was pinned.
-//! If there is damage half-way the connection is cut, so that nobody takes half an object for a
-//! whole one.
+//! a client that goes away or takes nothing for a while closes it, and with it goes what was
+//! pinned. If there is damage half-way the connection is cut, so that nobody takes half an object
+//! for a whole one.
 
 pub use terrace_objects::read::*;
 

@@ -284,8 +284,8 @@ pub async fn set_versioning(
 
 #[cfg(test)]
 mod tests {
-    /// The object model knows no `s3s`, so it has this rule of its own; a key is for buckets that can
-    /// be.
+    /// The object model knows no `s3s`, so it has this rule of its own; a key is for buckets that
+    /// can be.
     #[test]
     fn names_of_buckets_are_those_of_the_protocol() {
         let long = ["a".repeat(63), "a".repeat(64)];

@@ -231,7 +231,7 @@ fn parts_of(store: &Store, id: Id) -> S3Result<BTreeMap<u16, PartRecord>> {
     let mut parts = BTreeMap::new();
     for item in store.scan(ScanRange::prefix(&prefix)).map_err(fail)? {
         let item = item.map_err(fail)?;
-        let part = PartRecord::read(&item.key, &item.info)?;
+        let part = PartRecord::read(&item.key, &item.info).told()?;
         parts.insert(part.number, part);
     }
     Ok(parts)

@@ -15,9 +15,12 @@ pub type Target = fn(&[u8]) -> bool;
 
 /// Every target by name. The seeds of a target are the files in `seeds/NAME/`.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("access_list", access_list),
+    ("account_record", account_record),
     ("attributes_decode", attributes_decode),
     ("backup_manifest", backup_manifest),
     ("block_header", block_header),
+    ("bucket_record", bucket_record),
     ("checkpoint", checkpoint),
     ("chunk", chunk),
     ("expiry", expiry),
@@ -25,12 +28,20 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("frame", frame),
     ("index_entry", index_entry),
     ("index_mark", index_mark),
+    ("key_record", key_record),
     ("large_meta", large_meta),
     ("large_record_header", large_record_header),
     ("manifest", manifest),
     ("mark_payload", mark_payload),
+    ("object_attributes", object_attributes),
+    ("part_list", part_list),
+    ("policy", policy),
     ("record", record),
+    ("sealed_key", sealed_key),
+    ("sealed_value", sealed_value),
     ("segment_header", segment_header),
+    ("store_keys", store_keys),
+    ("tags_query", tags_query),
     ("trailer", trailer),
 ];
 

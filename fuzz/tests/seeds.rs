@@ -18,6 +18,13 @@ use terrace::{
     ordered_index::{Entry, Home, IndexMark},
 };
 use terrace_fuzz::{BLOCK, PLACE, target};
+use terrace_objects::{
+    checksum::{Algorithm, Checksum},
+    keyspace::{self, Id},
+    lock,
+    manifest::{self, Part},
+    record, tags,
+};
 
 const EXTENT: Extent = Extent {
     block: 0x0A0B,
@@ -221,12 +228,112 @@ fn large(seeds: &mut Seeds) {
     seeds.insert("large_meta/empty".to_owned(), encode_meta(&Meta::empty(7)));
 }
 
+/// What the object model stores.
+fn objects(seeds: &mut Seeds) {
+    let part = |number, salt, checksum: Option<Vec<u8>>| Part {
+        number,
+        nonce: 0x0102_0304,
+        length: 5 << 20,
+        salt,
+        checksum: checksum.map(|value| Checksum {
+            algorithm: Algorithm::Crc32c,
+            value,
+        }),
+    };
+    for (name, parts) in [
+        ("one", vec![part(1, None, None)]),
+        (
+            "sealed",
+            vec![part(1, Some([0xbb; 16]), None), part(2, Some([0xcc; 16]), None)],
+        ),
+        (
+            "checksums",
+            vec![part(7, None, Some(vec![0xaa; 4])), part(9, None, Some(vec![1; 4]))],
+        ),
+        ("empty", Vec::new()),
+    ] {
+        let bytes = manifest::encode(&parts, Some(Algorithm::Crc32c));
+        seeds.insert(format!("part_list/{name}"), bytes);
+    }
+    let id = Id::parse("018bcfe5687b000102030405060708ff").expect("an ID");
+    let mut attributes = Attributes::new()
+        .with("content-type", "text/plain")
+        .with("x-amz-meta-a", "b");
+    record::stamp(&mut attributes, "00ff", 1_700_000_000_123);
+    record::place(&mut attributes, id, 1 << 40);
+    record::set_version(&mut attributes, id, true);
+    let attributes = record::with_list(
+        &record::with_tagging(&attributes, Some("a=b&c=%20")),
+        "a=READ @all=WRITE",
+    );
+    let mut locked = record::delete_marker(id, false, 5);
+    lock::set_legal_hold(&mut locked, true);
+    for (name, attributes) in [("object", attributes), ("marker", locked)] {
+        let bytes = attributes.encode().expect("they are short");
+        seeds.insert(format!("object_attributes/{name}"), bytes);
+    }
+    let golden = "010100000cfd17a06a5ae0ec0707070707070707070707079dc31ef167b101fb316feb532964be88\
+                  a824b4d3e00668aafbc96e2e2d0ee02295d8687694ef30cb55131302cbc2b6c9";
+    let bytes = (0..72).map(|at| u8::from_str_radix(&golden[at * 2..at * 2 + 2], 16).expect("hex"));
+    seeds.insert("sealed_key/master".to_owned(), bytes.collect());
+    // Lengths, where the range begins, how long it is, where bytes are changed; then by what.
+    seeds.insert("sealed_value/short".to_owned(), vec![9, 0, 2, 0, 3, 0, 0, 0, 0, 0]);
+    seeds.insert(
+        "sealed_value/pieces".to_owned(),
+        vec![9, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 1, 0],
+    );
+    let upload = keyspace::upload("b", "a/key", id);
+    let rest = upload[keyspace::uploads("b").len()..].to_vec();
+    seeds.insert("store_keys/upload".to_owned(), rest);
+    let version = keyspace::version("b", "a/key", id);
+    let rest = version[keyspace::versions("b").len()..].to_vec();
+    seeds.insert("store_keys/version".to_owned(), rest);
+    let tags = [("a b".to_owned(), "v&=".to_owned()), ("c".to_owned(), String::new())];
+    seeds.insert("tags_query/two".to_owned(), tags::encode(&tags).into_bytes());
+    texts(seeds);
+}
+
+/// Of what is text: what is stored, as the golden tests beside the decoders have it.
+fn texts(seeds: &mut Seeds) {
+    let bucket = concat!(
+        r#"{"created_ms":1700000000000,"policy":"{}","tags":[["a","b"]],"versioning":"enabled","#,
+        r#""lifecycle":[{"id":"r","enabled":true,"filter":{"form":"and","prefix":"logs/","longer":10},"#,
+        r#""expire":{"days":3},"noncurrent":{"days":1,"keep":2}}],"#,
+        r#""lock":{"default":{"mode":"GOVERNANCE","period":{"days":1}}},"#,
+        r#""logging":{"target":"logs","target_created_ms":5,"format":"simple"},"website":{"index":"index.html"},"#,
+        r#""encryption":{"bucket_key":true},"account":"press","acl":"press=FULL_CONTROL @all=READ"}"#
+    );
+    let policy = concat!(
+        r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","#,
+        r#""Resource":"arn:aws:s3:::bucket/*","Condition":{"IpAddress":{"aws:SourceIp":"192.0.2.0/24"}}}]}"#
+    );
+    let session = r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"s3:*","Resource":"*"}}"#;
+    let open_key = r#"{"secret":"s","created_ms":5,"grants":{"abc":"read","*":"admin"},"expires_ms":7}"#;
+    let sealed_key = r#"{"secret_aes_256_gcm":"AAAA","created_ms":5,"grants":{},"account":"press"}"#;
+    for (name, text) in [
+        ("access_list/two", "press=FULL_CONTROL @authenticated=READ_ACP"),
+        ("access_list/canned", "public-read"),
+        ("account_record/email", r#"{"email":"a@example.org"}"#),
+        ("bucket_record/settings", bucket),
+        ("bucket_record/empty", r#"{"created_ms":0}"#),
+        ("key_record/open", open_key),
+        ("key_record/sealed", sealed_key),
+        ("key_record/session", r#"{"key_aes_256_gcm":"AAAA"}"#),
+        ("key_record/bounds", r#"{"expires_ms":5,"policy":"{}"}"#),
+        ("policy/bucket", policy),
+        ("policy/session", session),
+    ] {
+        seeds.insert(name.to_owned(), text.as_bytes().to_vec());
+    }
+}
+
 #[test]
 fn seeds_are_what_encoders_write_and_are_accepted() {
     let mut seeds = Seeds::new();
     flash(&mut seeds);
     index(&mut seeds);
     large(&mut seeds);
+    objects(&mut seeds);
     // The golden bytes of the engine's own test: nothing outside can make a manifest.
     let tail = "887766554433221100000400000000000100000000000000000000000000000000000000000000000000000000000000";
     for (name, head) in [

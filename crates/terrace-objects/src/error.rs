@@ -58,12 +58,6 @@ pub enum ObjectError {
     TooLong,
     /// What was computed of the bytes is not what was said of them.
     BadDigest(Digest),
-    /// Headers that are kept are longer than so many bytes.
-    HeadersTooLong(usize),
-    /// Metadata is longer than so many bytes.
-    MetadataTooLong(usize),
-    /// No browser can be redirected there.
-    NoRedirect,
     /// There is no master key to encrypt with.
     NoMasterKey,
     /// The master key of the object is not one of those that the server has.

@@ -1,9 +1,9 @@
 //! The value of an object whose bytes are elsewhere: a list of the values they are in.
 //!
-//! What is larger than some bytes (`receive::WHOLE_BYTES_MAX` of the server) is written as values
-//! of its own before its object exists, because the entity tag is known only at their end, and
-//! because parts arrive in any order. The object itself then is small. Completing an upload writes
-//! this list and moves nothing.
+//! What is larger than some bytes ([`crate::write::WHOLE_BYTES_MAX`]) is written as values of its
+//! own before its object exists, because the entity tag is known only at their end, and because
+//! parts arrive in any order. The object itself then is small. Completing an upload writes this
+//! list and moves nothing.
 //!
 //! Bytes, little-endian: `TMF1`, algorithm of the parts' checksums `u8` (0 none, else 1 + its place
 //! in [`Algorithm::ALL`]), whether the values are encrypted `u8`, two zero bytes, number of parts

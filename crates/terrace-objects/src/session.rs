@@ -33,7 +33,7 @@ const CONTEXTS: [&str; 2] = ["terrace session token", "terrace session secret"];
 
 /// The key for sessions as it is stored: 64 hex digits, encrypted or not.
 #[derive(Serialize, Deserialize)]
-struct StoredKey {
+pub(crate) struct StoredKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,10 +4,12 @@
 mod flash;
 mod index;
 mod large;
+mod objects;
 
 pub use flash::*;
 pub use index::*;
 pub use large::*;
+pub use objects::*;
 
 use terrace::{ATTRIBUTES_BYTES_MAX, Attributes};
 

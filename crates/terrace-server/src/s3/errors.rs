@@ -84,12 +84,7 @@ pub fn of_object(error: ObjectError) -> S3Error {
             NotImplemented,
             "This object was not put through S3; put it again to change what is known of it."
         ),
-        ObjectError::Incomplete
-        | ObjectError::TooLong
-        | ObjectError::BadDigest(_)
-        | ObjectError::HeadersTooLong(_)
-        | ObjectError::MetadataTooLong(_)
-        | ObjectError::NoRedirect => of_upload(&error),
+        ObjectError::Incomplete | ObjectError::TooLong | ObjectError::BadDigest(_) => of_upload(&error),
     }
 }
 
@@ -158,19 +153,6 @@ fn of_upload(error: &ObjectError) -> S3Error {
         ObjectError::BadDigest(Digest::Checksum(name)) => s3_error!(
             BadDigest,
             "The {name} you specified did not match the calculated checksum."
-        ),
-        ObjectError::HeadersTooLong(most) => s3_error!(
-            MetadataTooLarge,
-            "Your system metadata headers exceed the maximum allowed size of {most} bytes"
-        ),
-        ObjectError::MetadataTooLong(most) => s3_error!(
-            MetadataTooLarge,
-            "Your metadata headers exceed the maximum allowed metadata size of {most} bytes"
-        ),
-        ObjectError::NoRedirect => custom(
-            "InvalidRedirectLocation",
-            StatusCode::BAD_REQUEST,
-            "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.",
         ),
         _ => S3ErrorCode::InternalError.into(),
     }

@@ -1,20 +1,23 @@
-//! What the policy of a bucket says of a request: how a request becomes a question to
-//! [`super::policy`].
+//! How a request becomes a question to the policies of buckets.
 //!
 //! To policies a key is a user of its account, named by the key's ID.
 
+pub use terrace_objects::access::asker::Asker;
+
 use super::{
-    bucket::Record,
     head::{Head, Peer},
-    policy::{Caller, Context, Policy, Question, Verdict, actions, condition},
-    record::Facts,
+    policy::{Caller, Context, Policy, actions, condition},
     session,
 };
 use crate::http::tls::TlsVersion;
 use hyper::HeaderMap;
 use s3s::{S3Result, access::S3AccessContext, s3_error};
 use std::sync::Arc;
-use terrace_objects::{tags, text::percent_decode_path};
+use terrace_objects::{
+    access::asker::{RESOURCE_ACCOUNT, add_time},
+    tags,
+    text::percent_decode_path,
+};
 
 /// What policies may ask about and nobody knows here. Policies with these are refused, since a
 /// denial that never holds would be worse than none.
@@ -34,29 +37,9 @@ const LOCKED_UNTIL: &str = "x-amz-object-lock-retain-until-date";
 const OF_HEADERS: [&str; 4] = ["s3:x-amz-", "s3:if-", "s3:signature", "s3:authtype"];
 /// Seconds of a day.
 const DAY_SECONDS: f64 = 86_400.0;
-/// The account that a bucket belongs to.
-const RESOURCE_ACCOUNT: &str = "s3:ResourceAccount";
 /// Operations on a policy itself, from which whoever may do everything in the bucket cannot be kept
 /// by it.
 const ON_POLICIES: [&str; 3] = ["GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy"];
-
-/// A question to the policies of buckets: whoever makes a request, what for, and what policies may
-/// ask about it. It goes with the request to its operation.
-#[derive(Debug, Clone)]
-pub struct Asker {
-    /// The account and the ID of a key.
-    caller: Option<(Arc<str>, String)>,
-    /// `None` of what no policy says anything of.
-    action: Option<&'static str>,
-    key: Option<String>,
-    /// A policy is nothing to whoever may do everything in the bucket, and asks about that policy.
-    is_theirs: bool,
-    /// What has to allow whatever is done in a session.
-    bound: Option<Arc<Policy>>,
-    /// What it says of the object is in its body.
-    is_form: bool,
-    context: Arc<Context>,
-}
 
 /// What headers ask for besides what the operation is, of objects and of buckets.
 const ALSO: [(&str, [&str; 2]); 11] = [
@@ -76,209 +59,67 @@ const ALSO: [(&str, [&str; 2]); 11] = [
     ),
 ];
 
-impl Asker {
-    /// Reads a request of somebody of `account` that is about an object, or about a bucket, that
-    /// belongs to `owner`. `owns` if whoever makes it may do everything in the bucket.
-    pub fn of(request: &S3AccessContext<'_>, head: &Head, account: Option<Arc<str>>, owner: &str, owns: bool) -> Self {
-        let name = request.credentials().map(|credentials| credentials.access_key.clone());
-        // To policies a session is the key that it was made with.
-        let name = name.map(|name| session::parent(&name).unwrap_or(name));
-        let caller = account.zip(name);
-        let mut context = Context::default();
-        add_surroundings(&mut context, Some(head.peer));
-        context.add(RESOURCE_ACCOUNT, owner);
-        let named = caller.as_ref().map(|(account, name)| Caller { account, name });
-        add_caller(&mut context, named, head, request.headers());
-        add_headers(&mut context, request.headers());
-        add_query(&mut context, head);
-        let has_version = head.value("versionId").is_some_and(|version| !version.is_empty());
-        let operation = request.s3_op().name();
-        let is_theirs = owns && ON_POLICIES.contains(&operation);
-        let action = actions::of_operation(operation, has_version);
-        Self {
-            caller,
-            action,
-            is_theirs,
-            bound: None,
-            key: request.s3_path().as_object().map(|(_, key)| key.to_owned()),
-            is_form: operation == "PostObject",
-            context: Arc::new(context),
-        }
-    }
-
-    /// The same request, but about an action on an object that it does not name in its path.
-    pub fn about(&self, action: &'static str, key: Option<&str>) -> Self {
-        Self {
-            action: Some(action),
-            key: key.map(str::to_owned),
-            is_theirs: false,
-            ..self.clone()
-        }
-    }
-
-    /// The same request, with what was found in its body: named as headers of other requests name
-    /// it. What its own headers say of the same nobody goes by, so policies must not either.
-    pub fn saying(&self, headers: &HeaderMap) -> Self {
-        let mut context = (*self.context).clone();
-        context.forget(actions::REQUEST_TAGS);
-        context.forget(actions::REQUEST_LOCKS);
-        if self.is_form {
-            OF_HEADERS.iter().for_each(|start| context.forget(start));
-            if self.caller.is_some() {
-                add_signature_of_form(&mut context, headers);
-            }
-        }
-        add_headers(&mut context, headers);
-        Self {
-            context: Arc::new(context),
-            ..self.clone()
-        }
-    }
-
-    /// The same in a session with this policy.
-    pub fn bound(self, bound: Option<Arc<Policy>>) -> Self {
-        Self { bound, ..self }
-    }
-
-    /// Whether a session may say in its headers what it says.
-    pub fn may_say(&self, headers: &HeaderMap, bucket: &str) -> bool {
-        let place = usize::from(self.key.is_none());
-        let asked = ALSO.iter().filter(|(name, _)| headers.contains_key(*name));
-        let mut asked = asked.map(|(_, actions)| self.about(actions[place], self.key.as_deref()));
-        self.bound.is_none() || asked.all(|asker| asker.is_within(&asker.resource(bucket), &self.context, None))
-    }
-
-    /// Whether a session may list buckets.
-    pub fn may_list_buckets(&self) -> bool {
-        let asker = self.about("s3:ListAllMyBuckets", None);
-        asker.is_within(&asker.resource("*"), &self.context, None)
-    }
-
-    fn resource(&self, bucket: &str) -> String {
-        match &self.key {
-            Some(key) => format!("arn:aws:s3:::{bucket}/{key}"),
-            None => format!("arn:aws:s3:::{bucket}"),
-        }
-    }
-
-    fn caller(&self) -> Option<Caller<'_>> {
-        let caller = self.caller.as_ref();
-        caller.map(|(account, name)| Caller { account, name })
-    }
-
-    /// Whether the policy of the session allows it, if there is one: at best, if some keys of
-    /// conditions are still `open`.
-    fn is_within(&self, resource: &str, context: &Context, open: Option<&dyn Fn(&str) -> bool>) -> bool {
-        let Some(bound) = &self.bound else { return true };
-        let question = self.action.map(|action| Question {
-            caller: self.caller(),
-            action,
-            resource,
-            context,
-        });
-        question.is_some_and(|question| judge_by(bound, &question, open) == Verdict::Allowed)
-    }
-
-    /// What the policy of a bucket says of it, if it is about a version with these facts.
-    pub fn judge(&self, record: &Record, bucket: &str, facts: Option<&Facts>) -> Verdict {
-        let is_asked = |policy: &Policy| policy.keys().any(|key| key.starts_with(actions::OBJECT_TAGS));
-        let mut policies = record.rules.as_deref().into_iter().chain(self.bound.as_deref());
-        let tags = facts.filter(|_| policies.any(is_asked));
-        let Some(tags) = tags.and_then(|facts| tags::decode(facts.tagging()?)) else {
-            return self.judge_in(record, bucket, &self.context, None);
-        };
-        let mut context = (*self.context).clone();
-        for (name, value) in tags {
-            context.add(&format!("{}{name}", actions::OBJECT_TAGS), value);
-        }
-        self.judge_in(record, bucket, &context, None)
-    }
-
-    /// The best that the policy of a bucket can say of it when the object is open, and the
-    /// request's body has been read.
-    pub fn judge_at_best(&self, record: &Record, bucket: &str) -> Verdict {
-        let is_open = |key: &str| self.action.is_some_and(|action| actions::is_known_later(action, key));
-        self.judge_in(record, bucket, &self.context, Some(&is_open))
-    }
-
-    fn judge_in(
-        &self,
-        record: &Record,
-        bucket: &str,
-        context: &Context,
-        open: Option<&dyn Fn(&str) -> bool>,
-    ) -> Verdict {
-        let resource = self.resource(bucket);
-        if !self.is_within(&resource, context, open) {
-            return Verdict::Denied;
-        }
-        let (Some(policy), Some(action)) = (&record.rules, self.action.filter(|_| !self.is_theirs)) else {
-            return Verdict::Silent;
-        };
-        let caller = self.caller();
-        // The source of a copy may be in a bucket of another account than the copy.
-        let context = context.with(RESOURCE_ACCOUNT, record.owner());
-        let question = Question {
-            caller,
-            action,
-            resource: &resource,
-            context: &context,
-        };
-        let verdict = judge_by(policy, &question, open);
-        // A public policy counts only for those of the owner's account, if the bucket is kept from
-        // being public.
-        let is_owners = caller.is_some_and(|caller| caller.account == record.owner());
-        let is_ignored = !is_owners && !record.obeys_policy() && policy.is_public();
-        if verdict == Verdict::Allowed && is_ignored {
-            Verdict::Silent
-        } else {
-            verdict
-        }
-    }
-}
-
-/// What a policy says, or the best that it can say while some keys of conditions are `open`.
-fn judge_by(policy: &Policy, question: &Question<'_>, open: Option<&dyn Fn(&str) -> bool>) -> Verdict {
-    open.map_or_else(|| policy.judge(question), |open| policy.judge_at_best(question, open))
-}
-
-/// What the policy of the bucket `target` says of a service that puts an object there for another
-/// bucket of the same account.
-pub fn of_service(service: &str, source: &str, record: &Record, target: &str, key: &str) -> Verdict {
-    let Some(policy) = &record.rules else {
-        return Verdict::Silent;
-    };
+/// Reads a request of somebody of `account` that is about an object, or about a bucket, that
+/// belongs to `owner`. `owns` if whoever makes it may do everything in the bucket.
+pub fn read(request: &S3AccessContext<'_>, head: &Head, account: Option<Arc<str>>, owner: &str, owns: bool) -> Asker {
+    let name = request.credentials().map(|credentials| credentials.access_key.clone());
+    // To policies a session is the key that it was made with.
+    let name = name.map(|name| session::parent(&name).unwrap_or(name));
+    let caller = account.zip(name);
     let mut context = Context::default();
-    add_surroundings(&mut context, None);
-    context.add("aws:SourceArn", format!("arn:aws:s3:::{source}"));
-    // Both are of one account.
-    context.add("aws:SourceAccount", record.owner());
-    context.add(RESOURCE_ACCOUNT, record.owner());
-    context.add("aws:PrincipalServiceName", service);
-    context.add("aws:PrincipalIsAWSService", "true");
-    context.add("aws:PrincipalType", "Service");
-    policy.judge(&Question {
-        caller: Some(Caller::service(service)),
-        action: "s3:PutObject",
-        resource: &format!("arn:aws:s3:::{target}/{key}"),
-        context: &context,
-    })
+    add_surroundings(&mut context, head.peer);
+    context.add(RESOURCE_ACCOUNT, owner);
+    let named = caller.as_ref().map(|(account, name)| Caller { account, name });
+    add_caller(&mut context, named, head, request.headers());
+    add_headers(&mut context, request.headers());
+    add_query(&mut context, head);
+    let has_version = head.value("versionId").is_some_and(|version| !version.is_empty());
+    let operation = request.s3_op().name();
+    let is_theirs = owns && ON_POLICIES.contains(&operation);
+    let action = actions::of_operation(operation, has_version);
+    Asker {
+        caller,
+        action,
+        is_theirs,
+        bound: None,
+        key: request.s3_path().as_object().map(|(_, key)| key.to_owned()),
+        is_form: operation == "PostObject",
+        context: Arc::new(context),
+    }
 }
 
-fn add_surroundings(context: &mut Context, peer: Option<Peer>) {
-    if let Some(peer) = peer {
-        context.add("aws:SecureTransport", peer.is_secure.to_string());
-        if let Some(TlsVersion(version)) = peer.tls {
-            context.add(TLS_VERSION, version);
-        }
-        if let Some(address) = peer.address {
-            context.add("aws:SourceIp", address.to_canonical().to_string());
+/// The same request, with what was found in its body: named as headers of other requests name
+/// it. What its own headers say of the same nobody goes by, so policies must not either.
+pub fn saying(asker: &Asker, headers: &HeaderMap) -> Asker {
+    let mut context = (*asker.context).clone();
+    context.forget(actions::REQUEST_TAGS);
+    context.forget(actions::REQUEST_LOCKS);
+    if asker.is_form {
+        OF_HEADERS.iter().for_each(|start| context.forget(start));
+        if asker.caller.is_some() {
+            add_signature_of_form(&mut context, headers);
         }
     }
-    let seconds = (super::keyspace::now_ms() / 1000).to_string();
-    // A number of seconds is a date, too.
-    context.add("aws:CurrentTime", seconds.clone());
-    context.add("aws:EpochTime", seconds);
+    add_headers(&mut context, headers);
+    asker.knowing(context)
+}
+
+/// Whether a session may say in its headers what it says.
+pub fn may_say(asker: &Asker, headers: &HeaderMap, bucket: &str) -> bool {
+    let place = usize::from(asker.key.is_none());
+    let mut asked = ALSO.iter().filter(|(name, _)| headers.contains_key(*name));
+    asker.bound.is_none() || asked.all(|(_, actions)| asker.may_also(actions[place], bucket))
+}
+
+fn add_surroundings(context: &mut Context, peer: Peer) {
+    context.add("aws:SecureTransport", peer.is_secure.to_string());
+    if let Some(TlsVersion(version)) = peer.tls {
+        context.add(TLS_VERSION, version);
+    }
+    if let Some(address) = peer.address {
+        context.add("aws:SourceIp", address.to_canonical().to_string());
+    }
+    add_time(context);
 }
 
 fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, headers: &HeaderMap) {

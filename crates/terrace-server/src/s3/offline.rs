@@ -6,10 +6,10 @@ use super::{
     bucket::{Buckets, Versioning},
     collector::Collector,
     commit::{self, Outcome, Place, Requirement, Tag},
-    crypt::{DataKey, Encryption, request},
+    crypt::{self, DataKey, Encryption},
     digest::{Algorithm, Digests},
     errors, keyspace,
-    ops::{check_key, objects},
+    ops::check_key,
     read::{self, Opened},
     receive::{self, PIECE_BYTES, Received, Target, WHOLE_BYTES_MAX, Writing},
     record::{self, Facts},
@@ -22,7 +22,10 @@ use std::{
     time::Duration,
 };
 use terrace::{Attributes, Durability, Error, ObjectInfo, Store, Version};
-use terrace_objects::error::{Condition, ObjectError};
+use terrace_objects::{
+    error::{Condition, ObjectError},
+    keep::keep,
+};
 
 /// Whether a key is the system's, which only the server and `terrace key` may change.
 pub fn is_system(key: &[u8]) -> bool {
@@ -277,7 +280,10 @@ impl Object<'_> {
             if_none_match: if_absent.then_some(Tag::Any),
             ..Requirement::default()
         };
-        let sealing = request::of_bucket(&self.objects.secrets, self.permit.bucket())?;
+        let sealing = crypt::by_default(
+            &self.objects.secrets,
+            self.permit.bucket().record().encryption.is_some(),
+        )?;
         if sealing.is_some() {
             self.objects
                 .secrets
@@ -285,7 +291,7 @@ impl Object<'_> {
                 .map_err(Failed::Store)?;
         }
         let received = self.receive(input, length, sealing.as_ref().map(|sealing| &sealing.data_key))?;
-        match objects::keep(
+        match keep(
             &self.objects.collector,
             self.place(),
             &requirement,

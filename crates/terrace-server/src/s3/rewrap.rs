@@ -14,7 +14,7 @@
 
 use super::{
     Shared,
-    crypt::{Encryption, SealedKey},
+    crypt::{ENCRYPTION, Encryption, SealedKey},
     keyspace, record,
     secrets::Secrets,
     session,
@@ -154,7 +154,7 @@ fn look(
 }
 
 fn sealed(info: &ObjectInfo, key: &[u8]) -> terrace::Result<SealedKey> {
-    let stored = info.attributes.get(record::ENCRYPTION).and_then(SealedKey::decode);
+    let stored = info.attributes.get(ENCRYPTION).and_then(SealedKey::decode);
     stored.ok_or_else(|| {
         let key = String::from_utf8_lossy(key);
         Error::corruption(

@@ -1,8 +1,7 @@
 //! Access: the secret of an access key for `s3s` to check signatures with, the question that `s3s`
 //! asks of each operation, and the buckets that hosts name. [`decide`] has the answer.
 
-pub mod decide;
-mod owned;
+pub use terrace_objects::access::{asker, decide};
 
 use super::{
     Gateway,
@@ -13,7 +12,7 @@ use super::{
     exchange::note,
     form, front,
     head::{Head, Peer},
-    judged::Asker,
+    judged::{self, Asker},
     limit::Sender,
     notify::Cause,
     policy::Policy,
@@ -93,7 +92,7 @@ fn claim_of(principal: Principal, noted: &Extensions, action: Action, bucket: &A
     Claim::new(principal, action, bucket)
         .asking(noted.get::<Asker>().cloned())
         .within(noted.get::<Within>().map(|within| Arc::clone(&within.0)))
-        .caused_by(noted.get::<Arc<Cause>>().cloned())
+        .caused_by(noted.get::<Arc<Cause>>().map(|cause| Arc::clone(cause) as _))
 }
 
 impl Gateway {
@@ -212,7 +211,7 @@ impl Access {
             return Err(denied());
         }
         let account = self.0.account(context.credentials());
-        let asker = Asker::of(context, head, account, account::DEFAULT, false).bound(bound);
+        let asker = judged::read(context, head, account, account::DEFAULT, false).bound(bound);
         if asker.may_list_buckets() {
             Ok(())
         } else {
@@ -294,8 +293,8 @@ impl S3Access for Access {
         // A copy is also about another bucket, which may have a policy.
         if record.rules.is_some() || bound.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
             let owns = self.0.level(context.credentials(), &bucket) == Some(Level::Admin);
-            let asker = Asker::of(context, &head, account, record.owner(), owns).bound(bound.clone());
-            if !asker.may_say(context.headers(), &bucket.name) {
+            let asker = judged::read(context, &head, account, record.owner(), owns).bound(bound.clone());
+            if !judged::may_say(&asker, context.headers(), &bucket.name) {
                 return Err(denied());
             }
             context.extensions_mut().insert(asker);
@@ -329,10 +328,9 @@ impl S3Access for Access {
             check_owner(bucket, request.input.expected_bucket_owner.as_deref())?;
         }
         if let Some(asker) = request.extensions.get::<Asker>() {
-            let asker = asker
-                .about("s3:PutObject", Some(&request.input.key))
-                .saying(extras.said());
-            if !asker.may_say(extras.said(), &request.input.bucket) {
+            let asker = asker.about("s3:PutObject", Some(&request.input.key));
+            let asker = judged::saying(&asker, extras.said());
+            if !judged::may_say(&asker, extras.said(), &request.input.bucket) {
                 return Err(denied());
             }
             request.extensions.insert(asker);

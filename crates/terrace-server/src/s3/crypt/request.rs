@@ -1,17 +1,15 @@
 //! What requests say of encryption.
 
-use super::{Protection, Sealing};
+pub use super::{CustomerKey, Told};
+use super::{Protection, Sealing, by_default, by_master};
 use crate::s3::{
     bucket::Bucket,
     errors::Told as _,
-    secrets::{KEY_BYTES, Secrets, cipher},
+    secrets::{KEY_BYTES, Secrets},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::{HeaderMap, header::HeaderValue};
-use ring::aead::LessSafeKey;
 use s3s::{S3Result, s3_error};
-use std::fmt;
-use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// The one algorithm there is.
 pub const AES256: &str = "AES256";
@@ -91,59 +89,6 @@ macro_rules! set_encryption {
     }};
 }
 
-/// What an answer says of encryption.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
-    /// SSE-S3
-    Master,
-    /// SSE-C, and the MD5 of the key as the client gave it.
-    Customer(String),
-}
-
-impl Told {
-    /// Of an object, to whoever gave this key.
-    pub fn of(encryption: Option<super::Encryption>, customer: Option<&CustomerKey>) -> Option<Self> {
-        match encryption? {
-            super::Encryption::Customer => customer.map(|customer| Self::Customer(customer.md5.clone())),
-            super::Encryption::Master => Some(Self::Master),
-            super::Encryption::Unknown => None,
-        }
-    }
-
-    /// The same as headers.
-    pub fn headers(&self) -> Vec<(&'static str, &str)> {
-        match self {
-            Self::Master => vec![("x-amz-server-side-encryption", AES256)],
-            Self::Customer(md5) => vec![
-                ("x-amz-server-side-encryption-customer-algorithm", AES256),
-                ("x-amz-server-side-encryption-customer-key-md5", md5),
-            ],
-        }
-    }
-}
-
-/// A client's key.
-#[derive(Clone)]
-pub struct CustomerKey {
-    bytes: [u8; KEY_BYTES],
-    /// Its MD5 as the client wrote it.
-    pub md5: String,
-}
-
-impl fmt::Debug for CustomerKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the key: this ends in logs.
-        f.debug_struct("CustomerKey").finish_non_exhaustive()
-    }
-}
-
-impl CustomerKey {
-    /// What encrypts with it.
-    pub(super) fn cipher(&self) -> ObjectResult<LessSafeKey> {
-        cipher(&self.bytes).ok_or(ObjectError::Impossible)
-    }
-}
-
 impl CustomerFields {
     /// The key, if one is given, and checked.
     ///
@@ -192,7 +137,7 @@ impl CustomerFields {
                 "The calculated MD5 hash of the key did not match the hash that was provided."
             ));
         }
-        Ok(Some(CustomerKey { bytes, md5 }))
+        Ok(Some(CustomerKey::new(bytes, md5)))
     }
 }
 
@@ -227,29 +172,13 @@ impl Asked {
         if is_asked {
             return by_master(secrets).map(Some).told();
         }
-        of_bucket(secrets, bucket).told()
+        by_default(secrets, bucket.record().encryption.is_some()).told()
     }
 
     /// Something is said of encryption.
     pub const fn is_any(&self) -> bool {
         self.method.is_some() || self.customer.key.is_some() || self.customer.algorithm.is_some()
     }
-}
-
-/// How an object is encrypted of which a request says nothing.
-///
-/// # Errors
-/// `NotImplemented` if the bucket wants it encrypted and there is no master key.
-pub fn of_bucket(secrets: &Secrets, bucket: &Bucket) -> ObjectResult<Option<Sealing>> {
-    let is_default = bucket.record().encryption.is_some();
-    is_default.then(|| by_master(secrets)).transpose()
-}
-
-fn by_master(secrets: &Secrets) -> ObjectResult<Sealing> {
-    if !secrets.has_key() {
-        return Err(ObjectError::NoMasterKey);
-    }
-    Ok(Sealing::new(Protection::Master(secrets.clone())))
 }
 
 /// Whether a method is named that the service has.
@@ -272,6 +201,17 @@ pub fn check_method(method: Option<&str>, kms_key: Option<&str>) -> S3Result<boo
             InvalidArgument,
             "The encryption method specified is not supported"
         )),
+    }
+}
+
+/// What an answer says of encryption, as headers.
+pub fn headers(told: &Told) -> Vec<(&'static str, &str)> {
+    match told {
+        Told::Master => vec![("x-amz-server-side-encryption", AES256)],
+        Told::Customer(md5) => vec![
+            ("x-amz-server-side-encryption-customer-algorithm", AES256),
+            ("x-amz-server-side-encryption-customer-key-md5", md5),
+        ],
     }
 }
 
@@ -310,7 +250,7 @@ mod tests {
         let md5 = md5();
         assert!(fields("", "", "").read().unwrap().is_none());
         let key = fields(AES256, KEY, &md5).read().unwrap().unwrap();
-        assert_eq!((&key.bytes, &key.md5), (b"0123456789abcdef0123456789abcdef", &md5));
+        assert_eq!(key.md5, md5);
         assert!(!format!("{key:?}").contains("0123"));
         let other = STANDARD.encode([0; 16]);
         for (algorithm, key, md5, code) in [

@@ -6,14 +6,13 @@ use crate::s3::{
     access::{decide::Claim, denied},
     bucket::Bucket,
     commit::{Place, Requirement},
-    crypt::request,
     digest::{Algorithm, Digests},
     errors::Told as _,
     figures::Figures,
-    ops::objects,
     receive::{self, WHOLE_BYTES_MAX},
     record,
 };
+use crate::s3::{crypt::by_default, logging::Logging as _};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use s3s::S3Result;
@@ -23,6 +22,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 use terrace::{Attributes, Store};
+use terrace_objects::keep;
 use tokio::sync::Notify;
 
 /// How often what has been gathered is written: as much as a crash can lose.
@@ -152,11 +152,11 @@ fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
     };
     let attributes = Attributes::new().with("content-type", "text/plain");
     let attributes = record::with_list(&attributes, settings.list_in(&target.record()));
-    let sealing = request::of_bucket(&gateway.shared.secrets, &target).told()?;
+    let sealing = by_default(&gateway.shared.secrets, target.record().encryption.is_some()).told()?;
     let data_key = sealing.as_ref().map(|sealing| &sealing.data_key);
     let received = receive::whole(text, digests.finish(), data_key).told()?;
     let requirement = Requirement::default();
-    objects::keep(&gateway.collector, place, &requirement, attributes, (received, sealing)).told()?;
+    keep::keep(&gateway.collector, place, &requirement, attributes, (received, sealing)).told()?;
     Ok(())
 }
 

@@ -12,16 +12,16 @@ pub mod delivery;
 mod line;
 
 pub use line::{Each, Entry, Logged};
+pub use terrace_objects::logging::{Format, Settings};
 
 use super::{
     REGION,
+    access::asker,
     acl::List,
     bucket::Record,
-    judged,
     keyspace::{self, KEY_BYTES_MAX},
     policy::Verdict,
 };
-use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Who writes logs, as policies name it.
@@ -33,49 +33,24 @@ pub const PREFIX_BYTES_MAX: usize = KEY_BYTES_MAX - BEHIND_PREFIX_BYTES_MAX;
 /// Digits of chance in the name of a log: two that are written in the same second must differ.
 const UNIQUE_DIGITS: usize = 16;
 
-/// Where the requests of a bucket are logged, as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
-    /// The bucket that gets the log.
-    pub target: String,
-    /// When that bucket was created: another one that has its name later gets nothing.
-    pub target_created_ms: u64,
-    /// What the log's keys begin with.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub prefix: String,
-    /// How the keys go on.
-    #[serde(default)]
-    pub format: Format,
-    /// Only the target's policy lets the log in, so it must go on to do that; else whoever switched
-    /// logging on owns the target.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub by_policy: bool,
-    /// The list that logs get, as lists are stored.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub list: String,
-}
-
-/// How keys of logs are made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Format {
-    /// As nobody said: `PREFIXyyyy-mm-dd-hh-mm-ss-UNIQUE`.
-    #[default]
-    Default,
-    /// The same, as somebody said.
-    Simple,
-    /// `PREFIXaccount/region/bucket/yyyy/mm/dd/yyyy-mm-dd-00-00-00-UNIQUE`, by the day of the
-    /// requests.
-    EventTime,
-    /// The same by the time it is written.
-    DeliveryTime,
-}
-
-impl Settings {
+/// What a bucket's settings of its log mean for where it is written.
+pub trait Logging {
     /// Whether the target, which has this record, takes the log of a bucket of `owner` under a key.
     /// As in S3, both are of one account.
-    pub fn may(&self, source: &str, owner: &str, target: &Record, key: &str) -> bool {
-        let verdict = judged::of_service(SERVICE, source, target, &self.target, key);
+    fn may(&self, source: &str, owner: &str, target: &Record, key: &str) -> bool;
+
+    /// The list that a log gets in the target, which has this record: none where there are no lists
+    /// any more, and where those are not taken any more that open something to everybody.
+    fn list_in(&self, target: &Record) -> &str;
+
+    /// The key of a log of the requests of one day, which is days since 1970, to a bucket of
+    /// `owner`.
+    fn key(&self, source: &str, owner: &str, day: u64, now: SystemTime) -> String;
+}
+
+impl Logging for Settings {
+    fn may(&self, source: &str, owner: &str, target: &Record, key: &str) -> bool {
+        let verdict = asker::of_service(SERVICE, source, target, &self.target, key);
         let is_let = match verdict {
             Verdict::Denied => false,
             Verdict::Allowed => true,
@@ -84,9 +59,7 @@ impl Settings {
         is_let && target.owner() == owner && target.created_ms == self.target_created_ms
     }
 
-    /// The list that a log gets in the target, which has this record: none where there are no lists
-    /// any more, and where those are not taken any more that open something to everybody.
-    pub fn list_in(&self, target: &Record) -> &str {
+    fn list_in(&self, target: &Record) -> &str {
         let owner = target.owner();
         let list = List {
             text: &self.list,
@@ -96,9 +69,7 @@ impl Settings {
         if is_refused { "" } else { &self.list }
     }
 
-    /// The key of a log of the requests of one day, which is days since 1970, to a bucket of
-    /// `owner`.
-    pub fn key(&self, source: &str, owner: &str, day: u64, now: SystemTime) -> String {
+    fn key(&self, source: &str, owner: &str, day: u64, now: SystemTime) -> String {
         let mut unique = keyspace::Id::new().to_string().to_ascii_uppercase();
         // The end of it: the beginning is the time.
         let unique = unique.split_off(unique.len() - UNIQUE_DIGITS);
@@ -156,31 +127,6 @@ mod tests {
             by_policy: false,
             list: String::new(),
         }
-    }
-
-    #[test]
-    fn settings_are_stored_like_this() {
-        let json = r#"{"target":"logs","target_created_ms":5,"prefix":"p-","format":"event_time"}"#;
-        assert_eq!(serde_json::to_string(&settings(Format::EventTime)).unwrap(), json);
-        assert_eq!(
-            serde_json::from_str::<Settings>(json).unwrap(),
-            settings(Format::EventTime)
-        );
-        let of_policy = Settings {
-            prefix: String::new(),
-            by_policy: true,
-            ..settings(Format::Default)
-        };
-        let json = r#"{"target":"logs","target_created_ms":5,"format":"default","by_policy":true}"#;
-        assert_eq!(serde_json::to_string(&of_policy).unwrap(), json);
-        assert_eq!(serde_json::from_str::<Settings>(json).unwrap(), of_policy);
-        let granting = Settings {
-            list: "terrace=FULL_CONTROL press=READ".to_owned(),
-            ..settings(Format::Simple)
-        };
-        let json = r#"{"target":"logs","target_created_ms":5,"prefix":"p-","format":"simple","list":"terrace=FULL_CONTROL press=READ"}"#;
-        assert_eq!(serde_json::to_string(&granting).unwrap(), json);
-        assert_eq!(serde_json::from_str::<Settings>(json).unwrap(), granting);
     }
 
     #[test]

@@ -1,54 +1,28 @@
 //! Events as S3 writes them ("Event message structure" in its guide).
 
-use super::{Cause, Rule};
-use crate::s3::{REGION, account, bucket::Bucket, keyspace, ops::listings::Encoding, versions::Name};
+use super::{Cause, Happened, Rule, What};
+use crate::s3::{REGION, account, bucket::Bucket, keyspace, ops::listings::Encoding};
 use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Something that happened to an object.
-#[derive(Debug, Clone)]
-pub struct Happened<'a> {
-    /// The object's key.
-    pub key: &'a str,
-    /// The version it happened to, where there are or were versions.
-    pub version: Option<Name>,
-    /// What.
-    pub what: What,
-}
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
-    /// It was written: its length and its entity tag, without quotes.
-    Written(u64, String),
-    /// It got another description: the same.
-    Described(u64, String),
-    /// It, or a version of it, was deleted for good.
-    Deleted,
-    /// A delete marker took its place.
-    Marked,
-}
-
-impl Happened<'_> {
-    /// What rules call it. `None` for what they cannot be about.
-    pub(super) fn event(&self, cause: &Cause) -> Option<&'static str> {
-        let operation = cause.operation.as_str();
-        let is_expired = operation.is_empty();
-        Some(match (&self.what, operation) {
-            (What::Written(..), "PostObject") => "s3:ObjectCreated:Post",
-            (What::Written(..) | What::Described(..), "CopyObject") => "s3:ObjectCreated:Copy",
-            (What::Written(..), "CompleteMultipartUpload") => "s3:ObjectCreated:CompleteMultipartUpload",
-            (What::Written(..), _) => "s3:ObjectCreated:Put",
-            (What::Described(..), "PutObjectTagging") => "s3:ObjectTagging:Put",
-            (What::Described(..), "DeleteObjectTagging") => "s3:ObjectTagging:Delete",
-            (What::Described(..), "PutObjectAcl") => "s3:ObjectAcl:Put",
-            (What::Described(..), _) => return None,
-            (What::Deleted, _) if is_expired => "s3:LifecycleExpiration:Delete",
-            (What::Deleted, _) => "s3:ObjectRemoved:Delete",
-            (What::Marked, _) if is_expired => "s3:LifecycleExpiration:DeleteMarkerCreated",
-            (What::Marked, _) => "s3:ObjectRemoved:DeleteMarkerCreated",
-        })
-    }
+/// What rules call something. `None` for what they cannot be about.
+pub fn name(happened: &Happened<'_>, cause: &Cause) -> Option<&'static str> {
+    let operation = cause.operation.as_str();
+    let is_expired = operation.is_empty();
+    Some(match (&happened.what, operation) {
+        (What::Written(..), "PostObject") => "s3:ObjectCreated:Post",
+        (What::Written(..) | What::Described(..), "CopyObject") => "s3:ObjectCreated:Copy",
+        (What::Written(..), "CompleteMultipartUpload") => "s3:ObjectCreated:CompleteMultipartUpload",
+        (What::Written(..), _) => "s3:ObjectCreated:Put",
+        (What::Described(..), "PutObjectTagging") => "s3:ObjectTagging:Put",
+        (What::Described(..), "DeleteObjectTagging") => "s3:ObjectTagging:Delete",
+        (What::Described(..), "PutObjectAcl") => "s3:ObjectAcl:Put",
+        (What::Described(..), _) => return None,
+        (What::Deleted, _) if is_expired => "s3:LifecycleExpiration:Delete",
+        (What::Deleted, _) => "s3:ObjectRemoved:Delete",
+        (What::Marked, _) if is_expired => "s3:LifecycleExpiration:DeleteMarkerCreated",
+        (What::Marked, _) => "s3:ObjectRemoved:DeleteMarkerCreated",
+    })
 }
 
 /// A key as events have it: like a field of a form.
@@ -143,7 +117,10 @@ pub fn with_sequencer(stored: &[u8], commit: u64) -> Vec<u8> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::s3::notify::{Kind, Targets};
+    use crate::s3::{
+        notify::{Kind, Targets},
+        versions::Name,
+    };
     use std::sync::Arc;
 
     fn cause(operation: &str) -> Cause {
@@ -216,7 +193,7 @@ mod tests {
                 version: None,
                 what,
             };
-            let event = happened.event(&cause(operation));
+            let event = name(&happened, &cause(operation));
             assert_eq!(event, expected, "{operation}");
             assert!(event.is_none_or(|event| crate::s3::notify::EVENTS.contains(&event)));
         }

@@ -1,6 +1,7 @@
 //! GetObjectAttributes.
 
 use super::signed;
+use crate::s3::digest;
 use crate::{
     customer,
     s3::{
@@ -8,12 +9,12 @@ use crate::{
         access::decide::Action,
         errors::Told as _,
         read::Opened,
-        record,
         versions::{self, Name},
     },
     set_checksums,
 };
 use hyper::Response;
+use s3s::dto::{ETag, Timestamp};
 use s3s::{
     Body, S3Request, S3Response, S3Result,
     dto::{
@@ -64,7 +65,7 @@ pub async fn get(
         })
         .await?;
     let facts = &opened.facts;
-    let checksum = facts.checksums();
+    let checksum = digest::stored(&facts.attributes);
     let has_checksum = checksum != Checksum::default();
     let object_parts = if wants(ObjectAttributes::OBJECT_PARTS) {
         parts(&opened, input.max_parts, input.part_number_marker)?
@@ -73,8 +74,8 @@ pub async fn get(
     };
     let output = GetObjectAttributesOutput {
         checksum: (wants(ObjectAttributes::CHECKSUM) && has_checksum).then_some(checksum),
-        e_tag: wants(ObjectAttributes::ETAG).then(|| facts.etag()),
-        last_modified: Some(record::timestamp(facts.modified)),
+        e_tag: wants(ObjectAttributes::ETAG).then(|| ETag::Strong(facts.etag.clone())),
+        last_modified: Some(Timestamp::from(facts.modified)),
         object_parts,
         object_size: wants(ObjectAttributes::OBJECT_SIZE).then(|| signed(facts.length)),
         storage_class: wants(ObjectAttributes::STORAGE_CLASS)

@@ -281,3 +281,21 @@ pub async fn set_versioning(
         .await?;
     Ok(S3Response::new(PutBucketVersioningOutput {}))
 }
+
+#[cfg(test)]
+mod tests {
+    /// The object model knows no `s3s`, so it has this rule of its own; a key is for buckets that
+    /// can be.
+    #[test]
+    fn names_of_buckets_are_those_of_the_protocol() {
+        let long = ["a".repeat(63), "a".repeat(64)];
+        let names = [
+            "", "ab", "abc", "a.b", "a..b", ".ab", "ab.", "-ab", "ab-", "a-b", "Abc", "a_b", "a b", "1.2.3.4", "1.2.3",
+            "1234", "xn--ab", "axn--b", "äab", "a/b", "*",
+        ];
+        for name in names.into_iter().chain(long.iter().map(String::as_str)) {
+            let ours = terrace_objects::keyspace::is_bucket_name(name);
+            assert_eq!(ours, s3s::path::check_bucket_name(name), "{name}");
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! metadata, keeps its bytes where they are.
 
 use super::{Conditions, Verdict, check_key, objects, precondition_failed};
+use crate::s3::ops::said;
 use crate::s3::{errors, ops::tag};
 use crate::{
     description, encryption, locking,
@@ -41,6 +42,7 @@ use std::{
 };
 use terrace::{Attributes, VALUE_BYTES_MAX};
 use terrace_objects::error::ObjectError;
+use terrace_objects::keep::{Kept, keep};
 
 /// The object that a copy is of.
 pub struct Source {
@@ -221,7 +223,7 @@ pub async fn object(
     let mut output = CopyObjectOutput {
         copy_object_result: Some(result),
         copy_source_version_id: copied,
-        expiration: kept.expiration,
+        expiration: kept.expiration.and_then(said::expiration),
         version_id: kept.version.map(|name| name.to_string()),
         ..CopyObjectOutput::default()
     };
@@ -272,7 +274,7 @@ async fn rewrite(
     opened: Opened,
     description: Attributes,
     requirement: Requirement,
-) -> S3Result<objects::Kept> {
+) -> S3Result<Kept> {
     // What it was is what it is judged by: it is replaced only if it still is.
     requirement.check(Some(&opened.facts)).told()?;
     gateway
@@ -297,7 +299,7 @@ async fn rewrite(
                     "The object was replaced while it was being copied onto itself. Try again."
                 ));
             }
-            Ok(objects::Kept {
+            Ok(Kept {
                 etag: opened.facts.etag.clone(),
                 attributes,
                 modified_ms,
@@ -315,7 +317,7 @@ async fn duplicate(
     mut opened: Opened,
     (attributes, sealing, requirement): (Attributes, Option<Sealing>, Requirement),
     mut algorithms: Vec<Algorithm>,
-) -> S3Result<objects::Kept> {
+) -> S3Result<Kept> {
     let data_key = sealing.as_ref().map(|sealing| sealing.data_key.clone());
     if algorithms.is_empty() {
         let of_source = Algorithm::ALL
@@ -351,7 +353,7 @@ async fn duplicate(
                 permit: &permit,
                 key: &key,
             };
-            objects::keep(&gateway.collector, place, &requirement, attributes, (received, sealing)).told()
+            keep(&gateway.collector, place, &requirement, attributes, (received, sealing)).told()
         })
         .await
 }

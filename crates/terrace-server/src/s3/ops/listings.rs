@@ -5,17 +5,19 @@
 
 use super::signed;
 use crate::http::budget::Ticket;
+use crate::s3::digest;
 use crate::s3::{
     Gateway,
     bucket::{Bucket, Record},
     errors::{self, Told as _},
     keyspace,
     list::{self, After, Entry, Page, Query, Stored},
-    record::{self, Facts},
+    record::Facts,
     versions::{self, Name, Version},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hyper::http::Extensions;
+use s3s::dto::{ETag, Timestamp};
 use s3s::{
     S3Request, S3Response, S3Result,
     dto::{
@@ -224,10 +226,10 @@ impl Shown {
             .iter()
             .map(|(key, facts)| Object {
                 checksum_algorithm: checksum_algorithm(facts),
-                checksum_type: facts.checksums().checksum_type,
-                e_tag: Some(facts.etag()),
+                checksum_type: digest::stored(&facts.attributes).checksum_type,
+                e_tag: Some(ETag::Strong(facts.etag.clone())),
                 key: Some(encoding.apply(key)),
-                last_modified: Some(record::timestamp(facts.modified)),
+                last_modified: Some(Timestamp::from(facts.modified)),
                 owner: owners.map(|owners| owners.of(facts)),
                 size: Some(signed(facts.length)),
                 storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
@@ -429,7 +431,7 @@ fn shown_marker(version: &Version, encoding: Encoding, owners: &Owners) -> Delet
     DeleteMarkerEntry {
         is_latest: Some(version.is_latest),
         key: Some(encoding.apply(&version.key)),
-        last_modified: Some(record::timestamp(version.facts.modified)),
+        last_modified: Some(Timestamp::from(version.facts.modified)),
         owner: Some(owners.of(&version.facts)),
         version_id: Some(Name::of(&version.facts).to_string()),
     }
@@ -439,11 +441,11 @@ fn shown_version(version: &Version, encoding: Encoding, owners: &Owners) -> Obje
     let facts = &version.facts;
     ObjectVersion {
         checksum_algorithm: checksum_algorithm(facts),
-        checksum_type: facts.checksums().checksum_type,
-        e_tag: Some(facts.etag()),
+        checksum_type: digest::stored(&facts.attributes).checksum_type,
+        e_tag: Some(ETag::Strong(facts.etag.clone())),
         is_latest: Some(version.is_latest),
         key: Some(encoding.apply(&version.key)),
-        last_modified: Some(record::timestamp(facts.modified)),
+        last_modified: Some(Timestamp::from(facts.modified)),
         owner: Some(owners.of(facts)),
         size: Some(signed(facts.length)),
         storage_class: Some(ObjectVersionStorageClass::from_static(

@@ -1,6 +1,7 @@
 //! Object lock: of buckets, and of versions.
 
 use super::change_bucket;
+use crate::s3::judged;
 use crate::s3::{
     Gateway,
     access::{
@@ -329,7 +330,9 @@ pub async fn put_retention(
     };
     let by = (&request.extensions, request.credentials.as_ref());
     let said = new.map_or_else(HeaderMap::new, as_headers);
-    let claim = gateway.claim(by, Action::Configure, &bucket).saying(&said);
+    let claim = gateway
+        .claim(by, Action::Configure, &bucket)
+        .asking_anew(|asker| judged::saying(asker, &said));
     let bypasses = super::delete::bypasses(&claim, &input.key, input.bypass_governance_retention);
     let change = move |attributes: &mut Attributes| {
         if lock::retention(attributes).is_some_and(|old| !old.may_become(new, bypasses)) {
@@ -389,7 +392,9 @@ pub async fn put_legal_hold(
         "x-amz-object-lock-legal-hold",
         HeaderValue::from_static(if is_held { "ON" } else { "OFF" }),
     );
-    let claim = gateway.claim(by, Action::Configure, &bucket).saying(&said);
+    let claim = gateway
+        .claim(by, Action::Configure, &bucket)
+        .asking_anew(|asker| judged::saying(asker, &said));
     describe_anew(gateway, claim, (input.key, name), change).await?;
     Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
 }

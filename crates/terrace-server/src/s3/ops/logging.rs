@@ -1,6 +1,7 @@
 //! Server access logging of a bucket: put, get.
 
 use super::{acl, change_bucket};
+use crate::s3::logging::Logging as _;
 use crate::s3::{
     Gateway,
     access_key::Level,

@@ -2,7 +2,7 @@
 
 use super::{
     Conditions, acl, check_key, lock,
-    said::Said,
+    said::{self, Said},
     wanted::{Answer, Wanted},
 };
 use crate::s3::ops::tag;
@@ -12,17 +12,14 @@ use crate::{
         Gateway,
         access::decide::{Action, Claim},
         bucket::Bucket,
-        collector::Collector,
-        commit::{self, NewObject, Outcome, Place, Requirement},
+        commit::{Place, Requirement},
         crypt::{self, Sealing, request::CustomerKey},
         digest::{self, Algorithm},
         errors::Told as _,
         head::Head,
         keyspace,
-        lifecycle::Subject,
-        manifest,
         read::{self, Opened},
-        receive::{self, Incoming, Received, Target},
+        receive::{self, Incoming, Target},
         record::{self, Description, Facts},
         secrets::Secrets,
         versions::{self, Name},
@@ -45,7 +42,7 @@ use s3s::{
 };
 use std::sync::Arc;
 use terrace::{Attributes, Store};
-use terrace_objects::error::{ObjectError, ObjectResult};
+use terrace_objects::keep::keep;
 
 /// PutObject
 pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
@@ -104,7 +101,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         .await?;
     let mut output = PutObjectOutput {
         e_tag: Some(ETag::Strong(kept.etag)),
-        expiration: kept.expiration,
+        expiration: kept.expiration.and_then(said::expiration),
         version_id: kept.version.map(|name| name.to_string()),
         ..PutObjectOutput::default()
     };
@@ -154,98 +151,16 @@ pub fn checked_description(
     mut description: Description,
     locking: lock::Asked,
 ) -> S3Result<Attributes> {
-    description.check_redirect().told()?;
+    description.check_redirect()?;
     let asked = std::mem::take(&mut description.acl);
     let (list, account) = acl::of_new(gateway, credentials, bucket, &asked)?;
     if let Some(tagging) = description.tagging.take() {
         description.tagging = Some(super::tagging::normal(&tagging)?);
     }
-    let attributes = record::with_list(&description.into_attributes().told()?, &list);
+    let attributes = record::with_list(&description.into_attributes()?, &list);
     let mut attributes = record::of_account(&attributes, account.as_deref());
     locking.apply(gateway.level(credentials, bucket), bucket, &mut attributes)?;
     Ok(attributes)
-}
-
-/// What a commit stored.
-pub struct Kept {
-    /// Entity tag without quotes.
-    pub etag: String,
-    /// All attributes.
-    pub attributes: Attributes,
-    /// When it was.
-    pub modified_ms: u64,
-    /// The version it is, where there is or was versioning.
-    pub version: Option<Name>,
-    /// The commit of the store, where there was one of its own.
-    pub commit: Option<terrace::Version>,
-    /// When it will be deleted, as answers say it.
-    pub expiration: Option<String>,
-}
-
-/// Commits what was received, and how it was encrypted, as an object. Blocks.
-pub fn keep(
-    collector: &Collector,
-    place: Place<'_>,
-    requirement: &Requirement,
-    mut attributes: Attributes,
-    (received, sealing): (Received, Option<Sealing>),
-) -> ObjectResult<Kept> {
-    let (value, computed, stored) = match received {
-        Received::Whole(value, computed) => (value, computed, None),
-        Received::Stored(stored) => {
-            let list = manifest::encode(std::slice::from_ref(&stored.part), None);
-            (
-                list.into(),
-                stored.computed.clone(),
-                Some((stored.id, stored.unfinished)),
-            )
-        }
-    };
-    let id = stored.as_ref().map(|(id, _)| *id);
-    if let Some(settings) = place.permit.bucket().record().lock {
-        settings.apply(&mut attributes);
-    }
-    let modified_ms = record::complete(&mut attributes, &computed, id);
-    let held = sealing.as_ref().and_then(Sealing::hold);
-    if let Some(sealing) = &sealing {
-        let name = keyspace::object(&place.permit.bucket().name, place.key);
-        let sealed = sealing.wrapped(held.as_ref(), &name)?;
-        record::encrypt(&mut attributes, &sealed.encode(), computed.length);
-    }
-    let new = NewObject {
-        value,
-        attributes: attributes.clone(),
-    };
-    let also = |batch: &mut terrace::Batch| {
-        if let Some(id) = id {
-            batch.delete(keyspace::pending(id));
-        }
-    };
-    let Outcome::Done(done) = commit::change(place, requirement, Some(&new), &also)? else {
-        // A put has no condition of others, and is never nothing.
-        return Err(ObjectError::Impossible);
-    };
-    drop(held);
-    if let Some((_, unfinished)) = stored {
-        unfinished.finished();
-    }
-    if done.garbage {
-        collector.wake();
-    }
-    let expiration = place.permit.bucket().expiration(Subject {
-        key: place.key,
-        length: computed.length,
-        tagging: record::tagging(&attributes),
-        written_ms: modified_ms,
-    });
-    Ok(Kept {
-        etag: computed.etag(),
-        expiration,
-        attributes,
-        modified_ms,
-        version: done.version,
-        commit: done.commit,
-    })
 }
 
 /// What a GET asks for.

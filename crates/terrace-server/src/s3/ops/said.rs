@@ -6,9 +6,9 @@
 use super::wanted::Answer;
 use crate::s3::{
     bucket::Bucket,
-    crypt::request::{CustomerKey, Told},
+    crypt::request::{self, CustomerKey, Told},
     digest,
-    lifecycle::Subject,
+    lifecycle::{Expiration, Subject},
     lock,
     record::{self, CONTENT_TYPE_DEFAULT, Facts},
     versions::Name,
@@ -17,7 +17,10 @@ use hyper::{
     HeaderMap,
     header::{self, HeaderName, HeaderValue},
 };
+use s3s::dto::{Timestamp, TimestampFormat};
+use std::time::UNIX_EPOCH;
 use terrace::HomeKind;
+use terrace_objects::text::percent_encode;
 
 /// Headers of an answer, as many as most have without growing.
 const HEADERS: usize = 16;
@@ -51,7 +54,7 @@ impl Said<'_> {
         for (name, text) in facts.shown() {
             set(&mut head, name, text);
         }
-        if let Some(time) = facts.expires() {
+        if let Some(time) = expires(facts) {
             set(&mut head, "expires", &record::http_date(&time));
         }
         let length = answer.range.end - answer.range.start;
@@ -63,7 +66,9 @@ impl Said<'_> {
             ("x-amz-mp-parts-count", answer.parts.map(|parts| parts.to_string())),
             (
                 "x-amz-expiration",
-                self.key.and_then(|key| self.bucket.expiration(Subject::of(key, facts))),
+                self.key
+                    .and_then(|key| self.bucket.expiration(Subject::of(key, facts)))
+                    .and_then(expiration),
             ),
             ("x-amz-version-id", self.bucket.shown(Name::of(facts))),
         ];
@@ -88,7 +93,7 @@ impl Said<'_> {
             }
         }
         let told = Told::of(facts.encryption, self.customer);
-        for (name, text) in told.iter().flat_map(Told::headers) {
+        for (name, text) in told.iter().flat_map(request::headers) {
             set(&mut head, name, text);
         }
         if let Some(tagging) = facts.tagging() {
@@ -131,4 +136,39 @@ const fn cache_status(home: HomeKind) -> HeaderValue {
         HomeKind::Flash => "Terrace; hit; detail=flash",
         HomeKind::Block => "Terrace; fwd=miss; detail=block",
     })
+}
+
+/// `Expires`, if it was a date.
+fn expires(facts: &Facts) -> Option<Timestamp> {
+    let text = facts.attributes.get_str(record::EXPIRES)?;
+    Timestamp::parse(TimestampFormat::HttpDate, text).ok()
+}
+
+/// What answers say of when a current object will be deleted, and by which rule.
+pub fn expiration(due: Expiration) -> Option<String> {
+    let ms = due.at.duration_since(UNIX_EPOCH).ok()?.as_millis();
+    // The year 9999 is the last that the form of such a time has.
+    let date = (ms < 253_402_300_800_000).then(|| httpdate::fmt_http_date(due.at))?;
+    let id = percent_encode(&due.rule);
+    Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn when_it_expires() {
+        let due = |seconds| Expiration {
+            at: UNIX_EPOCH + Duration::from_secs(seconds),
+            rule: "r 1".to_owned(),
+        };
+        assert_eq!(
+            expiration(due(1_390_089_600)).unwrap(),
+            "expiry-date=\"Sun, 19 Jan 2014 00:00:00 GMT\", rule-id=\"r%201\""
+        );
+        assert_eq!(expiration(due(253_402_300_800)), None, "no date has that year");
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::change_bucket;
 use super::check_key;
+use crate::s3::judged;
 use crate::s3::{
     Gateway,
     access::decide::{Action, Claim},
@@ -169,7 +170,9 @@ pub async fn put(
         "x-amz-tagging",
         HeaderValue::from_str(&tagging).map_err(S3Error::internal_error)?,
     );
-    let claim = gateway.claim(by, Action::Describe, &bucket).saying(&said);
+    let claim = gateway
+        .claim(by, Action::Describe, &bucket)
+        .asking_anew(|asker| judged::saying(asker, &said));
     let version_id = retag(gateway, claim, input.key, name, Some(tagging)).await?;
     Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
 }

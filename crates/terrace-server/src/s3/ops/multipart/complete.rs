@@ -2,6 +2,7 @@
 
 use super::{PartRecord, Upload, no_such_upload};
 use crate::s3::ops::tag;
+use crate::s3::{lifecycle::Expiration, ops::said};
 use crate::{
     declared_fields,
     s3::{
@@ -85,7 +86,7 @@ pub async fn complete(
         key: Some(input.key),
         location: Some(location),
         e_tag: Some(ETag::Strong(completed.etag)),
-        expiration: completed.expiration,
+        expiration: completed.expiration.and_then(said::expiration),
         version_id: completed.version,
         ..CompleteMultipartUploadOutput::default()
     };
@@ -122,7 +123,7 @@ struct Completed {
     /// What the answer says of its version.
     version: Option<String>,
     /// What the answer says of when it will be deleted.
-    expiration: Option<String>,
+    expiration: Option<Expiration>,
 }
 
 fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Asked) -> S3Result<Completed> {
@@ -230,7 +231,7 @@ fn parts_of(store: &Store, id: Id) -> S3Result<BTreeMap<u16, PartRecord>> {
     let mut parts = BTreeMap::new();
     for item in store.scan(ScanRange::prefix(&prefix)).map_err(fail)? {
         let item = item.map_err(fail)?;
-        let part = PartRecord::read(&item.key, &item.info)?;
+        let part = PartRecord::read(&item.key, &item.info).told()?;
         parts.insert(part.number, part);
     }
     Ok(parts)

@@ -79,7 +79,7 @@ pub async fn parts(
                 .map_err(fail)?;
             let parts: S3Result<Vec<_>> = items
                 .iter()
-                .map(|item| PartRecord::read(&item.key, &item.info))
+                .map(|item| PartRecord::read(&item.key, &item.info).told())
                 .collect();
             Ok((upload, parts?))
         })

@@ -17,11 +17,11 @@ use crate::{
     s3::{
         Gateway,
         crypt::{self, DataKey, Sealing, request::CustomerKey},
-        digest::{Algorithm, Checksum, Kind},
+        digest::{Algorithm, Kind},
         errors::{self, Told as _},
         keyspace::{self, Id},
         manifest::PARTS_MAX,
-        record::{self, Facts},
+        record::Facts,
         secrets::Secrets,
     },
     set_encryption,
@@ -37,6 +37,7 @@ use s3s::{
 use std::sync::Arc;
 use terrace::{Attributes, Batch, Condition, Error, ObjectInfo, PutOptions, Store};
 use terrace_objects::error::ObjectError;
+pub use terrace_objects::part::PartRecord;
 
 /// Attribute of an upload: the checksum algorithm of its parts.
 const ALGORITHM: &str = "s3-algorithm";
@@ -161,82 +162,6 @@ pub fn part_number(number: i32) -> S3Result<u16> {
     })
 }
 
-/// A part as its record says.
-#[derive(Debug, Clone)]
-pub struct PartRecord {
-    /// Its number.
-    pub number: u16,
-    /// What the key of its value ends with.
-    pub nonce: u32,
-    /// Length in bytes.
-    pub length: u64,
-    /// What its key is derived with, if it is encrypted.
-    pub salt: Option<[u8; crypt::SALT_BYTES]>,
-    /// MD5 of its bytes, or what stands for it.
-    pub md5: [u8; 16],
-    /// When it came, in milliseconds since 1970.
-    pub modified_ms: u64,
-    /// Its checksums, as attributes.
-    pub attributes: Attributes,
-}
-
-const PART_NONCE: &str = "nonce";
-const PART_LENGTH: &str = "length";
-const PART_SALT: &str = "salt";
-const PART_MD5: &str = "md5";
-const PART_MODIFIED_MS: &str = "modified-ms";
-
-impl PartRecord {
-    /// What to store.
-    pub fn to_attributes(&self) -> Attributes {
-        let attributes = self
-            .attributes
-            .clone()
-            .with(PART_NONCE, self.nonce.to_le_bytes())
-            .with(PART_LENGTH, self.length.to_le_bytes())
-            .with(PART_MD5, self.md5)
-            .with(PART_MODIFIED_MS, self.modified_ms.to_le_bytes());
-        match self.salt {
-            Some(salt) => attributes.with(PART_SALT, salt),
-            None => attributes,
-        }
-    }
-
-    /// Reads what is stored.
-    ///
-    /// # Errors
-    /// `InternalError` if it is damaged.
-    pub fn read(key: &[u8], info: &ObjectInfo) -> S3Result<Self> {
-        let read = || {
-            let get = |name| info.attributes.get(name);
-            Some(Self {
-                number: keyspace::parse_part(key)?,
-                nonce: u32::from_le_bytes(get(PART_NONCE)?.try_into().ok()?),
-                length: u64::from_le_bytes(get(PART_LENGTH)?.try_into().ok()?),
-                salt: match get(PART_SALT) {
-                    Some(salt) => Some(salt.try_into().ok()?),
-                    None => None,
-                },
-                md5: get(PART_MD5)?.try_into().ok()?,
-                modified_ms: u64::from_le_bytes(get(PART_MODIFIED_MS)?.try_into().ok()?),
-                attributes: info.attributes.clone(),
-            })
-        };
-        read().ok_or_else(|| errors::of_engine(&Error::corruption("record of a part", "it does not decode"), key))
-    }
-
-    /// Its entity tag without quotes.
-    pub fn etag(&self) -> String {
-        crate::s3::digest::hex(&self.md5)
-    }
-
-    /// Its checksum by this algorithm.
-    pub fn checksum(&self, algorithm: Algorithm) -> Option<Checksum> {
-        let text = self.attributes.get_str(algorithm.header())?;
-        Checksum::parse(algorithm, text).ok()
-    }
-}
-
 /// CreateMultipartUpload
 pub async fn create(
     gateway: &Arc<Gateway>,
@@ -284,7 +209,7 @@ pub async fn create(
             let held = sealing.as_ref().and_then(Sealing::hold);
             if let Some(sealing) = &sealing {
                 let sealed = sealing.wrapped(held.as_ref(), keyspace::object_of(&record)).told()?;
-                options.attributes.set(record::ENCRYPTION, sealed.encode());
+                options.attributes.set(crypt::ENCRYPTION, sealed.encode());
             }
             let put = store.put_with(&record, "", &options);
             put.map_err(|error| errors::of_engine(&error, &record)).map(|_| ())

@@ -202,7 +202,7 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
         let value = keyspace::value(upload.id, part.number, part.nonce);
         batch.delete(keyspace::pending_part(&value));
         if let Some(info) = former {
-            let former = PartRecord::read(&record, &info)?;
+            let former = PartRecord::read(&record, &info).told()?;
             batch.delete(keyspace::value(upload.id, former.number, former.nonce));
         }
         match store.write(batch, gateway.durability) {

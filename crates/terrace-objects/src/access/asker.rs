@@ -1,0 +1,191 @@
+//! What policies are asked of a request: whoever makes it, what for, and what they may ask about
+//! it.
+//!
+//! To policies a key is a user of its account, named by the key's ID.
+
+use crate::{
+    bucket::Record,
+    keyspace,
+    policy::{Caller, Context, Policy, Question, Verdict, actions},
+    record::Facts,
+    tags,
+};
+use std::sync::Arc;
+
+/// The account that a bucket belongs to.
+pub const RESOURCE_ACCOUNT: &str = "s3:ResourceAccount";
+
+/// A question to the policies of buckets: whoever makes a request, what for, and what policies may
+/// ask about it. It goes with the request to its operation.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    /// The account and the ID of a key.
+    pub caller: Option<(Arc<str>, String)>,
+    /// `None` of what no policy says anything of.
+    pub action: Option<&'static str>,
+    /// The key of the object that it is about, if it is about one.
+    pub key: Option<String>,
+    /// A policy is nothing to whoever may do everything in the bucket, and asks about that policy.
+    pub is_theirs: bool,
+    /// What has to allow whatever is done in a session.
+    pub bound: Option<Arc<Policy>>,
+    /// What it says of the object is in its body.
+    pub is_form: bool,
+    /// What policies may ask about.
+    pub context: Arc<Context>,
+}
+
+impl Asker {
+    /// The same request, but about an action on an object that it does not name in its path.
+    pub fn about(&self, action: &'static str, key: Option<&str>) -> Self {
+        Self {
+            action: Some(action),
+            key: key.map(str::to_owned),
+            is_theirs: false,
+            ..self.clone()
+        }
+    }
+
+    /// The same in a session with this policy.
+    pub fn bound(self, bound: Option<Arc<Policy>>) -> Self {
+        Self { bound, ..self }
+    }
+
+    /// The same, of which other things are known.
+    pub fn knowing(&self, context: Context) -> Self {
+        Self {
+            context: Arc::new(context),
+            ..self.clone()
+        }
+    }
+
+    /// Whether a session may also do another thing with the same object, or bucket.
+    pub fn may_also(&self, action: &'static str, bucket: &str) -> bool {
+        let asker = self.about(action, self.key.as_deref());
+        asker.is_within(&asker.resource(bucket), &asker.context, None)
+    }
+
+    /// Whether a session may list buckets.
+    pub fn may_list_buckets(&self) -> bool {
+        let asker = self.about("s3:ListAllMyBuckets", None);
+        asker.is_within(&asker.resource("*"), &self.context, None)
+    }
+
+    fn resource(&self, bucket: &str) -> String {
+        match &self.key {
+            Some(key) => format!("arn:aws:s3:::{bucket}/{key}"),
+            None => format!("arn:aws:s3:::{bucket}"),
+        }
+    }
+
+    fn caller(&self) -> Option<Caller<'_>> {
+        let caller = self.caller.as_ref();
+        caller.map(|(account, name)| Caller { account, name })
+    }
+
+    /// Whether the policy of the session allows it, if there is one: at best, if some keys of
+    /// conditions are still `open`.
+    fn is_within(&self, resource: &str, context: &Context, open: Option<&dyn Fn(&str) -> bool>) -> bool {
+        let Some(bound) = &self.bound else { return true };
+        let question = self.action.map(|action| Question {
+            caller: self.caller(),
+            action,
+            resource,
+            context,
+        });
+        question.is_some_and(|question| judge_by(bound, &question, open) == Verdict::Allowed)
+    }
+
+    /// What the policy of a bucket says of it, if it is about a version with these facts.
+    pub fn judge(&self, record: &Record, bucket: &str, facts: Option<&Facts>) -> Verdict {
+        let is_asked = |policy: &Policy| policy.keys().any(|key| key.starts_with(actions::OBJECT_TAGS));
+        let mut policies = record.rules.as_deref().into_iter().chain(self.bound.as_deref());
+        let tags = facts.filter(|_| policies.any(is_asked));
+        let Some(tags) = tags.and_then(|facts| tags::decode(facts.tagging()?)) else {
+            return self.judge_in(record, bucket, &self.context, None);
+        };
+        let mut context = (*self.context).clone();
+        for (name, value) in tags {
+            context.add(&format!("{}{name}", actions::OBJECT_TAGS), value);
+        }
+        self.judge_in(record, bucket, &context, None)
+    }
+
+    /// The best that the policy of a bucket can say of it when the object is open, and the
+    /// request's body has been read.
+    pub fn judge_at_best(&self, record: &Record, bucket: &str) -> Verdict {
+        let is_open = |key: &str| self.action.is_some_and(|action| actions::is_known_later(action, key));
+        self.judge_in(record, bucket, &self.context, Some(&is_open))
+    }
+
+    fn judge_in(
+        &self,
+        record: &Record,
+        bucket: &str,
+        context: &Context,
+        open: Option<&dyn Fn(&str) -> bool>,
+    ) -> Verdict {
+        let resource = self.resource(bucket);
+        if !self.is_within(&resource, context, open) {
+            return Verdict::Denied;
+        }
+        let (Some(policy), Some(action)) = (&record.rules, self.action.filter(|_| !self.is_theirs)) else {
+            return Verdict::Silent;
+        };
+        let caller = self.caller();
+        // The source of a copy may be in a bucket of another account than the copy.
+        let context = context.with(RESOURCE_ACCOUNT, record.owner());
+        let question = Question {
+            caller,
+            action,
+            resource: &resource,
+            context: &context,
+        };
+        let verdict = judge_by(policy, &question, open);
+        // A public policy counts only for those of the owner's account, if the bucket is kept from
+        // being public.
+        let is_owners = caller.is_some_and(|caller| caller.account == record.owner());
+        let is_ignored = !is_owners && !record.obeys_policy() && policy.is_public();
+        if verdict == Verdict::Allowed && is_ignored {
+            Verdict::Silent
+        } else {
+            verdict
+        }
+    }
+}
+
+/// What a policy says, or the best that it can say while some keys of conditions are `open`.
+fn judge_by(policy: &Policy, question: &Question<'_>, open: Option<&dyn Fn(&str) -> bool>) -> Verdict {
+    open.map_or_else(|| policy.judge(question), |open| policy.judge_at_best(question, open))
+}
+
+/// What the policy of the bucket `target` says of a service that puts an object there for another
+/// bucket of the same account.
+pub fn of_service(service: &str, source: &str, record: &Record, target: &str, key: &str) -> Verdict {
+    let Some(policy) = &record.rules else {
+        return Verdict::Silent;
+    };
+    let mut context = Context::default();
+    add_time(&mut context);
+    context.add("aws:SourceArn", format!("arn:aws:s3:::{source}"));
+    // Both are of one account.
+    context.add("aws:SourceAccount", record.owner());
+    context.add(RESOURCE_ACCOUNT, record.owner());
+    context.add("aws:PrincipalServiceName", service);
+    context.add("aws:PrincipalIsAWSService", "true");
+    context.add("aws:PrincipalType", "Service");
+    policy.judge(&Question {
+        caller: Some(Caller::service(service)),
+        action: "s3:PutObject",
+        resource: &format!("arn:aws:s3:::{target}/{key}"),
+        context: &context,
+    })
+}
+
+/// Adds what time it is.
+pub fn add_time(context: &mut Context) {
+    let seconds = (keyspace::now_ms() / 1000).to_string();
+    // A number of seconds is a date, too.
+    context.add("aws:CurrentTime", seconds.clone());
+    context.add("aws:EpochTime", seconds);
+}

@@ -1,0 +1,335 @@
+//! The whole table of decisions, against one that is written down by hand.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::{
+    access_key::{AccessKey, Level, NewKey},
+    bucket::PublicAccessBlock,
+    secrets::Secrets,
+};
+use terrace::{Attributes, HomeKind, ObjectInfo, Options, Store, Version};
+
+const ACTIONS: [Action; 5] = [
+    Action::Read,
+    Action::List,
+    Action::Inspect,
+    Action::Write,
+    Action::Configure,
+];
+/// The others: to read a version, to list more, to read and change the list of an object and of the
+/// bucket.
+const MORE_ACTIONS: [(Action, char); 6] = [
+    (Action::ReadVersion, 'v'),
+    (Action::ListMore, 'm'),
+    (Action::ReadAcl, 'a'),
+    (Action::WriteAcl, 'c'),
+    (Action::ReadBucketAcl, 'A'),
+    (Action::WriteBucketAcl, 'C'),
+];
+
+fn facts(is_of_s3: bool, is_public: bool) -> Facts {
+    let mut attributes = Attributes::new();
+    if is_of_s3 {
+        crate::record::stamp(&mut attributes, "e", 1);
+    }
+    Facts::of(&ObjectInfo {
+        expires_at: None,
+        version: Version(1),
+        length: 1,
+        checksum: 1,
+        home: HomeKind::Inline,
+        attributes: crate::record::with_list(&attributes, if is_public { "public-read" } else { "" }),
+    })
+}
+
+fn bucket(record: Record) -> Arc<Bucket> {
+    Arc::new(Bucket::apart("abc".to_owned(), record))
+}
+
+/// Which of [`ACTIONS`] are allowed, as a letter each, or `-`.
+fn allowed(principal: &Principal, subject: Subject<'_>, record: &Record) -> String {
+    let bucket = bucket(record.clone());
+    let letter = |(action, letter)| match Claim::new(principal.clone(), action, &bucket).decide(subject) {
+        Ok(permit) => {
+            assert!(Arc::ptr_eq(permit.bucket(), &bucket));
+            assert_eq!(permit.to_write().is_ok(), "WC".contains(letter), "{action:?}");
+            letter
+        }
+        Err(Denied::Missing) => '4',
+        Err(Denied::Forbidden) => '-',
+    };
+    ACTIONS.into_iter().zip("RLIWC".chars()).map(letter).collect()
+}
+
+fn keys(dir: &tempfile::TempDir) -> (Arc<Keys>, Vec<Principal>) {
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let made: Vec<_> = ["other=admin", "abc=read", "abc=write", "abc=admin", "*=admin"]
+        .iter()
+        .map(|grant| {
+            let (id, key) = AccessKey::generate(&NewKey::of_default(&[grant.parse().unwrap()]));
+            crate::access_key::store(&store, &id, &key, &Secrets::default()).unwrap();
+            id
+        })
+        .collect();
+    let keys = Arc::new(Keys::load(&store, Secrets::default()).unwrap());
+    let principals = made.iter().map(|id| Principal::Key {
+        id: Arc::from(id.as_str()),
+        keys: Arc::clone(&keys),
+    });
+    let principals = principals.collect();
+    (keys, principals)
+}
+
+/// Which of all actions are allowed, as letters.
+fn all_allowed(principal: &Principal, subject: Subject<'_>, record: &Record) -> String {
+    let bucket = bucket(record.clone());
+    let letters = ACTIONS.into_iter().zip("RLIWX".chars()).chain(MORE_ACTIONS);
+    let is_allowed =
+        |(action, _): &(Action, char)| Claim::new(principal.clone(), *action, &bucket).decide(subject).is_ok();
+    letters.filter(is_allowed).map(|(_, letter)| letter).collect()
+}
+
+/// An object with this list, of this account if not of the bucket's.
+fn object(list: &str, account: Option<&str>) -> Facts {
+    let mut facts = facts(true, false);
+    facts.attributes = crate::record::with_list(&facts.attributes, list);
+    facts.attributes = crate::record::of_account(&facts.attributes, account);
+    facts
+}
+
+/// The bucket is of `terrace`, the keys of `press`.
+#[test]
+fn what_another_account_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let keys = Arc::new(Keys::load(&store, Secrets::default()).unwrap());
+    let principal = |grant: &str| {
+        let new = NewKey {
+            account: "press".to_owned(),
+            ..NewKey::of_default(&[grant.parse().unwrap()])
+        };
+        Principal::Key {
+            id: Arc::from(keys.create(&store, &new).unwrap().0),
+            keys: Arc::clone(&keys),
+        }
+    };
+    let (admin, reader, stranger) = (principal("*=admin"), principal("abc=read"), principal("other=admin"));
+    let record = |list: &str, ignore| {
+        let mut record = Record::default();
+        record.set_list(list.to_owned());
+        record.public_access_block = Some(PublicAccessBlock {
+            ignore_lists: ignore,
+            ..PublicAccessBlock::default()
+        });
+        record
+    };
+    for (list, to_admin, to_reader, to_stranger, to_all) in [
+        ("", "", "", "", ""),
+        ("public-read", "Lm", "Lm", "L", "L"),
+        ("press=READ", "Lm", "Lm", "", ""),
+        ("press=WRITE", "W", "", "", ""),
+        ("press=READ_ACP @authenticated=WRITE_ACP", "AC", "", "", ""),
+        ("@all=WRITE", "W", "W", "W", "W"),
+        ("press=FULL_CONTROL", "LWmAC", "Lm", "", ""),
+        ("-", "", "", "", ""),
+    ] {
+        let record = record(list, false);
+        for (who, expected) in [(&admin, to_admin), (&reader, to_reader), (&stranger, to_stranger)] {
+            assert_eq!(all_allowed(who, Subject::Bucket, &record), expected, "{list}");
+        }
+        assert_eq!(
+            all_allowed(&Principal::Everybody, Subject::Bucket, &record),
+            to_all,
+            "{list}"
+        );
+    }
+    what_lists_of_objects_allow(&admin, &reader);
+    let public = object("public-read", None);
+    assert_eq!(all_allowed(&admin, Subject::Version(&public), &record("", true)), "");
+    let named = object("press=READ @all=READ_ACP", None);
+    assert_eq!(
+        all_allowed(&admin, Subject::Version(&named), &record("press=READ", true)),
+        "RLvm"
+    );
+}
+
+fn what_lists_of_objects_allow(admin: &Principal, reader: &Principal) {
+    let closed = Record::default();
+    for (list, account, to_admin, to_reader, to_all) in [
+        ("", None, "", "", ""),
+        ("public-read", None, "Rv", "Rv", "R"),
+        ("press=READ", None, "Rv", "Rv", ""),
+        ("press=WRITE", None, "", "", ""),
+        ("press=READ_ACP press=WRITE_ACP", None, "ac", "a", ""),
+        ("@authenticated=READ", None, "Rv", "Rv", ""),
+        // Its own object in the bucket of another.
+        ("", Some("press"), "Rvac", "Rva", ""),
+        ("-", Some("press"), "Rvac", "Rva", ""),
+        ("", Some("other"), "", "", ""),
+    ] {
+        let facts = object(list, account);
+        let version = Subject::Version(&facts);
+        for (who, expected) in [(admin, to_admin), (reader, to_reader), (&Principal::Everybody, to_all)] {
+            assert_eq!(all_allowed(who, version, &closed), expected, "{list} {account:?}");
+        }
+        let enforced = Record {
+            ownership: Some("BucketOwnerEnforced".to_owned()),
+            ..Record::default()
+        };
+        assert_eq!(
+            all_allowed(admin, version, &enforced),
+            "",
+            "no lists, and all is the bucket owner's"
+        );
+    }
+}
+
+/// What others put in a bucket is theirs: its owner may delete it, and no more.
+#[test]
+fn what_the_owner_of_the_bucket_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, principals) = keys(&dir);
+    let open = Record {
+        public_read: true,
+        ..Record::default()
+    };
+    let theirs = object("", Some("press"));
+    let owner = &principals[3];
+    assert_eq!(
+        all_allowed(owner, Subject::Version(&theirs), &Record::default()),
+        "LIWXmAC"
+    );
+    let given = object("press=FULL_CONTROL terrace=FULL_CONTROL", Some("press"));
+    assert_eq!(
+        all_allowed(owner, Subject::Version(&given), &Record::default()),
+        "RLIWXvmacAC"
+    );
+    for who in [owner, &Principal::Everybody] {
+        let may = all_allowed(who, Subject::Version(&theirs), &open);
+        assert!(
+            !may.contains('R'),
+            "the policy of a bucket says nothing of others' objects"
+        );
+    }
+    assert!(all_allowed(&Principal::Everybody, Subject::Version(&object("", None)), &open).contains('R'));
+}
+
+#[test]
+fn what_each_level_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let (keys, principals) = keys(&dir);
+    let closed = Record::default();
+    let version = facts(true, false);
+    for (principal, of_bucket, of_nothing) in [
+        (&principals[0], "-----", "-----"),
+        (&principals[1], "RLI--", "444--"),
+        (&principals[2], "RLIW-", "4444-"),
+        (&principals[3], "RLIWC", "44444"),
+        (&principals[4], "RLIWC", "44444"),
+        (&Principal::System, "RLIWC", "44444"),
+        (&Principal::Everybody, "-----", "-----"),
+        (&Principal::Page, "-----", "-----"),
+    ] {
+        assert_eq!(allowed(principal, Subject::Bucket, &closed), of_bucket);
+        assert_eq!(allowed(principal, Subject::Version(&version), &closed), of_bucket);
+        assert_eq!(allowed(principal, Subject::Nothing, &closed), of_nothing);
+    }
+    let removed = Principal::Key {
+        id: Arc::from("none"),
+        keys,
+    };
+    assert_eq!(allowed(&removed, Subject::Bucket, &closed), "-----");
+}
+
+#[test]
+fn what_is_open_to_everybody() {
+    let record = |read, list, acl, ignore| Record {
+        public_read: read,
+        public_list: list,
+        acl_public: acl,
+        public_access_block: Some(PublicAccessBlock {
+            ignore_lists: ignore,
+            ignore_policies: ignore,
+            ..PublicAccessBlock::default()
+        }),
+        ..Record::default()
+    };
+    let (private, public, imported) = (facts(true, false), facts(true, true), facts(false, false));
+    for (record, of_private, of_public, of_nothing) in [
+        (record(false, false, false, false), "-----", "R----", "-----"),
+        (record(true, false, false, false), "R----", "R----", "-----"),
+        (record(false, true, false, false), "-L---", "RL---", "44---"),
+        (record(false, false, true, false), "-L---", "RL---", "44---"),
+        (record(true, true, true, false), "RL---", "RL---", "44---"),
+        (record(true, true, true, true), "-----", "-----", "-----"),
+    ] {
+        for principal in [Principal::Everybody, Principal::Page] {
+            assert_eq!(allowed(&principal, Subject::Version(&private), &record), of_private);
+            assert_eq!(allowed(&principal, Subject::Version(&public), &record), of_public);
+            assert_eq!(allowed(&principal, Subject::Nothing, &record), of_nothing);
+        }
+        let page = allowed(&Principal::Page, Subject::Version(&imported), &record);
+        assert!(page.starts_with('R'), "what was imported is on the page");
+        let everybody = allowed(&Principal::Everybody, Subject::Version(&imported), &record);
+        assert_eq!(everybody, of_private, "and S3 obeys the bucket");
+    }
+}
+
+/// The bucket was closed, and then a private object was put: the answer to a request that began
+/// before has to be the closed bucket's, since what it opens was put behind closed doors.
+#[test]
+fn the_bucket_is_judged_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let buckets = crate::bucket::Buckets::load(&store).unwrap();
+    let open = Record {
+        public_read: true,
+        ..Record::default()
+    };
+    buckets.create(&store, "abc", open).unwrap();
+    let claim = Claim::new(Principal::Everybody, Action::Read, &buckets.get("abc").unwrap());
+    assert!(claim.may_begin().is_ok() && claim.on(&facts(true, false)).is_ok());
+    let close = |record: &mut Record| {
+        record.public_read = false;
+        ObjectResult::Ok(())
+    };
+    buckets.change(&store, "abc", close).unwrap();
+    assert_eq!(claim.on(&facts(true, false)).unwrap_err(), Denied::Forbidden);
+    assert!(claim.may_begin().is_ok(), "an object may have a list of its own");
+}
+
+#[test]
+fn names_of_versions_need_a_key() {
+    let open = bucket(Record {
+        public_read: true,
+        public_list: true,
+        ..Record::default()
+    });
+    let named = Claim::new(Principal::Everybody, Action::reading(true), &open);
+    assert_eq!(named.may_begin(), Err(Denied::Forbidden));
+    assert_eq!(named.on(&facts(true, true)).unwrap_err(), Denied::Forbidden);
+    let told = named.on_nothing(ObjectError::NoSuchVersion);
+    assert!(matches!(told, ObjectError::Denied), "not even that there is none");
+    let current = Claim::new(Principal::Everybody, Action::reading(false), &open);
+    let told = current.on_nothing(ObjectError::no_such_key());
+    assert!(matches!(told, ObjectError::NoSuchKey(None)));
+}
+
+#[test]
+fn what_is_not_known_needs_everything() {
+    assert_eq!(Action::of("GetObject"), Action::Read);
+    assert_eq!(Action::of("UploadPart").level(), Level::Write);
+    assert_eq!(Action::of("PutObjectAcl").level(), Level::Write);
+    assert_eq!(Action::of("GetBucketAcl").level(), Level::Admin);
+    for operation in [
+        "CreateBucket",
+        "DeleteBucket",
+        "PutBucketPolicy",
+        "PutObjectLegalHold",
+        "Anything",
+        "",
+    ] {
+        assert_eq!(Action::of(operation), Action::Configure, "{operation}");
+        assert_eq!(Action::of(operation).level(), Level::Admin, "{operation}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Tests of buckets.
+#![allow(clippy::unwrap_used)]
+use super::*;
+use terrace::Options;
+
+/// The name of what went wrong.
+fn code<T>(result: ObjectResult<T>) -> String {
+    let text = result.err().map_or_else(String::new, |error| format!("{error:?}"));
+    text.split(['(', ' ']).next().unwrap_or_default().to_owned()
+}
+
+/// The hash that gives keys their turns had a key that everybody knew: whoever chose names that
+/// share one made each change wait for all others.
+#[test]
+fn chosen_keys_do_not_share_a_turn() {
+    let bucket = || Bucket::apart("abc".to_owned(), Record::default());
+    let (first, second) = (bucket(), bucket());
+    let shared = (0..)
+        .map(|number| format!("chosen-{number}"))
+        .filter(|key| first.place(key) == 0)
+        .take(8);
+    let elsewhere: std::collections::BTreeSet<_> = shared.map(|key| second.place(&key)).collect();
+    assert!(elsewhere.len() > 1, "what shares a turn here shares it everywhere");
+}
+
+#[test]
+fn a_life_of_a_bucket() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let buckets = Buckets::load(&store).unwrap();
+    assert_eq!(code(buckets.get("abc")), "NoSuchBucket");
+    buckets.create(&store, "abc", Record::default()).unwrap();
+    assert_eq!(code(buckets.create(&store, "abc", Record::default())), "BucketExists");
+    buckets
+        .change(&store, "abc", |record| {
+            record.public_read = true;
+            ObjectResult::Ok(())
+        })
+        .unwrap();
+    assert!(Buckets::load(&store).unwrap().get("abc").unwrap().record().public_read);
+
+    store.put("abc/x", "1").unwrap();
+    store.put("abcd/x", "1").unwrap();
+    assert_eq!(code(buckets.delete(&store, "abc")), "BucketNotEmpty");
+    store.delete("abc/x").unwrap();
+    // A bucket in which somebody gave an upload up could not be deleted for a week.
+    let id = keyspace::Id::new();
+    store.put(keyspace::upload("abc", "k", id), "").unwrap();
+    store.put(keyspace::value(id, 1, 1), "part").unwrap();
+    let held = buckets.get("abc").unwrap();
+    drop(held.enter().unwrap());
+    buckets.delete(&store, "abc").unwrap();
+    assert_eq!(code(held.enter()), "NoSuchBucket");
+    assert!(Buckets::load(&store).unwrap().all().is_empty());
+    collector::Collector::default().collect(&store).unwrap();
+    assert_eq!(store.scan(ScanRange::all()).unwrap().count(), 1, "abcd/x");
+}
+
+/// Deleting a bucket, or switching its versioning, waited for that bucket's commits under a
+/// lock of all buckets: nobody else's settings could change meanwhile.
+#[test]
+fn a_bucket_that_waits_holds_up_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let buckets = Buckets::load(&store).unwrap();
+    for name in ["one", "two"] {
+        buckets.create(&store, name, Record::default()).unwrap();
+    }
+    let one = buckets.get("one").unwrap();
+    let committing = one.enter().unwrap();
+    std::thread::scope(|scope| {
+        let deletes = scope.spawn(|| buckets.delete(&store, "one"));
+        // From then on it waits for the commit.
+        while !one.changing.is_locked() || !one.exists.is_locked() {
+            std::thread::yield_now();
+        }
+        buckets.change(&store, "two", |_| ObjectResult::Ok(())).unwrap();
+        buckets.create(&store, "three", Record::default()).unwrap();
+        buckets.set_versioning(&store, "two", Versioning::Enabled).unwrap();
+        buckets.delete(&store, "two").unwrap();
+        drop(committing);
+        deletes.join().unwrap().unwrap();
+    });
+    assert_eq!(
+        code(buckets.set_versioning(&store, "one", Versioning::Enabled)),
+        "NoSuchBucket"
+    );
+    assert_eq!(
+        code(buckets.change(&store, "one", |_| ObjectResult::Ok(()))),
+        "NoSuchBucket"
+    );
+}
+
+#[test]
+fn settings_have_a_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let buckets = Buckets::load(&store).unwrap();
+    buckets.create(&store, "abc", Record::default()).unwrap();
+    let long = |bytes: usize| {
+        buckets.change(&store, "abc", |record| {
+            record.policy = Some("x".repeat(bytes));
+            ObjectResult::Ok(())
+        })
+    };
+    assert_eq!(code(long(RECORD_BYTES_MAX)), "SettingsTooLong");
+    assert!(buckets.get("abc").unwrap().record().policy.is_none());
+    long(20 << 10).unwrap();
+}
+
+/// What is stored, byte for byte: every setting that a bucket can have.
+#[test]
+fn golden() {
+    let json = concat!(
+        r#"{"created_ms":1700000000000,"public_read":true,"policy":"{}","cors":[{"origins":["*"],"methods":["GET"],"#,
+        r#""headers":["x-*"],"expose":["etag"],"max_age_seconds":60}],"tags":[["a","b"]],"versioning":"enabled","#,
+        r#""lifecycle":[{"id":"r","enabled":true,"filter":{"form":"and","prefix":"logs/","tags":[["a","b"]],"#,
+        r#""longer":10,"shorter":20},"expire":{"days":3},"noncurrent":{"days":1,"keep":2},"abort_days":7},"#,
+        r#"{"id":"d","enabled":false,"filter":{"form":"one"},"expire":{"date_ms":5}},"#,
+        r#"{"id":"m","enabled":true,"filter":{"form":"prefix","prefix":""},"expire":{"markers":true}}],"#,
+        r#""acl_public":true,"public_access_block":{"refuse_lists":true,"ignore_lists":false,"refuse_policies":true,"#,
+        r#""ignore_policies":false},"lock":{"default":{"mode":"GOVERNANCE","period":{"days":1}}},"#,
+        r#""logging":{"target":"logs","target_created_ms":5,"format":"simple"},"website":{"index":"index.html"},"#,
+        r#""notifications":[{"id":"n","kind":"queue","arn":"arn:aws:sqs:us-east-1:terrace:hook","#,
+        r#""events":["s3:ObjectCreated:*"]}],"encryption":{"bucket_key":true},"ownership":"BucketOwnerEnforced","#,
+        r#""account":"press","acl":"press=FULL_CONTROL"}"#
+    );
+    let record = decode("abc", json.as_bytes()).unwrap();
+    assert_eq!(serde_json::to_string(&record).unwrap(), json);
+    assert_eq!((record.lifecycle.len(), record.versioning), (3, Versioning::Enabled));
+    assert_eq!(
+        serde_json::to_string(&Record::default()).unwrap(),
+        r#"{"created_ms":0}"#
+    );
+    assert!(decode("abc", b"{}").is_err() && decode("abc", &json.as_bytes()[1..]).is_err());
+}

@@ -1,0 +1,145 @@
+//! Changes of objects without versioning; with it, see [`crate::versions`].
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::{
+    access::decide::Claim,
+    bucket::{Buckets, Record},
+};
+use terrace::Options;
+
+fn place() -> (tempfile::TempDir, Store, Permit) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let buckets = Buckets::load(&store).unwrap();
+    buckets.create(&store, "abc", Record::default()).unwrap();
+    let permit = Claim::of_system(&buckets.get("abc").unwrap()).on_bucket().unwrap();
+    (dir, store, permit)
+}
+
+fn object(etag: &str, values: Option<Id>) -> NewObject {
+    let mut attributes = Attributes::new();
+    record::stamp(&mut attributes, etag, 0);
+    if let Some(id) = values {
+        record::place(&mut attributes, id, 10);
+    }
+    NewObject {
+        value: Bytes::from(etag.to_owned()),
+        attributes,
+    }
+}
+
+fn at<'a>(store: &'a Store, permit: &'a Permit) -> Place<'a> {
+    Place {
+        store,
+        durability: Durability::Buffered,
+        permit,
+        key: "k",
+    }
+}
+
+/// What was done, whichever commit of the store it was.
+fn without_commit(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Done(done) => Outcome::Done(Done { commit: None, ..done }),
+        other => other,
+    }
+}
+
+fn put(store: &Store, permit: &Permit, requirement: &Requirement, new: &NewObject) -> Result<Outcome, String> {
+    let outcome = change(at(store, permit), requirement, Some(new), &|_| {});
+    outcome.map(without_commit).map_err(|error| format!("{error:?}"))
+}
+
+fn done(garbage: bool) -> Outcome {
+    Outcome::Done(Done {
+        garbage,
+        ..Done::default()
+    })
+}
+
+fn condition(text: &str) -> Option<Tag> {
+    let is_any = text == "*";
+    Some(if is_any { Tag::Any } else { Tag::Is(text.to_owned()) })
+}
+
+#[test]
+fn conditions_are_judged_on_what_is_replaced() {
+    let (_dir, store, permit) = place();
+    let absent = Requirement {
+        if_none_match: condition("*"),
+        ..Requirement::default()
+    };
+    let is_a = Requirement {
+        if_match: condition("a"),
+        ..Requirement::default()
+    };
+    let done = Ok(done(false));
+    assert_eq!(
+        put(&store, &permit, &is_a, &object("b", None)),
+        Err("NoSuchKey(None)".to_owned())
+    );
+    assert_eq!(put(&store, &permit, &absent, &object("a", None)), done);
+    assert_eq!(
+        put(&store, &permit, &absent, &object("b", None)),
+        Err("Condition(NoneMatch)".to_owned())
+    );
+    assert_eq!(put(&store, &permit, &is_a, &object("b", None)), done);
+    assert_eq!(
+        put(&store, &permit, &is_a, &object("c", None)),
+        Err("Condition(Match)".to_owned())
+    );
+}
+
+#[test]
+fn what_had_values_leaves_a_marker() {
+    let (_dir, store, permit) = place();
+    let (first, second) = (Id::new(), Id::new());
+    let free = Requirement::default();
+    put(&store, &permit, &free, &object("a", Some(first))).unwrap();
+    let same = put(&store, &permit, &free, &object("retagged", Some(first)));
+    assert_eq!(same, Ok(done(false)), "the values are still an object's");
+    assert_eq!(put(&store, &permit, &free, &object("b", Some(second))), Ok(done(true)));
+    assert!(store.head(keyspace::garbage(first)).unwrap().is_some());
+    let deleted = change(at(&store, &permit), &free, None, &|_| {}).unwrap();
+    assert_eq!(without_commit(deleted), done(true));
+    assert!(store.head(keyspace::garbage(second)).unwrap().is_some());
+    let again = change(at(&store, &permit), &free, None, &|_| {}).unwrap();
+    assert_eq!(again, Outcome::Nothing);
+}
+
+/// Of many that want to be the first, one is; and of many that replace at once, none leaves its
+/// values behind.
+#[test]
+fn commits_that_meet() {
+    let (_dir, store, permit) = place();
+    let absent = Requirement {
+        if_none_match: condition("*"),
+        ..Requirement::default()
+    };
+    let first = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| put(&store, &permit, &absent, &object("a", None)).is_ok()))
+            .collect();
+        threads
+            .into_iter()
+            .filter_map(|thread| thread.join().ok())
+            .filter(|won| *won)
+            .count()
+    });
+    assert_eq!(first, 1);
+    let free = Requirement::default();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    put(&store, &permit, &free, &object("b", Some(Id::new()))).unwrap();
+                }
+            });
+        }
+    });
+    let markers = store
+        .scan(terrace::ScanRange::prefix(keyspace::GARBAGE))
+        .unwrap()
+        .count();
+    assert_eq!(markers, 8 * 20 - 1);
+}

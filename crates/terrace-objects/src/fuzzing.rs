@@ -1,0 +1,86 @@
+//! The decoders that are not public, for fuzz targets. No part of the interface.
+
+use crate::{
+    access_key::Stored,
+    account::Account,
+    bucket::{Bucket, Record},
+    crypt::{
+        DataKey, RECORD_NUMBER, SALT_BYTES,
+        pieces::{self, Opener},
+    },
+    session::{Bounds, StoredKey},
+};
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+use std::ops::Range;
+
+/// The record of a bucket that JSON is, as JSON.
+pub fn bucket(json: &[u8]) -> Option<Vec<u8>> {
+    let record: Record = serde_json::from_slice(json).ok()?;
+    let again = serde_json::to_vec(&record).ok();
+    // As it is used: its policy is read, and whose it is.
+    let bucket = Bucket::apart("bucket".to_owned(), record);
+    let record = bucket.record();
+    assert!(
+        record.policy.is_some() || record.rules.is_none(),
+        "rules come of a policy"
+    );
+    assert!(
+        !record.owner().is_empty() || record.account.is_some(),
+        "everything is somebody's"
+    );
+    record.list().grants().count();
+    again
+}
+
+/// The record of an access key that JSON is, as JSON.
+pub fn access_key(json: &[u8]) -> Option<Vec<u8>> {
+    again::<Stored>(json)
+}
+
+/// The record of an account that JSON is, as JSON.
+pub fn account(json: &[u8]) -> Option<Vec<u8>> {
+    again::<Account>(json)
+}
+
+/// The record of the key of sessions that JSON is, as JSON.
+pub fn session_key(json: &[u8]) -> Option<Vec<u8>> {
+    again::<StoredKey>(json)
+}
+
+/// What the token of a session has of its bounds that JSON is, as JSON.
+pub fn session_bounds(json: &[u8]) -> Option<Vec<u8>> {
+    again::<Bounds>(json)
+}
+
+fn again<T: Serialize + DeserializeOwned>(json: &[u8]) -> Option<Vec<u8>> {
+    let value: T = serde_json::from_slice(json).ok()?;
+    serde_json::to_vec(&value).ok()
+}
+
+fn data_key() -> DataKey {
+    DataKey::of_bytes([7; 32], false)
+}
+
+/// Bytes as they are stored encrypted, with a key that is always the same.
+pub fn sealed(plain: &[u8]) -> Option<Vec<u8>> {
+    let key = data_key().of_value(RECORD_NUMBER, &[0; SALT_BYTES]).ok()?;
+    pieces::seal(key, plain).ok()
+}
+
+/// A range of a value that was so long, decrypted with that key from what is stored from where the
+/// range begins. `None` if that is not what was encrypted, or not all of it.
+pub fn opened(stored: &[u8], length: u64, range: Range<u64>) -> Option<Vec<u8>> {
+    let key = data_key().of_value(RECORD_NUMBER, &[0; SALT_BYTES]).ok()?;
+    let mut opener = Opener::new(key, length, &range);
+    let from = stored.get(usize::try_from(opener.start()).ok()?..)?;
+    let wanted = usize::try_from(opener.wanted()).ok()?;
+    opener.push(Bytes::copy_from_slice(from.get(..wanted)?));
+    let mut plain = Vec::new();
+    while !opener.is_over() {
+        let piece = opener.open(1).ok()?;
+        plain.extend_from_slice(&piece);
+    }
+    plain.truncate(usize::try_from(range.end - range.start).ok()?);
+    Some(plain)
+}

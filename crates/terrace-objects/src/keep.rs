@@ -1,0 +1,99 @@
+//! Objects that were received whole, on their way into their bucket.
+
+use crate::{
+    collector::Collector,
+    commit::{self, NewObject, Outcome, Place, Requirement},
+    crypt::Sealing,
+    error::{ObjectError, ObjectResult},
+    keyspace,
+    lifecycle::{Expiration, Subject},
+    manifest,
+    record::{self, Name},
+    write::Received,
+};
+use terrace::{Attributes, Batch, Version};
+
+/// What a commit stored.
+pub struct Kept {
+    /// Entity tag without quotes.
+    pub etag: String,
+    /// All attributes.
+    pub attributes: Attributes,
+    /// When it was.
+    pub modified_ms: u64,
+    /// The version it is, where there is or was versioning.
+    pub version: Option<Name>,
+    /// The commit of the store, where there was one of its own.
+    pub commit: Option<Version>,
+    /// When it will be deleted.
+    pub expiration: Option<Expiration>,
+}
+
+/// Commits what was received, and how it was encrypted, as an object. Blocks.
+///
+/// # Errors
+/// As [`commit::change`].
+pub fn keep(
+    collector: &Collector,
+    place: Place<'_>,
+    requirement: &Requirement,
+    mut attributes: Attributes,
+    (received, sealing): (Received, Option<Sealing>),
+) -> ObjectResult<Kept> {
+    let (value, computed, stored) = match received {
+        Received::Whole(value, computed) => (value, computed, None),
+        Received::Stored(stored) => {
+            let list = manifest::encode(std::slice::from_ref(&stored.part), None);
+            (
+                list.into(),
+                stored.computed.clone(),
+                Some((stored.id, stored.unfinished)),
+            )
+        }
+    };
+    let id = stored.as_ref().map(|(id, _)| *id);
+    if let Some(settings) = place.permit.bucket().record().lock {
+        settings.apply(&mut attributes);
+    }
+    let modified_ms = record::complete(&mut attributes, &computed, id);
+    let held = sealing.as_ref().and_then(Sealing::hold);
+    if let Some(sealing) = &sealing {
+        let name = keyspace::object(&place.permit.bucket().name, place.key);
+        let sealed = sealing.wrapped(held.as_ref(), &name)?;
+        record::encrypt(&mut attributes, &sealed.encode(), computed.length);
+    }
+    let new = NewObject {
+        value,
+        attributes: attributes.clone(),
+    };
+    let also = |batch: &mut Batch| {
+        if let Some(id) = id {
+            batch.delete(keyspace::pending(id));
+        }
+    };
+    let Outcome::Done(done) = commit::change(place, requirement, Some(&new), &also)? else {
+        // A put has no condition of others, and is never nothing.
+        return Err(ObjectError::Impossible);
+    };
+    drop(held);
+    if let Some((_, unfinished)) = stored {
+        unfinished.finished();
+    }
+    if done.garbage {
+        collector.wake();
+    }
+    let expiration = place.permit.bucket().expiration(Subject {
+        key: place.key,
+        length: computed.length,
+        tagging: record::tagging(&attributes),
+        written_ms: modified_ms,
+    });
+    Ok(Kept {
+        etag: computed.etag(),
+        expiration,
+        attributes,
+        modified_ms,
+        version: done.version,
+        commit: done.commit,
+    })
+}

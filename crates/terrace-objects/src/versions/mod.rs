@@ -1,0 +1,207 @@
+//! Versions of objects: where each of them is, and how one is found.
+//!
+//! The current object is always at `BUCKET/KEY`, with or without versioning, so reading it is one
+//! lookup and listing is one scan. What a bucket with versioning keeps besides is below
+//! [`keyspace::VERSIONS`], ordered by key and then from the latest to the earliest: objects that
+//! were replaced or deleted, and delete markers. What orders the versions of an object is an [`Id`]
+//! in its attributes, made when it is written and always later than that of the version before,
+//! whatever the clock does. It is also the version's name, except for the one version of an object
+//! that may be the `null` version: that was written before versioning was switched on, or while it
+//! was suspended. Once the `null` version is not the current one, a record at
+//! [`keyspace::null_version`] says which it is, so that nobody has to search for it.
+//!
+//! Invariants, each kept by every single commit ([`crate::commit`]):
+//! - If there is an object at `BUCKET/KEY` it is the latest version, and all others are earlier.
+//! - If there is none, the latest version, if there is any, is a delete marker.
+//! - Of the records below [`keyspace::VERSIONS`] of one object at most one is a `null` version;
+//!   then, and only then, the record that says which is there; and then the current object is not a
+//!   `null` version.
+//! - Values of their own belong to one version.
+//!
+//! Commands go through the same commits. An import writes to the store itself, as commands once
+//! did: after that the latest version may be an object that is not the current one, and nothing
+//! makes it that.
+
+mod listing;
+
+pub use listing::{After, Query, Version, page, page_to_show};
+
+pub use crate::record::Name;
+use crate::{
+    access::decide::Claim,
+    bucket::{Bucket, Versioning},
+    collector::Collector,
+    error::{Marker, ObjectError, ObjectResult},
+    keyspace::{self, Id},
+    read::{self, Opened},
+    record::Facts,
+};
+use std::sync::Arc;
+use terrace::{ObjectInfo, ReadOptions, ScanRange, Store};
+
+/// How often opening a version starts again because it became another's predecessor meanwhile.
+const ATTEMPTS: usize = 64;
+
+/// A version, and the key of the store it is at.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The key.
+    pub place: Vec<u8>,
+    /// What is known of it.
+    pub facts: Facts,
+}
+
+/// Looks something up: in the store, or in a snapshot of it.
+pub type Look<'a> = &'a dyn Fn(&[u8]) -> terrace::Result<Option<ObjectInfo>>;
+
+/// Finds a version. `look` must see one moment, or nobody else may change the object meanwhile.
+///
+/// # Errors
+/// The store's.
+pub fn find(look: Look<'_>, bucket: &str, key: &str, name: Name) -> terrace::Result<Option<Found>> {
+    let found = |place: Vec<u8>| -> terrace::Result<Option<Found>> {
+        let facts = look(&place)?.map(|info| Facts::of(&info));
+        let facts = facts.filter(|facts| Name::of(facts) == name);
+        Ok(facts.map(|facts| Found { place, facts }))
+    };
+    if let Some(current) = found(keyspace::object(bucket, key))? {
+        return Ok(Some(current));
+    }
+    let order = match name {
+        Name::Id(order) => Some(order),
+        Name::Null => null_order(look, bucket, key)?,
+    };
+    match order {
+        Some(order) => found(keyspace::version(bucket, key, order)),
+        None => Ok(None),
+    }
+}
+
+/// What orders the `null` version of an object, if it has one that is not the current object.
+///
+/// # Errors
+/// The store's.
+pub fn null_order(look: Look<'_>, bucket: &str, key: &str) -> terrace::Result<Option<Id>> {
+    let record = look(&keyspace::null_version(bucket, key))?;
+    Ok(record.and_then(|info| Facts::of(&info).order))
+}
+
+/// The latest of an object's versions that are not the current object, at most `count` of them.
+///
+/// # Errors
+/// The store's.
+pub fn latest(store: &Store, bucket: &str, key: &str, count: usize) -> terrace::Result<Vec<Found>> {
+    let scan = store.scan(ScanRange::prefix(keyspace::versions_of(bucket, key)))?;
+    scan.take(count)
+        .map(|item| {
+            let item = item?;
+            Ok(Found {
+                place: item.key.to_vec(),
+                facts: Facts::of(&item.info),
+            })
+        })
+        .collect()
+}
+
+/// Describes the current object, or the version that is named, if the claim is good for it. Blocks.
+///
+/// # Errors
+/// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `MethodNotAllowed` for a delete marker, the
+/// store's.
+pub fn describe(store: &Store, claim: &Claim, key: &str, name: Option<Name>) -> ObjectResult<Facts> {
+    let bucket = claim.bucket();
+    let object = keyspace::object(&bucket.name, key);
+    let fail = |error| ObjectError::engine(&error, &object);
+    let Some(name) = name else {
+        return match store.head(&object).map_err(fail)? {
+            Some(info) => {
+                let facts = Facts::of(&info);
+                claim.on(&facts)?;
+                Ok(facts)
+            }
+            None => Err(claim.on_nothing(absent(store, bucket, key))),
+        };
+    };
+    named(store, claim, key, name).map(|found| found.facts)
+}
+
+/// Opens the current object, or the version that is named, if the claim is good for it. Blocks.
+///
+/// # Errors
+/// As [`describe`].
+pub fn open(
+    store: &Store,
+    collector: &Arc<Collector>,
+    claim: &Claim,
+    key: &str,
+    name: Option<Name>,
+) -> ObjectResult<Opened> {
+    open_with(store, &ReadOptions::default(), collector, claim, key, name)
+}
+
+/// As [`open`]; up to its first piece it is read by `reading`.
+///
+/// # Errors
+/// As [`describe`]; `SlowDown`.
+pub fn open_with(
+    store: &Store,
+    reading: &ReadOptions,
+    collector: &Arc<Collector>,
+    claim: &Claim,
+    key: &str,
+    name: Option<Name>,
+) -> ObjectResult<Opened> {
+    let bucket = claim.bucket();
+    let Some(name) = name else {
+        let object = keyspace::object(&bucket.name, key);
+        let opened = read::open(store, reading, collector, &object, claim)?;
+        return opened.ok_or_else(|| claim.on_nothing(absent(store, bucket, key)));
+    };
+    for _ in 0..ATTEMPTS {
+        let found = named(store, claim, key, name)?;
+        // It may have moved since, and another may be where it was.
+        let opened = read::open(store, reading, collector, &found.place, claim)?;
+        if let Some(opened) = opened.filter(|opened| Name::of(&opened.facts) == name) {
+            return Ok(opened);
+        }
+    }
+    Err(ObjectError::AlwaysReplaced)
+}
+
+fn named(store: &Store, claim: &Claim, key: &str, name: Name) -> ObjectResult<Found> {
+    let bucket = claim.bucket();
+    let look = || {
+        // One moment, since a version moves when another becomes the current object, or ceases to
+        // be.
+        let snapshot = store.snapshot()?;
+        find(&|key| snapshot.head(key), &bucket.name, key, name)
+    };
+    let found = look().map_err(|error| ObjectError::engine(&error, &keyspace::object(&bucket.name, key)))?;
+    let found = found.ok_or_else(|| claim.on_nothing(ObjectError::NoSuchVersion))?;
+    claim.on(&found.facts)?;
+    if found.facts.is_delete_marker {
+        return Err(ObjectError::IsDeleteMarker(marker_of(&found.facts)));
+    }
+    Ok(found)
+}
+
+/// There is no current object; and if that is because of a delete marker, the answer says so.
+fn absent(store: &Store, bucket: &Bucket, key: &str) -> ObjectError {
+    if bucket.versioning() == Versioning::Never {
+        return ObjectError::NoSuchKey(None);
+    }
+    let latest = latest(store, &bucket.name, key, 1).ok();
+    let marker = latest.and_then(|mut found| found.pop());
+    let marker = marker.filter(|found| found.facts.is_delete_marker);
+    ObjectError::NoSuchKey(marker.map(|found| marker_of(&found.facts)))
+}
+
+fn marker_of(facts: &Facts) -> Marker {
+    Marker {
+        version: Name::of(facts).to_string(),
+        modified: facts.modified,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! Walks, with times that are given.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::{
+    bucket::{Buckets, Record, Versioning},
+    commit::NewObject,
+    lifecycle::{Expire, Filter, Noncurrent},
+    lock,
+};
+use bytes::Bytes;
+use terrace::{Attributes, Options};
+
+/// Milliseconds of a day.
+const DAY_MS: u64 = 24 * 3600 * 1000;
+
+fn days_rule() -> Rule {
+    Rule {
+        id: "r 1".to_owned(),
+        enabled: true,
+        expire: Some(Expire::Days(1)),
+        ..Rule::default()
+    }
+}
+
+struct World {
+    _dir: tempfile::TempDir,
+    store: Store,
+    buckets: Buckets,
+    bucket: Arc<Bucket>,
+}
+
+impl World {
+    fn new(versioning: Versioning) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let buckets = Buckets::load(&store).unwrap();
+        buckets.create(&store, "abc", Record::default()).unwrap();
+        let bucket = buckets.get("abc").unwrap();
+        let world = Self {
+            _dir: dir,
+            store,
+            buckets,
+            bucket,
+        };
+        world.switch(versioning);
+        world
+    }
+
+    fn switch(&self, versioning: Versioning) {
+        self.buckets.set_versioning(&self.store, "abc", versioning).unwrap();
+    }
+
+    fn change(&self, key: &str, new: Option<&NewObject>) {
+        let place = Place {
+            store: &self.store,
+            durability: Durability::Buffered,
+            permit: &Claim::of_system(&self.bucket).on_bucket().unwrap(),
+            key,
+        };
+        let outcome = commit::change(place, &Requirement::default(), new, &|_| {}).unwrap();
+        assert!(matches!(outcome, Outcome::Done(_)));
+    }
+
+    /// Puts an object with values of its own, written at a time.
+    fn put(&self, key: &str, written_ms: u64) {
+        self.put_with(key, written_ms, Attributes::new());
+    }
+
+    fn put_with(&self, key: &str, written_ms: u64, mut attributes: Attributes) {
+        crate::record::stamp(&mut attributes, "e", written_ms);
+        crate::record::place(&mut attributes, keyspace::Id::new(), 10);
+        let new = NewObject {
+            value: Bytes::new(),
+            attributes,
+        };
+        self.change(key, Some(&new));
+    }
+
+    fn walk(&self, rules: &[Rule], now_ms: u64) -> bool {
+        let mut walk = Walk::new(now_ms);
+        while !walk.page(&self.store, &self.bucket, rules).unwrap() {}
+        walk.garbage
+    }
+
+    /// Each version as `key`, or `-key` for a delete marker.
+    fn left(&self) -> Vec<String> {
+        let query = versions::Query {
+            bucket: "abc",
+            prefix: "",
+            delimiter: None,
+            after: versions::After::Nothing,
+            limit: 10_000,
+        };
+        let page = versions::page(&self.store, &query).unwrap();
+        let entries = page.entries.into_iter().map(|entry| match entry {
+            crate::list::Entry::Key(version) if version.facts.is_delete_marker => format!("-{}", version.key),
+            crate::list::Entry::Key(version) => version.key,
+            crate::list::Entry::Prefix(prefix) => panic!("{prefix}"),
+        });
+        entries.collect()
+    }
+}
+
+#[test]
+fn what_is_due_goes_with_its_values() {
+    let world = World::new(Versioning::Never);
+    for number in 0..1200 {
+        world.put(&format!("old/{number:04}"), 1);
+        world.put(&format!("young/{number:04}"), 10 * DAY_MS);
+    }
+    world.put("other", 1);
+    let rule = Rule {
+        filter: Filter {
+            prefix: Some("o".to_owned()),
+            ..Filter::default()
+        },
+        expire: Some(Expire::Days(5)),
+        ..days_rule()
+    };
+    assert!(!world.walk(std::slice::from_ref(&rule), 6 * DAY_MS - 1));
+    assert_eq!(world.left().len(), 2401);
+    assert!(world.walk(&[rule], 6 * DAY_MS));
+    assert!(world.left().iter().all(|key| key.starts_with("young/")));
+    let markers = world.store.scan(ScanRange::prefix(keyspace::GARBAGE)).unwrap().count();
+    assert_eq!(markers, 1201, "no values without a marker");
+}
+
+#[test]
+fn versions_go_when_their_time_is_over() {
+    let world = World::new(Versioning::Enabled);
+    for written in [1, 2, 3, 4] {
+        world.put("a", written * DAY_MS);
+        world.put("b", written * DAY_MS);
+    }
+    world.change("b", None);
+    let noncurrent = |days, keep| Rule {
+        expire: None,
+        noncurrent: Some(Noncurrent { days, keep }),
+        ..days_rule()
+    };
+    // Those replaced on day 2 and 3 are due on day 4; the one replaced on day 4 is not. The delete
+    // marker is of today.
+    world.walk(&[noncurrent(1, 0)], 4 * DAY_MS);
+    assert_eq!(world.left(), ["a", "a", "-b", "b", "b"]);
+    let later = keyspace::now_ms() + 10 * DAY_MS;
+    world.walk(&[noncurrent(1, 1)], later);
+    assert_eq!(world.left(), ["a", "a", "-b", "b"]);
+    world.walk(&[noncurrent(1, 0)], later);
+    assert_eq!(world.left(), ["a", "-b"]);
+    let markers = |wanted| Rule {
+        expire: Some(Expire::Markers(wanted)),
+        ..days_rule()
+    };
+    world.walk(&[markers(false)], later);
+    assert_eq!(world.left(), ["a", "-b"]);
+    world.walk(&[markers(true)], later);
+    assert_eq!(world.left(), ["a"]);
+    world.walk(&[days_rule()], later);
+    assert_eq!(world.left(), ["-a", "a"], "what expires becomes a version");
+    world.walk(&[markers(true)], later);
+    assert_eq!(world.left(), ["-a", "a"], "the marker hides something");
+}
+
+/// What is locked is nobody's to delete, a rule's neither: the walk passes over it and deletes what
+/// is not, and what was locked until a time that is over.
+#[test]
+fn locked_versions_outlive_their_rules() {
+    let world = World::new(Versioning::Enabled);
+    let until = |until_ms| {
+        let mut attributes = Attributes::new();
+        let mode = lock::Mode::Governance;
+        lock::set_retention(&mut attributes, Some(lock::Retention { mode, until_ms }));
+        attributes
+    };
+    let mut held = Attributes::new();
+    lock::set_legal_hold(&mut held, true);
+    world.put_with("a", DAY_MS, held);
+    world.put_with("a", 2 * DAY_MS, until(keyspace::now_ms() + DAY_MS));
+    world.put_with("a", 3 * DAY_MS, until(keyspace::now_ms() - 1));
+    world.put("a", 4 * DAY_MS);
+    world.put("a", 5 * DAY_MS);
+    let rule = Rule {
+        expire: None,
+        noncurrent: Some(Noncurrent { days: 1, keep: 0 }),
+        ..days_rule()
+    };
+    let later = keyspace::now_ms() + 10 * DAY_MS;
+    assert!(world.walk(std::slice::from_ref(&rule), later));
+    assert_eq!(world.left(), ["a"; 3], "the current one, and the two that are locked");
+    assert!(!world.walk(&[rule], later), "what is locked makes no garbage");
+}

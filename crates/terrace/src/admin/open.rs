@@ -19,7 +19,7 @@ use crate::{
     log::reserve::{CLEANING_BLOCKS, Reserve},
     log::{
         self,
-        commit::CommitLog,
+        commit::{BatchSize, CommitLog},
         format::Body,
         frame::{Frame, FramePool},
         free_list::{OverUse, decode_free_list},
@@ -226,6 +226,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         large_sync,
     );
     log.ranges = Ranges::starting_with(stored.ranges);
+    log.batch = BatchSize::of(&options.tuning);
     set_aside(&options, &mut log, &large)?;
     Engine::new(Parts {
         options,

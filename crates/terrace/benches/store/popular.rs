@@ -54,6 +54,11 @@ struct Step {
     updates: u64,
 }
 
+/// RAM for values in MiB.
+fn cache_mib() -> f64 {
+    std::env::var("TERRACE_BENCH_CACHE_MIB").map_or(256.0, |text| text.parse().unwrap())
+}
+
 /// Two million values of 100 bytes, then 300,000 of 1 KiB, with 256 MiB for values.
 pub fn popular(bench: &mut Bench) {
     for (length, full) in [(100_usize, 2_000_000_u64), (1024, 300_000)] {
@@ -61,12 +66,13 @@ pub fn popular(bench: &mut Bench) {
             continue;
         }
         bench.report.heading(&format!(
-            "Values of {length} B by {THREADS} threads, with 256 MiB for values"
+            "Values of {length} B by {THREADS} threads, with {} MiB for values",
+            cache_mib()
         ));
         let count = bench.count(full);
         let (dir, options) = fresh(bench, "popular");
         let store = Store::open(Options {
-            cache_bytes: ((256_u64 << 20) as f64 * bench.scale) as u64,
+            cache_bytes: (f64::from(1 << 20) * cache_mib() * bench.scale) as u64,
             ..options
         })
         .unwrap();
@@ -109,13 +115,16 @@ fn measure(bench: &mut Bench, store: &Store, length: usize, count: u64) {
         step("A, Zipf", 2.0, zipf, 50),
         step("A, uniform", 1.0, None, 50),
     ];
-    for (number, step) in (1..).zip(steps) {
+    let only = std::env::var("TERRACE_BENCH_STEPS").unwrap_or_default();
+    let is_wanted = |step: &Step| only.split(';').any(|only| step.name.starts_with(only));
+    for (number, step) in (1..).zip(steps).filter(|(_, step)| is_wanted(step)) {
         run(bench, store, number, step, &bytes, count);
     }
 }
 
 fn run(bench: &mut Bench, store: &Store, number: u64, step: Step, bytes: &[u8], count: u64) {
-    let each_thread = (count as f64 * step.each) as u64 / THREADS;
+    let times: f64 = std::env::var("TERRACE_BENCH_TIMES").map_or(1.0, |text| text.parse().unwrap());
+    let each_thread = (count as f64 * step.each * times) as u64 / THREADS;
     let (before, cpu) = (store.stats(), cpu_seconds());
     let start = Instant::now();
     std::thread::scope(|scope| {

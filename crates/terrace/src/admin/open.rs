@@ -19,7 +19,7 @@ use crate::{
     log::reserve::{CLEANING_BLOCKS, Reserve},
     log::{
         self,
-        commit::CommitLog,
+        commit::{BatchSize, CommitLog},
         format::Body,
         frame::{Frame, FramePool},
         frame_table::FrameTable,
@@ -227,6 +227,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         large_sync,
     );
     log.ranges = Ranges::starting_with(ranges);
+    log.batch = BatchSize::of(&options.tuning);
     set_aside(&options, &mut log, &large)?;
     Engine::new(Parts {
         options,

@@ -16,6 +16,7 @@ mod applying;
 mod flushing;
 mod room;
 mod visible;
+mod waiting;
 
 use super::index_full::IndexFull;
 use crate::{
@@ -38,7 +39,6 @@ use crate::{
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
-    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -46,6 +46,8 @@ use std::{
     time::Instant,
 };
 pub use visible::{Committed, Judged};
+pub use waiting::BatchSize;
+use waiting::Waiting;
 
 /// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
@@ -116,7 +118,11 @@ pub struct CommitLog {
     /// What was committed when recycling had last tried every segment and could free none; 0 if it
     /// could.
     stuck_at_seq: AtomicU64,
-    to_apply: Mutex<VecDeque<Arc<Frame>>>,
+    to_apply: Mutex<Waiting>,
+    /// How many frames are applied at once.
+    pub batch: BatchSize,
+    /// Somebody waits for commits up to this seq to be applied.
+    urgent_seq: AtomicU64,
     apply_signal: Condvar,
     /// For the flusher: something was opened or sealed.
     flush_needed: Mutex<bool>,
@@ -212,7 +218,9 @@ impl CommitLog {
             index_full: IndexFull::default(),
             reserve: Arc::new(Reserve::none()),
             stuck_at_seq: AtomicU64::new(0),
-            to_apply: Mutex::new(recovered.into()),
+            to_apply: Mutex::new(Waiting::recovered(recovered)),
+            batch: BatchSize::default(),
+            urgent_seq: AtomicU64::new(0),
             apply_signal: Condvar::new(),
             flush_needed: Mutex::new(false),
             flush_signal: Condvar::new(),

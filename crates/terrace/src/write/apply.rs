@@ -15,6 +15,9 @@
 
 mod cache_transfer;
 mod fill;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod histories_tests;
 mod load;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -231,9 +234,7 @@ impl Applier {
         // nobody saw it, and nothing that this applier does now is persisted, so the next open
         // decides.
         let durable_seq = self.engine.log.writer.durable_seq();
-        // In key order, since the memtable takes it up to twice as fast; the sort is stable, so
-        // records of one key stay in the order of their seqs. A frame that recovery found may begin
-        // with commits the index has persisted.
+        // A frame that recovery found may begin with commits the index has persisted.
         let count = views.iter().map(|view| view.record_count() as usize).sum();
         let mut records: Vec<Arrived<'_>> = Vec::with_capacity(count);
         for view in &views {
@@ -241,18 +242,10 @@ impl Applier {
             let visible = view.records().filter(|(_, record)| is_visible(record.seq));
             records.extend(visible.map(Arrived::from));
         }
-        records.sort_by(|one, other| {
-            let by_prefix = one.key_prefix.cmp(&other.key_prefix);
-            by_prefix.then_with(|| one.record.key.cmp(other.record.key))
-        });
-        fold(&mut records);
-        for together in records.chunks(TOUCHED_TOGETHER) {
-            self.engine
-                .hash_index
-                .touch(together.iter().map(|arrived| arrived.hash));
-            for arrived in together {
-                self.apply_record(arrived);
-            }
+        for together in in_key_order(&records).chunks(TOUCHED_TOGETHER) {
+            let arrived = || together.iter().map(|(_, number)| &records[*number]);
+            self.engine.hash_index.touch(arrived().map(|arrived| arrived.hash));
+            arrived().for_each(|arrived| self.apply_record(arrived));
         }
         drop(records);
         self.tell_wanted(frames);
@@ -458,15 +451,25 @@ impl Drop for Applier {
     }
 }
 
-/// Of records in the order of keys and seqs, leaves the last of those that replace each other.
-fn fold(records: &mut Vec<Arrived<'_>>) {
-    records.dedup_by(|next, kept| {
-        let replaces = next.replaces(kept);
+/// Numbers of the records to apply, each with how its key begins: in key order, since the memtable
+/// takes that up to twice as fast, those of one key in the order of their seqs, and of those that
+/// replace each other the last. Records are long; what is sorted is short.
+fn in_key_order(records: &[Arrived<'_>]) -> Vec<(u64, usize)> {
+    let numbered = records.iter().enumerate();
+    let mut order: Vec<_> = numbered.map(|(number, arrived)| (arrived.key_prefix, number)).collect();
+    order.sort_unstable_by(|(prefix, number), (other_prefix, other)| {
+        let by_prefix = prefix.cmp(other_prefix);
+        let by_key = || records[*number].record.key.cmp(records[*other].record.key);
+        by_prefix.then_with(by_key).then(number.cmp(other))
+    });
+    order.dedup_by(|next, kept| {
+        let replaces = records[next.1].replaces(&records[kept.1]);
         if replaces {
             std::mem::swap(next, kept);
         }
         replaces
     });
+    order
 }
 
 /// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time

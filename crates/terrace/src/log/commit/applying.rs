@@ -1,6 +1,9 @@
 //! The log's meeting points with the applier: its next frames, and waiting until something is
 //! applied.
 //!
+//! Frames gather until there are enough of them to be worth it ([`super::waiting`]), unless somebody
+//! waits for what is in them.
+//!
 //! Invariant: a frame with a `Sync` commit is handed out only when that is durable. What the
 //! indexes have is therefore visible, and needs no second look.
 //!
@@ -8,17 +11,13 @@
 //! commits that are not durable. So reads go on, and see what callers saw before. Nothing of that
 //! is persisted.
 
-use super::CommitLog;
+use super::{CommitLog, waiting::Waiting};
 use crate::{Error, Result, log::frame::Frame};
 use std::{
-    collections::VecDeque,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// So many records are applied at once at most, but a frame at least: the memtable may become
-/// longer than it should by what they take in it, which is 2 MiB with short keys.
-const RECORDS_AT_ONCE: usize = 16 << 10;
 /// How often those who wait look whether the store stops.
 pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -30,45 +29,70 @@ impl CommitLog {
 
     /// Queues a sealed frame for the applier.
     pub(super) fn push_to_apply(&self, frame: Arc<Frame>) {
-        let may_be_applied = self.may_be_applied(&frame);
-        self.to_apply.lock().push_back(frame);
-        if may_be_applied {
+        let mut waiting = self.to_apply.lock();
+        // The applier is told of the first, to look after a while whether there are others.
+        let is_only = waiting.push(frame);
+        let wakes = is_only || self.are_due(&waiting);
+        drop(waiting);
+        if wakes {
             self.apply_signal.notify_one();
         }
     }
 
-    /// The applier's next frames, which it applies at once. If there are none it waits at most
-    /// `wait`, and not if `called` says that there is something else to do. Who changes what
-    /// `called` says wakes the applier then.
+    /// Whether what waits is to be applied now.
+    fn are_due(&self, waiting: &Waiting) -> bool {
+        waiting.is_batch(self.batch)
+            || self.urgent_seq.load(Ordering::Acquire) > self.applied_seq()
+            || self.is_closed()
+            || self.writer.has_failed()
+    }
+
+    /// Frames that wait for the applier.
+    pub(super) fn waiting_for_applier(&self) -> usize {
+        self.to_apply.lock().len()
+    }
+
+    /// Somebody waits for what is committed by now to be applied, or for what comes after that: it
+    /// does not wait for more to come.
+    pub(super) fn urge_applier(&self) {
+        let seq = self.committed_seq();
+        if self.applied_seq() < seq && self.urgent_seq.fetch_max(seq, Ordering::AcqRel) < seq {
+            self.wake_applier();
+        }
+    }
+
+    /// The applier's next frames, which it applies at once. If there are none that are due it waits
+    /// at most `wait`, and not if `called` says that there is something else to do. Who changes
+    /// what `called` says wakes the applier then.
     pub fn next_to_apply(&self, wait: Duration, called: impl Fn() -> bool) -> Vec<Arc<Frame>> {
-        let mut queue = self.to_apply.lock();
-        let ready = self.pop_ready(&mut queue);
-        if !ready.is_empty() {
-            return ready;
+        let until = Instant::now() + wait;
+        let mut waiting = self.to_apply.lock();
+        loop {
+            let remaining = waiting.remaining();
+            if remaining == Some(Duration::ZERO) || self.are_due(&waiting) {
+                let ready = waiting.take(self.batch, |frame| self.may_be_applied(frame));
+                if !ready.is_empty() {
+                    return ready;
+                }
+            }
+            let wait = until.saturating_duration_since(Instant::now());
+            if wait == Duration::ZERO || called() {
+                return Vec::new();
+            }
+            // A failure wakes nobody, and nothing does when they have waited long enough.
+            let wait = remaining.map_or(wait, |remaining| match remaining {
+                Duration::ZERO => wait.min(WAIT_STEP),
+                remaining => wait.min(WAIT_STEP).min(remaining),
+            });
+            self.apply_signal.wait_for(&mut waiting, wait);
         }
-        if !called() {
-            // A failure wakes nobody.
-            let wait = if queue.is_empty() { wait } else { wait.min(WAIT_STEP) };
-            self.apply_signal.wait_for(&mut queue, wait);
-        }
-        self.pop_ready(&mut queue)
     }
 
-    fn pop_ready(&self, queue: &mut VecDeque<Arc<Frame>>) -> Vec<Arc<Frame>> {
-        let mut records = 0;
-        let mut goes_on = |frame: &Arc<Frame>| {
-            let is_first = records == 0;
-            records += frame.view().record_count() as usize;
-            (is_first || records <= RECORDS_AT_ONCE) && self.may_be_applied(frame)
-        };
-        let count = queue.iter().take_while(|frame| goes_on(frame)).count();
-        queue.drain(..count).collect()
-    }
-
-    /// Wakes the applier if there is a frame that it may have: something has become durable.
+    /// Wakes the applier if there is a frame that it may have and is to apply: something has become
+    /// durable.
     pub(super) fn wake_applier_if_ready(&self) {
-        let queue = self.to_apply.lock();
-        if queue.front().is_some_and(|frame| self.may_be_applied(frame)) {
+        let waiting = self.to_apply.lock();
+        if waiting.first().is_some_and(|frame| self.may_be_applied(frame)) && self.are_due(&waiting) {
             self.apply_signal.notify_one();
         }
     }
@@ -85,7 +109,7 @@ impl CommitLog {
         frames.iter().for_each(|frame| frame.set_applied());
         self.release_finished();
         self.notify_progress();
-        if self.to_apply.lock().is_empty() {
+        if self.to_apply.lock().first().is_none() {
             self.pool.make_ready();
         }
     }
@@ -115,6 +139,10 @@ impl CommitLog {
     /// # Errors
     /// Those, and `done`'s.
     pub fn wait_until(&self, done: impl Fn() -> Result<bool>) -> Result<()> {
+        if done()? {
+            return Ok(());
+        }
+        self.urge_applier();
         loop {
             let seen = self.progress.count();
             if done()? {
@@ -166,6 +194,7 @@ impl CommitLog {
             // If this fails, the applier goes on without them.
             let _ = self.make_durable(sync_seq);
         }
+        self.urge_applier();
         loop {
             let seen = self.progress.count();
             if self.applied_seq() >= seq {

@@ -6,9 +6,14 @@
 //! round of the group commit two changes of threads. It is told of a sealed frame by a thread that
 //! sealed it and does not write it.
 
-use super::{CommitLog, Tail};
+use super::{CommitLog, FRAME_BYTES_TARGET, Open, Tail};
 use crate::{Result, log::segments::RESERVED_SEGMENTS};
 use std::time::Duration;
+
+/// A frame that fills quickly is left open for so many intervals at most,
+const INTERVALS_MAX: u32 = 32;
+/// if more than so many others wait for the applier.
+const FRAMES_WAITING: usize = 4;
 
 impl CommitLog {
     /// Has the flusher look at what is open and sealed.
@@ -38,11 +43,9 @@ impl CommitLog {
         self.write_sealed()?;
         let wait = {
             let mut tail = self.tail.lock();
-            // When the applier is behind, sealing early only makes more and smaller frames.
-            let behind = self.to_apply.lock().len() > 4;
             match &tail.open {
                 Some(open) if !open.is_timed => None,
-                Some(open) if open.since.elapsed() >= interval && !behind => {
+                Some(open) if open.since.elapsed() >= interval && !self.fills_soon(open, interval) => {
                     self.seal_open(&mut tail);
                     None
                 }
@@ -67,6 +70,19 @@ impl CommitLog {
             *needed = true;
         }
         Ok(true)
+    }
+
+    /// Whether to leave a frame open beyond `interval`: while others wait for the applier as well,
+    /// to seal it early would only make more and smaller ones. Not unless it is full soon: what is
+    /// in it is not written yet.
+    fn fills_soon(&self, open: &Open, interval: Duration) -> bool {
+        let elapsed = open.since.elapsed();
+        let late = interval * INTERVALS_MAX;
+        #[allow(clippy::cast_precision_loss)]
+        let full = open.bytes as f64 / FRAME_BYTES_TARGET as f64;
+        elapsed < late
+            && full >= elapsed.as_secs_f64() / late.as_secs_f64()
+            && self.waiting_for_applier() > FRAMES_WAITING
     }
 
     /// Writes what is sealed.

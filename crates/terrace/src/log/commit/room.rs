@@ -41,6 +41,7 @@ impl CommitLog {
                     return Err(Error::Failed(reason));
                 }
                 self.check_open()?;
+                self.urge_applier();
             }
             Ok(found)
         })

@@ -1,0 +1,231 @@
+//! Frames that wait for the applier: they gather, since of the overwrites of a key that are applied
+//! at once only the last is work.
+//!
+//! Invariants: frames are in the order of the log. A frame waits no longer than [`GATHER_MAX`] for
+//! others, and not at all once somebody waits for what is in it, the store is closed or nothing is
+//! written any more: what callers wait for is never put off.
+
+use crate::{api::options::Tuning, log::frame::Frame};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long a frame waits for others to be applied with it.
+const GATHER_MAX: Duration = Duration::from_millis(100);
+/// So many frames are a batch, however short: half of those that the overlay's filter can tell
+/// apart, so that readers never look into one for nothing while a batch is being applied.
+const BATCH_FRAMES: usize = 32;
+/// What a record that is applied takes in the memtable at most, if its key is short. The memtable
+/// may become longer than it should by half of itself.
+const RECORD_IN_MEMTABLE_BYTES: u64 = 192;
+
+/// How much is worth applying at once, and how much may be.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchSize {
+    /// So many records are enough.
+    records: usize,
+    /// So many are applied at once at most, but a frame at least.
+    records_max: usize,
+    /// So many bytes are enough, whatever they are.
+    bytes: u64,
+}
+
+impl BatchSize {
+    /// For a store.
+    pub fn of(tuning: &Tuning) -> Self {
+        let records_max = tuning.memtable_bytes / 2 / RECORD_IN_MEMTABLE_BYTES;
+        let records_max = usize::try_from(records_max).unwrap_or(usize::MAX);
+        Self {
+            records: records_max / 4 * 3,
+            records_max,
+            // What waits fills the overlay, too, and callers wait when that is full.
+            bytes: tuning.overlay_bytes / 2,
+        }
+    }
+}
+
+impl Default for BatchSize {
+    fn default() -> Self {
+        Self::of(&Tuning::default())
+    }
+}
+
+/// The frames, oldest first.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    frames: VecDeque<Arc<Frame>>,
+    records: usize,
+    bytes: u64,
+    /// When the first is applied, however few there are.
+    due: Option<Instant>,
+}
+
+/// Records and bytes of a sealed frame.
+fn size(frame: &Frame) -> (usize, u64) {
+    let view = frame.view();
+    (view.record_count() as usize, view.bytes().len() as u64)
+}
+
+impl Waiting {
+    /// What an open found in the log. It has waited long enough.
+    pub fn recovered(frames: Vec<Arc<Frame>>) -> Self {
+        let mut waiting = Self::default();
+        for frame in frames {
+            waiting.push_due(frame, Instant::now());
+        }
+        waiting
+    }
+
+    /// Adds a sealed frame. Whether it is the only one.
+    pub fn push(&mut self, frame: Arc<Frame>) -> bool {
+        self.push_due(frame, Instant::now() + GATHER_MAX)
+    }
+
+    fn push_due(&mut self, frame: Arc<Frame>, due: Instant) -> bool {
+        let (records, bytes) = size(&frame);
+        self.records += records;
+        self.bytes += bytes;
+        self.frames.push_back(frame);
+        self.due.get_or_insert(due);
+        self.frames.len() == 1
+    }
+
+    /// Whether there are enough to be applied.
+    pub fn is_batch(&self, size: BatchSize) -> bool {
+        self.records >= size.records || self.bytes >= size.bytes || self.frames.len() >= BATCH_FRAMES
+    }
+
+    /// How long they may still wait for others, if there are any.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.due.map(|due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The first.
+    pub fn first(&self) -> Option<&Arc<Frame>> {
+        self.frames.front()
+    }
+
+    /// Takes as many as may be applied at once, up to the first that `may_be_applied` refuses.
+    pub fn take(&mut self, size: BatchSize, may_be_applied: impl Fn(&Frame) -> bool) -> Vec<Arc<Frame>> {
+        let mut together = 0;
+        let goes_on = |frame: &&Arc<Frame>| {
+            let is_first = together == 0;
+            together += self::size(frame).0;
+            (is_first || together <= size.records_max) && may_be_applied(frame)
+        };
+        let count = self.frames.iter().take_while(goes_on).count();
+        let taken: Vec<_> = self.frames.drain(..count).collect();
+        for (records, bytes) in taken.iter().map(|frame| self::size(frame)) {
+            self.records -= records;
+            self.bytes -= bytes;
+        }
+        if self.frames.is_empty() {
+            self.due = None;
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{
+        Durability, Options, PutOptions, Store,
+        log::{
+            format::{Body, Record},
+            frame::FramePool,
+        },
+    };
+
+    const SIZE: BatchSize = BatchSize {
+        records: 30,
+        records_max: 40,
+        bytes: 1 << 20,
+    };
+
+    /// A sealed frame with a commit of so many records.
+    fn frame(seq: u64, records: usize) -> Arc<Frame> {
+        let record = Record {
+            seq: 0,
+            generation: 0,
+            key: b"k",
+            attributes: &[],
+            checksum: 0,
+            body: Body::Put { value: b"" },
+        };
+        let frame = Frame::open(0, 1, 1 << 20, seq << 16, Arc::new(FramePool::for_overlay(0)));
+        frame.append(seq, &vec![(crate::key_hash(b"k"), record); records]);
+        frame.seal(0);
+        Arc::new(frame)
+    }
+
+    fn seqs(frames: &[Arc<Frame>]) -> Vec<u64> {
+        frames.iter().map(|frame| frame.view().last_seq()).collect()
+    }
+
+    #[test]
+    fn frames_gather_up_to_what_is_applied_at_once() {
+        let mut waiting = Waiting::default();
+        assert_eq!((waiting.remaining(), waiting.is_batch(SIZE)), (None, false));
+        assert!(waiting.push(frame(1, 10)));
+        assert!(waiting.remaining().unwrap() > Duration::ZERO);
+        assert!(!waiting.push(frame(2, 19)) && !waiting.is_batch(SIZE));
+        assert!(!waiting.push(frame(3, 11)) && waiting.is_batch(SIZE));
+        waiting.push(frame(4, 1));
+        assert_eq!(seqs(&waiting.take(SIZE, |_| true)), [1, 2, 3], "41 would be too many");
+        assert!(!waiting.is_batch(SIZE) && waiting.remaining().is_some());
+        assert!(waiting.take(SIZE, |_| false).is_empty());
+        waiting.push(frame(5, 100));
+        assert_eq!(seqs(&waiting.take(SIZE, |_| true)), [4]);
+        assert_eq!(seqs(&waiting.take(SIZE, |_| true)), [5], "one at least, however long");
+        assert_eq!((waiting.remaining(), waiting.is_batch(SIZE)), (None, false));
+        assert_eq!((waiting.records, waiting.bytes), (0, 0));
+    }
+
+    #[test]
+    fn many_short_frames_and_a_few_long_ones_are_a_batch() {
+        let mut waiting = Waiting::default();
+        for seq in 1..BATCH_FRAMES as u64 {
+            waiting.push(frame(seq, 1));
+            assert!(!waiting.is_batch(BatchSize { records: 99, ..SIZE }));
+        }
+        waiting.push(frame(99, 1));
+        assert!(waiting.is_batch(BatchSize { records: 99, ..SIZE }));
+        let mut waiting = Waiting::default();
+        waiting.push(frame(1, 1));
+        assert!(waiting.is_batch(BatchSize { bytes: 4096, ..SIZE }));
+    }
+
+    #[test]
+    fn what_an_open_found_is_applied_at_once() {
+        let waiting = Waiting::recovered(vec![frame(1, 1), frame(2, 1)]);
+        assert_eq!(waiting.remaining(), Some(Duration::ZERO));
+    }
+
+    /// A snapshot must show what was put just before it, so it cannot do without the applier, and
+    /// would wait as long as frames gather if it did not say so.
+    #[test]
+    fn who_waits_for_a_frame_does_not_wait_for_others_to_join_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let buffered = PutOptions {
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        let began = Instant::now();
+        for round in 0..100_u32 {
+            store.put_with("key", round.to_string(), &buffered).unwrap();
+            let found = store.snapshot().unwrap().get("key").unwrap().unwrap();
+            assert_eq!(found.value, round.to_string());
+        }
+        assert!(began.elapsed() < GATHER_MAX * 80, "{:?}", began.elapsed());
+    }
+}

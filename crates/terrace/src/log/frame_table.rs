@@ -12,7 +12,7 @@
 //!
 //! Readers take no lock and change no memory that others use: they look into lists to which is
 //! appended, and which are replaced when something leaves them, by those who have the lock
-//! [`FrameTable::retained`]. By key they look into the list of pending frames, of which a filter
+//! `FrameTable::retained`. By key they look into the list of pending frames, of which a filter
 //! says which may have the key. (Only in the frame that is open now do they look under that frame's
 //! lock.) By place they look into the same list, then into that of a stretch of the log. One list
 //! of all frames would be copied for each frame that leaves, and with the RAM of a large cache, or

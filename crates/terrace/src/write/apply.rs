@@ -269,8 +269,8 @@ impl Applier {
         drop(views);
         self.index.applied(last_seq);
         self.engine.log.applied(frames, last_seq);
-        // After that: a pass that began before it, and does not see these objects, is over with what
-        // was put since it began. One that begins now sees them.
+        // After that: a pass that began before it and does not see these objects hears of them, and
+        // one that begins now sees them.
         let expires_ms = std::mem::replace(&mut self.expires_ms, NEVER_MS);
         if expires_ms != NEVER_MS {
             self.engine.expiring.put(expires_ms);

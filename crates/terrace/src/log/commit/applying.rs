@@ -1,8 +1,8 @@
 //! The log's meeting points with the applier: its next frames, and waiting until something is
 //! applied.
 //!
-//! Frames gather until there are enough of them to be worth it ([`super::waiting`]), unless somebody
-//! waits for what is in them.
+//! Frames gather until there are enough of them to be worth it ([`super::waiting`]), unless
+//! somebody waits for what is in them.
 //!
 //! Invariant: a frame with a `Sync` commit is handed out only when that is durable. What the
 //! indexes have is therefore visible, and needs no second look.
@@ -45,9 +45,9 @@ impl CommitLog {
             || self.writer.has_failed()
     }
 
-    /// So many records were handed out, and so many of them were work: frames gather as long as what
-    /// is left out is worth it. Where keys are not overwritten soon they would only be out of the
-    /// processor's caches by the time they are applied.
+    /// So many records were handed out, and so many of them were work: frames gather as long as
+    /// what is left out is worth it. Where keys are not overwritten soon they would only be out of
+    /// the processor's caches by the time they are applied.
     pub fn note_folded(&self, records: usize, applied: usize) {
         let pays = records - applied > records / LEFT_OUT_DIVISOR;
         self.gathering_pays.store(pays, Ordering::Relaxed);
@@ -96,8 +96,8 @@ impl CommitLog {
         }
     }
 
-    /// Wakes the applier if there is a frame that it may have, unless it knows of it and is to leave
-    /// it to gather: something was sealed or has become durable.
+    /// Wakes the applier if there is a frame that it may have, unless it knows of it and is to
+    /// leave it to gather: something was sealed or has become durable.
     pub(super) fn wake_applier_if_ready(&self) {
         let waiting = self.to_apply.lock();
         if waiting.first().is_some_and(|frame| self.may_be_applied(frame))

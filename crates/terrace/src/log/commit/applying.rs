@@ -119,6 +119,9 @@ impl CommitLog {
         frames.iter().for_each(|frame| frame.set_applied());
         self.release_finished();
         self.notify_progress();
+        if self.to_apply.lock().first().is_none() {
+            self.pool.make_ready();
+        }
     }
 
     /// Nothing is applied any more.

@@ -121,6 +121,8 @@ pub struct CommitLog {
     to_apply: Mutex<Waiting>,
     /// How many frames are applied at once.
     pub batch: BatchSize,
+    /// Of the last records that were applied some were left out.
+    gathering_pays: AtomicBool,
     /// Somebody waits for commits up to this seq to be applied.
     urgent_seq: AtomicU64,
     apply_signal: Condvar,
@@ -220,6 +222,7 @@ impl CommitLog {
             stuck_at_seq: AtomicU64::new(0),
             to_apply: Mutex::new(Waiting::recovered(recovered)),
             batch: BatchSize::default(),
+            gathering_pays: AtomicBool::new(false),
             urgent_seq: AtomicU64::new(0),
             apply_signal: Condvar::new(),
             flush_needed: Mutex::new(false),

@@ -25,7 +25,7 @@ mod tests;
 
 use crate::{
     HomeKind, Result, Version,
-    api::expiry,
+    api::{clock::NEVER_MS, expiry},
     engine::Engine,
     hash_index::key_filter::KeyFilter,
     key_hash, key_prefix,
@@ -72,6 +72,8 @@ pub struct Applier {
     no_bytes: Bytes,
     /// Records of the frames being applied that replace what the cache had.
     wanted: Vec<Address>,
+    /// Earliest expiry in the frames being applied.
+    expires_ms: u64,
 }
 
 /// A record to apply.
@@ -146,6 +148,7 @@ impl Applier {
             accounted: false,
             no_bytes: Bytes::new(),
             wanted: Vec::new(),
+            expires_ms: NEVER_MS,
         })
     }
 
@@ -242,7 +245,9 @@ impl Applier {
             let visible = view.records().filter(|(_, record)| is_visible(record.seq));
             records.extend(visible.map(Arrived::from));
         }
-        for together in in_key_order(&records).chunks(TOUCHED_TOGETHER) {
+        let order = in_key_order(&records);
+        self.engine.log.note_folded(records.len(), order.len());
+        for together in order.chunks(TOUCHED_TOGETHER) {
             let arrived = || together.iter().map(|(_, number)| &records[*number]);
             self.engine.hash_index.touch(arrived().map(|arrived| arrived.hash));
             arrived().for_each(|arrived| self.apply_record(arrived));
@@ -256,6 +261,12 @@ impl Applier {
         drop(views);
         self.index.applied(last_seq);
         self.engine.log.applied(frames, last_seq);
+        // After that: a pass that began before it and does not see these objects hears of them, and
+        // one that begins now sees them.
+        let expires_ms = std::mem::replace(&mut self.expires_ms, NEVER_MS);
+        if expires_ms != NEVER_MS {
+            self.engine.expiring.put(expires_ms);
+        }
     }
 
     fn apply_record(&mut self, arrived: &Arrived<'_>) {
@@ -290,7 +301,7 @@ impl Applier {
         if record.body.answers_for_key()
             && let Some(expires_ms) = expiry::of(record.attributes)
         {
-            self.engine.expiring.put(expires_ms);
+            self.expires_ms = self.expires_ms.min(expires_ms);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The log's meeting points with the applier: its next frames, and waiting until something is
 //! applied.
 //!
-//! Frames gather until there are enough of them to be worth it ([`super::waiting`]), unless somebody
-//! waits for what is in them.
+//! Frames gather until there are enough of them to be worth it ([`super::waiting`]), unless
+//! somebody waits for what is in them.
 //!
 //! Invariant: a frame with a `Sync` commit is handed out only when that is durable. What the
 //! indexes have is therefore visible, and needs no second look.
@@ -18,6 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Frames gather if more than such a part of the last ones' records was left out.
+const LEFT_OUT_DIVISOR: usize = 10;
 /// How often those who wait look whether the store stops.
 pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -29,22 +31,26 @@ impl CommitLog {
 
     /// Queues a sealed frame for the applier.
     pub(super) fn push_to_apply(&self, frame: Arc<Frame>) {
-        let mut waiting = self.to_apply.lock();
-        // The applier is told of the first, to look after a while whether there are others.
-        let is_only = waiting.push(frame);
-        let wakes = is_only || self.are_due(&waiting);
-        drop(waiting);
-        if wakes {
-            self.apply_signal.notify_one();
-        }
+        self.to_apply.lock().push(frame);
+        self.wake_applier_if_ready();
     }
 
     /// Whether what waits is to be applied now.
     fn are_due(&self, waiting: &Waiting) -> bool {
-        waiting.is_batch(self.batch)
+        waiting.remaining() == Some(Duration::ZERO)
+            || !self.gathering_pays.load(Ordering::Relaxed)
+            || waiting.is_batch(self.batch)
             || self.urgent_seq.load(Ordering::Acquire) > self.applied_seq()
             || self.is_closed()
             || self.writer.has_failed()
+    }
+
+    /// So many records were handed out, and so many of them were work: frames gather as long as
+    /// what is left out is worth it. Where keys are not overwritten soon they would only be out of
+    /// the processor's caches by the time they are applied.
+    pub fn note_folded(&self, records: usize, applied: usize) {
+        let pays = records - applied > records / LEFT_OUT_DIVISOR;
+        self.gathering_pays.store(pays, Ordering::Relaxed);
     }
 
     /// Frames that wait for the applier.
@@ -68,31 +74,35 @@ impl CommitLog {
         let until = Instant::now() + wait;
         let mut waiting = self.to_apply.lock();
         loop {
-            let remaining = waiting.remaining();
-            if remaining == Some(Duration::ZERO) || self.are_due(&waiting) {
+            let are_due = self.are_due(&waiting);
+            if are_due {
                 let ready = waiting.take(self.batch, |frame| self.may_be_applied(frame));
                 if !ready.is_empty() {
                     return ready;
                 }
             }
-            let wait = until.saturating_duration_since(Instant::now());
+            let mut wait = until.saturating_duration_since(Instant::now());
             if wait == Duration::ZERO || called() {
                 return Vec::new();
             }
-            // A failure wakes nobody, and nothing does when they have waited long enough.
-            let wait = remaining.map_or(wait, |remaining| match remaining {
-                Duration::ZERO => wait.min(WAIT_STEP),
-                remaining => wait.min(WAIT_STEP).min(remaining),
-            });
+            if let Some(remaining) = waiting.remaining() {
+                // A failure wakes nobody, and nothing does when they have waited long enough.
+                let until_due = if are_due { WAIT_STEP } else { remaining };
+                wait = wait.min(WAIT_STEP).min(until_due);
+                waiting.is_watched = !are_due;
+            }
             self.apply_signal.wait_for(&mut waiting, wait);
+            waiting.is_watched = false;
         }
     }
 
-    /// Wakes the applier if there is a frame that it may have and is to apply: something has become
-    /// durable.
+    /// Wakes the applier if there is a frame that it may have, unless it knows of it and is to
+    /// leave it to gather: something was sealed or has become durable.
     pub(super) fn wake_applier_if_ready(&self) {
         let waiting = self.to_apply.lock();
-        if waiting.first().is_some_and(|frame| self.may_be_applied(frame)) && self.are_due(&waiting) {
+        if waiting.first().is_some_and(|frame| self.may_be_applied(frame))
+            && (!waiting.is_watched || self.are_due(&waiting))
+        {
             self.apply_signal.notify_one();
         }
     }

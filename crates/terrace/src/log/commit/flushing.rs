@@ -1,5 +1,5 @@
 //! What the flusher does: it seals frames that are old enough, writes what is sealed, and keeps a
-//! segment ready.
+//! segment and memory for frames ready.
 //!
 //! It is told of an open frame by the first commit in it that nobody makes durable: a caller that
 //! asked for `Sync` seals and writes the frame itself, and to wake the flusher would cost each
@@ -90,6 +90,7 @@ impl CommitLog {
         while self.writer.write_sealed(&self.segments)? {
             self.release_finished();
             self.prepare_spare();
+            self.pool.make_ready();
         }
         Ok(())
     }

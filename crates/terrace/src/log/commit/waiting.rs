@@ -3,7 +3,9 @@
 //!
 //! Invariants: frames are in the order of the log. A frame waits no longer than [`GATHER_MAX`] for
 //! others, and not at all once somebody waits for what is in it, the store is closed or nothing is
-//! written any more: what callers wait for is never put off.
+//! written any more: what callers wait for is never put off. Nor does a short frame wait: it says
+//! that little is written, and so that there is time to apply it by itself. And none does while
+//! keys are not overwritten soon (`applying`).
 
 use crate::{api::options::Tuning, log::frame::Frame};
 use std::{
@@ -14,6 +16,10 @@ use std::{
 
 /// How long a frame waits for others to be applied with it.
 const GATHER_MAX: Duration = Duration::from_millis(100);
+/// A frame with fewer records
+const SHORT_RECORDS: usize = 64;
+/// and bytes is short.
+const SHORT_BYTES: u64 = 256 << 10;
 /// So many frames are a batch, however short: half of those that the overlay's filter can tell
 /// apart, so that readers never look into one for nothing while a batch is being applied.
 const BATCH_FRAMES: usize = 32;
@@ -58,8 +64,10 @@ pub struct Waiting {
     frames: VecDeque<Arc<Frame>>,
     records: usize,
     bytes: u64,
-    /// When the first is applied, however few there are.
+    /// When they are applied, however few there are.
     due: Option<Instant>,
+    /// The applier knows that there are some, and looks again when they are due.
+    pub is_watched: bool,
 }
 
 /// Records and bytes of a sealed frame.
@@ -72,24 +80,20 @@ impl Waiting {
     /// What an open found in the log. It has waited long enough.
     pub fn recovered(frames: Vec<Arc<Frame>>) -> Self {
         let mut waiting = Self::default();
-        for frame in frames {
-            waiting.push_due(frame, Instant::now());
-        }
+        frames.into_iter().for_each(|frame| waiting.push(frame));
+        waiting.due = waiting.due.map(|_| Instant::now());
         waiting
     }
 
-    /// Adds a sealed frame. Whether it is the only one.
-    pub fn push(&mut self, frame: Arc<Frame>) -> bool {
-        self.push_due(frame, Instant::now() + GATHER_MAX)
-    }
-
-    fn push_due(&mut self, frame: Arc<Frame>, due: Instant) -> bool {
+    /// Adds a sealed frame.
+    pub fn push(&mut self, frame: Arc<Frame>) {
         let (records, bytes) = size(&frame);
         self.records += records;
         self.bytes += bytes;
         self.frames.push_back(frame);
-        self.due.get_or_insert(due);
-        self.frames.len() == 1
+        let is_short = records < SHORT_RECORDS && bytes < SHORT_BYTES;
+        let due = Instant::now() + if is_short { Duration::ZERO } else { GATHER_MAX };
+        self.due = Some(self.due.map_or(due, |others| others.min(due)));
     }
 
     /// Whether there are enough to be applied.
@@ -138,7 +142,7 @@ impl Waiting {
 mod tests {
     use super::*;
     use crate::{
-        Durability, Options, PutOptions, Store,
+        Batch, Durability, Options, Store,
         log::{
             format::{Body, Record},
             frame::FramePool,
@@ -146,8 +150,8 @@ mod tests {
     };
 
     const SIZE: BatchSize = BatchSize {
-        records: 30,
-        records_max: 40,
+        records: 300,
+        records_max: 400,
         bytes: 1 << 20,
     };
 
@@ -175,15 +179,17 @@ mod tests {
     fn frames_gather_up_to_what_is_applied_at_once() {
         let mut waiting = Waiting::default();
         assert_eq!((waiting.remaining(), waiting.is_batch(SIZE)), (None, false));
-        assert!(waiting.push(frame(1, 10)));
+        waiting.push(frame(1, 100));
         assert!(waiting.remaining().unwrap() > Duration::ZERO);
-        assert!(!waiting.push(frame(2, 19)) && !waiting.is_batch(SIZE));
-        assert!(!waiting.push(frame(3, 11)) && waiting.is_batch(SIZE));
-        waiting.push(frame(4, 1));
-        assert_eq!(seqs(&waiting.take(SIZE, |_| true)), [1, 2, 3], "41 would be too many");
+        waiting.push(frame(2, 190));
+        assert!(!waiting.is_batch(SIZE));
+        waiting.push(frame(3, 110));
+        assert!(waiting.is_batch(SIZE));
+        waiting.push(frame(4, 70));
+        assert_eq!(seqs(&waiting.take(SIZE, |_| true)), [1, 2, 3], "470 would be too many");
         assert!(!waiting.is_batch(SIZE) && waiting.remaining().is_some());
         assert!(waiting.take(SIZE, |_| false).is_empty());
-        waiting.push(frame(5, 100));
+        waiting.push(frame(5, 1000));
         assert_eq!(seqs(&waiting.take(SIZE, |_| true)), [4]);
         assert_eq!(seqs(&waiting.take(SIZE, |_| true)), [5], "one at least, however long");
         assert_eq!((waiting.remaining(), waiting.is_batch(SIZE)), (None, false));
@@ -191,23 +197,35 @@ mod tests {
     }
 
     #[test]
-    fn many_short_frames_and_a_few_long_ones_are_a_batch() {
+    fn many_frames_and_a_few_long_ones_are_a_batch() {
         let mut waiting = Waiting::default();
         for seq in 1..BATCH_FRAMES as u64 {
             waiting.push(frame(seq, 1));
-            assert!(!waiting.is_batch(BatchSize { records: 99, ..SIZE }));
+            assert!(!waiting.is_batch(SIZE));
         }
         waiting.push(frame(99, 1));
-        assert!(waiting.is_batch(BatchSize { records: 99, ..SIZE }));
+        assert!(waiting.is_batch(SIZE));
         let mut waiting = Waiting::default();
         waiting.push(frame(1, 1));
         assert!(waiting.is_batch(BatchSize { bytes: 4096, ..SIZE }));
     }
 
+    /// What had just been put was not in the index for a while, where nothing else was to be done,
+    /// and was not read ahead: to read ahead asks the index alone.
+    #[test]
+    fn a_short_frame_is_applied_at_once_and_what_waits_before_it_with_it() {
+        let mut waiting = Waiting::default();
+        waiting.push(frame(1, SHORT_RECORDS));
+        assert!(waiting.remaining().unwrap() > Duration::ZERO);
+        waiting.push(frame(2, SHORT_RECORDS - 1));
+        assert_eq!(waiting.remaining(), Some(Duration::ZERO));
+    }
+
     #[test]
     fn what_an_open_found_is_applied_at_once() {
-        let waiting = Waiting::recovered(vec![frame(1, 1), frame(2, 1)]);
+        let waiting = Waiting::recovered(vec![frame(1, 100), frame(2, 100)]);
         assert_eq!(waiting.remaining(), Some(Duration::ZERO));
+        assert_eq!(Waiting::recovered(Vec::new()).remaining(), None);
     }
 
     /// A snapshot must show what was put just before it, so it cannot do without the applier, and
@@ -216,14 +234,17 @@ mod tests {
     fn who_waits_for_a_frame_does_not_wait_for_others_to_join_it() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options::new(dir.path())).unwrap();
-        let buffered = PutOptions {
-            durability: Durability::Buffered,
-            ..PutOptions::default()
-        };
         let began = Instant::now();
         for round in 0..100_u32 {
-            store.put_with("key", round.to_string(), &buffered).unwrap();
-            let found = store.snapshot().unwrap().get("key").unwrap().unwrap();
+            // Overwritten at once, so that frames do gather.
+            for _ in 0..3 {
+                let mut batch = Batch::new();
+                for key in 0..SHORT_RECORDS {
+                    batch.put(format!("key {key}"), round.to_string());
+                }
+                store.write(batch, Durability::Buffered).unwrap();
+            }
+            let found = store.snapshot().unwrap().get("key 7").unwrap().unwrap();
             assert_eq!(found.value, round.to_string());
         }
         assert!(began.elapsed() < GATHER_MAX * 80, "{:?}", began.elapsed());

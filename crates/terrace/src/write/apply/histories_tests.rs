@@ -3,7 +3,11 @@
 
 use crate::{
     Attributes, Batch, Condition, Durability, Error, Expiry, HomeKind, Object, Options, PutOptions, ScanRange,
-    Snapshot, Store,
+    Snapshot, Store, key_hash,
+    log::{
+        commit::{Committer, Judged},
+        format::{Body, Record},
+    },
     tests::{eventually, small_options},
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -17,6 +21,8 @@ const KEYS: u32 = 12;
 const LENGTHS: [usize; 3] = [20, 1_000, 20_000];
 const STEPS: usize = 600;
 const STEPS_OF_SNAPSHOT: usize = 40;
+/// More often than that, since a range deletion makes everything before it durable here.
+const STEPS_HELD_UP: usize = 10;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -166,6 +172,23 @@ fn done_to_model(model: &mut Model, number: usize, step: &Step) -> bool {
     true
 }
 
+/// Commits something so that nothing from here on is applied before that is durable, which nobody
+/// makes it.
+fn hold_up(store: &Store) {
+    let record = Record {
+        seq: 0,
+        generation: 0,
+        key: b"held",
+        attributes: &[],
+        checksum: 0,
+        body: Body::Delete,
+    };
+    let (records, decide) = ([(key_hash(record.key), record)], || Ok(Judged::default()));
+    let log = &store.engine().log;
+    log.commit_as(Committer::User, Durability::Sync, &records, 0, decide)
+        .unwrap();
+}
+
 fn check_snapshot(snapshot: &Snapshot, model: &Model, when: &str) {
     let scanned: Vec<String> = snapshot
         .scan(ScanRange::all())
@@ -211,6 +234,7 @@ fn options(dir: &std::path::Path) -> Options {
     options.tuned(|tuning| {
         tuning.memtable_bytes = 16 << 20;
         tuning.overlay_bytes = 64 << 20;
+        tuning.expire_interval = Duration::ZERO;
     })
 }
 
@@ -221,6 +245,9 @@ fn commits_that_are_folded_leave_what_they_leave_one_by_one() {
         let [folded, single] = dirs.each_ref().map(|dir| Store::open(options(dir.path())).unwrap());
         let (mut model, mut snapshots) = (Model::new(), Vec::new());
         for (number, step) in steps(seed).iter().enumerate() {
+            if number % STEPS_HELD_UP == 0 {
+                hold_up(&folded);
+            }
             let expected = done_to_model(&mut model, number, step);
             assert_eq!(done(&folded, number, step), expected, "step {number}, {step:?}");
             assert_eq!(done(&single, number, step), expected, "step {number}, {step:?}");

@@ -59,7 +59,7 @@ pub fn encode_mark_payload(over_uses: &[(u32, u64)], ranges: &[(u64, &[u8], &[u8
     MarkPayload {
         over_uses: over_uses.to_vec(),
         ranges: ranges.iter().map(range).collect(),
-        live: live.to_vec(),
+        live: Some(live.to_vec()),
         ..MarkPayload::empty()
     }
     .encode()

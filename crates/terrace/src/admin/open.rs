@@ -13,7 +13,7 @@ use crate::{
         repair::rebuild::{self, Rebuilt},
     },
     api::expiry::Expiring,
-    blocks::{LargeOptions, LargeSpace, OpenReport, unsynced::UnsyncedLarge},
+    blocks::{LargeOptions, LargeSpace, OpenReport, live_bytes_of, unsynced::UnsyncedLarge},
     engine::{Engine, Parts, mark::MarkPayload},
     io::{Disk, FileDisk},
     log::reserve::{CLEANING_BLOCKS, Reserve},
@@ -26,10 +26,10 @@ use crate::{
         segments::Segments,
     },
     manifest::Manifest,
-    ordered_index::{IndexMark, IndexOptions, OrderedIndex, mend_state, noted_damage},
+    ordered_index::{Home, IndexMark, IndexOptions, OrderedIndex, mend_state, noted_damage},
     visibility::range_tombstones::{DeletedRange, Ranges},
 };
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, path::Path, sync::Arc};
 
 fn disk(given: Option<&Arc<dyn Disk>>, dir: &Path, read_only: bool) -> Result<Arc<dyn Disk>> {
     if let Some(disk) = given {
@@ -190,7 +190,8 @@ pub fn open(mut options: Options) -> Result<Engine> {
         .as_ref()
         .map_or_else(|| Ok(MarkPayload::empty()), MarkPayload::of)?;
     accounting.restore(payload.homes);
-    large.restore_live(&payload.live);
+    let live = payload.live.map_or_else(|| count_live(&index, persisted_seq), Ok)?;
+    large.restore_live(&live);
     let segments = Segments::open(
         Arc::clone(&flash_disk),
         manifest.store_id,
@@ -257,6 +258,19 @@ fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Resu
             .leave_to_others(CLEANING_BLOCKS * options.split_threshold_bytes);
     }
     Ok(())
+}
+
+/// Live bytes of blocks, as the index has them: an open of a store whose mark counts differently
+/// walks it once.
+fn count_live(index: &OrderedIndex, seq: u64) -> Result<Vec<(u64, u64)>> {
+    tracing::info!("counting what lives in blocks");
+    let mut counted = BTreeMap::<u64, u64>::new();
+    for item in index.scan((Bound::Unbounded, Bound::Unbounded), seq)? {
+        if let Home::Block(extent) = item?.1.home {
+            *counted.entry(extent.block).or_default() += live_bytes_of(extent.extent_bytes);
+        }
+    }
+    Ok(counted.into_iter().collect())
 }
 
 /// Range deletions in a frame that are not in the index's mark.

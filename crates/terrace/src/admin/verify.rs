@@ -3,6 +3,7 @@
 
 use crate::{
     Result, Tier,
+    blocks::live_bytes_of,
     engine::Engine,
     hash_index::checkpoint,
     key_hash,
@@ -170,7 +171,7 @@ fn check_account(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> 
             // What is damaged has been told.
             let Ok((_, entry)) = item else { return Ok(()) };
             if let Home::Block(extent) = entry.home {
-                *counted.entry(extent.block).or_default() += extent.extent_bytes;
+                *counted.entry(extent.block).or_default() += live_bytes_of(extent.extent_bytes);
             }
         }
         let account = engine.large.account();

@@ -149,7 +149,8 @@ pub struct LargeStats {
     /// Of that, blocks that are being written. They come on top of what cleaning bounds: what dies
     /// in them can only be had once they are full.
     pub open_bytes: u64,
-    /// Bytes of extents that hold live values: keys, attributes and checksums included.
+    /// Bytes of extents that hold live values: keys, attributes and checksums included, each
+    /// rounded up to 64, as it would lie among packed ones.
     pub live_bytes: u64,
     /// Number of the newest LargeMeta.
     pub meta_version: u64,

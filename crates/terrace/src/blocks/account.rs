@@ -1,4 +1,6 @@
-//! Live bytes per block: exact in RAM, persisted through the index's mark.
+//! Live bytes per block: exact in RAM, persisted through the index's mark. An extent counts as it
+//! would lie among packed ones, rounded up to the alignment of records: so what the files of blocks
+//! take is compared with what would be left of them.
 //!
 //! Invariants:
 //! - Every value that was not abandoned is accounted live once, when its commit is applied, and
@@ -24,7 +26,6 @@ pub(super) struct Totals {
     /// Bytes of the files of blocks at rest.
     pub rest_bytes: AtomicU64,
     live_bytes: AtomicU64,
-    padding_bytes: AtomicU64,
 }
 
 impl Totals {
@@ -34,12 +35,6 @@ impl Totals {
             rest_bytes: AtomicU64::new(rest_bytes),
             ..Self::default()
         }
-    }
-
-    /// A block at rest in which nothing was live is gone.
-    pub fn forget(&self, rest_bytes: u64, padding_bytes: u64) {
-        subtract(&self.rest_bytes, rest_bytes);
-        subtract(&self.padding_bytes, padding_bytes);
     }
 }
 
@@ -54,8 +49,6 @@ pub struct LargeTotals {
     pub full_bytes: u64,
     /// Live extents.
     pub live_bytes: u64,
-    /// What these would take if they were packed.
-    pub packed_bytes: u64,
 }
 
 /// A block at rest, as cleaning sees it.
@@ -67,19 +60,19 @@ pub struct BlockShare {
     pub bytes: u64,
     /// Bytes of live extents in it.
     pub live_bytes: u64,
-    /// What these would take if they were packed; at least that, if the block is not weighed.
-    pub packed_bytes: u64,
-    /// `packed_bytes` is exact.
-    pub is_weighed: bool,
     /// Every extent in it is accounted.
     pub is_settled: bool,
     /// Nothing lives in it, and snapshots or readers keep it from being deleted.
     pub is_held: bool,
 }
 
-/// What an extent takes beyond its bytes among packed ones.
-const fn padding(extent_bytes: u64) -> u64 {
-    (RECORD_ALIGNMENT - extent_bytes % RECORD_ALIGNMENT) % RECORD_ALIGNMENT
+/// What an extent counts as while it is live: what it takes among packed ones.
+#[must_use]
+pub const fn live_bytes_of(extent_bytes: u64) -> u64 {
+    match extent_bytes.checked_next_multiple_of(RECORD_ALIGNMENT) {
+        Some(bytes) => bytes,
+        None => extent_bytes,
+    }
 }
 
 impl LargeSpace {
@@ -87,12 +80,10 @@ impl LargeSpace {
     pub fn account_live(&self, block: u64, extent_bytes: u64) {
         match self.space.block(block) {
             Ok(block) => {
-                let totals = &self.space.totals;
+                let live_bytes = live_bytes_of(extent_bytes);
                 // Live first: a block must never look dead in between.
-                block.live_bytes.fetch_add(extent_bytes, Ordering::AcqRel);
-                totals.live_bytes.fetch_add(extent_bytes, Ordering::AcqRel);
-                block.padding_bytes.fetch_add(padding(extent_bytes), Ordering::AcqRel);
-                totals.padding_bytes.fetch_add(padding(extent_bytes), Ordering::AcqRel);
+                block.live_bytes.fetch_add(live_bytes, Ordering::AcqRel);
+                self.space.totals.live_bytes.fetch_add(live_bytes, Ordering::AcqRel);
                 subtract(&block.unapplied_bytes, extent_bytes);
             }
             Err(error) => tracing::error!(%error, "an entry points to a block that is gone"),
@@ -102,10 +93,8 @@ impl LargeSpace {
     /// The entry that pointed to an extent was replaced or deleted.
     pub fn account_dead(&self, block: u64, extent_bytes: u64) {
         if let Ok(block) = self.space.block(block) {
-            let totals = &self.space.totals;
-            subtract(&totals.live_bytes, subtract(&block.live_bytes, extent_bytes));
-            let padding = subtract(&block.padding_bytes, padding(extent_bytes));
-            subtract(&totals.padding_bytes, padding);
+            let was_live = subtract(&block.live_bytes, live_bytes_of(extent_bytes));
+            subtract(&self.space.totals.live_bytes, was_live);
         }
     }
 
@@ -125,28 +114,15 @@ impl LargeSpace {
         self.space.blocks.read().get(&number).and_then(share)
     }
 
-    /// Says what the live extents of a block take beyond their bytes, `live` being their bytes one
-    /// by one.
-    pub fn weigh(&self, number: u64, live: impl Iterator<Item = u64>) {
-        let Ok(block) = self.space.block(number) else { return };
-        let found = live.map(padding).sum();
-        let before = block.padding_bytes.swap(found, Ordering::AcqRel);
-        subtract(&self.space.totals.padding_bytes, before);
-        self.space.totals.padding_bytes.fetch_add(found, Ordering::AcqRel);
-        block.is_weighed.store(true, Ordering::Release);
-    }
-
     /// What all blocks have together.
     #[must_use]
     pub fn totals(&self) -> LargeTotals {
         let totals = &self.space.totals;
-        let live_bytes = totals.live_bytes.load(Ordering::Acquire);
         LargeTotals {
             allocated_bytes: self.space.room.used_bytes(),
             rest_bytes: totals.rest_bytes.load(Ordering::Acquire),
             full_bytes: self.full_bytes(),
-            live_bytes,
-            packed_bytes: live_bytes + totals.padding_bytes.load(Ordering::Acquire),
+            live_bytes: totals.live_bytes.load(Ordering::Acquire),
         }
     }
 
@@ -217,7 +193,6 @@ impl LargeSpace {
         for (number, bytes) in live {
             if let Some(block) = blocks.get(number) {
                 block.live_bytes.store(*bytes, Ordering::Release);
-                block.is_weighed.store(*bytes == 0, Ordering::Release);
                 total += bytes;
             }
         }
@@ -263,8 +238,6 @@ fn share(block: &Arc<Block>) -> Option<BlockShare> {
         number: block.number,
         bytes,
         live_bytes,
-        packed_bytes: live_bytes + block.padding_bytes.load(Ordering::Acquire),
-        is_weighed: block.is_weighed.load(Ordering::Acquire),
         is_settled,
         is_held: block.is_held.load(Ordering::Acquire),
     })

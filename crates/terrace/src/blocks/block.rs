@@ -37,14 +37,8 @@ const ALLOCATION_STEP_BYTES_MAX: u64 = 32 << 20;
 #[derive(Debug)]
 pub(super) struct Block {
     pub number: u64,
-    /// Bytes of extents that entries of the index point to.
+    /// Bytes of extents that entries of the index point to, as [`super::live_bytes_of`] has them.
     pub live_bytes: AtomicU64,
-    /// What these extents would take beyond that if they were packed: each rounded up to the
-    /// alignment of records.
-    pub padding_bytes: AtomicU64,
-    /// Whether `padding_bytes` is right. It is not kept over an open; cleaning finds it out where
-    /// it matters.
-    pub is_weighed: AtomicBool,
     /// Bytes of its file once nobody writes it any more; 0 before.
     pub rest_bytes: AtomicU64,
     /// Nothing lives in it, and a snapshot or a reader keeps it all the same.
@@ -66,8 +60,6 @@ impl Block {
         Self {
             number,
             live_bytes: AtomicU64::new(0),
-            padding_bytes: AtomicU64::new(0),
-            is_weighed: AtomicBool::new(true),
             rest_bytes: AtomicU64::new(bytes),
             is_held: AtomicBool::new(false),
             unapplied_bytes: AtomicU64::new(0),

@@ -39,7 +39,7 @@ mod tests;
 pub mod unsynced;
 mod writer;
 
-pub use account::{BlockShare, LargeTotals};
+pub use account::{BlockShare, LargeTotals, live_bytes_of};
 pub use capacity::Origin;
 pub use destage::{DestageItem, MovedHead};
 pub use image::HeldBlock;

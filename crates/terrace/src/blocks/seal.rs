@@ -11,7 +11,7 @@
 
 use super::{
     BLOCK_DIR, LargeSpace, Space,
-    block::Block,
+    block::{Block, subtract},
     block_path,
     capacity::Origin,
     format::{BlockHeader, FooterEntry, PAGE, encode_block_header, encode_footer},
@@ -277,7 +277,7 @@ impl Space {
     fn forget(&self, block: &Block) {
         let bytes = block.rest_bytes.load(Ordering::Acquire);
         self.room.give_back(bytes);
-        self.totals.forget(bytes, block.padding_bytes.load(Ordering::Acquire));
+        subtract(&self.totals.rest_bytes, bytes);
     }
 
     /// Takes back a block that was made and never used.

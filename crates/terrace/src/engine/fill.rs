@@ -23,7 +23,7 @@ fn measure(engine: &Engine) -> FillStats {
     let flash_left = engine.flash_disk.available_bytes().unwrap_or(0);
     let large_left = engine.large.available_bytes().unwrap_or(0);
     let totals = engine.large.totals();
-    let large_live = totals.packed_bytes.min(totals.allocated_bytes);
+    let large_live = totals.live_bytes.min(totals.allocated_bytes);
     let limit = engine.large.capacity_bytes().unwrap_or(u64::MAX);
     let large = TierFill {
         used_bytes: large_live,

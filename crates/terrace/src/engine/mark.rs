@@ -39,8 +39,9 @@ pub struct MarkPayload {
     pub over_uses: Vec<OverUse>,
     /// Range deletions that may still hide entries, by seq.
     pub ranges: Vec<DeletedRange>,
-    /// Live bytes of blocks, by number; blocks that are not listed have none.
-    pub live: Vec<(u64, u64)>,
+    /// Live bytes of blocks, by number; blocks that are not listed have none. `None`: they must be
+    /// counted, since older formats counted extents differently.
+    pub live: Option<Vec<(u64, u64)>>,
 }
 
 impl Engine {
@@ -52,7 +53,7 @@ impl Engine {
             homes: self.accounting.homes(),
             over_uses: self.log.segments.over_uses(applied_seq),
             ranges: ranges.iter().map(|range| DeletedRange::clone(range)).collect(),
-            live: self.large.account(),
+            live: Some(self.large.account()),
         }
     }
 }
@@ -65,7 +66,7 @@ impl MarkPayload {
             homes: [HomeStats { objects: 0, bytes: 0 }; 3],
             over_uses: Vec::new(),
             ranges: Vec::new(),
-            live: Vec::new(),
+            live: Some(Vec::new()),
         }
     }
 
@@ -106,7 +107,7 @@ impl MarkPayload {
             out.extend_from_slice(&range.start);
             out.extend_from_slice(&range.end);
         }
-        let live = || self.live.iter().filter(|(_, bytes)| *bytes > 0);
+        let live = || self.live.iter().flatten().filter(|(_, bytes)| *bytes > 0);
         out.extend_from_slice(&(live().count() as u64).to_le_bytes());
         let mut last = 0;
         for &(block, bytes) in live() {
@@ -132,7 +133,7 @@ impl MarkPayload {
             homes: homes(&mut rest)?,
             over_uses: over_uses(&mut rest)?,
             ranges: ranges(&mut rest)?,
-            live: live(&mut rest)?,
+            live: Some(live(&mut rest)?),
         };
         rest.0.is_empty().then_some(payload)
     }
@@ -145,6 +146,7 @@ impl MarkPayload {
         let mut payload = Self {
             earliest_ms: 0,
             homes,
+            live: None,
             ..Self::empty()
         };
         if has_part(&mut rest, b"TRFS")? {
@@ -154,14 +156,10 @@ impl MarkPayload {
             payload.earliest_ms = rest.u64()?;
             payload.ranges = ranges(&mut rest)?;
         }
+        // Of blocks it has the bytes of extents, without what rounding them adds.
         let (body, checksum) = rest.0.split_last_chunk::<4>()?;
         let is_sound = crc32c::crc32c(body) == u32::from_le_bytes(*checksum);
-        rest = Reader(body);
-        if !is_sound || !has_part(&mut rest, b"TRCA")? {
-            return None;
-        }
-        payload.live = live(&mut rest)?;
-        rest.0.is_empty().then_some(payload)
+        (is_sound && has_part(&mut Reader(body), b"TRCA")?).then_some(payload)
     }
 }
 

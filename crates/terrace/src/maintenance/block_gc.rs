@@ -115,14 +115,14 @@ impl BlockGc {
         let bounds = Bounds::of(&engine.options);
         let bounds = if is_tight { bounds.without_room() } else { bounds };
         let totals = engine.large.totals();
-        if !bounds.is_over(totals.rest_bytes, totals.packed_bytes) {
+        if !bounds.is_over(totals.rest_bytes, totals.live_bytes) {
             engine.block_gc.publish(Finding::default());
             return Ok(false);
         }
         let shares = engine.large.shares();
         let picture = Picture::of(&shares, &bounds, |share| self.set_aside.contains_key(&share.number));
         let tolerated_bytes = picture.set_aside_bytes + picture.held_bytes;
-        let is_over = bounds.is_over(picture.living_bytes, totals.packed_bytes);
+        let is_over = bounds.is_over(picture.living_bytes, totals.live_bytes);
         let must_wait = bounds.are_outstanding(self.outstanding_bytes(), picture.living_bytes);
         let next = picture.emptiest.filter(|_| is_over && !must_wait);
         engine.block_gc.publish(Finding {
@@ -132,7 +132,7 @@ impl BlockGc {
             cleans: next.is_some(),
         });
         match next {
-            Some(block) => self.clean(block.number, block.is_weighed).map(|()| true),
+            Some(block) => self.clean(block.number).map(|()| true),
             None => Ok(false),
         }
     }
@@ -149,7 +149,7 @@ impl BlockGc {
         self.set_aside.retain(|number, aside| {
             let share = large.share(*number);
             let share = share.filter(|share| share.live_bytes > 0 && aside.holds(share.live_bytes));
-            bytes += share.map_or(0, |share| share.bytes.saturating_sub(share.packed_bytes));
+            bytes += share.map_or(0, |share| share.bytes.saturating_sub(share.live_bytes));
             share.is_some()
         });
         let count = self.set_aside.len() as u64;
@@ -158,13 +158,8 @@ impl BlockGc {
         block_gc.set_aside_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    fn clean(&mut self, number: u64, is_weighed: bool) -> Result<()> {
-        let outcome = if is_weighed {
-            self.empty(number)
-        } else {
-            self.weigh(number)
-        };
-        match outcome {
+    fn clean(&mut self, number: u64) -> Result<()> {
+        match self.empty(number) {
             Ok(()) => {}
             Err(Trouble::Store(error)) => return Err(error),
             Err(Trouble::Block(_)) if self.engine.log.is_closing() => return Ok(()),
@@ -173,9 +168,6 @@ impl BlockGc {
                 self.put_aside(number);
                 return Ok(());
             }
-        }
-        if !is_weighed {
-            return Ok(());
         }
         let live_bytes = self.engine.large.share(number).map_or(0, |share| share.live_bytes);
         if live_bytes == 0 {
@@ -209,20 +201,6 @@ impl BlockGc {
         let live_bytes = self.engine.large.share(number).map_or(0, |share| share.live_bytes);
         let since = Instant::now();
         self.set_aside.insert(number, SetAside { live_bytes, since });
-    }
-
-    /// Finds out what the live extents of a block would take elsewhere.
-    fn weigh(&self, number: u64) -> std::result::Result<(), Trouble> {
-        let mut live = Vec::new();
-        for found in self.engine.large.scan_headers(number).map_err(Trouble::Block)? {
-            match found {
-                Ok(found) if self.home_of(number, &found)?.is_some() => live.push(found.extent_bytes),
-                Err(error @ Error::Io { .. }) => return Err(Trouble::Block(error)),
-                Ok(_) | Err(_) => {}
-            }
-        }
-        self.engine.large.weigh(number, live.into_iter());
-        Ok(())
     }
 
     /// The entry that points to an extent, if there is one.

@@ -165,7 +165,7 @@ fn check_format_3(store: &Store, brief_lives: bool) {
 
 /// The store was written and closed by the last program of format 3, but for its checkpoint. Its
 /// mark lists free segments, a range deletion that was not swept, when the first object expires,
-/// and a block's live bytes, each in a part of its own.
+/// and a block's live bytes, each in a part of its own; the last as they were, not rounded.
 #[test]
 fn a_store_of_format_3_is_read_and_then_raised() {
     let dir = tempfile::tempdir().unwrap();

@@ -357,7 +357,7 @@ impl<'a> Builder<'a> {
         let payload = MarkPayload {
             earliest_ms: 0,
             homes: self.accounting.homes(),
-            live: self.large.account(),
+            live: Some(self.large.account()),
             ..MarkPayload::empty()
         };
         let expected = IndexMark {

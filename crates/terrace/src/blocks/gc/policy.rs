@@ -57,10 +57,10 @@ impl Bounds {
     }
 
     /// Whether so many bytes at rest are more than cleaning leaves alone.
-    pub fn is_over(&self, rest_bytes: u64, packed_bytes: u64) -> bool {
+    pub fn is_over(&self, rest_bytes: u64, live_bytes: u64) -> bool {
         exceeds(
             rest_bytes.saturating_sub(self.slack_bytes),
-            packed_bytes,
+            live_bytes,
             self.steady_percent,
         )
     }
@@ -74,7 +74,7 @@ impl Bounds {
         let beyond = tolerated_bytes.saturating_add(slack_bytes);
         exceeds(
             (totals.rest_bytes + totals.full_bytes).saturating_sub(beyond),
-            totals.packed_bytes,
+            totals.live_bytes,
             self.hold_percent,
         )
     }
@@ -86,8 +86,8 @@ impl Bounds {
 
     fn is_worth(&self, share: &BlockShare) -> bool {
         share.is_settled
-            && share.bytes.saturating_sub(share.packed_bytes) >= GAIN_BYTES_MIN
-            && exceeds(share.bytes, share.packed_bytes, self.steady_percent)
+            && share.bytes.saturating_sub(share.live_bytes) >= GAIN_BYTES_MIN
+            && exceeds(share.bytes, share.live_bytes, self.steady_percent)
     }
 }
 
@@ -127,12 +127,12 @@ impl Picture {
             }
             picture.living_bytes += share.bytes;
             if is_set_aside(share) {
-                picture.set_aside_bytes += share.bytes.saturating_sub(share.packed_bytes);
+                picture.set_aside_bytes += share.bytes.saturating_sub(share.live_bytes);
                 continue;
             }
             let is_emptier = |than: &BlockShare| {
-                u128::from(share.packed_bytes) * u128::from(than.bytes)
-                    < u128::from(than.packed_bytes) * u128::from(share.bytes)
+                u128::from(share.live_bytes) * u128::from(than.bytes)
+                    < u128::from(than.live_bytes) * u128::from(share.bytes)
             };
             if bounds.is_worth(share) && picture.emptiest.as_ref().is_none_or(is_emptier) {
                 picture.emptiest = Some(*share);
@@ -158,20 +158,17 @@ mod tests {
             number,
             bytes,
             live_bytes,
-            packed_bytes: live_bytes,
-            is_weighed: true,
             is_settled: true,
             is_held: false,
         }
     }
 
-    fn totals(rest_bytes: u64, packed_bytes: u64) -> LargeTotals {
+    fn totals(rest_bytes: u64, live_bytes: u64) -> LargeTotals {
         LargeTotals {
             allocated_bytes: rest_bytes,
             full_bytes: 0,
             rest_bytes,
-            live_bytes: packed_bytes,
-            packed_bytes,
+            live_bytes,
         }
     }
 
@@ -210,12 +207,6 @@ mod tests {
         // One short value in a block of its own: a header, a page, a footer.
         assert_eq!(all(share(1, 3 * 4096, 100)), None);
         assert!(all(share(1, 6 * 4096, 100)).is_some());
-        // Many short records: what lies between them stays.
-        let padded = BlockShare {
-            packed_bytes: 900_000,
-            ..share(1, 1 << 20, 700_000)
-        };
-        assert_eq!(all(padded), None);
     }
 
     #[test]

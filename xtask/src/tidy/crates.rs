@@ -35,23 +35,20 @@ const STRANGERS: &[(&str, &str)] = &[
 const ENGINE: &str = "crates/terrace";
 
 /// Rooms that use each other in a circle, as they do today: each of these goes, and none comes.
-const DEBTS: &[(&str, &[&str])] = &[
-    (
-        "crates/terrace-bench",
-        &[
-            "all",
-            "contest",
-            "flashstore",
-            "harness",
-            "mris",
-            "rivals",
-            "soak",
-            "video",
-            "zipf",
-        ],
-    ),
-    ("crates/terrace-server", &["http", "s3"]),
-];
+const DEBTS: &[(&str, &[&str])] = &[(
+    "crates/terrace-bench",
+    &[
+        "all",
+        "contest",
+        "flashstore",
+        "harness",
+        "mris",
+        "rivals",
+        "soak",
+        "video",
+        "zipf",
+    ],
+)];
 
 /// Checks what a `Cargo.toml` names outside of tests.
 pub fn check(report: &mut Report<'_>, text: &str) {

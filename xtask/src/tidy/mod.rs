@@ -46,6 +46,7 @@ struct Confined {
 
 const EVERYWHERE: &str = "";
 const ENGINE: &str = "crates/terrace/src/";
+const SERVER: &str = "crates/terrace-server/src/";
 const CLOCK: &[&str] = &["crates/terrace/src/api/clock.rs"];
 /// The I/O room, and the engines in C and C++ that Terrace is measured against.
 const UNSAFE: &[&str] = &["crates/terrace/src/io/", "crates/terrace-bench/src/rivals/"];
@@ -56,6 +57,7 @@ const CONFINED: &[Confined] = &[
     Confined { word: "unimplemented!",  scope: EVERYWHERE, home: &[],                            tests_may: false, advice: "finish it or leave it out" },
     Confined { word: "#[ignore",        scope: EVERYWHERE, home: &[],                            tests_may: false, advice: "a test that never runs proves nothing" },
     Confined { word: "lsm_tree",        scope: EVERYWHERE, home: &["crates/terrace/src/ordered_index/"], tests_may: false, advice: "go through the engine's index module" },
+    Confined { word: "s3s::",           scope: SERVER,     home: &["crates/terrace-server/src/s3/"], tests_may: false, advice: "only the S3 room knows the protocol's library" },
     Confined { word: "unsafe",          scope: EVERYWHERE, home: UNSAFE,                         tests_may: false, advice: "only the I/O room and the rivals may" },
     Confined { word: "SystemTime::now", scope: ENGINE,     home: CLOCK,                          tests_may: true,  advice: "take the time from the clock module" },
     Confined { word: "rand::",          scope: ENGINE,     home: CLOCK,                          tests_may: true,  advice: "randomness is injected" },

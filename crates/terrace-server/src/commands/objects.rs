@@ -5,11 +5,7 @@ use crate::{
     cli::{GetArgs, KeyArgs, PutArgs, RmArgs},
     failure::{Code, Failure, Outcome},
     key_text,
-    s3::{
-        Shared,
-        offline::{self, Failed, Objects},
-        secrets::Secrets,
-    },
+    s3::{self, secrets::Secrets},
     settings::Settings,
     signals,
 };
@@ -21,6 +17,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 use terrace::{Attributes, Condition, Durability, Expiry, PutOptions, ScanRange, Store, WriterOptions};
+use terrace_objects::local::{self, Failed, Objects, Reading};
 
 /// Bytes moved at a time.
 const PIECE_BYTES: usize = 256 << 10;
@@ -106,14 +103,14 @@ fn of_bucket(failed: Failed, file: &Path) -> Failure {
     match failed {
         Failed::Store(error) => error.into(),
         Failed::Input(error) => Failure::io(format_args!("reading {}", file.display()), &error),
-        Failed::Refused(message) => Failure::error(message),
+        Failed::Refused(error) => Failure::error(s3::said(error)),
     }
 }
 
 /// The key of an object; what the S3 service keeps for itself is not one.
 fn key_to_change(argument: &OsStr) -> Outcome<Vec<u8>> {
     let key = key_text::parse(argument)?;
-    if offline::is_system(&key) {
+    if local::is_system(&key) {
         return Err(Failure::usage(format!(
             "{} belongs to the S3 service; use `terrace key` for access keys, and an S3 client for the rest",
             key_text::escape(&key)
@@ -159,7 +156,7 @@ fn attributes(args: &PutArgs) -> Outcome<Attributes> {
     }
     for pair in &args.attribute {
         match pair.split_once('=') {
-            Some((name, _)) if offline::is_own_attribute(name) => {
+            Some((name, _)) if local::is_own_attribute(name) => {
                 return Err(Failure::usage(format!(
                     "attribute `{name}`: only the server gives `etag` and what begins with `s3-`, which say whose the bytes are"
                 )));
@@ -175,7 +172,11 @@ fn attributes(args: &PutArgs) -> Outcome<Attributes> {
 pub fn get(args: &GetArgs, settings: Settings) -> Outcome {
     let key = key_text::parse(&args.key)?;
     let store = open(&settings, Access::Look)?;
-    let mut reader: Box<dyn Read> = match offline::open(&store, &key, &Shared::new(None, settings.secrets()?))? {
+    let reading = Reading {
+        secrets: settings.secrets()?,
+        ..Reading::default()
+    };
+    let mut reader: Box<dyn Read> = match local::open(&store, &key, &reading)? {
         Some(values) => Box::new(values),
         None => Box::new(store.reader(&key)?.ok_or_else(|| not_found(&key))?),
     };
@@ -310,7 +311,7 @@ fn remove_objects(store: &Store, prefix: &[u8]) -> Outcome {
     let objects = Objects::of(store, Durability::Buffered, Secrets::default())?;
     for item in store.scan(ScanRange::prefix(prefix))? {
         let item = item?;
-        if offline::is_system(&item.key) {
+        if local::is_system(&item.key) {
             return Err(Failure::usage(
                 "below this prefix are the records of the S3 service (buckets, access keys): name a bucket's prefix, or use `terrace key remove` and an S3 client",
             ));

@@ -9,7 +9,7 @@ use crate::{
     cli::{ImportArgs, ImportTuning, ServeArgs},
     control::{Control, Served},
     failure::{Code, Failure, Outcome},
-    http::{self, App, Door, ImportWatch, tls::Tls},
+    http::{self, App, Beside, Door, ImportWatch, tls::Tls},
     key_text, memory,
     s3::{
         self, Gateway, Shared,
@@ -107,7 +107,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     listeners.announce()?;
 
     let watch = args.import.is_some().then(|| Arc::new(ImportWatch::default()));
-    let app = App::new(store.clone(), watch.clone(), shared, door);
+    let app = App::new(store.clone(), watch.clone(), beside(&shared), door);
     let domains = if args.domain.is_empty() {
         settings.domains
     } else {
@@ -457,6 +457,15 @@ fn report_json(report: &ImportReport) -> serde_json::Value {
         "resolution_bytes": report.resolution_bytes,
         "elapsed_seconds": report.elapsed.as_secs_f64(),
     })
+}
+
+/// What the page shows of the S3 service.
+fn beside(shared: &Shared) -> Beside {
+    let figures = shared.figures.clone();
+    Beside {
+        reading: shared.to_read(),
+        register: Some(Box::new(move |registry| figures.register(registry))),
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{
     engine::Calls as _,
     refusal::{Checked, Refusal},
 };
-use crate::{key_text, report, s3::offline::Shown};
+use crate::{key_text, report};
 use axum::{
     Json,
     extract::{Path, Query, State},
@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 use terrace::{Attributes, ObjectInfo, ScanRange, Store};
 use terrace_images::{CATALOGUE_PREFIX, IMAGES_PREFIX, attribute};
+use terrace_objects::local::Shown;
 
 /// Images per answer if the request does not say.
 const LIMIT_DEFAULT: usize = 200;
@@ -221,7 +222,7 @@ fn fresh(value: Value) -> Response {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{http::Door, s3::Shared};
+    use crate::http::{Beside, Door};
     use std::{sync::mpsc, time::Duration};
     use terrace::Options;
 
@@ -231,7 +232,7 @@ mod tests {
     async fn a_busy_engine_does_not_make_it_ill() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options::new(dir.path())).unwrap();
-        let app = App::new(store, None, Shared::default(), Door::new(Vec::new(), None));
+        let app = App::new(store, None, Beside::default(), Door::new(Vec::new(), None));
         let (release, released) = mpsc::channel::<()>();
         let released = Arc::new(std::sync::Mutex::new(released));
         let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();

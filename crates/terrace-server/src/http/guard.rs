@@ -2,7 +2,6 @@
 //! answer carries.
 
 use super::{App, refusal::Refusal, route_of};
-use crate::s3::keyspace;
 use axum::{
     extract::{Request, State},
     http::{HeaderValue, StatusCode, Uri, header},
@@ -12,6 +11,7 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::hmac;
 use std::{fmt, sync::Arc};
+use terrace_objects::keyspace;
 
 /// What the page may do: load from here, nothing inline, nothing framed.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \

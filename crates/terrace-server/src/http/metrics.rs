@@ -45,7 +45,9 @@ pub async fn text(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     let stats = app.probes.call(|store| Ok::<_, Refusal>(store.stats())).await?;
     let mut registry = Registry::default();
     registry.register("terrace_http_requests", "Requests answered", app.requests.0.clone());
-    app.s3.figures.register(&mut registry);
+    if let Some(register) = &app.beside.register {
+        register(&mut registry);
+    }
     registry.register_collector(Box::new(Figures(stats)));
     let mut body = String::new();
     text::encode(&mut body, &registry).map_err(|_| Refusal::internal("the metrics could not be written"))?;

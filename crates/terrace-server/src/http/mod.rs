@@ -24,7 +24,6 @@ mod server;
 pub mod tls;
 mod value;
 
-use crate::s3::Shared;
 use axum::{Router, extract::Request, middleware, routing::get};
 use std::sync::{Arc, OnceLock, atomic::AtomicBool};
 use terrace::Store;
@@ -33,7 +32,9 @@ use terrace_images::Progress;
 pub use budget::sender_of;
 pub use connections::{CONNECTIONS_DEFAULT, Limits};
 pub use guard::Door;
+use prometheus_client::registry::Registry;
 pub use server::{CLIENT_TIME_MAX, LISTEN_DEFAULT, Listener, bind, run, serve};
+use terrace_objects::local::Reading;
 
 /// What handlers share.
 #[derive(Debug)]
@@ -42,8 +43,8 @@ pub struct App {
     /// For what says how the server is.
     probes: engine::Engine,
     requests: metrics::Requests,
-    /// What it shares with the S3 service.
-    s3: Shared,
+    /// The S3 service.
+    beside: Beside,
     import: Option<Arc<ImportWatch>>,
     /// Who gets in.
     door: Door,
@@ -60,15 +61,33 @@ pub struct ImportWatch {
     pub error: OnceLock<String>,
 }
 
+/// What the page shows of a service beside it.
+#[derive(Default)]
+pub struct Beside {
+    /// How its objects are read.
+    pub reading: Reading,
+    /// What enters its figures among those of `/metrics`.
+    pub register: Option<Register>,
+}
+
+impl std::fmt::Debug for Beside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Beside").finish_non_exhaustive()
+    }
+}
+
+/// Enters figures into a registry.
+pub type Register = Box<dyn Fn(&mut Registry) + Send + Sync>;
+
 impl App {
     /// An application over `store`.
-    pub fn new(store: Store, import: Option<Arc<ImportWatch>>, s3: Shared, door: Door) -> Arc<Self> {
+    pub fn new(store: Store, import: Option<Arc<ImportWatch>>, beside: Beside, door: Door) -> Arc<Self> {
         let requests = metrics::Requests::default();
         Arc::new(Self {
             probes: engine::Engine::for_probes(store.clone()),
             engine: engine::Engine::new(store),
             requests,
-            s3,
+            beside,
             import,
             door,
         })

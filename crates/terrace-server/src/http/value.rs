@@ -13,10 +13,6 @@ use super::{
     ranges::content_range,
     refusal::{Checked, Refusal},
 };
-use crate::s3::{
-    Shared,
-    offline::{self, Shown, Values},
-};
 use axum::{
     body::{Body, Bytes},
     extract::{Path, Query, State},
@@ -25,6 +21,7 @@ use axum::{
 };
 use std::{io, sync::Arc, time::SystemTime};
 use terrace::{ObjectInfo, Reader};
+use terrace_objects::local::{self, Reading, Shown, Values};
 use tokio::sync::mpsc;
 
 /// Bytes to read of a device at a time: most images are had by one seek of a disk.
@@ -53,10 +50,10 @@ pub async fn get(
             return Ok(respond(StatusCode::NOT_MODIFIED, &facts, &wanted, None, Body::empty()));
         }
     }
-    let shared = app.s3.clone();
+    let reading = app.beside.reading.clone();
     let opened = app
         .engine
-        .call(move |store| open(store, &key, &headers, &shared))
+        .call(move |store| open(store, &key, &headers, &reading))
         .await?;
     let Opened {
         info,
@@ -123,7 +120,7 @@ async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Res
         .ok_or_else(|| missing(id, resolution))?;
     let facts = Facts::of(&info);
     let unchanged = conditional::is_unchanged(&headers_of(headers).as_requested(), &facts.validators());
-    Ok((facts, offline::length(&info), unchanged))
+    Ok((facts, local::length(&info), unchanged))
 }
 
 fn key(id: &str, resolution: &str) -> Vec<u8> {
@@ -174,19 +171,19 @@ impl Source {
     }
 }
 
-fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap, shared: &Shared) -> Result<Option<Opened>, Refusal> {
+fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap, reading: &Reading) -> Result<Option<Opened>, Refusal> {
     let shown = Shown::of(store, key)?;
-    let (info, mut source) = match shown.open(store, key, shared)? {
+    let (info, mut source) = match shown.open(store, key, reading)? {
         Some(values) => (values.info(), Source::Values(Box::new(values))),
         None => match store
-            .reader_with(key, &shared.reading())?
-            .filter(|reader| !offline::has_values(reader.info()) && shown.has(reader.info()))
+            .reader_with(key, &reading.options())?
+            .filter(|reader| !local::has_values(reader.info()) && shown.has(reader.info()))
         {
             Some(reader) => (reader.info().clone(), Source::Record(reader)),
             None => return Ok(None),
         },
     };
-    let length = offline::length(&info);
+    let length = local::length(&info);
     let answer = conditional::decide(
         &headers_of(headers).as_requested(),
         &Facts::of(&info).validators(),

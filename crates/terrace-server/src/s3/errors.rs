@@ -88,6 +88,12 @@ pub fn of_object(error: ObjectError) -> S3Error {
     }
 }
 
+/// What clients would be told, for whoever is none.
+pub fn said(error: ObjectError) -> String {
+    let error = of_object(error);
+    error.message().unwrap_or(error.code().as_str()).to_owned()
+}
+
 /// Of buckets.
 fn of_bucket(error: &ObjectError) -> S3Error {
     match error {

@@ -33,7 +33,6 @@ mod lifecycle;
 mod limit;
 mod logging;
 pub mod notify;
-pub mod offline;
 mod ops;
 mod read;
 mod receive;
@@ -46,6 +45,7 @@ mod sts;
 pub mod verified;
 mod website;
 
+pub use errors::said;
 pub use terrace_objects::{access_key, account, keyspace, secrets};
 use terrace_objects::{acl, bucket, collector, commit, list, lock, manifest, policy, session, versions};
 
@@ -68,6 +68,7 @@ use std::{
     time::{Duration, Instant},
 };
 use terrace::{Durability, ReadOptions, Store};
+use terrace_objects::local::Reading;
 use tokio::{sync::Notify, task::JoinHandle};
 
 /// Where to listen if nothing else is said.
@@ -132,6 +133,15 @@ impl Shared {
     pub const fn reading(&self) -> ReadOptions {
         ReadOptions {
             large_wait_max: self.large_wait,
+        }
+    }
+
+    /// What the page needs of it.
+    pub fn to_read(&self) -> Reading {
+        Reading {
+            collector: Arc::clone(&self.collector),
+            large_wait: self.large_wait,
+            secrets: self.secrets.clone(),
         }
     }
 }

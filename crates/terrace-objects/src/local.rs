@@ -1,19 +1,20 @@
-//! What commands and the page need to know of S3: objects whose bytes are in values of their own.
+//! What commands and the page need of objects: those whose bytes are in values of their own, read
+//! and changed by whoever has the store itself.
 
-use super::{
-    Shared,
+use crate::{
     access::decide::{Claim, Permit},
     bucket::{Buckets, Versioning},
     collector::Collector,
     commit::{self, Outcome, Place, Requirement, Tag},
     crypt::{self, DataKey, Encryption},
     digest::{Algorithm, Digests},
-    errors, keyspace,
-    ops::check_key,
+    error::{Condition, ObjectError},
+    keep::keep,
+    keyspace,
     read::{self, Opened},
-    receive::{self, PIECE_BYTES, Received, Target, WHOLE_BYTES_MAX, Writing},
     record::{self, Facts},
     secrets::Secrets,
+    write::{self, PIECE_BYTES, Received, Target, WHOLE_BYTES_MAX, Writing},
 };
 use bytes::{Buf as _, Bytes};
 use std::{
@@ -21,11 +22,28 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use terrace::{Attributes, Durability, Error, ObjectInfo, Store, Version};
-use terrace_objects::{
-    error::{Condition, ObjectError},
-    keep::keep,
-};
+use terrace::{Attributes, Durability, Error, ObjectInfo, ReadOptions, Store, Version};
+
+/// What whoever reads needs besides the store. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    /// Values that are read are kept here meanwhile.
+    pub collector: Arc<Collector>,
+    /// How long reads of the large tier may take before no more are begun.
+    pub large_wait: Option<Duration>,
+    /// The master keys.
+    pub secrets: Secrets,
+}
+
+impl Reading {
+    /// How values are read for requests that are refused rather than made to wait while the large
+    /// tier is busy.
+    pub const fn options(&self) -> ReadOptions {
+        ReadOptions {
+            large_wait_max: self.large_wait,
+        }
+    }
+}
 
 /// Whether a key is the system's, which only the server and `terrace key` may change.
 pub fn is_system(key: &[u8]) -> bool {
@@ -82,13 +100,13 @@ impl Values {
 }
 
 /// Opens an object that has values of its own, which are kept for as long as it is open. `None` for
-/// any other. `shared` is what a server that has the store open shares; of a store that nobody has
+/// any other. `reading` is what a server that has the store open shares; of a store that nobody has
 /// open, anything.
 ///
 /// # Errors
 /// The store's.
-pub fn open(store: &Store, key: &[u8], shared: &Shared) -> terrace::Result<Option<Values>> {
-    open_values(&Claim::of_operator(), store, key, shared)
+pub fn open(store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Values>> {
+    open_values(&Claim::of_operator(), store, key, reading)
 }
 
 /// Why an object with a client's key cannot be read here.
@@ -119,22 +137,22 @@ impl Shown {
     ///
     /// # Errors
     /// The store's.
-    pub fn open(&self, store: &Store, key: &[u8], shared: &Shared) -> terrace::Result<Option<Values>> {
-        open_values(&self.0, store, key, shared)
+    pub fn open(&self, store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Values>> {
+        open_values(&self.0, store, key, reading)
     }
 }
 
-fn open_values(claim: &Claim, store: &Store, key: &[u8], shared: &Shared) -> terrace::Result<Option<Values>> {
+fn open_values(claim: &Claim, store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Values>> {
     if !store.head(key)?.is_some_and(|info| has_values(&info)) {
         return Ok(None);
     }
-    let wait_max = shared.large_wait.unwrap_or_default();
-    let opened = match read::open(store, &shared.reading(), &shared.collector, key, claim) {
+    let wait_max = reading.large_wait.unwrap_or_default();
+    let opened = match read::open(store, &reading.options(), &reading.collector, key, claim) {
         Err(ObjectError::Denied) => None,
         opened => opened.map_err(|error| failed(error, wait_max))?,
     };
     let unlocked = opened.map(|mut opened| {
-        opened.unlock(&shared.secrets, None).map_err(|error| {
+        opened.unlock(&reading.secrets, None).map_err(|error| {
             if matches!(error, ObjectError::KeyNeeded) {
                 return Error::invalid(ONLY_FOR_CLIENTS);
             }
@@ -154,14 +172,8 @@ fn failed(error: ObjectError, wait_max: Duration) -> Error {
     match error {
         ObjectError::Engine(error, _) => error,
         ObjectError::AlwaysReplaced => Error::Busy { wait_max },
-        error => Error::corruption("an object of several values", said(error)),
+        error => Error::corruption("an object of several values", error.to_string()),
     }
-}
-
-/// What S3 says about it.
-fn said(error: ObjectError) -> String {
-    let error = errors::of_object(error);
-    error.message().unwrap_or(error.code().as_str()).to_owned()
 }
 
 impl Read for Values {
@@ -205,15 +217,15 @@ pub enum Failed {
     Store(Error),
     /// What is read from failed.
     Input(io::Error),
-    /// What S3 says about it.
-    Refused(String),
+    /// It cannot be.
+    Refused(ObjectError),
 }
 
 impl From<ObjectError> for Failed {
     fn from(error: ObjectError) -> Self {
         match error {
             ObjectError::Engine(error, _) => Self::Store(error),
-            error => Self::Refused(said(error)),
+            error => Self::Refused(error),
         }
     }
 }
@@ -238,7 +250,7 @@ impl<'s> Objects<'s> {
     /// name it.
     pub fn find(&'s self, key: &[u8]) -> Option<Object<'s>> {
         let (bucket, key) = std::str::from_utf8(key).ok()?.split_once('/')?;
-        if key.is_empty() || check_key(key).is_err() {
+        if key.is_empty() || key.len() > keyspace::KEY_BYTES_MAX || key.contains('\0') {
             return None;
         }
         Some(Object {
@@ -319,7 +331,7 @@ impl Object<'_> {
         let mut piece = next(WHOLE_BYTES_MAX + 1)?;
         if piece.len() <= WHOLE_BYTES_MAX {
             digests.update(&piece);
-            return Ok(receive::whole(piece, digests.finish(), data_key)?);
+            return Ok(write::whole(piece, digests.finish(), data_key)?);
         }
         let (collector, store) = (&self.objects.collector, self.objects.store);
         let begin = || Writing::begin(collector, store, Target::Object, length, data_key);

@@ -8,7 +8,11 @@ use crate::{
     Error, Options, Result, Tier,
     accounting::{Accounting, fill::FillWatch, migration::Migration},
     api::{expiry::Expiring, placement::Placement, stats::ExpireCounters},
-    blocks::{LargeSpace, gc::BlockGcState, unsynced::UnsyncedLarge},
+    blocks::{
+        LargeSpace,
+        gc::{BlockGcState, Bounds},
+        unsynced::UnsyncedLarge,
+    },
     cache::ValueCache,
     flash_cache::FlashCache,
     hash_index::{Config as HashIndexConfig, HashIndex, checkpoint::Checkpoints},
@@ -317,6 +321,14 @@ impl Engine {
     /// Whether somebody waits for block GC, or soon will.
     pub fn awaits_block_gc(&self) -> bool {
         self.has_held_writers() || self.lacks_block_room()
+    }
+
+    /// Bytes that live in blocks, and what these need at least: cleaned as far as they are for want
+    /// of room, and two more for cleaning.
+    pub fn least_large_capacity(&self) -> (u64, u64) {
+        let living = self.large.totals().packed_bytes;
+        let kept = 2 * self.options.split_threshold_bytes;
+        (living, Bounds::packed_tightly(living).saturating_add(kept))
     }
 
     /// Whether blocks have no room for what comes next.

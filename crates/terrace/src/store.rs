@@ -314,21 +314,24 @@ impl Store {
     }
 
     /// Changes [`Options::large_capacity_bytes`] of the running store, until it is closed: up, or
-    /// down to what the blocks have and two more, which cleaning needs to make room.
+    /// down to what lives in the blocks, a tenth of it, and two blocks more, which cleaning needs
+    /// to make room. If there is more than that at the moment, blocks are cleaned until there is
+    /// not, and large writes wait or are refused meanwhile as on a full tier.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it would not hold four blocks, or less than there is.
+    /// [`Error::Invalid`] if it would not hold four blocks, or less than lives.
     pub fn set_large_capacity(&self, bytes: Option<u64>) -> Result<()> {
         let engine = self.engine();
         engine.options.validate_large_capacity(bytes)?;
-        let there = self.stats().large.allocated_bytes;
-        let least = there.saturating_add(2 * engine.options.split_threshold_bytes);
+        let (living, least) = engine.least_large_capacity();
         if let Some(bytes) = bytes.filter(|bytes| *bytes < least) {
             return Err(Error::Invalid(format!(
-                "large capacity {bytes} is below {least}, what blocks have ({there}) and two more for cleaning; delete first"
+                "large capacity {bytes} is below {least}: {living} bytes live, a tenth of that and two blocks are for \
+                 cleaning; delete first"
             )));
         }
         engine.large.set_capacity(bytes);
+        engine.block_gc.look_again();
         Ok(())
     }
 

@@ -76,6 +76,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     let secrets = settings.secrets()?;
     let bounds = memory::Bounds::of_this_process();
     let plan = memory::fit(&mut settings, &bounds);
+    set_allocator(plan);
     // Before the store: an address in use, or a mistyped name of a file, must not cost a recovery
     // of it.
     let door = door(&args, &settings)?;
@@ -130,6 +131,15 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     // Waits for engine calls under way, so that nothing uses the store while it closes.
     drop(runtime);
     close(&store)
+}
+
+/// Has the allocator keep nothing where there is little memory.
+fn set_allocator(plan: memory::Plan) {
+    if !plan.keeps_freed
+        && let Err(error) = memory::allocator::keep_nothing()
+    {
+        eprintln!("warning: the allocator keeps what is freed for some seconds: {error}");
+    }
 }
 
 /// Looks after the cache, if it goes by the machine.

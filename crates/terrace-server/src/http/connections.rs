@@ -1,9 +1,11 @@
 //! How many connections there may be, in all and of one sender.
 //!
 //! If all are taken, the connection that has had nothing to do for longest is closed, of the sender
-//! that has the most of them. If none is idle, who comes next waits in the operating system's
-//! queue. A sender that has its share is told so and closed at once; a share that nobody chose
-//! makes room first, as above. What is refused or waits is logged, a line per second at most.
+//! that has the most of them. One whose client has not taken all of its last answer has something
+//! to do: the answer is in memory until then, so its place must not be given to another. If none is
+//! idle, who comes next waits in the operating system's queue. A sender that has its share is told
+//! so and closed at once; a share that nobody chose makes room first, as above. What is refused or
+//! waits is logged, a line per second at most.
 
 use super::budget::{Exhausted, Pool, Ticket};
 use bytes::Buf;
@@ -16,7 +18,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::{Duration, Instant},
@@ -61,15 +63,18 @@ struct Held {
 struct Activity {
     /// Requests under way; with HTTP/1 it is one, or none.
     requests: AtomicU64,
+    /// The last answer is made, and not all of it is with the operating system yet.
+    is_sending: AtomicBool,
     /// Since when there are none, in milliseconds since the listener began.
     idle_since_ms: AtomicU64,
-    /// It is to end.
+    /// It is to end, and was told so.
+    is_leaving: AtomicBool,
     leave: Notify,
 }
 
 impl Activity {
     fn is_idle(&self) -> bool {
-        self.requests.load(Ordering::Acquire) == 0
+        self.requests.load(Ordering::Acquire) == 0 && !self.is_sending.load(Ordering::Acquire)
     }
 }
 
@@ -104,14 +109,16 @@ impl Connections {
         loop {
             match ticket.take(1) {
                 Ok(()) => return Some(self.place(ticket)),
-                Err(Exhausted::Share) if self.limits.of_one.is_none() && self.make_room(Some(sender)) => {}
+                Err(Exhausted::Share) if self.limits.of_one.is_none() && self.make_room(Some(sender)) => {
+                    self.changed.notified().await;
+                }
                 Err(Exhausted::Share) => {
                     if let Some(times) = self.refused.lock().tell(Instant::now()) {
                         tracing::warn!(%sender, times, "refused a connection of a sender that has as many as it may");
                     }
                     return None;
                 }
-                Err(Exhausted::All) if self.make_room(None) => {}
+                Err(Exhausted::All) if self.make_room(None) => self.changed.notified().await,
                 Err(Exhausted::All) => {
                     if let Some(times) = self.full.lock().tell(Instant::now()) {
                         let connections = self.limits.all;
@@ -126,7 +133,9 @@ impl Connections {
     fn place(self: &Arc<Self>, ticket: Ticket) -> Place {
         let activity = Arc::new(Activity {
             requests: AtomicU64::new(0),
+            is_sending: AtomicBool::new(false),
             idle_since_ms: AtomicU64::new(self.now_ms()),
+            is_leaving: AtomicBool::new(false),
             leave: Notify::new(),
         });
         let mut held = self.held.lock();
@@ -140,10 +149,11 @@ impl Connections {
         }
     }
 
-    /// Ends the connection that has been idle for longest, of `sender` or of the sender that has
-    /// the most. Its place is free at once. False if none is idle.
+    /// Has the connection end that has been idle for longest, of `sender` or of the sender that has
+    /// the most. Its place is free when it has ended: a request may have come on it meanwhile, and
+    /// then it takes memory like any other. False if none is idle.
     fn make_room(&self, sender: Option<IpAddr>) -> bool {
-        let mut held = self.held.lock();
+        let held = self.held.lock();
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for (ticket, _) in held.by_number.values() {
             *counts.entry(ticket.sender()).or_default() += 1;
@@ -152,13 +162,16 @@ impl Connections {
             activity.is_idle() && sender.is_none_or(|sender| ticket.sender() == sender)
         });
         let chosen = idle.max_by_key(|(number, (ticket, activity))| {
+            let is_leaving = activity.is_leaving.load(Ordering::Relaxed);
             let since_ms = activity.idle_since_ms.load(Ordering::Relaxed);
-            (counts.get(&ticket.sender()).copied(), Reverse((since_ms, **number)))
+            let count = counts.get(&ticket.sender()).copied();
+            // One that is about to end is waited for before another one must.
+            (is_leaving, count, Reverse((since_ms, **number)))
         });
-        let Some(number) = chosen.map(|(number, _)| *number) else {
+        let Some((_, (_, activity))) = chosen else {
             return false;
         };
-        if let Some((_, activity)) = held.by_number.remove(&number) {
+        if !activity.is_leaving.swap(true, Ordering::Relaxed) {
             activity.leave.notify_one();
         }
         true
@@ -175,10 +188,21 @@ impl Place {
         self.activity.leave.notified().await;
     }
 
-    /// A request on the connection begins. It is under way for as long as this lives.
+    /// Whether it has something to do.
+    pub fn is_busy(&self) -> bool {
+        !self.activity.is_idle()
+    }
+
+    /// A request on the connection begins. It is under way for as long as this lives, and then
+    /// until its answer is [sent](Sending::all_sent).
     pub fn begin(&self) -> UnderWay {
         self.activity.requests.fetch_add(1, Ordering::AcqRel);
-        UnderWay {
+        UnderWay(Arc::clone(&self.activity))
+    }
+
+    /// What is to be told when answers are sent.
+    pub fn sending(&self) -> Sending {
+        Sending {
             connections: Arc::clone(&self.connections),
             activity: Arc::clone(&self.activity),
         }
@@ -194,21 +218,38 @@ impl Drop for Place {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub struct UnderWay {
+pub struct UnderWay(Arc<Activity>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        // The end of the answer is with hyper, which hands it to the operating system next.
+        self.0.is_sending.store(true, Ordering::Release);
+        self.0.requests.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Is told what of a connection's answers was sent.
+#[derive(Debug)]
+pub struct Sending {
     connections: Arc<Connections>,
     activity: Arc<Activity>,
 }
 
-impl Drop for UnderWay {
-    fn drop(&mut self) {
+impl Sending {
+    /// The operating system has all that was to be sent so far.
+    pub fn all_sent(&self) {
+        let activity = &self.activity;
+        if !activity.is_sending.load(Ordering::Acquire) {
+            return;
+        }
         let now_ms = self.connections.now_ms();
-        self.activity.idle_since_ms.store(now_ms, Ordering::Relaxed);
-        self.activity.requests.fetch_sub(1, Ordering::AcqRel);
+        activity.idle_since_ms.store(now_ms, Ordering::Relaxed);
+        activity.is_sending.store(false, Ordering::Release);
         self.connections.changed.notify_one();
     }
 }
 
-/// The body of an answer, with whose end its request ends.
+/// The body of an answer, with whose end its request is answered.
 #[derive(Debug)]
 pub struct Answering<B> {
     body: B,
@@ -319,14 +360,19 @@ mod tests {
         let under_way = first.begin();
         assert!(waits(&connections, 2).await);
         drop(under_way);
-        let second = connections.admit(peer(2)).await.unwrap();
+        // Not told: 256 clients that asked a server of 32 connections for pages of listings had
+        // some hundred of them in its memory, of connections whose places others had.
+        assert!(waits(&connections, 2).await, "the client has not taken the answer");
+        first.sending().all_sent();
+        assert!(waits(&connections, 2).await, "until it has ended");
         assert!(is_told(&first).await, "it is idle now");
-        drop(first);
+        // A request that came on it meanwhile is answered, and counts.
+        let under_way = first.begin();
+        assert!(waits(&connections, 2).await && first.is_busy());
+        drop((under_way, first));
+        let second = connections.admit(peer(2)).await.unwrap();
         let under_way = second.begin();
-        assert!(
-            waits(&connections, 3).await,
-            "a place that was taken over comes free once"
-        );
+        assert!(waits(&connections, 3).await);
         drop((under_way, second));
         connections.admit(peer(3)).await.unwrap();
     }
@@ -344,11 +390,16 @@ mod tests {
             connections.admit(peer(2)).await.unwrap(),
             connections.admit(peer(3)).await.unwrap(),
         ];
-        let more = connections.admit(peer(4)).await.unwrap();
+        assert!(waits(&connections, 4).await && waits(&connections, 5).await);
         assert!(
             is_told(&many[2]).await,
             "the oldest idle one of the sender that has most"
         );
+        assert!(!is_told(&many[3]).await, "one is enough while it has not ended");
+        drop(many.remove(2));
+        let more = connections.admit(peer(4)).await.unwrap();
+        assert!(waits(&connections, 1).await && is_told(&many[2]).await);
+        drop(many.remove(2));
         let again = connections.admit(peer(1)).await;
         assert!(again.is_some(), "a sender that has many goes on at the cost of its own");
         for place in others.iter().chain([&more]).chain(&many[..2]) {

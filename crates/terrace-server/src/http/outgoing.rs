@@ -9,6 +9,7 @@
 //! lose the answer: it would not learn why. So what comes after the last answer is read and thrown
 //! away for a moment.
 
+use super::connections::Sending;
 use std::{
     io::{self, IoSlice},
     pin::Pin,
@@ -31,6 +32,8 @@ const LINGER_STEPS: usize = 32;
 #[derive(Debug)]
 pub struct Outgoing<S> {
     stream: S,
+    /// Who wants to know when all was taken.
+    sending: Option<Sending>,
     patience: Duration,
     /// Runs only while something waits to be taken; made when that happens first.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -45,11 +48,20 @@ impl<S> Outgoing<S> {
     pub const fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,
+            sending: None,
             patience,
             deadline: None,
             is_waiting: false,
             linger_max: LINGER_TIME_MAX,
             lingers: None,
+        }
+    }
+
+    /// The same, which says when all that was written so far was taken.
+    pub fn telling(self, sending: Sending) -> Self {
+        Self {
+            sending: Some(sending),
+            ..self
         }
     }
 
@@ -95,7 +107,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        // hyper asks for this when it has written all it has, and TLS writes what is left first.
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        if let Some(sending) = &self.sending {
+            sending.all_sent();
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

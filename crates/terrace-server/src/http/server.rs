@@ -48,8 +48,8 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 pub const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time for answers under way when the server shuts down.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time for a connection to end that is idle and whose place was given to another.
-const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time for a connection to end that is idle and whose place another one waits for.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 /// The answer to a sender that has as many connections as it may.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -114,7 +114,7 @@ pub async fn serve<S, B>(
         };
         // Small answers go out at once. Failure only costs latency.
         let _ = stream.set_nodelay(true);
-        let stream = Outgoing::new(stream, CLIENT_TIME_MAX);
+        let stream = Outgoing::new(stream, CLIENT_TIME_MAX).telling(place.sending());
         let (http, service, stopped) = (http.clone(), service_for(peer), stopped.clone());
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
@@ -184,9 +184,12 @@ where
     tokio::select! {
         outcome = connection.as_mut() => return outcome,
         () = place.wanted_by_others() => {
-            // What is left of the last answer may still go out.
+            // A request that came at the same time is still answered.
             connection.as_mut().graceful_shutdown();
-            return timeout(LEAVE_TIME_MAX, connection).await.unwrap_or(Ok(()));
+            return match timeout(LEAVE_TIME_MAX, connection.as_mut()).await {
+                Err(_) if place.is_busy() => connection.await,
+                ended => ended.unwrap_or(Ok(())),
+            };
         }
         _ = stopped.changed() => {}
     }

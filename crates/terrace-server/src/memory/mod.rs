@@ -4,6 +4,7 @@
 //!
 //! What is named in the settings is taken as it is, and not given back.
 
+pub mod allocator;
 mod bounds;
 
 pub use bounds::Bounds;
@@ -35,10 +36,17 @@ const FREE_PARTS: u64 = 4;
 const CONNECTION_BYTES: u64 = 8 << 20;
 /// As many as one client has.
 const CONNECTIONS_MIN: u32 = 32;
+/// With less the allocator keeps nothing of what is freed: of 256 MiB it kept more than half.
+const KEPT_FROM_BYTES: u64 = 1 << 30;
 /// What requests may make the server collect is one part of so many at most.
 const COLLECTED_PARTS: u64 = 6;
-/// How often it is looked. In that time clients fill some tens of MiB at most.
+/// How often it is looked while memory is short. In that time clients fill some tens of MiB at
+/// most.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often while there is [`PLENTY_BYTES`] more than is kept free: clients do not fill that in
+/// between, and an idle server wakes up once a second for it.
+const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
+const PLENTY_BYTES: u64 = 4 << 30;
 /// Looks without a need until the cache grows by a part of [`GROWTH_PARTS`]: two seconds, the time
 /// that the allocator keeps what was freed.
 const LOOKS_UNTIL_GROWTH: u32 = 20;
@@ -54,6 +62,8 @@ pub struct Plan {
     pub cache_bytes: Option<u64>,
     /// What requests may make the server collect.
     pub collected_bytes: u64,
+    /// The allocator may keep what is freed for a while.
+    pub keeps_freed: bool,
 }
 
 /// Fits the settings of a server to what the machine, or its control group, has: what was not named
@@ -72,6 +82,7 @@ pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Plan {
     Plan {
         cache_bytes: Some(options.cache_bytes).filter(|_| is_known && !settings.cache_given),
         collected_bytes: COLLECTED_BYTES_MAX.min(limit_bytes / COLLECTED_PARTS),
+        keeps_freed: limit_bytes >= KEPT_FROM_BYTES,
     }
 }
 
@@ -127,11 +138,16 @@ impl Drop for Keeper {
 fn look_after(store: &Store, bounds: &Bounds, most_bytes: u64, stop: &AtomicBool) {
     let mut size = Size::new(most_bytes);
     while !stop.load(Ordering::Relaxed) {
+        let mut interval = LOOK_INTERVAL_MAX;
         if let Some(standing) = bounds.tightest() {
+            interval = interval_at(standing);
             let held = || store.stats().cache.bytes;
             if let Some(bytes) = size.look(standing, bounds.pressure_percent(), held) {
                 tracing::debug!(bytes, room = standing.room_bytes(), "the cache has another size");
                 store.set_cache_bytes(bytes);
+                if let Err(error) = allocator::give_back() {
+                    tracing::debug!(%error, "the allocator keeps what was freed");
+                }
             }
             if size.is_least() && standing.room_bytes() < standing.limit_bytes / FREE_PARTS / 4 && size.warn_once() {
                 tracing::warn!(
@@ -141,7 +157,17 @@ fn look_after(store: &Store, bounds: &Bounds, most_bytes: u64, stop: &AtomicBool
                 );
             }
         }
-        thread::park_timeout(LOOK_INTERVAL);
+        thread::park_timeout(interval);
+    }
+}
+
+/// How long nobody need look.
+const fn interval_at(standing: Standing) -> Duration {
+    let kept = standing.limit_bytes / FREE_PARTS;
+    if standing.room_bytes() > kept.saturating_add(PLENTY_BYTES) {
+        LOOK_INTERVAL_MAX
+    } else {
+        LOOK_INTERVAL
     }
 }
 
@@ -257,6 +283,19 @@ mod tests {
         size.quiet = LOOKS_UNTIL_GROWTH;
         assert_eq!(size.look(used(100 * MIB), 90.0, || 256 * MIB), None, "somebody else's");
         assert_eq!(size.look(used(600 * MIB), 90.0, || 256 * MIB), Some(240 * MIB));
+    }
+
+    #[test]
+    fn it_is_looked_seldom_where_there_is_plenty() {
+        let at = |limit_bytes, used_bytes| {
+            interval_at(Standing {
+                limit_bytes,
+                used_bytes,
+            })
+        };
+        assert_eq!(at(256 * MIB, 0), LOOK_INTERVAL);
+        assert_eq!(at(24 << 30, 2 << 30), LOOK_INTERVAL_MAX);
+        assert_eq!(at(24 << 30, 15 << 30), LOOK_INTERVAL);
     }
 
     #[test]

@@ -146,8 +146,17 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
 
 /// A field of the header's value: `NAME=VALUE`, separated by commas or spaces.
 pub fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.split([',', ' '])
-        .find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+    // By bytes: each signed request is asked for three of them, and splitting at characters was 3 %
+    // of a GET's time.
+    let mut rest = text;
+    loop {
+        let end = rest.bytes().position(|byte| matches!(byte, b',' | b' '));
+        let part = &rest[..end.unwrap_or(rest.len())];
+        if let Some(value) = part.strip_prefix(name).and_then(|part| part.strip_prefix('=')) {
+            return Some(value);
+        }
+        rest = &rest[end? + 1..];
+    }
 }
 
 fn version_2() -> s3s::S3Error {

@@ -5,6 +5,8 @@
 //!   counted is never less than what is there. Footers are the exception: a block that is full must
 //!   be sealed, so their pages are only noted.
 //! - A part of the limit is kept back for cleaning, which needs room to make room.
+//! - Where there is more than the limit allows (it was lowered), cleaning has that part beyond what
+//!   is there, and less with everything that is given back: it drains towards the limit.
 //!
 //! On failure: `StorageFull`, as from a device, with words that name the option. Nothing is taken
 //! then.
@@ -53,6 +55,9 @@ pub(super) struct Room {
     used_bytes: AtomicU64,
     /// [`NO_LIMIT`] if there is none.
     limit_bytes: AtomicU64,
+    /// Up to here cleaning may write although that is beyond the limit; 0 if it may not. Raised
+    /// only by another limit.
+    drain_bytes: AtomicU64,
     /// Of the limit, for cleaning alone, a quarter of it at most; and of what the device has left.
     kept_bytes: u64,
     /// What of the device cleaning itself leaves, since the index must persist what it moved.
@@ -62,14 +67,17 @@ pub(super) struct Room {
 impl Room {
     /// Room for blocks that take `used_bytes` so far and are sealed at `split_bytes`.
     pub fn new(disk: Arc<dyn Disk>, used_bytes: u64, limit_bytes: Option<u64>, split_bytes: u64) -> Self {
-        Self {
+        let room = Self {
             disk,
             used_bytes: AtomicU64::new(used_bytes),
-            limit_bytes: AtomicU64::new(limit_bytes.unwrap_or(NO_LIMIT)),
+            limit_bytes: AtomicU64::new(NO_LIMIT),
+            drain_bytes: AtomicU64::new(0),
             // What cleaning has open and what it begins next; it gets the rest back as it goes on.
             kept_bytes: 2 * split_bytes,
             left_to_index_bytes: OnceLock::new(),
-        }
+        };
+        room.set_limit(limit_bytes);
+        room
     }
 
     /// Takes room for a file to grow by.
@@ -130,6 +138,14 @@ impl Room {
     /// A file has shrunk, or is gone.
     pub fn give_back(&self, bytes: u64) {
         super::block::subtract(&self.used_bytes, bytes);
+        let used = self.used_bytes();
+        let is_over = self.limit_for(Origin::User).is_some_and(|limit| used > limit);
+        let drain = if is_over {
+            used.saturating_add(self.kept_bytes)
+        } else {
+            0
+        };
+        self.drain_bytes.fetch_min(drain, Ordering::AcqRel);
     }
 
     /// What the device has left.
@@ -142,10 +158,17 @@ impl Room {
         Some(self.limit_bytes.load(Ordering::Acquire)).filter(|limit| *limit != NO_LIMIT)
     }
 
-    /// Sets another limit. Below what is there, nothing more is taken until enough is given back.
+    /// Sets another limit. Below what is there, only cleaning takes more until enough is given
+    /// back.
     pub fn set_limit(&self, limit_bytes: Option<u64>) {
+        self.drain_bytes.store(0, Ordering::Release);
         self.limit_bytes
             .store(limit_bytes.unwrap_or(NO_LIMIT), Ordering::Release);
+        let used = self.used_bytes();
+        if self.limit_for(Origin::Cleaning).is_some_and(|limit| used > limit) {
+            self.drain_bytes
+                .store(used.saturating_add(self.kept_bytes), Ordering::Release);
+        }
     }
 
     /// Bytes of all block files.
@@ -165,7 +188,7 @@ impl Room {
         let kept = self.kept_bytes.min(limit / 4);
         Some(match origin {
             // The last quarter is for footers and LargeMeta.
-            Origin::Cleaning => limit - kept / 4,
+            Origin::Cleaning => (limit - kept / 4).max(self.drain_bytes.load(Ordering::Acquire)),
             Origin::User | Origin::Recycling => limit - kept,
         })
     }
@@ -204,8 +227,15 @@ mod tests {
         room.set_limit(Some(2_000));
         room.take(1_000, Origin::User).unwrap();
         room.set_limit(Some(1_000));
-        assert!(room.take(0, Origin::User).is_err() && room.take(1, Origin::Cleaning).is_err());
-        room.give_back(1_100);
+        assert!(room.take(0, Origin::User).is_err() && room.take(1, Origin::Recycling).is_err());
+        // Cleaning could not move anything, and the store stayed above its limit for ever.
+        room.take(200, Origin::Cleaning).unwrap();
+        assert!(room.take(1, Origin::Cleaning).is_err());
+        room.give_back(300);
+        room.take(200, Origin::Cleaning).unwrap();
+        assert!(room.take(1, Origin::Cleaning).is_err(), "never as much as before");
+        assert_eq!(room.used_bytes(), 1_900);
+        room.give_back(1_200);
         room.take(100, Origin::User).unwrap();
         assert!(room.take(1, Origin::User).is_err());
         room.set_limit(None);

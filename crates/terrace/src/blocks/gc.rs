@@ -105,6 +105,12 @@ impl BlockGcState {
         self.changed.raise();
     }
 
+    /// What may be there has changed.
+    pub fn look_again(&self) {
+        self.activity.raise();
+        self.changed.raise();
+    }
+
     /// Something was moved or deleted.
     pub fn progress(&self) {
         self.progress.fetch_add(1, Ordering::AcqRel);

@@ -183,7 +183,7 @@ fn the_large_tiers_capacity_is_changed_on_a_running_store() {
     assert!(more.len() >= first / 2, "{} after {first}", more.len());
     assert!(bench.block_bytes() <= 1 << 20);
 
-    // Cleaning would have no room to make room in.
+    // It cannot hold what lives.
     let below = store.set_large_capacity(Some(512 << 10));
     assert!(matches!(below, Err(Error::Invalid(_))), "{below:?}");
     assert_eq!(store.stats().large.capacity_bytes, Some(1 << 20));
@@ -198,6 +198,49 @@ fn the_large_tiers_capacity_is_changed_on_a_running_store() {
     let store = Store::open(limited(&bench, 2 << 20)).unwrap();
     assert_all(&store, &values);
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+/// It was refused until enough had been deleted and collected for other reasons, and a store that
+/// was opened with less than it had could not clean any block.
+#[test]
+fn a_capacity_below_what_is_there_is_drained_towards() {
+    const BEFORE: u64 = 2 << 20;
+    const AFTER: u64 = 1 << 20;
+    for reopens in [false, true] {
+        let bench = Bench::new(15);
+        let mut store = Store::open(limited(&bench, BEFORE)).unwrap();
+        let mut values = Values::new();
+        assert_eq!(fill_up(&store, &mut values, 20_000), Tier::Large);
+        // Two of three go, but no block becomes empty by itself.
+        let doomed: Vec<String> = values
+            .keys()
+            .enumerate()
+            .filter(|(n, _)| n % 3 > 0)
+            .map(|(_, key)| key.clone())
+            .collect();
+        if reopens {
+            store.close().unwrap();
+            drop(store);
+            store = Store::open(limited(&bench, AFTER)).unwrap();
+        }
+        for key in doomed {
+            store.delete(&key).unwrap();
+            values.remove(&key);
+        }
+        if !reopens {
+            store.set_large_capacity(Some(AFTER)).unwrap();
+        }
+        assert_eq!(store.stats().large.capacity_bytes, Some(AFTER));
+        eventually("draining", &store, |stats| stats.large.allocated_bytes <= AFTER);
+        assert_all(&store, &values);
+        resumes(&store, &mut values, "after it", 20_000);
+        assert!(bench.block_bytes() <= AFTER);
+        store.close().unwrap();
+        drop(store);
+        let store = Store::open(limited(&bench, AFTER)).unwrap();
+        assert_all(&store, &values);
+        assert_eq!(store.verify().unwrap().errors, [""; 0]);
+    }
 }
 
 #[test]

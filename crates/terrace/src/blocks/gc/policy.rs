@@ -47,6 +47,11 @@ impl Bounds {
         }
     }
 
+    /// What blocks take at most, without the open ones, that have been cleaned for want of room.
+    pub const fn packed_tightly(packed_bytes: u64) -> u64 {
+        packed_bytes.saturating_add(packed_bytes / 100 * (PERCENT_WITHOUT_ROOM - 100))
+    }
+
     /// The same while there is no room.
     pub fn without_room(self) -> Self {
         Self {

@@ -326,7 +326,7 @@ impl Engine {
     /// Bytes that live in blocks, and what these need at least: cleaned as far as they are for want
     /// of room, and two more for cleaning.
     pub fn least_large_capacity(&self) -> (u64, u64) {
-        let living = self.large.totals().packed_bytes;
+        let living = self.large.totals().live_bytes;
         let kept = 2 * self.options.split_threshold_bytes;
         (living, Bounds::packed_tightly(living).saturating_add(kept))
     }

@@ -169,6 +169,17 @@ fn open_large(options: &Options, manifest: &Manifest, disk: &Arc<dyn Disk>) -> R
     )
 }
 
+fn open_segments(options: &Options, manifest: &Manifest, disk: &Arc<dyn Disk>) -> Result<Segments> {
+    Segments::open(
+        Arc::clone(disk),
+        manifest.store_id,
+        manifest.segment_bytes,
+        options.flash_capacity_bytes,
+        options.tuning.direct_io,
+        options.read_only,
+    )
+}
+
 /// Opens everything. No thread runs yet.
 ///
 /// # Errors
@@ -192,14 +203,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     accounting.restore(payload.homes);
     let live = payload.live.map_or_else(|| count_live(&index, persisted_seq), Ok)?;
     large.restore_live(&live);
-    let segments = Segments::open(
-        Arc::clone(&flash_disk),
-        manifest.store_id,
-        manifest.segment_bytes,
-        options.flash_capacity_bytes,
-        options.tuning.direct_io,
-        options.read_only,
-    )?;
+    let segments = open_segments(&options, &manifest, &flash_disk)?;
     segments.free_over_uses(&payload.over_uses);
     let pool = Arc::new(FramePool::for_overlay(options.tuning.overlay_bytes));
     let mut recovered = log::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;

@@ -6,7 +6,7 @@
 //!
 //! Objects: what is stored of a bucket ([`bucket`] with [`lifecycle`], [`logging`],
 //! [`notification`], [`website`]) and of an object ([`record`], [`manifest`], [`part`], [`tags`],
-//! [`checksum`], [`crypt`]), how values are written ([`write`], [`digest`]), objects replaced
+//! [`checksum`], [`crypt`]), how values are written ([`mod@write`], [`digest`]), objects replaced
 //! ([`commit`], [`keep`], [`outbox`]), read ([`read`], [`versions`], [`local`]) and listed
 //! ([`list`]), and how what nothing refers to, or no rule wants any more, goes ([`collector`] and
 //! [`walk`], by [`engine`]). [`error`] says what can go wrong.

@@ -408,7 +408,7 @@ impl Opened {
     }
 
     /// Adds what RAM has to the pieces at hand, up to so many; of what must be decrypted, up to
-    /// [`DECRYPTED_AT_HAND`].
+    /// `DECRYPTED_AT_HAND`.
     pub fn take_from_ram(&mut self, at_hand: &mut VecDeque<Bytes>, pieces_max: usize) {
         let is_encrypted = self.facts.encryption.is_some();
         let pieces_max = if is_encrypted { DECRYPTED_AT_HAND } else { pieces_max };

@@ -3,12 +3,12 @@
 //! Every object, and every upload, has a data key of its own, drawn when it is begun. It is stored
 //! wrapped ([`SealedKey`]) among the attributes of its record: with the current master key for
 //! SSE-S3, with the client's key for SSE-C. So no key of a client encrypts bytes itself, and a new
-//! master key means that data keys are wrapped anew ([`super::rewrap`]), and no byte of a long
+//! master key means that data keys are wrapped anew (`rewrap` of the server), and no byte of a long
 //! value. Each value of an object is encrypted with a key derived from the data key, the number of
 //! its part and a salt that is drawn when it is begun: a part that is sent again has another key.
 //!
-//! Bytes are encrypted in [`super::receive`] on their way in, in [`pieces`], and decrypted in
-//! [`super::read`] on their way out. An object that is open gives no byte before it is unlocked.
+//! Bytes are encrypted in [`crate::write`] on their way in, in [`pieces`], and decrypted in
+//! [`crate::read`] on their way out. An object that is open gives no byte before it is unlocked.
 //!
 //! What the wrapping covers besides the data key is the object's bucket and key, so that a record
 //! that is moved to another key of the store cannot be read there. What is not encrypted: keys,

@@ -10,7 +10,7 @@
 //! they came and encrypted where they are written.
 //!
 //! Whatever goes wrong before that commit, even if it is the client that goes away, what was
-//! written is discarded ([`Unfinished`]).
+//! written is discarded ([`terrace_objects::collector::Unfinished`]).
 
 pub use terrace_objects::write::*;
 

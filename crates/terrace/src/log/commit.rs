@@ -5,8 +5,7 @@
 //! `Buffered` commit at once, and those of a `Sync` commit once they are durable; (2) the frame is
 //! sealed when full, when somebody needs it durable, or after the coalescing interval; (3) it is
 //! written (`flash::writer`) and applied (`write::apply`), in either order, but with a `Sync`
-//! commit in it not applied before that is durable; (4) it is pending
-//! no more.
+//! commit in it not applied before that is durable; (4) it is pending no more.
 //!
 //! Invariants: seqs are contiguous and in log order; a commit's records are in one frame; a
 //! record's address is known at commit. What is visible stays visible, and the commits of one key

@@ -31,8 +31,9 @@ impl CommitLog {
 
     /// Queues a sealed frame for the applier.
     pub(super) fn push_to_apply(&self, frame: Arc<Frame>) {
-        self.to_apply.lock().push(frame);
-        self.wake_applier_if_ready();
+        let mut waiting = self.to_apply.lock();
+        waiting.push(frame);
+        self.wake_applier_for(&waiting);
     }
 
     /// Whether what waits is to be applied now.
@@ -99,9 +100,12 @@ impl CommitLog {
     /// Wakes the applier if there is a frame that it may have, unless it knows of it and is to
     /// leave it to gather: something was sealed or has become durable.
     pub(super) fn wake_applier_if_ready(&self) {
-        let waiting = self.to_apply.lock();
+        self.wake_applier_for(&self.to_apply.lock());
+    }
+
+    fn wake_applier_for(&self, waiting: &Waiting) {
         if waiting.first().is_some_and(|frame| self.may_be_applied(frame))
-            && (!waiting.is_watched || self.are_due(&waiting))
+            && (!waiting.is_watched || self.are_due(waiting))
         {
             self.apply_signal.notify_one();
         }

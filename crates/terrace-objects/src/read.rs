@@ -100,22 +100,15 @@ pub fn open(
         if !unchanged {
             continue;
         }
+        let source = Source::Values {
+            id,
+            current: None,
+            _hold: hold,
+        };
         return Ok(Some(Opened {
             parts: Some(read_parts(&reader, key, facts.length)?),
-            info: reader.info().clone(),
-            key: key.to_vec(),
-            source: Source::Values {
-                id,
-                current: None,
-                _hold: hold,
-            },
-            permit,
-            range: 0..facts.length,
-            read_bytes: first_read_bytes(facts.length),
-            facts,
-            data_key: None,
-            opener: None,
             reading: *reading,
+            ..Opened::new(reader.info().clone(), source, facts, key, permit)
         }));
     }
     Err(ObjectError::AlwaysReplaced)
@@ -196,11 +189,15 @@ const fn first_read_bytes(length: u64) -> usize {
 impl Opened {
     /// An object whose bytes are its record's value.
     fn of_record(reader: Reader, facts: Facts, key: &[u8], permit: Permit) -> Self {
+        Self::new(reader.info().clone(), Source::Record(reader), facts, key, permit)
+    }
+
+    fn new(info: ObjectInfo, source: Source, facts: Facts, key: &[u8], permit: Permit) -> Self {
         Self {
             parts: None,
-            info: reader.info().clone(),
+            info,
             key: key.to_vec(),
-            source: Source::Record(reader),
+            source,
             permit,
             range: 0..facts.length,
             read_bytes: first_read_bytes(facts.length),

@@ -24,7 +24,7 @@ use hyper::{
     header::{self, HeaderValue},
 };
 use s3s::{S3Result, s3_error};
-use signatures::Signatures;
+pub use signatures::Signatures;
 use std::{collections::VecDeque, mem, sync::Arc};
 
 /// What says of a body in signed chunks how it is hashed.
@@ -100,14 +100,15 @@ impl Chunks {
         let is_signed = said
             .starts_with("STREAMING-")
             .then_some(said != UNSIGNED_WITH_TRAILER)?;
-        let mut signatures = None;
-        let mut form = Form::Unsigned;
+        let (mut form, mut signatures) = (Form::Unsigned, None);
         if is_signed {
-            signatures = Signatures::of(headers, &secret);
-            form = Form::Signed;
-            if let Some((unsigned, announced)) = unsign(head, headers, secret, now_ms) {
-                (*headers, form) = (announced, unsigned);
-            }
+            (form, signatures) = match unsign(head, headers, &secret, now_ms) {
+                Some((form, announced, signatures)) => {
+                    *headers = announced;
+                    (form, Some(signatures))
+                }
+                None => (Form::Signed, Signatures::of(headers, secret)),
+            };
         }
         Some(Self {
             is_signed,
@@ -275,7 +276,7 @@ fn unsign(
     headers: &HeaderMap,
     secret: impl FnOnce(&str) -> Option<String>,
     now_ms: u64,
-) -> Option<(Form, HeaderMap)> {
+) -> Option<(Form, HeaderMap, Signatures)> {
     let verified = Verified::of(head, headers, secret, now_ms)?;
     let length = headers.get(DECODED_LENGTH)?;
     length.to_str().ok()?.parse::<u64>().ok()?;
@@ -290,7 +291,7 @@ fn unsign(
     };
     announced.insert(CONTENT_HASH, HeaderValue::from_static(said));
     verified.sign_again(&mut announced)?;
-    Some((form, announced))
+    Some((form, announced, verified.signatures()))
 }
 
 /// A chunk's length, and what it is said to be signed with.

@@ -116,10 +116,15 @@ pub fn is_of_signature(name: &str) -> bool {
     is_version_4 || VERSION_2_FIELDS.contains(&name)
 }
 
-/// The key's ID of a credential, and the scope behind it.
-pub fn scope(credential: &str) -> Option<(&str, &str)> {
+/// The key's ID of a credential, and the scope behind it, if that is one for this service.
+pub fn scope<'c>(credential: &'c str, service: &str) -> Option<(&'c str, &'c str)> {
     let (at, _) = credential.rmatch_indices('/').nth(3)?;
-    Some((&credential[..at], &credential[at + 1..]))
+    let (id, scope) = (&credential[..at], &credential[at + 1..]);
+    let mut parts = scope.split('/');
+    let [date, region, named, end] = std::array::from_fn(|_| parts.next().unwrap_or_default());
+    let is_date = date.len() == 8 && is_number(date);
+    let is_scope = is_date && named == service && end == "aws4_request" && !region.is_empty();
+    (is_scope && !id.is_empty()).then_some((id, scope))
 }
 
 /// What signs in a scope, of which these are the parts after the key's ID.
@@ -185,7 +190,7 @@ fn check_header(head: &Head, headers: &HeaderMap, text: &str) -> S3Result {
     let is_whole = field(rest, "SignedHeaders").is_some() && field(rest, "Signature").is_some();
     // A signature for one service is none for another.
     let service = if head.is_call { "sts" } else { "s3" };
-    if !is_whole || !field(rest, "Credential").is_some_and(|scope| is_scope_of(scope, service)) {
+    if !is_whole || field(rest, "Credential").is_none_or(|credential| scope(credential, service).is_none()) {
         return Err(s3_error!(
             AuthorizationHeaderMalformed,
             "The authorization header needs Credential=ID/YYYYMMDD/REGION/{service}/aws4_request, SignedHeaders and Signature."
@@ -261,20 +266,7 @@ fn check_content_hash(headers: &HeaderMap) -> S3Result {
 
 /// `ID/YYYYMMDD/REGION/s3/aws4_request`; an ID may have slashes.
 pub fn is_scope(text: &str) -> bool {
-    is_scope_of(text, "s3")
-}
-
-fn is_scope_of(text: &str, service: &str) -> bool {
-    let parts: Vec<_> = text.rsplitn(5, '/').collect();
-    let [end, named, region, date, id] = parts.as_slice() else {
-        return false;
-    };
-    *named == service
-        && *end == "aws4_request"
-        && !region.is_empty()
-        && !id.is_empty()
-        && date.len() == 8
-        && is_number(date)
+    scope(text, "s3").is_some()
 }
 
 /// `YYYYMMDDTHHMMSSZ`

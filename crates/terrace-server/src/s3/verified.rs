@@ -6,10 +6,11 @@
 //! that is not signed, byte for byte, with a key's secret, for this method, path, query and these
 //! headers, and now.
 
-use super::{digest, head::Head, judged, session, signature};
+use super::{chunks::Signatures, digest, head::Head, judged, session, signature};
 use hyper::{HeaderMap, header};
 use ring::{digest as sha, hmac};
 use std::time::Duration;
+use terrace_objects::text::percent_encode;
 
 /// How far clocks may differ, as `s3s` has it.
 const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
@@ -82,7 +83,7 @@ impl<'a> Claimed<'a> {
     fn canonical(&self, head: &Head, headers: &HeaderMap) -> Option<String> {
         let path = head.uri.path();
         // Of what could be written in another way there are two opinions.
-        if !is_as_signed(path) {
+        if percent_encode(head.path()?) != path {
             return None;
         }
         let signed = head.query.iter().filter(|(name, _)| name != IN_QUERY);
@@ -114,9 +115,10 @@ pub struct Verified<'h> {
     head: &'h Head,
     /// The ID of its key, or of a session of one.
     id: &'h str,
+    /// The date, region and service that it is signed for.
+    scope: &'h str,
     key: hmac::Key,
-    /// Whether its body comes in chunks.
-    in_chunks: bool,
+    claimed: Claimed<'h>,
 }
 
 impl<'h> Verified<'h> {
@@ -128,11 +130,9 @@ impl<'h> Verified<'h> {
         now_ms: u64,
     ) -> Option<Self> {
         let claimed = Claimed::of(head, headers)?;
-        let (id, scope) = signature::scope(claimed.credential)?;
-        let mut parts = scope.split('/');
-        let [date, _, service, end] = std::array::from_fn(|_| parts.next().unwrap_or_default());
-        let is_scope = end == "aws4_request" && service == "s3" && claimed.time.split('T').next() == Some(date);
-        if !is_scope || !claimed.is_of_time(now_ms) {
+        let (id, scope) = signature::scope(claimed.credential, "s3")?;
+        let is_of_day = claimed.time.split('T').next() == scope.split('/').next();
+        if !is_of_day || !claimed.is_of_time(now_ms) {
             return None;
         }
         let key = signature::key(&secret(id)?, scope.split('/'));
@@ -142,16 +142,22 @@ impl<'h> Verified<'h> {
         Some(Self {
             head,
             id,
+            scope,
             key,
-            in_chunks: claimed.payload.starts_with(IN_CHUNKS),
+            claimed,
         })
+    }
+
+    /// The signatures of the chunks of its body, of which its own is the first.
+    pub fn signatures(&self) -> Signatures {
+        let Claimed { time, signature, .. } = self.claimed;
+        Signatures::new(self.key.clone(), time, self.scope, signature)
     }
 
     /// Signs it with other headers. `None` if they are not in such a form.
     pub fn sign_again(&self, headers: &mut HeaderMap) -> Option<()> {
         let claimed = Claimed::of(self.head, headers)?;
-        let (_, scope) = signature::scope(claimed.credential)?;
-        let signed = claimed.text(scope, &claimed.canonical(self.head, headers)?);
+        let signed = claimed.text(self.scope, &claimed.canonical(self.head, headers)?);
         let signature = digest::hex(hmac::sign(&self.key, signed.as_bytes()).as_ref());
         let said = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         let said = said.replace(claimed.signature, &signature);
@@ -170,51 +176,12 @@ pub fn signer<'h>(
 ) -> Option<&'h str> {
     let secret = |id: &str| session::parent(id).is_none().then(|| secret(id)).flatten();
     let verified = Verified::of(head, headers, secret, now_ms)?;
-    (!verified.in_chunks).then_some(verified.id)
-}
-
-/// Whether a path is written as it is signed: nothing but letters, digits and `-._~/` stands for
-/// itself, and nothing of these is written in another way.
-fn is_as_signed(path: &str) -> bool {
-    let mut rest = path.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        rest = match (*first, behind) {
-            (b'/', _) => behind,
-            (b'%', [high, low, behind @ ..]) => {
-                let digit = |digit: u8| match digit {
-                    b'0'..=b'9' => Some(digit - b'0'),
-                    b'A'..=b'F' => Some(digit - b'A' + 10),
-                    _ => None,
-                };
-                let byte = digit(*high).zip(digit(*low)).map(|(high, low)| high << 4 | low);
-                if byte.is_none_or(|byte| byte == b'/' || is_unreserved(byte)) {
-                    return false;
-                }
-                behind
-            }
-            (byte, _) if is_unreserved(byte) => behind,
-            _ => return false,
-        };
-    }
-    true
-}
-
-const fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+    (!verified.claimed.payload.starts_with(IN_CHUNKS)).then_some(verified.id)
 }
 
 /// Text as it stands in a query that is signed.
 pub fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 16);
-    for byte in text.bytes() {
-        if is_unreserved(byte) {
-            out.push(char::from(byte));
-        } else {
-            let digit = |half: u8| char::from(b"0123456789ABCDEF"[usize::from(half)]);
-            out.extend(['%', digit(byte >> 4), digit(byte & 15)]);
-        }
-    }
-    out
+    percent_encode(text).replace('/', "%2F")
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::mem;
 
 /// What a trailer calls its signature.
 const OF_TRAILER: &str = "x-amz-trailer-signature";
-/// How far a signature reaches that signs no text of its own: the hash of nothing.
+/// The hash of nothing, which each chunk signs as well.
 const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// What has been signed so far of a body.
@@ -32,20 +32,26 @@ pub struct Signatures {
 }
 
 impl Signatures {
-    /// Those of a request with such headers. `None` if there is no such key; then `s3s` reads
-    /// nothing of the body.
-    pub fn of(headers: &HeaderMap, secret: impl FnOnce(&str) -> Option<String>) -> Option<Self> {
-        let text = |name: &str| headers.get(name)?.to_str().ok();
-        let said = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-        let said = said.strip_prefix(signature::ALGORITHM)?;
-        let (id, scope) = signature::field(said, "Credential").and_then(signature::scope)?;
-        Some(Self {
-            key: signature::key(&secret(id)?, scope.split('/')),
-            signed_in: format!("{}\n{scope}\n", text("x-amz-date")?),
-            last: signature::field(said, "Signature")?.to_owned(),
+    /// Those that follow a signature of a request, made with `key` at a time and in a scope.
+    pub fn new(key: hmac::Key, time: &str, scope: &str, signature: &str) -> Self {
+        Self {
+            key,
+            signed_in: format!("{time}\n{scope}\n"),
+            last: signature.to_owned(),
             hash: sha::Context::new(&sha::SHA256),
             claimed: String::new(),
-        })
+        }
+    }
+
+    /// Those of a request with such headers, whose own signature may be wrong. `None` if there is
+    /// no such key; then `s3s` reads nothing of the body.
+    pub fn of(headers: &HeaderMap, secret: impl FnOnce(&str) -> Option<String>) -> Option<Self> {
+        let said = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+        let said = said.strip_prefix(signature::ALGORITHM)?;
+        let time = headers.get("x-amz-date")?.to_str().ok()?;
+        let (id, scope) = signature::scope(signature::field(said, "Credential")?, "s3")?;
+        let key = signature::key(&secret(id)?, scope.split('/'));
+        Some(Self::new(key, time, scope, signature::field(said, "Signature")?))
     }
 
     /// A chunk comes that is said to be signed with this.

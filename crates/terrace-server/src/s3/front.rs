@@ -12,7 +12,6 @@ use super::{
     body::{Attentive, Broken, Collected, Promise, Watch},
     chunks::Chunks,
     cors, crypt, errors,
-    errors::Told as _,
     exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form},
     head::{Head, Hosts, Peer},
@@ -309,7 +308,7 @@ impl Inner {
     async fn show(&self, asked: &mut Asked, head: &Head, headers: &HeaderMap) -> S3Result<Response<Body>> {
         self.admit(head.peer)?;
         let bucket = head.bucket().unwrap_or_default();
-        let site = self.gateway.buckets.get(bucket).told();
+        let site = self.gateway.bucket(bucket);
         let settings = site.and_then(|bucket| bucket.record().website.clone().ok_or_else(ops::website::no_site));
         let ask = |method: Method, headers: HeaderMap, key: String| -> BoxFuture<'_, S3Result<Response<Body>>> {
             Box::pin(self.ask_for(head, bucket, method, headers, key))
@@ -415,7 +414,7 @@ impl Inner {
         body: Attentive<Incoming>,
     ) -> S3Result<Response<Body>> {
         let bucket = head.bucket().unwrap_or_default();
-        self.gateway.buckets.get(bucket).told()?;
+        self.gateway.bucket(bucket)?;
         let form = Form::read(&parts.headers, axum::body::Body::new(body)).await?;
         form::check(&form, bucket)?;
         parts.extensions.insert(form::Extras::of(&form)?);

@@ -45,6 +45,7 @@ mod sts;
 pub mod verified;
 mod website;
 
+use errors::Told as _;
 pub use errors::said;
 pub use terrace_objects::{access_key, account, keyspace, secrets};
 use terrace_objects::{acl, bucket, collector, commit, list, lock, manifest, policy, session, versions};
@@ -191,6 +192,14 @@ impl Gateway {
             making_room: tokio::sync::Mutex::default(),
             shared,
         }))
+    }
+
+    /// The bucket of this name.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`
+    fn bucket(&self, name: &str) -> S3Result<Arc<Bucket>> {
+        self.buckets.get(name).told()
     }
 
     /// Counts a request of somebody who may not send too many.

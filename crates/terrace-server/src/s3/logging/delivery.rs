@@ -136,7 +136,7 @@ fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
     }
     let source = page.source.record();
     let Some(settings) = &source.logging else { return Ok(()) };
-    let target: Arc<Bucket> = gateway.buckets.get(&settings.target).told()?;
+    let target: Arc<Bucket> = gateway.bucket(&settings.target)?;
     let key = settings.key(name, source.owner(), page.day, SystemTime::now());
     if !settings.may(name, source.owner(), &target.record(), &key) {
         return Err(denied());

@@ -54,7 +54,7 @@ pub async fn get(
         return Err(s3_error!(InvalidArgument, "Invalid attribute name specified."));
     }
     let wants = |name: &str| asked.contains(&name);
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let claim = gateway.claim(by, Action::Inspect, &bucket);
     let key = input.key;
     let opened = gateway

@@ -145,7 +145,7 @@ fn is_reserved(name: &str) -> bool {
 
 /// HeadBucket
 pub fn head(gateway: &Gateway, request: &S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
-    gateway.buckets.get(&request.input.bucket).told()?;
+    gateway.bucket(&request.input.bucket)?;
     let output = HeadBucketOutput {
         bucket_region: Some(REGION.to_owned()),
         ..HeadBucketOutput::default()
@@ -172,7 +172,7 @@ pub fn location(
     gateway: &Gateway,
     request: &S3Request<GetBucketLocationInput>,
 ) -> S3Result<S3Response<GetBucketLocationOutput>> {
-    gateway.buckets.get(&request.input.bucket).told()?;
+    gateway.bucket(&request.input.bucket)?;
     Ok(S3Response::new(GetBucketLocationOutput::default()))
 }
 
@@ -181,7 +181,7 @@ pub fn acceleration(
     gateway: &Gateway,
     request: &S3Request<GetBucketAccelerateConfigurationInput>,
 ) -> S3Result<S3Response<GetBucketAccelerateConfigurationOutput>> {
-    gateway.buckets.get(&request.input.bucket).told()?;
+    gateway.bucket(&request.input.bucket)?;
     Ok(S3Response::new(GetBucketAccelerateConfigurationOutput::default()))
 }
 
@@ -190,7 +190,7 @@ pub fn payer(
     gateway: &Gateway,
     request: &S3Request<GetBucketRequestPaymentInput>,
 ) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
-    gateway.buckets.get(&request.input.bucket).told()?;
+    gateway.bucket(&request.input.bucket)?;
     let payer = Some(Payer::from_static(Payer::BUCKET_OWNER));
     Ok(S3Response::new(GetBucketRequestPaymentOutput { payer }))
 }
@@ -200,7 +200,7 @@ pub fn set_payer(
     gateway: &Gateway,
     request: &S3Request<PutBucketRequestPaymentInput>,
 ) -> S3Result<S3Response<PutBucketRequestPaymentOutput>> {
-    gateway.buckets.get(&request.input.bucket).told()?;
+    gateway.bucket(&request.input.bucket)?;
     match request.input.request_payment_configuration.payer.as_str() {
         Payer::BUCKET_OWNER => Ok(S3Response::new(PutBucketRequestPaymentOutput {})),
         Payer::REQUESTER => Err(s3_error!(NotImplemented, "Nobody pays for requests here.")),
@@ -213,7 +213,7 @@ pub fn replication(
     gateway: &Gateway,
     request: &S3Request<GetBucketReplicationInput>,
 ) -> S3Result<S3Response<GetBucketReplicationOutput>> {
-    gateway.buckets.get(&request.input.bucket).told()?;
+    gateway.bucket(&request.input.bucket)?;
     Err(errors::custom(
         "ReplicationConfigurationNotFoundError",
         StatusCode::NOT_FOUND,
@@ -226,7 +226,7 @@ pub fn delete_replication(
     gateway: &Gateway,
     request: &S3Request<DeleteBucketReplicationInput>,
 ) -> S3Result<S3Response<DeleteBucketReplicationOutput>> {
-    gateway.buckets.get(&request.input.bucket).told()?;
+    gateway.bucket(&request.input.bucket)?;
     Ok(S3Response::new(DeleteBucketReplicationOutput {}))
 }
 
@@ -235,7 +235,7 @@ pub fn versioning(
     gateway: &Gateway,
     request: &S3Request<GetBucketVersioningInput>,
 ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-    let status = match gateway.buckets.get(&request.input.bucket).told()?.versioning() {
+    let status = match gateway.bucket(&request.input.bucket)?.versioning() {
         Versioning::Never => None,
         Versioning::Enabled => Some(BucketVersioningStatus::ENABLED),
         Versioning::Suspended => Some(BucketVersioningStatus::SUSPENDED),

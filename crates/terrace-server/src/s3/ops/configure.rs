@@ -4,7 +4,6 @@ use super::change_bucket;
 use crate::s3::{
     Gateway,
     bucket::{Bucket, CorsRule},
-    errors::Told as _,
     head::Head,
     judged,
     policy::Policy,
@@ -34,7 +33,7 @@ pub fn get_cors(
     gateway: &Gateway,
     request: &S3Request<GetBucketCorsInput>,
 ) -> S3Result<S3Response<GetBucketCorsOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     if record.cors.is_empty() {
         return Err(s3_error!(
             NoSuchCORSConfiguration,
@@ -186,7 +185,7 @@ pub fn get_policy(
     gateway: &Gateway,
     request: &S3Request<GetBucketPolicyInput>,
 ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
-    let policy = policy_of(&*gateway.buckets.get(&request.input.bucket).told()?)?;
+    let policy = policy_of(&*gateway.bucket(&request.input.bucket)?)?;
     Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy) }))
 }
 
@@ -196,7 +195,7 @@ pub fn policy_status(
     gateway: &Gateway,
     request: &S3Request<GetBucketPolicyStatusInput>,
 ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
-    let bucket = gateway.buckets.get(&request.input.bucket).told()?;
+    let bucket = gateway.bucket(&request.input.bucket)?;
     let record = bucket.record();
     let is_public = record.rules.as_ref().is_some_and(|rules| rules.is_public()) || record.is_public_by_list();
     Ok(S3Response::new(GetBucketPolicyStatusOutput {

@@ -78,7 +78,7 @@ pub fn source(
     };
     let name = Name::parse(version_id.as_deref()).told()?;
     let action = name.map_or("s3:GetObject", |_| "s3:GetObjectVersion");
-    let bucket = gateway.buckets.get(bucket).told()?;
+    let bucket = gateway.bucket(bucket)?;
     access::check_owner(&bucket, owner)?;
     let claim = gateway
         .claim(by, Action::reading(name.is_some()), &bucket)

@@ -121,7 +121,7 @@ pub async fn delete_many(
     }
     let quiet = delete.quiet.unwrap_or(false);
     let asked = Arc::new(AskedMany {
-        bucket: gateway.buckets.get(&request.input.bucket).told()?,
+        bucket: gateway.bucket(&request.input.bucket)?,
         bypass: request.input.bypass_governance_retention,
         each: request.extensions.get().cloned(),
         extensions: request.extensions,

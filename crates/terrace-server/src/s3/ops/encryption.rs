@@ -25,7 +25,7 @@ pub fn get(
     gateway: &Gateway,
     request: &S3Request<GetBucketEncryptionInput>,
 ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     let encryption = record.encryption.ok_or_else(|| {
         errors::custom(
             "ServerSideEncryptionConfigurationNotFoundError",

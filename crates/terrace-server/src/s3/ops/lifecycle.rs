@@ -3,7 +3,6 @@
 use crate::s3::ops::change_here;
 use crate::s3::{
     Gateway, errors,
-    errors::Told as _,
     keyspace::KEY_BYTES_MAX,
     lifecycle::{Expire, Filter, Form, Noncurrent, Rule, new_id},
 };
@@ -52,7 +51,7 @@ pub fn get(
     gateway: &Gateway,
     request: &S3Request<GetBucketLifecycleConfigurationInput>,
 ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     if record.lifecycle.is_empty() {
         return Err(s3_error!(
             NoSuchLifecycleConfiguration,

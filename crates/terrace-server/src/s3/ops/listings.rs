@@ -95,7 +95,7 @@ struct Asked {
 macro_rules! asked {
     ($gateway:expr, $input:expr) => {
         Asked {
-            bucket: $gateway.buckets.get(&$input.bucket).told()?,
+            bucket: $gateway.bucket(&$input.bucket)?,
             prefix: $input.prefix.take().unwrap_or_default(),
             delimiter: given($input.delimiter.take()),
             encoding: Encoding::of($input.encoding_type.as_ref())?,

@@ -47,7 +47,7 @@ const YEARS_MAX: u32 = 100;
 
 /// A bucket whose versions may be locked.
 fn lockable(gateway: &Gateway, name: &str) -> S3Result<Arc<Bucket>> {
-    let bucket = gateway.buckets.get(name).told()?;
+    let bucket = gateway.bucket(name)?;
     if bucket.record().lock.is_none() {
         return Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration"));
     }
@@ -224,7 +224,7 @@ pub fn get_configuration(
     gateway: &Gateway,
     request: &S3Request<GetObjectLockConfigurationInput>,
 ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     let settings = record.lock.ok_or_else(|| {
         errors::custom(
             "ObjectLockConfigurationNotFoundError",

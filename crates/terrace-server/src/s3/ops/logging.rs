@@ -5,7 +5,7 @@ use crate::s3::logging::Logging as _;
 use crate::s3::{
     Gateway,
     access_key::Level,
-    errors::{self, Told as _},
+    errors,
     logging::{Format, PREFIX_BYTES_MAX, Settings},
 };
 use hyper::StatusCode;
@@ -92,7 +92,7 @@ fn read(
     let target = gateway.buckets.get(&given.target_bucket);
     let target = target.map_err(|_| no_target("The target bucket for logging does not exist"))?;
     let record = target.record();
-    let source_record = gateway.buckets.get(source).told()?.record();
+    let source_record = gateway.bucket(source)?.record();
     if record.owner() != source_record.owner() {
         return Err(no_target(
             "The owner for the bucket to be logged and the target bucket must be the same.",
@@ -127,7 +127,7 @@ pub fn get(
     gateway: &Gateway,
     request: &S3Request<GetBucketLoggingInput>,
 ) -> S3Result<S3Response<GetBucketLoggingOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     let shown = record.logging.as_ref().map(|settings| LoggingEnabled {
         target_bucket: settings.target.clone(),
         target_grants: acl::grants_of_logs(settings, record.owner()),

@@ -3,7 +3,6 @@
 use crate::s3::ops::change_here;
 use crate::s3::{
     Gateway, errors,
-    errors::Told as _,
     keyspace::{self, KEY_BYTES_MAX},
     lifecycle::new_id,
     notify::{self, EVENTS, Kind, Rule},
@@ -198,7 +197,7 @@ pub fn get(
     gateway: &Gateway,
     request: &S3Request<GetBucketNotificationConfigurationInput>,
 ) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     let (mut queues, mut topics, mut functions) = (Vec::new(), Vec::new(), Vec::new());
     for rule in &record.notifications {
         let (id, filter, arn) = (Some(rule.id.clone()), shown_filter(rule), rule.arn.clone());

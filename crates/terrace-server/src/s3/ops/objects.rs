@@ -51,7 +51,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     let is_form = Head::of(&request.extensions).is_ok_and(|head| head.is_form);
     let by = (&request.extensions, request.credentials.as_ref());
     // A form names its key nowhere else.
-    let claim = gateway.claim(by, Action::Write, &gateway.buckets.get(&input.bucket).told()?);
+    let claim = gateway.claim(by, Action::Write, &gateway.bucket(&input.bucket)?);
     let permit = claim.about("s3:PutObject", &input.key).on_bucket().told()?;
     let bucket = permit.bucket();
     let requirement = Requirement {
@@ -225,7 +225,7 @@ impl Question {
 pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
     let mut input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let question = Question {
         claim: gateway.claim(
             (&request.extensions, request.credentials.as_ref()),
@@ -298,7 +298,7 @@ pub async fn head(
 ) -> S3Result<S3Response<HeadObjectOutput>> {
     let mut input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let claim = gateway.claim(
         (&request.extensions, request.credentials.as_ref()),
         Action::reading(name.is_some()),

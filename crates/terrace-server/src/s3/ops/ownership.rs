@@ -2,7 +2,6 @@
 //! and object ownership.
 
 use super::change_bucket;
-use crate::s3::errors::Told as _;
 use crate::s3::{Gateway, bucket::PublicAccessBlock, errors};
 use hyper::StatusCode;
 use s3s::{
@@ -32,7 +31,7 @@ pub fn public_access_block(
     gateway: &Gateway,
     request: &S3Request<GetPublicAccessBlockInput>,
 ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     let block = record.public_access_block.ok_or_else(|| {
         errors::custom(
             "NoSuchPublicAccessBlockConfiguration",
@@ -101,7 +100,7 @@ pub fn ownership_controls(
     gateway: &Gateway,
     request: &S3Request<GetBucketOwnershipControlsInput>,
 ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     let ownership = record.ownership.clone().ok_or_else(|| {
         errors::custom(
             "OwnershipControlsNotFoundError",

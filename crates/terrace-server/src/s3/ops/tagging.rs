@@ -140,7 +140,7 @@ pub async fn get(
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let claim = gateway.claim(by, Action::Inspect, &bucket);
     let (tags, version_id) = gateway
         .run(move |_, store| {
@@ -163,7 +163,7 @@ pub async fn put(
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
     let tags = from_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let tagging = tags::encode(&tags);
     let mut said = HeaderMap::new();
     said.insert(
@@ -185,7 +185,7 @@ pub async fn delete(
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let claim = gateway.claim(by, Action::Describe, &bucket);
     let version_id = retag(gateway, claim, input.key, name, None).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
@@ -234,7 +234,7 @@ pub fn get_of_bucket(
     gateway: &Gateway,
     request: &S3Request<GetBucketTaggingInput>,
 ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     if record.tags.is_empty() {
         return Err(s3_error!(NoSuchTagSet, "The TagSet does not exist"));
     }

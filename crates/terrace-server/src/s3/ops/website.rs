@@ -4,7 +4,7 @@ use super::change_bucket;
 use crate::s3::{
     Gateway,
     bucket::Record,
-    errors::{self, Told as _},
+    errors,
     keyspace::KEY_BYTES_MAX,
     website::{AllTo, Redirect, Rule, Settings},
 };
@@ -63,7 +63,7 @@ pub fn get(
     gateway: &Gateway,
     request: &S3Request<GetBucketWebsiteInput>,
 ) -> S3Result<S3Response<GetBucketWebsiteOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     let settings = record.website.clone().ok_or_else(no_site)?;
     let protocol = |name: Option<String>| name.map(Protocol::from);
     Ok(S3Response::new(GetBucketWebsiteOutput {

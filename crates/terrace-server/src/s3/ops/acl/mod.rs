@@ -159,7 +159,7 @@ pub fn of_new_bucket(gateway: &Gateway, record: &mut Record, asked: &Asked) -> S
 
 /// GetBucketAcl
 pub fn bucket(gateway: &Gateway, request: &S3Request<GetBucketAclInput>) -> S3Result<S3Response<GetBucketAclOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
+    let record = gateway.bucket(&request.input.bucket)?.record();
     Ok(S3Response::new(GetBucketAclOutput {
         grants: Some(shown(record.list())),
         owner: Some(crate::s3::ops::shown(record.owner())),
@@ -177,7 +177,7 @@ pub async fn put_bucket(
         asked,
         xml: input.access_control_policy.take(),
     };
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let may_open = may_open(gateway, request.credentials.as_ref(), &bucket);
     gateway
         .run(move |gateway, store| {
@@ -209,7 +209,7 @@ pub async fn object(
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let claim = gateway.claim(by, Action::ReadAcl, &bucket);
     let facts = gateway
         .run(move |_, store| versions::describe(store, &claim, &input.key, name).told())
@@ -235,7 +235,7 @@ pub async fn put_object(
         xml: input.access_control_policy.take(),
     };
     let name = Name::parse(input.version_id.as_deref()).told()?;
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let may_open = may_open(gateway, by.1, &bucket);
     let claim = gateway.claim(by, Action::WriteAcl, &bucket);
     gateway

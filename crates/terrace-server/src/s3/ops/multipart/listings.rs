@@ -64,7 +64,7 @@ pub async fn parts(
             )
         })?,
     };
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let (key, id) = (input.key.clone(), input.upload_id.clone());
     let asked = Arc::clone(&bucket);
     let (upload, found) = gateway
@@ -129,7 +129,7 @@ pub async fn uploads(
     let input = request.input;
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let most = limit(input.max_uploads, "max-uploads")?;
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let prefix = input.prefix.clone().unwrap_or_default();
     let delimiter = input.delimiter.clone().filter(|text| !text.is_empty());
     let key_marker = input.key_marker.clone().unwrap_or_default();

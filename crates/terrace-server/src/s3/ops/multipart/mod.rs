@@ -169,7 +169,7 @@ pub async fn create(
 ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
     let mut input = request.input;
     check_key(&input.key)?;
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     let chosen = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
     let chosen = chosen.first().copied();
     let asked_kind = input.checksum_type.as_ref().map(|kind| kind.as_str().to_owned());
@@ -233,7 +233,7 @@ pub async fn abort(
     request: S3Request<AbortMultipartUploadInput>,
 ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
     let input = request.input;
-    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let bucket = gateway.bucket(&input.bucket)?;
     gateway
         .run(move |gateway, store| {
             let upload = Upload::find(store, &bucket.name, &input.key, &input.upload_id)?;

@@ -85,7 +85,7 @@ fn check_algorithm(upload: &Upload, incoming: &Incoming) -> S3Result {
 }
 
 async fn find(gateway: &Arc<Gateway>, bucket: &str, key: &str, id: &str) -> S3Result<Upload> {
-    let bucket = gateway.buckets.get(bucket).told()?;
+    let bucket = gateway.bucket(bucket)?;
     let (key, id) = (key.to_owned(), id.to_owned());
     gateway
         .run(move |_, store| Upload::find(store, &bucket.name, &key, &id))

@@ -11,22 +11,21 @@
 
 mod blocks;
 mod damage;
+mod policy;
 pub mod second_chance;
 mod sorting;
 
 use crate::{
     Error, Result, Tier,
     blocks::Origin,
-    engine::{Engine, HASH_INDEX_LOAD_WANTED},
+    engine::Engine,
     key_hash,
     log::{
         address::Address,
         commit::Committer,
         format::{FRAME_HEADER_BYTES, Record, records},
         scan::SegmentImage,
-        segments::{
-            LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState, Segments, WANTED_SEGMENTS,
-        },
+        segments::{LEFT_BY_COPIES, SCARCE_SEGMENTS, Segment, SegmentState, Segments},
     },
     maintenance::{
         expire::drop_record,
@@ -37,6 +36,7 @@ use crate::{
     ordered_index::Home,
 };
 use blocks::{DeadBlock, Progress};
+use policy::Ring;
 use second_chance::Credit;
 use sorting::sort_by_key;
 use std::{
@@ -45,16 +45,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Recycling starts when less than this share of the ring is free (FlashStore section 4.5 cleans
-/// above 80 %).
-const FREE_SHARE_MIN_PERCENT: u32 = 20;
-/// Once it has started it goes on until so much more is free: values are destaged in few long
-/// bursts.
-const FREE_SHARE_MORE_PERCENT: u32 = 5;
-/// It also starts when so much of a bounded hash index is in use (FlashStore section 4.5).
-const INDEX_LOAD_MAX: f64 = 0.9;
-/// Segments drained before their freeing is pushed on: one index flush then serves them all.
-const DRAINED_BATCH: usize = 4;
 /// How often a segment is tried that could not be drained for want of room, though nothing here has
 /// made any.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
@@ -109,11 +99,6 @@ struct Chosen<'a> {
     second_chances: usize,
 }
 
-/// How many segments recycling keeps free.
-pub fn wanted_free(segments: &Segments) -> u32 {
-    (segments.capacity_now() * FREE_SHARE_MIN_PERCENT / 100).max(WANTED_SEGMENTS)
-}
-
 impl LogGc {
     /// Log GC of a store.
     pub fn new(engine: Arc<Engine>) -> Self {
@@ -137,56 +122,76 @@ impl LogGc {
     /// The devices'; it can be tried again.
     pub fn turn(&mut self) -> Result<bool> {
         let freed = self.free_drained();
-        if freed {
-            self.engine.log.recycling_stuck_at(0);
-            // There is room now that was not there before.
-            self.round += 1;
+        self.delete_blocks()?;
+        self.give_room_back()?;
+        self.ask_for_mark();
+        if self.takes_from_copies() {
+            return Ok(true);
         }
-        if self.blocks_are_due() {
-            // A full large tier must not keep the log from being recycled, nor dead blocks from
-            // being deleted.
-            let sealed = self.engine.large_result(self.engine.large.seal_ready());
-            self.unless_full(sealed)?;
-            let deleted = self.delete_dead_blocks();
-            self.unless_full(deleted)?;
+        let ring = self.ring();
+        self.is_under_way = ring.wants_draining(self.is_under_way);
+        Ok(self.free_dead_segment(ring)? || self.drain_next(ring)? || freed)
+    }
+
+    /// The ring as it is now.
+    fn ring(&self) -> Ring {
+        let segments = &self.engine.log.segments;
+        Ring {
+            capacity: segments.capacity_now(),
+            available: segments.available(),
+            available_now: segments.available_now(),
+            drained: self.drained(),
+            lent: lent_by_copies(&self.engine),
+            reserve_is_whole: self.engine.log.reserve.is_whole(),
+            index_load: self.engine.hash_index.load_of_bound(),
         }
-        let engine = Arc::clone(&self.engine);
-        if engine.log.segments.release_free(engine.log_files_kept())? | engine.log.reserve.restore() {
-            engine.log.segments.retry_device();
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // at most as many as the ring has
+    fn drained(&self) -> u32 {
+        let is_drained = |segment: &&Segment| segment.state() == SegmentState::Drained;
+        self.engine.log.segments.iter().filter(is_drained).count() as u32
+    }
+
+    /// Seals and deletes blocks, if that is due. A full large tier must not keep the log from being
+    /// recycled, nor dead blocks from being deleted.
+    fn delete_blocks(&mut self) -> Result<()> {
+        if !self.blocks_are_due() {
+            return Ok(());
+        }
+        let sealed = self.engine.large_result(self.engine.large.seal_ready());
+        self.unless_full(sealed)?;
+        let deleted = self.delete_dead_blocks();
+        self.unless_full(deleted)
+    }
+
+    /// Gives files of free segments back to the device, and to the reserve what it lacks.
+    fn give_room_back(&self) -> Result<()> {
+        let engine = &self.engine;
+        let segments = &engine.log.segments;
+        if segments.release_free(engine.log_files_kept())? | engine.log.reserve.restore() {
+            segments.retry_device();
             engine.log.notify_progress();
             engine.block_gc.progress();
         }
-        let segments = &engine.log.segments;
-        let drained = segments
-            .iter()
-            .filter(|segment| segment.state() == SegmentState::Drained)
-            .count();
-        if drained > 0 || !self.dead_blocks.is_empty() {
-            self.ask_for_mark(drained > 0);
+        Ok(())
+    }
+
+    /// Copies are room that can be had at once, but for those that are guaranteed theirs.
+    fn takes_from_copies(&self) -> bool {
+        self.engine.log.segments.available() < LEFT_BY_COPIES && release_to_log(&self.engine)
+    }
+
+    /// Drains the next segment, if that is wanted, and there is one.
+    fn drain_next(&mut self, ring: Ring) -> Result<bool> {
+        if !self.is_under_way || !ring.drains_next() {
+            return Ok(false);
         }
-        // Copies are room that can be had at once, but for those that are guaranteed theirs.
-        let lent = lent_by_copies(&engine);
-        if segments.available() < LEFT_BY_COPIES && release_to_log(&engine) {
-            return Ok(true);
-        }
-        #[allow(clippy::cast_possible_truncation)] // a few segments
-        let soon = segments.available_now() + drained as u32 + lent;
-        self.is_under_way = self.is_wanted(soon);
-        if drained < DRAINED_BATCH && self.dead_are_wanted() && self.free_dead_segment()? {
-            return Ok(true);
-        }
-        if !self.is_under_way || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
-            return Ok(freed);
-        }
-        if drained > 0 && segments.available() == 0 {
-            // Those are free with the next mark. Whatever is drained before needs room that is not
-            // there, and waits for a later mark.
-            return Ok(freed);
-        }
-        let Some(segment) = self.next_segment(segments, drained) else {
-            return Ok(freed);
+        let engine = Arc::clone(&self.engine);
+        let Some(segment) = self.next_segment(&engine.log.segments, ring.drained > 0) else {
+            return Ok(false);
         };
-        self.is_short = soon < RESERVED_SEGMENTS;
+        self.is_short = ring.is_short();
         self.drain_or_refuse(segment).map(|()| true)
     }
 
@@ -226,7 +231,10 @@ impl LogGc {
 
     /// A segment in which next to nothing lives is freed without need: it costs little, and its
     /// room is not waited for later.
-    fn free_dead_segment(&mut self) -> Result<bool> {
+    fn free_dead_segment(&mut self, ring: Ring) -> Result<bool> {
+        if !ring.may_drain_more() || !self.dead_are_wanted() {
+            return Ok(false);
+        }
         let engine = Arc::clone(&self.engine);
         let segments = &engine.log.segments;
         let round = self.round;
@@ -241,7 +249,7 @@ impl LogGc {
     /// The segment to drain next: the oldest that may be drained. If none may, that is told to
     /// those who wait for room, and now and then the oldest is tried all the same, since room may
     /// come from elsewhere.
-    fn next_segment<'a>(&mut self, segments: &'a Segments, drained: usize) -> Option<&'a Segment> {
+    fn next_segment<'a>(&mut self, segments: &'a Segments, some_are_drained: bool) -> Option<&'a Segment> {
         let log = &self.engine.log;
         let committed_seq = log.committed_seq();
         let is_applied = log.applied_seq() >= committed_seq;
@@ -250,7 +258,7 @@ impl LogGc {
         let released_seq = log.frames.released_seq();
         let round = self.round;
         let next = segments.oldest_sealed(released_seq, |segment| segment.is_worth_trying(round));
-        if next.is_some() || drained > 0 {
+        if next.is_some() || some_are_drained {
             return next;
         }
         let is_finished =
@@ -282,28 +290,17 @@ impl LogGc {
         }
     }
 
-    /// Whether segments must be drained when so many are free, or will be soon. While the reserve
-    /// is used they must: what is drained gives it back.
-    fn is_wanted(&self, free: u32) -> bool {
-        if !self.engine.log.reserve.is_whole() {
-            return true;
+    /// Asks for a mark of the index if drained segments or dead blocks wait to be persisted.
+    fn ask_for_mark(&mut self) {
+        let segments_wait = self.drained() > 0;
+        if !segments_wait && self.dead_blocks.is_empty() {
+            return;
         }
-        let capacity = self.engine.log.segments.capacity_now();
-        let mut wanted = wanted_free(&self.engine.log.segments);
-        let mut load_max = INDEX_LOAD_MAX;
-        if self.is_under_way {
-            wanted += capacity * FREE_SHARE_MORE_PERCENT / 100;
-            load_max = HASH_INDEX_LOAD_WANTED;
-        }
-        free < wanted || self.engine.hash_index.load_of_bound() > load_max
-    }
-
-    fn ask_for_mark(&mut self, segments_wait: bool) {
         if active(Mutation::SegmentBeforePersisted) {
             // Who does not wait for it does not ask for it.
             return;
         }
-        let urgent = self.engine.log.segments.available() <= SCARCE_SEGMENTS;
+        let is_scarce = self.engine.log.segments.available() <= SCARCE_SEGMENTS;
         let interval = match (
             self.engine.has_held_writers(),
             segments_wait || self.engine.lacks_block_room(),
@@ -312,7 +309,7 @@ impl LogGc {
             (false, true) => MARK_INTERVAL,
             (false, false) => BLOCKS_MARK_INTERVAL,
         };
-        if urgent || self.marked_at.elapsed() >= interval {
+        if is_scarce || self.marked_at.elapsed() >= interval {
             self.marked_at = Instant::now();
             self.engine.want_mark();
         }
@@ -325,7 +322,7 @@ impl LogGc {
             && (is_unseen || active(Mutation::SegmentBeforeSnapshot))
     }
 
-    fn free_drained(&self) -> bool {
+    fn free_drained(&mut self) -> bool {
         let segments = &self.engine.log.segments;
         let mut freed = false;
         for segment in segments
@@ -342,6 +339,9 @@ impl LogGc {
         if freed {
             tracing::debug!("freed segments");
             self.engine.log.notify_progress();
+            self.engine.log.recycling_stuck_at(0);
+            // There is room now that was not there before.
+            self.round += 1;
         }
         freed
     }

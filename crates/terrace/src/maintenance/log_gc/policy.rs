@@ -1,0 +1,155 @@
+//! Whether a segment is drained now. Pure arithmetic over the ring.
+//!
+//! Draining starts when too few segments are free and goes on until somewhat more are, so that
+//! values are destaged in few long bursts. Segments that are drained already, and those that copies
+//! only borrow, count as free: they will be without more work. A few drained ones are enough to
+//! wait for; one flush of the index then frees them all.
+
+use crate::{
+    engine::HASH_INDEX_LOAD_WANTED,
+    log::segments::{RESERVED_SEGMENTS, WANTED_SEGMENTS},
+};
+
+/// Draining starts when less than this share of the ring is free (FlashStore section 4.5 cleans
+/// above 80 %).
+const FREE_SHARE_MIN_PERCENT: u32 = 20;
+/// Once it has started it goes on until so much more is free.
+const FREE_SHARE_MORE_PERCENT: u32 = 5;
+/// It also starts when so much of a bounded hash index is in use (FlashStore section 4.5).
+const INDEX_LOAD_MAX: f64 = 0.9;
+/// Segments drained before their freeing is pushed on.
+const DRAINED_BATCH: u32 = 4;
+
+/// The ring of segments at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Ring {
+    /// Segments it may have, as the device says now.
+    pub capacity: u32,
+    /// Segments that commits can take.
+    pub available: u32,
+    /// Those of them that the device has room for now.
+    pub available_now: u32,
+    /// Segments that are drained and not yet free.
+    pub drained: u32,
+    /// Segments that copies of large objects have beyond what is guaranteed to them.
+    pub lent: u32,
+    /// Nothing of a full device's reserve is used.
+    pub reserve_is_whole: bool,
+    /// Share of a bounded hash index that is in use.
+    pub index_load: f64,
+}
+
+impl Ring {
+    /// How many segments of a ring of this capacity are kept free.
+    pub fn wanted_free(capacity: u32) -> u32 {
+        (capacity * FREE_SHARE_MIN_PERCENT / 100).max(WANTED_SEGMENTS)
+    }
+
+    /// Segments that are free, or will be without more work.
+    const fn soon_free(&self) -> u32 {
+        self.available_now + self.drained + self.lent
+    }
+
+    /// Whether segments are to be drained, given whether they are already. While the reserve is
+    /// used they must: what is drained gives it back.
+    pub fn wants_draining(&self, is_under_way: bool) -> bool {
+        if !self.reserve_is_whole {
+            return true;
+        }
+        let (more, load_max) = if is_under_way {
+            (self.capacity * FREE_SHARE_MORE_PERCENT / 100, HASH_INDEX_LOAD_WANTED)
+        } else {
+            (0, INDEX_LOAD_MAX)
+        };
+        self.soon_free() < Self::wanted_free(self.capacity) + more || self.index_load > load_max
+    }
+
+    /// Whether fewer segments are drained than are enough to wait for.
+    pub const fn may_drain_more(&self) -> bool {
+        self.drained < DRAINED_BATCH
+    }
+
+    /// Whether the next segment is drained now, where draining is wanted, or those that are drained
+    /// are waited for: there are enough of them, or no room is left for what the next one holds.
+    pub const fn drains_next(&self) -> bool {
+        let enough = !self.may_drain_more() && self.available > RESERVED_SEGMENTS;
+        let no_room = self.drained > 0 && self.available == 0;
+        !enough && !no_room
+    }
+
+    /// Whether so few are left that each segment that is drained must give something back, whatever
+    /// is in it.
+    pub const fn is_short(&self) -> bool {
+        self.soon_free() < RESERVED_SEGMENTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hundred segments of which so many are free.
+    const fn ring(available: u32) -> Ring {
+        Ring {
+            capacity: 100,
+            available,
+            available_now: available,
+            drained: 0,
+            lent: 0,
+            reserve_is_whole: true,
+            index_load: 0.0,
+        }
+    }
+
+    #[test]
+    fn draining_starts_at_a_fifth_and_goes_on_to_a_quarter() {
+        assert!(!ring(20).wants_draining(false));
+        assert!(ring(19).wants_draining(false));
+        assert!(ring(24).wants_draining(true));
+        assert!(!ring(25).wants_draining(true));
+    }
+
+    /// A ring of a few segments keeps what log GC and the next commits need.
+    #[test]
+    fn a_short_ring_keeps_the_segments_of_the_table() {
+        assert_eq!(Ring::wanted_free(5), WANTED_SEGMENTS);
+        assert_eq!(Ring::wanted_free(100), 20);
+    }
+
+    #[test]
+    fn what_will_be_free_counts_as_free() {
+        let drained = Ring { drained: 3, ..ring(17) };
+        let lent = Ring { lent: 3, ..ring(17) };
+        assert!(!drained.wants_draining(false));
+        assert!(!lent.wants_draining(false));
+        assert!(ring(17).wants_draining(false));
+    }
+
+    #[test]
+    fn a_full_hash_index_and_a_used_reserve_start_it() {
+        let load = |index_load| Ring { index_load, ..ring(50) };
+        assert!(load(0.91).wants_draining(false));
+        assert!(!load(0.89).wants_draining(false));
+        let used = Ring {
+            reserve_is_whole: false,
+            ..ring(50)
+        };
+        assert!(used.wants_draining(false));
+    }
+
+    #[test]
+    fn drained_ones_are_waited_for_while_there_are_enough_of_them_or_no_room() {
+        let drained = |drained, available| Ring {
+            drained,
+            ..ring(available)
+        };
+        assert!(drained(0, 0).drains_next());
+        assert!(drained(3, 3).drains_next());
+        assert!(!drained(4, 3).drains_next());
+        assert!(
+            drained(4, RESERVED_SEGMENTS).drains_next(),
+            "writers wait: more is needed"
+        );
+        assert!(!drained(1, 0).drains_next());
+    }
+}

@@ -19,6 +19,7 @@ use crate::{
     log::{
         commit::Committer,
         format::{Body, Record},
+        move_queue::{MoveQueue, Moving},
     },
     mutation::{Mutation, unless},
     ordered_index::Entry,
@@ -27,13 +28,15 @@ use std::ops::Range;
 
 /// Record bytes of one commit of moves, where segments are not shorter than a few of them.
 const MOVES_BYTES: usize = 256 << 10;
+/// Commits of moves that fit into a segment, at least.
+const COMMITS_OF_SEGMENT: usize = 16;
 
 /// Record bytes of one commit of moves. A commit lies in one segment, and what is left of a segment
 /// that it does not fit into is lost: found by pinned values in a log of short segments, which took
 /// more room each time they were written again.
 #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
 pub fn commit_bytes(engine: &Engine) -> usize {
-    MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / 16)
+    MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / COMMITS_OF_SEGMENT)
 }
 
 /// What of a list of moves is in the log.
@@ -81,6 +84,19 @@ pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (
     done
 }
 
+/// Commits the moves to the log of values that were taken from a queue, in their order. Those that
+/// find no place in it stay where they are.
+pub fn commit_taken(engine: &Engine, queue: &MoveQueue, values: &[Moving]) -> Committed {
+    let moves = values.iter().map(|value| Moved::of_waiting(value).to_flash());
+    let done = commit(engine, Committer::Background, moves);
+    let (committed, others) = values.split_at(done.moves);
+    queue.forget(others);
+    if let Some(seq) = done.last_seq {
+        queue.committed(seq, committed);
+    }
+    done
+}
+
 /// The record that says that a value lives in the log from here on. `record` holds it, and names
 /// its version.
 #[must_use]
@@ -117,6 +133,18 @@ impl<'a> Moved<'a> {
             value: record.body.value(),
             version: record.version(),
             checksum: record.checksum,
+        }
+    }
+
+    /// A value that waits to be moved.
+    #[must_use]
+    pub fn of_waiting(value: &'a Moving) -> Self {
+        Self {
+            key: &value.key,
+            attributes: &value.attributes,
+            value: &value.value,
+            version: value.version,
+            checksum: value.checksum,
         }
     }
 

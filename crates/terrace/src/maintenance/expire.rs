@@ -277,15 +277,7 @@ impl Walk {
 
 /// Says that the value of a version is not needed any more.
 pub fn drop_record(key: &[u8], version: u64) -> (u64, Record<'_>) {
-    let record = Record {
-        seq: 0,
-        generation: 0,
-        key,
-        attributes: &[],
-        checksum: 0,
-        body: Body::Drop { version },
-    };
-    (key_hash(key), record)
+    (key_hash(key), Record::new(key, &[], Body::Drop { version }))
 }
 
 #[cfg(test)]

@@ -156,14 +156,7 @@ mod tests {
             Store::open(Options::new(dir.path()).tuned(|tuning| tuning.coalesce_interval = Duration::from_millis(1)))
                 .unwrap();
         let log = &store.engine().log;
-        let record = Record {
-            seq: 0,
-            generation: 0,
-            key: b"sync",
-            attributes: &[],
-            checksum: crc32c::crc32c(b"value"),
-            body: Body::Put { value: b"value" },
-        };
+        let record = Record::new(b"sync", &[], Body::Put { value: b"value" });
         let records = [(key_hash(record.key), record)];
         let decide = || Ok(Judged::default());
         log.commit_as(Committer::User, Durability::Sync, &records, 0, decide)

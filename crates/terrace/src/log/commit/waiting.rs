@@ -163,14 +163,7 @@ mod tests {
 
     /// A sealed frame with a commit of so many records.
     fn frame(seq: u64, records: usize) -> Arc<Frame> {
-        let record = Record {
-            seq: 0,
-            generation: 0,
-            key: b"k",
-            attributes: &[],
-            checksum: 0,
-            body: Body::Put { value: b"" },
-        };
+        let record = Record::new(b"k", &[], Body::Put { value: b"" });
         let frame = Frame::open(0, 1, 1 << 20, seq << 16, Arc::new(FramePool::for_overlay(0)));
         frame.append(seq, &vec![(crate::key_hash(b"k"), record); records]);
         frame.seal(0);

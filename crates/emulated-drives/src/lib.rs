@@ -16,6 +16,7 @@ mod daemon;
 mod engine;
 mod fault;
 mod filesystem;
+pub mod fio;
 mod handle;
 mod measure;
 mod media;

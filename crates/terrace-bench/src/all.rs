@@ -1,14 +1,26 @@
 //! `terrace-bench all`: every evaluation, and one report.
 //!
-//! What needs root, two drives or a program that is not there says so and is left out.
+//! Here is the list of all [`Evaluation`]s. What needs root, two drives or a program that is not
+//! there says so and is left out.
 
 use crate::{
     Outcome,
-    contest::{self, targets},
-    harness::{self, results::Results, target::Target},
-    mris, video, zipf,
+    contest::{self, Works},
+    harness::{defaults, report, report::Evaluation, run::Workloads},
+    mris, soak, video, zipf,
 };
 use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+
+/// All that make results, in the order of the report.
+pub const EVALUATIONS: [&dyn Evaluation; 6] = [
+    &mris::Mris,
+    &contest::Rivals,
+    &video::Video,
+    &zipf::Reads,
+    &soak::Soak,
+    &Workloads,
+];
 
 /// The parts, in the order in which they are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,6 +49,55 @@ pub struct Arguments {
     without: Vec<Part>,
 }
 
+/// Arguments of `terrace-bench report`.
+#[derive(Debug, clap::Args)]
+pub struct ReportArguments {
+    /// Directory of the results.
+    results: PathBuf,
+    /// The page to write.
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    output: PathBuf,
+    /// Also write every chart as SVG into this directory.
+    #[arg(long, value_name = "DIR")]
+    charts: Option<PathBuf>,
+}
+
+/// Makes the report of earlier runs.
+///
+/// # Errors
+/// If a result cannot be read or the page not be written.
+pub fn report(arguments: &ReportArguments) -> Outcome {
+    let ReportArguments {
+        results,
+        output,
+        charts,
+    } = arguments;
+    report::write(&EVALUATIONS, results, output, charts.as_deref())?;
+    println!("{}", output.display());
+    Ok(())
+}
+
+/// Ends an evaluation: the report beside its results, and what was aimed at.
+///
+/// # Errors
+/// If the report cannot be made, or these runs failed.
+pub fn conclude(results: &Path, failed: &[String]) -> Outcome {
+    let page = results.join("report.html");
+    let reached = report::write(&EVALUATIONS, results, &page, Some(&results.join("charts")))?;
+    reached.iter().for_each(|target| println!("{target}"));
+    println!("{}", page.display());
+    contest::none_failed(failed)
+}
+
+/// Makes works that compare Terrace with its rivals, and the report.
+///
+/// # Errors
+/// Those of the runs that failed, or why none could be made.
+pub fn run_contest(common: &contest::Common, works: &Works) -> Outcome {
+    let failed = contest::measure(common, works)?;
+    conclude(&common.results.results, &failed)
+}
+
 /// Makes all parts and the report.
 ///
 /// # Errors
@@ -44,15 +105,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     let Missing { left_out, failed } = measure(arguments)?;
     left_out.iter().for_each(|what| println!("left out: {what}"));
-    let results = &arguments.common.results.results;
-    let page = results.join("report.html");
-    harness::report::write(results, &page, Some(&results.join("charts")))?;
-    let records = Results::create(results)?.all()?;
-    let reached: Vec<Target> = [targets::targets(&records)?, video::targets(&records)?].concat();
-    reached.iter().for_each(|target| println!("{target}"));
-    mris::verdicts(&records)?.iter().for_each(|line| println!("{line}"));
-    println!("{}", page.display());
-    contest::none_failed(&failed)
+    conclude(&arguments.common.results.results, &failed)
 }
 
 /// What is not in the report, and why.
@@ -69,8 +122,17 @@ fn measure(arguments: &Arguments) -> Outcome<Missing> {
     let common = &arguments.common;
     let is_wanted = |part: Part| !arguments.without.contains(&part);
     let mut missing = Missing::default();
-    if [Part::Micro, Part::Ycsb, Part::Flashstore].into_iter().any(is_wanted) {
-        missing.failed = contest::measure(common, is_wanted)?;
+    let works: Vec<_> = [
+        (Part::Micro, contest::MICRO),
+        (Part::Ycsb, contest::YCSB),
+        (Part::Flashstore, contest::FLASHSTORE),
+    ]
+    .into_iter()
+    .filter(|(part, _)| is_wanted(*part))
+    .flat_map(|(_, works)| works.iter().copied())
+    .collect();
+    if !works.is_empty() {
+        missing.failed = contest::measure(common, &works)?;
     }
     let (places, results) = (&common.places, &common.results);
     if is_wanted(Part::Video) {
@@ -79,7 +141,11 @@ fn measure(arguments: &Arguments) -> Outcome<Missing> {
             .extend(video::run_all(&common.directory, places, results)?);
     }
     if is_wanted(Part::Zipf) {
-        zipf::run(&zipf::Arguments::plain(common.directory.clone(), results.clone()))?;
+        zipf::run(&zipf::Arguments {
+            directory: common.directory.clone(),
+            results: results.clone(),
+            ..defaults()?
+        })?;
     }
     if is_wanted(Part::Mris) {
         missing.left_out.extend(mris::measure_what_can_be(places, results)?);

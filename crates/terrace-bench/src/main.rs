@@ -6,7 +6,6 @@
 
 mod all;
 mod contest;
-mod flashstore;
 mod harness;
 mod mris;
 mod rivals;
@@ -63,7 +62,7 @@ enum Command {
     /// Full load on a small flash tier for hours, and whether anything grows that should not.
     Soak(soak::Arguments),
     /// Results of earlier runs as one HTML page.
-    Report(harness::report::Arguments),
+    Report(all::ReportArguments),
     /// A workload from a TOML file.
     Run(harness::run::Arguments),
 }
@@ -75,16 +74,16 @@ fn main() -> ExitCode {
         Command::Drives(arguments) => emulated_drives::measure(arguments),
         Command::PowerCut(arguments) => power_cut::run(arguments),
         Command::PowerCutWriter(arguments) => power_cut::run_writer(arguments),
-        Command::Mris(arguments) => mris::run(arguments),
+        Command::Mris(arguments) => mris::run(arguments).and_then(|results| all::conclude(&results, &[])),
         Command::Video(arguments) => video::run(&arguments),
         Command::Zipf(arguments) => zipf::run(&arguments),
-        Command::Micro(common) => contest::micro::run(&common),
-        Command::Ycsb(common) => contest::ycsb::run(&common),
-        Command::Flashstore(common) => flashstore::run(&common),
+        Command::Micro(common) => all::run_contest(&common, contest::MICRO),
+        Command::Ycsb(common) => all::run_contest(&common, contest::YCSB),
+        Command::Flashstore(common) => all::run_contest(&common, contest::FLASHSTORE),
         Command::All(arguments) => all::run(&arguments),
         Command::ContestWorker => contest::worker::run(),
         Command::Soak(arguments) => soak::run(&arguments),
-        Command::Report(arguments) => harness::report::run(arguments),
+        Command::Report(arguments) => all::report(&arguments),
         Command::Run(arguments) => harness::run::run(arguments),
     };
     match outcome {

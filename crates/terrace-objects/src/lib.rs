@@ -5,9 +5,9 @@
 //! one place where that is decided ([`access`]).
 //!
 //! Objects: what is stored of a bucket ([`bucket`] with [`lifecycle`], [`logging`],
-//! [`notification`], [`website`]) and of an object ([`record`], [`manifest`], [`part`], [`tags`],
-//! [`checksum`], [`crypt`]), how values are written ([`mod@write`], [`digest`]), objects replaced
-//! ([`commit`], [`keep`], [`outbox`]), read ([`read`], [`versions`], [`local`]) and listed
+//! [`notification`], [`website`]) and of an object ([`record`], [`manifest`], [`part`], [`upload`],
+//! [`tags`], [`checksum`], [`crypt`]), how values are written ([`mod@write`], [`digest`]), objects
+//! replaced ([`commit`], [`keep`], [`outbox`]), read ([`read`], [`versions`], [`local`]) and listed
 //! ([`list`]), and how what nothing refers to, or no rule wants any more, goes ([`collector`] and
 //! [`walk`], by [`engine`]). [`error`] says what can go wrong.
 //!
@@ -46,6 +46,7 @@ pub mod secrets;
 pub mod session;
 pub mod tags;
 pub mod text;
+pub mod upload;
 pub mod versions;
 pub mod walk;
 pub mod website;

@@ -11,18 +11,15 @@
 //!
 //! Both prices are in bytes that the device writes in the same time.
 //!
-//! Invariants: without scans that read values nothing is bought. What waits is bounded in bytes,
-//! and nobody waits for it. A value that is under way is not bought again. All of this may be lost
-//! at any time: scans pay again.
+//! Invariant: without scans that read values nothing is bought. What was bought and is lost on its
+//! way ([`MoveQueue`]) scans pay again.
 
-use crate::{ScanOrderStats, api::stats::ScanOrderCounters};
-use bytes::Bytes;
-use hashbrown::HashMap;
-use parking_lot::Mutex;
-use std::{
-    collections::VecDeque,
-    sync::atomic::{AtomicU64, Ordering},
+use crate::{
+    ScanOrderStats,
+    api::stats::ScanOrderCounters,
+    log::move_queue::{Enqueued, MoveQueue, Moving},
 };
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Values up to this length are copied into their entries.
 pub const COPY_BYTES_MAX: u64 = 256;
@@ -37,35 +34,12 @@ const LOOKUP_PRICE: u64 = 256;
 const INDEX_WRITES: u64 = 3;
 /// An entry without its copy, with what a table has of it besides.
 const ENTRY_BYTES: u64 = 32;
-/// What a value that waits costs in RAM besides its bytes, about.
-const OVERHEAD_BYTES: u64 = 160;
 /// RAM of what waits.
 const WAITING_BYTES_MAX: u64 = 8 << 20;
-/// Of the value cache's size, if that is less.
+/// Of the value cache's size, if that is less,
 const WAITING_SHARE: u64 = 16;
-
-/// A value to be written in order.
-#[derive(Debug, Clone)]
-pub struct Value {
-    /// Its key,
-    pub key: Bytes,
-    /// and the hash of that.
-    pub hash: u64,
-    /// The version it has.
-    pub version: u64,
-    /// Attributes in stored form.
-    pub attributes: Bytes,
-    /// The value.
-    pub value: Bytes,
-    /// CRC-32C of the value.
-    pub checksum: u32,
-}
-
-impl Value {
-    fn ram_bytes(&self) -> u64 {
-        OVERHEAD_BYTES + (self.key.len() + self.attributes.len() + self.value.len()) as u64
-    }
-}
+/// but at least so much: values of a scan or two.
+const WAITING_BYTES_MIN: u64 = 1 << 20;
 
 /// What would become of a value that is bought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,50 +89,26 @@ const fn index_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
     INDEX_WRITES * (ENTRY_BYTES + key_bytes as u64 + copied_bytes)
 }
 
-/// The values on their way.
+/// What scans have paid, and the values on their way.
 #[derive(Debug)]
 pub struct ScanOrder {
-    /// 0: nothing is bought.
-    bytes_max: u64,
-    queue: Mutex<Queue>,
-    /// Bytes of RAM that wait.
-    bytes: AtomicU64,
-    /// Values under way, so that nobody takes the lock when there are none.
-    under_way: AtomicU64,
+    /// What was bought and is not yet in order.
+    pub queue: MoveQueue,
     throws: AtomicU64,
     /// What was bought and what became of it.
     pub counters: ScanOrderCounters,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Value>,
-    /// The version that is under way by the hash of its key, from when it waits until its move is
-    /// applied.
-    under_way: HashMap<u64, u64>,
-    /// Hashes of what was committed with a seq.
-    committed: VecDeque<(u64, Vec<u64>)>,
 }
 
 impl ScanOrder {
     /// Nothing is under way. With 0 bytes a second nothing ever is.
     #[must_use]
     pub fn new(bytes_per_second: u64, cache_bytes: u64) -> Self {
-        let bytes_max = WAITING_BYTES_MAX.min((cache_bytes / WAITING_SHARE).max(1 << 20));
+        let bytes_max = WAITING_BYTES_MAX.min((cache_bytes / WAITING_SHARE).max(WAITING_BYTES_MIN));
         Self {
-            bytes_max: if bytes_per_second == 0 { 0 } else { bytes_max },
-            queue: Mutex::default(),
-            bytes: AtomicU64::new(0),
-            under_way: AtomicU64::new(0),
+            queue: MoveQueue::new(if bytes_per_second == 0 { 0 } else { bytes_max }),
             throws: AtomicU64::new(0),
             counters: ScanOrderCounters::default(),
         }
-    }
-
-    /// Whether scans can buy anything.
-    #[must_use]
-    pub const fn is_on(&self) -> bool {
-        self.bytes_max > 0
     }
 
     /// Whether a scan that has paid so much buys.
@@ -183,87 +133,32 @@ impl ScanOrder {
     }
 
     /// Has values written in order. What there is no room for is left out.
-    pub fn enqueue(&self, values: impl Iterator<Item = Value>) {
-        let mut dropped = 0;
-        let mut queue = self.queue.lock();
-        for value in values {
-            if queue.under_way.get(&value.hash).is_some() {
-                continue;
-            }
-            let ram_bytes = value.ram_bytes();
-            if self.bytes.load(Ordering::Relaxed) + ram_bytes > self.bytes_max {
-                dropped += 1;
-                continue;
-            }
-            self.bytes.fetch_add(ram_bytes, Ordering::Relaxed);
-            queue.under_way.insert(value.hash, value.version);
-            queue.waiting.push_back(value);
-        }
-        self.under_way.store(queue.under_way.len() as u64, Ordering::Release);
-        drop(queue);
+    pub fn enqueue(&self, values: impl Iterator<Item = Moving>) {
+        let enqueued = values.map(|value| self.queue.enqueue(value));
+        let dropped = enqueued.filter(|done| *done == Enqueued::Full).count() as u64;
         self.counters.dropped_full.fetch_add(dropped, Ordering::Relaxed);
     }
 
-    /// All that waits, in the order of keys. It is under way until it is committed and applied, or
-    /// forgotten.
+    /// All that waits, in the order of keys.
     #[must_use]
-    pub fn take(&self) -> Vec<Value> {
-        let mut taken = Vec::from(std::mem::take(&mut self.queue.lock().waiting));
-        let bytes = taken.iter().map(Value::ram_bytes).sum();
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    pub fn take(&self) -> Vec<Moving> {
+        let mut taken = self.queue.take(u64::MAX);
         taken.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         taken
-    }
-
-    /// Values are committed, with this seq.
-    pub fn committed(&self, seq: u64, values: &[Value]) {
-        let hashes = values.iter().map(|value| value.hash).collect();
-        self.queue.lock().committed.push_back((seq, hashes));
-    }
-
-    /// Everything up to this seq is applied.
-    pub fn applied(&self, seq: u64) {
-        if self.under_way.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let mut queue = self.queue.lock();
-        while queue.committed.front().is_some_and(|(committed, _)| *committed <= seq) {
-            for hash in queue.committed.pop_front().into_iter().flat_map(|(_, hashes)| hashes) {
-                queue.under_way.remove(&hash);
-            }
-        }
-        self.under_way.store(queue.under_way.len() as u64, Ordering::Release);
-    }
-
-    /// Values that were taken stay where they are.
-    pub fn forget(&self, values: &[Value]) {
-        let mut queue = self.queue.lock();
-        for value in values {
-            queue.under_way.remove(&value.hash);
-        }
-        self.under_way.store(queue.under_way.len() as u64, Ordering::Release);
     }
 
     /// Whether a move that is applied now is one of these, of a value that is copied into its
     /// entry.
     #[must_use]
     pub fn wants_copy(&self, hash: u64, version: u64, bytes: u64) -> bool {
-        form(bytes) == Some(Form::Copied)
-            && self.under_way.load(Ordering::Acquire) > 0
-            && self.queue.lock().under_way.get(&hash) == Some(&version)
-    }
-
-    /// Bytes of RAM that wait.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        form(bytes) == Some(Form::Copied) && self.queue.version_under_way(hash) == Some(version)
     }
 
     /// Counts values that were committed, with records of so many bytes. Returns what is written
     /// for them in all.
-    pub fn count_moved(&self, values: &[Value], record_bytes: u64) -> u64 {
+    pub fn count_moved(&self, values: &[Moving], record_bytes: u64) -> u64 {
         let counters = &self.counters;
-        let is_copied = |value: &&Value| form(value.value.len() as u64) == Some(Form::Copied);
+        let is_copied = |value: &&Moving| form(value.value.len() as u64) == Some(Form::Copied);
         let copied: u64 = values
             .iter()
             .filter(is_copied)
@@ -282,7 +177,7 @@ impl ScanOrder {
     #[must_use]
     pub fn stats(&self) -> ScanOrderStats {
         ScanOrderStats {
-            waiting_bytes: self.bytes(),
+            waiting_bytes: self.queue.bytes(),
             ..self.counters.picture()
         }
     }
@@ -291,17 +186,7 @@ impl ScanOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn value(number: u64, bytes: usize) -> Value {
-        Value {
-            key: Bytes::from(format!("{number:04}")),
-            hash: number,
-            version: number + 100,
-            attributes: Bytes::new(),
-            value: Bytes::from(vec![7; bytes]),
-            checksum: 0,
-        }
-    }
+    use bytes::Bytes;
 
     fn bill(reads: u64, values: u64) -> Bill {
         let mut bill = Bill {
@@ -328,35 +213,26 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_under_way_once_until_its_move_is_applied() {
+    fn what_is_bought_leaves_in_the_order_of_keys_and_short_values_are_copied() {
         let order = ScanOrder::new(1 << 20, 1 << 30);
+        let value = |number: u64, bytes| Moving {
+            key: Bytes::from(format!("{number:04}")),
+            hash: number,
+            version: number + 100,
+            attributes: Bytes::new(),
+            value: Bytes::from(vec![7; bytes]),
+            checksum: 0,
+        };
         order.enqueue([value(2, 100), value(1, 100), value(2, 100), value(3, 5000)].into_iter());
-        let taken = order.take();
-        let keys: Vec<_> = taken.iter().map(|value| value.hash).collect();
+        let keys: Vec<_> = order.take().iter().map(|value| value.hash).collect();
         assert_eq!(keys, [1, 2, 3]);
-        assert_eq!(order.bytes(), 0);
-        order.enqueue([value(2, 100)].into_iter());
-        assert!(order.take().is_empty());
-        order.committed(9, &taken[..2]);
-        order.forget(&taken[2..]);
         assert!(order.wants_copy(1, 101, 100));
         assert!(!order.wants_copy(1, 102, 100), "another version");
-        assert!(!order.wants_copy(3, 103, 5000), "too long, and forgotten");
-        order.applied(8);
-        assert!(order.wants_copy(2, 102, 100));
-        order.applied(9);
-        assert!(!order.wants_copy(2, 102, 100));
-        order.enqueue([value(2, 100)].into_iter());
-        assert_eq!(order.take().len(), 1);
-    }
-
-    #[test]
-    fn what_waits_is_bounded() {
-        let order = ScanOrder::new(1 << 20, 0);
-        order.enqueue((0..2000).map(|number| value(number, 1000)));
-        assert!(order.bytes() <= 1 << 20);
+        assert!(!order.wants_copy(3, 103, 5000), "too long");
+        assert!(!ScanOrder::new(0, 1 << 30).queue.is_on());
+        // What there is no room for is counted.
+        order.enqueue((10..10_000).map(|number| value(number, 1000)));
         let waits = order.take().len() as u64;
-        assert_eq!(order.stats().dropped_full, 2000 - waits);
-        assert!(!ScanOrder::new(0, 1 << 30).is_on());
+        assert_eq!(order.stats().dropped_full, 9_990 - waits);
     }
 }

@@ -34,22 +34,6 @@ const STRANGERS: &[(&str, &str)] = &[
 /// Its table of rooms has no circle to begin with.
 const ENGINE: &str = "crates/terrace";
 
-/// Rooms that use each other in a circle, as they do today: each of these goes, and none comes.
-const DEBTS: &[(&str, &[&str])] = &[(
-    "crates/terrace-bench",
-    &[
-        "all",
-        "contest",
-        "flashstore",
-        "harness",
-        "mris",
-        "rivals",
-        "soak",
-        "video",
-        "zipf",
-    ],
-)];
-
 /// Checks what a `Cargo.toml` names outside of tests.
 pub fn check(report: &mut Report<'_>, text: &str) {
     let Some(own) = report.file.strip_suffix("/Cargo.toml").map(str::to_owned) else {
@@ -87,7 +71,7 @@ pub fn check(report: &mut Report<'_>, text: &str) {
 /// Which rooms of a crate use which.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Looks for circles of rooms in every crate, and for debts that are paid.
+/// Looks for circles of rooms in every crate.
 pub fn circles(root: &Path, files: &BTreeSet<String>) -> Vec<Finding> {
     let mut graphs: BTreeMap<String, Graph> = BTreeMap::new();
     for file in files.iter().filter(|file| file.ends_with(".rs") && !is_test_path(file)) {
@@ -101,21 +85,12 @@ pub fn circles(root: &Path, files: &BTreeSet<String>) -> Vec<Finding> {
             add(graphs.entry(own.to_owned()).or_default(), path, &source);
         }
     }
-    let found = graphs.iter().flat_map(|(own, graph)| {
-        let known = DEBTS
-            .iter()
-            .find(|(name, _)| name == own)
-            .map(|(_, rooms)| rooms.to_vec());
-        let message = match (circle(graph), known) {
-            (None, None) => None,
-            (Some(rooms), Some(known)) if rooms == known => None,
-            (Some(rooms), _) => Some(format!("these rooms use each other in a circle: {}", rooms.join(", "))),
-            (None, Some(_)) => Some("its circle is gone: take it from the list in xtask/src/tidy/crates.rs".to_owned()),
-        };
-        message.map(|message| Finding {
+    let found = graphs.iter().filter_map(|(own, graph)| {
+        let rooms = circle(graph)?.join(", ");
+        Some(Finding {
             file: format!("{own}/Cargo.toml"),
             line: 1,
-            message,
+            message: format!("these rooms use each other in a circle: {rooms}"),
         })
     });
     found.collect()

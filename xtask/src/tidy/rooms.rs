@@ -39,7 +39,7 @@ const ROOMS: &[Room] = &[
     Room { name: "flash_cache",   uses: &["codec", "metrics", "io", "api", "log", "ordered_index", "blocks"] },
     Room { name: "accounting",    uses: &["api"] },
     Room { name: "manifest",      uses: &["codec", "io", "api"] },
-    Room { name: "scan_order",    uses: &["api"] },
+    Room { name: "scan_order",    uses: &["api", "log"] },
     Room { name: "engine",        uses: &["codec", "metrics", "io", "api", "visibility", "log", "cache", "hash_index",
                                           "ordered_index", "blocks", "flash_cache", "accounting", "manifest", "scan_order"] },
     Room { name: "figures",       uses: &["metrics", "api", "visibility", "log", "blocks", "engine"] },

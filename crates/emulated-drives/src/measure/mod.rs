@@ -8,6 +8,7 @@ mod figures;
 
 use super::counters::Counters;
 use super::engine::Pace;
+use super::fio;
 use super::handle::{Drive, DriveSpec};
 use super::model;
 use super::model::rates::{self, Access};
@@ -142,7 +143,7 @@ pub fn measure(arguments: MeasureArguments) -> Outcome {
         "the models alone".to_owned()
     } else {
         system::check_requirements()?;
-        system::run("fio", ["--version"]).map_err(|error| format!("{error} (Debian package fio)"))?
+        fio::version()?
     };
     let profiles = arguments.profiles.iter().map(|name| Profile::find(name));
     let profiles = profiles.collect::<Outcome<Vec<_>>>()?;
@@ -221,10 +222,10 @@ fn measure_profile(profile: Profile, arguments: &MeasureArguments, interrupted: 
         for bytes in &arguments.sizes {
             let before = drive.counters()?;
             let mut runs = Vec::new();
-            for run in 0..arguments.runs.max(1) {
+            for number in 0..arguments.runs.max(1) {
                 rest(drive)?;
-                let seed = arguments.seed.wrapping_mul(1_000) + run;
-                runs.push(fio(&file, access, *bytes, arguments.seconds, seed)?);
+                let seed = arguments.seed.wrapping_mul(1_000) + number;
+                runs.push(run(&file, access, *bytes, arguments.seconds, seed)?);
                 if interrupted.load(Ordering::Relaxed) {
                     return Err("interrupted".into());
                 }
@@ -244,16 +245,14 @@ fn measure_profile(profile: Profile, arguments: &MeasureArguments, interrupted: 
 /// Writes the file at full speed.
 fn lay_out(drive: &Drive, file: &Path, bytes: u64) -> Outcome {
     drive.set_pace(Pace::Instant)?;
-    let arguments = [
-        "--name=layout".to_owned(),
+    fio::job(&[
         format!("--filename={}", file.display()),
         format!("--size={}", bytes / 4096 * 4096),
         "--rw=write".to_owned(),
         "--bs=1M".to_owned(),
         "--direct=1".to_owned(),
         "--end_fsync=1".to_owned(),
-    ];
-    system::run("fio", arguments)?;
+    ])?;
     drive.set_pace(Pace::Model)
 }
 
@@ -274,9 +273,8 @@ fn rest(drive: &Drive) -> Outcome {
 }
 
 /// What a run of fio gave: rate in 10⁶ bytes per second, mean time of a request in microseconds.
-fn fio(file: &Path, access: &str, bytes: u64, seconds: u64, seed: u64) -> Outcome<(f64, f64)> {
-    let arguments = [
-        "--name=run".to_owned(),
+fn run(file: &Path, access: &str, bytes: u64, seconds: u64, seed: u64) -> Outcome<(f64, f64)> {
+    let job = fio::job(&[
         format!("--filename={}", file.display()),
         format!("--rw={access}"),
         format!("--bs={bytes}"),
@@ -290,45 +288,14 @@ fn fio(file: &Path, access: &str, bytes: u64, seconds: u64, seed: u64) -> Outcom
         // The cache takes the first writes whatever the media can do.
         format!("--ramp_time={}", seconds.div_ceil(5)),
         format!("--randseed={seed}"),
-        "--output-format=json".to_owned(),
-    ];
-    let output = system::run("fio", arguments)?;
-    // fio may print notes before its JSON.
-    let json = output.find('{').map_or("", |start| &output[start..]);
-    let report: FioReport =
-        serde_json::from_str(json).map_err(|error| format!("fio's report is not readable: {error}"))?;
-    let job = report.jobs.first().ok_or("fio's report has no job")?;
-    let side = if access.ends_with("read") {
-        &job.read
-    } else {
-        &job.write
-    };
-    if side.bw_bytes == 0.0 {
+    ])?;
+    let side = if access.ends_with("read") { "read" } else { "write" };
+    let rate = fio::figure(&job, &format!("/{side}/bw_bytes"))?;
+    if rate == 0.0 {
         return Err(format!("fio did nothing for {access}: use randread, read, randwrite or write").into());
     }
-    Ok((side.bw_bytes / 1e6, side.clat_ns.mean / 1e3))
-}
-
-#[derive(Deserialize)]
-struct FioReport {
-    jobs: Vec<FioJob>,
-}
-
-#[derive(Deserialize)]
-struct FioJob {
-    read: FioSide,
-    write: FioSide,
-}
-
-#[derive(Deserialize)]
-struct FioSide {
-    bw_bytes: f64,
-    clat_ns: FioTimes,
-}
-
-#[derive(Deserialize)]
-struct FioTimes {
-    mean: f64,
+    let time_ns = fio::figure(&job, &format!("/{side}/clat_ns/mean"))?;
+    Ok((rate / 1e6, time_ns / 1e3))
 }
 
 fn summarise(profile: &Profile, access: &str, bytes: u64, runs: Vec<(f64, f64)>, counters: Counters) -> Measured {

@@ -11,7 +11,7 @@
 //! much more than is read: in a fifth of a second no engine has to pay for what it put off.
 
 use super::{
-    Common, Contest, Meeting,
+    Contest, Meeting,
     data::{Objects, Order, ValueSize},
     step::{self, Bench, Done, Step},
     worker::{Task, Teller},
@@ -135,17 +135,6 @@ impl Measured {
     pub fn step(&self, name: &str) -> Option<&Step> {
         self.steps.iter().find(|step| step.name == name)
     }
-}
-
-/// Makes the runs.
-///
-/// # Errors
-/// Those of the runs that failed, or why none could be made.
-pub fn run(common: &Common) -> Outcome {
-    let contest = Contest::open(common)?;
-    measure_all(&contest)?;
-    super::recovery::measure_all(&contest)?;
-    contest.finish()
 }
 
 /// Makes the runs of a contest.

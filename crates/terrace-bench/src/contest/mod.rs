@@ -1,13 +1,14 @@
 //! Terrace beside its rivals: the same work, on the same drives, with the same RAM, each in a
 //! process of its own.
 //!
-//! [`micro`], [`ycsb`] and [`recovery`] are the works (and [`crate::flashstore`]); [`worker`] is
+//! [`micro`], [`ycsb`], [`recovery`] and [`flashstore`] are the works; [`worker`] is
 //! the process, [`memory`] its bound and [`usage`] what it used; [`step`] is what is measured of a
 //! part, [`data`] the objects. [`targets`] says what was aimed at, [`report`] makes the pages. A
 //! run that fails leaves no result and is named at the end; the others go on. `--resume` makes only
 //! those that are missing.
 
 pub mod data;
+pub mod flashstore;
 pub mod memory;
 pub mod micro;
 pub mod recovery;
@@ -21,12 +22,14 @@ pub mod worker;
 pub mod ycsb;
 
 use crate::{
-    Outcome, flashstore,
+    Outcome,
     harness::{
-        self,
+        page::Section,
         progress::Progress,
-        results::{Bench, Plan, ResultArguments},
+        report::Evaluation,
+        results::{Bench, Plan, Record, ResultArguments},
         setup::{PlaceArguments, Places, Setup},
+        target::Target,
         workload::{Scale, read_toml},
     },
     rivals::{Candidate, Opening},
@@ -418,22 +421,6 @@ impl Contest {
         };
         Worker::start(&errand, Some(meeting.memory_bytes))
     }
-
-    /// Ends: the report, and what was aimed at.
-    ///
-    /// # Errors
-    /// If the report cannot be made, or a run failed.
-    pub fn finish(&self) -> Outcome {
-        self.bench.progress.finish();
-        let results = &self.common.results.results;
-        let page = results.join("report.html");
-        harness::report::write(results, &page, Some(&results.join("charts")))?;
-        for target in targets::targets(&self.bench.results().all()?)? {
-            println!("{target}");
-        }
-        println!("{}", page.display());
-        none_failed(&self.failed())
-    }
 }
 
 /// An error that names the runs that failed, if any did.
@@ -451,24 +438,40 @@ pub fn none_failed(failed: &[String]) -> Outcome {
     }
 }
 
-/// Makes the runs of parts that compare Terrace with its rivals: micro and recovery, YCSB, the
-/// traces. Returns those that failed.
+/// Works to make, one after the other.
+pub type Works = [fn(&Contest) -> Outcome];
+
+/// Single operations, and opening after a kill.
+pub const MICRO: &Works = &[micro::measure_all, recovery::measure_all];
+/// YCSB.
+pub const YCSB: &Works = &[ycsb::measure_all];
+/// The FlashStore paper's traces.
+pub const FLASHSTORE: &Works = &[flashstore::measure_all];
+
+/// Makes works. Returns the runs that failed.
 ///
 /// # Errors
 /// If they cannot be made at all.
-pub fn measure(common: &Common, is_wanted: impl Fn(crate::all::Part) -> bool) -> Outcome<Vec<String>> {
-    use crate::all::Part;
+pub fn measure(common: &Common, works: &Works) -> Outcome<Vec<String>> {
     let contest = Contest::open(common)?;
-    if is_wanted(Part::Micro) {
-        micro::measure_all(&contest)?;
-        recovery::measure_all(&contest)?;
-    }
-    if is_wanted(Part::Ycsb) {
-        ycsb::measure_all(&contest)?;
-    }
-    if is_wanted(Part::Flashstore) {
-        flashstore::measure_all(&contest)?;
-    }
+    works.iter().try_for_each(|work| work(&contest))?;
     contest.bench.progress.finish();
     Ok(contest.failed())
+}
+
+/// All works in the report.
+pub struct Rivals;
+
+impl Evaluation for Rivals {
+    fn name(&self) -> &'static str {
+        "against the rivals"
+    }
+
+    fn sections(&self, records: &[Record]) -> Outcome<Vec<Section>> {
+        Ok([flashstore::report::sections(records)?, report::sections(records)?].concat())
+    }
+
+    fn targets(&self, records: &[Record]) -> Outcome<Vec<Target>> {
+        targets::targets(records)
+    }
 }

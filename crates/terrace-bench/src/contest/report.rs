@@ -1,35 +1,29 @@
-//! The contest's part of the report: single operations, YCSB, recovery, and what was aimed at.
+//! The contest's part of the report: single operations, YCSB, recovery.
 
-use super::{
-    Bounded, Meeting, micro, recovery,
-    step::Step,
-    targets::{rows, targets},
-    ycsb,
-};
+use super::{Bounded, Meeting, micro, recovery, step::Step, targets::rows, ycsb};
 use crate::{
     Outcome,
     harness::{
         chart::{Chart, Mark, Point, Series},
-        page::Section,
+        page::{Column, Section, number},
         results::Record,
         setup::Setup,
-        target,
     },
     rivals::Candidate,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All sections for which there are results.
 ///
 /// # Errors
 /// If a result has not its form.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
-    let mut sections = Vec::new();
-    sections.extend(micro_section(records)?);
-    sections.extend(ycsb_section(records)?);
-    sections.extend(recovery_section(records)?);
-    sections.extend(target::section("Targets against the rivals", &targets(records)?));
-    Ok(sections)
+    let found = [
+        micro_section(records)?,
+        ycsb_section(records)?,
+        recovery_section(records)?,
+    ];
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// The same look for the same candidate everywhere; on the disk it is pale.
@@ -73,59 +67,62 @@ pub fn conditions(meeting: &Meeting, bounded: bool) -> String {
     format!("{} ({drives}), {bound}", setup.name())
 }
 
+/// Runs by what they were made under.
+fn by_conditions<S, T>(
+    rows: &[(S, Bounded<T>)],
+    meeting: impl Fn(&S) -> &Meeting,
+) -> BTreeMap<String, Vec<&(S, Bounded<T>)>> {
+    let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for row in rows {
+        let group = conditions(meeting(&row.0), row.1.memory_bounded);
+        groups.entry(group).or_default().push(row);
+    }
+    groups
+}
+
 /// Settings of the engines, a row each.
 fn settings_table<'a>(section: &mut Section, engines: impl Iterator<Item = (Candidate, &'a str)>) {
     let distinct: BTreeSet<(Candidate, &str)> = engines.collect();
-    let rows = distinct
-        .into_iter()
-        .map(|(candidate, settings)| vec![candidate.name().to_owned(), settings.to_owned()]);
-    section.table("How the engines were tuned", &["", "settings"], rows.collect());
+    section.columns(
+        "How the engines were tuned",
+        distinct,
+        &[
+            ("", &|(candidate, _)| candidate.name().to_owned()),
+            ("settings", &|(_, settings)| (*settings).to_owned()),
+        ],
+    );
 }
 
-const STEP_HEAD: [&str; 16] = [
-    "",
-    "operations/s",
-    "pairs/s",
-    "MB/s",
-    "50 % µs",
-    "99 % µs",
-    "99.9 % µs",
-    "µs of CPU",
-    "RAM, MiB",
-    "RAM at most, MiB",
-    "engine's RAM, MiB",
-    "read, B",
-    "written, B",
-    "written per byte",
-    "device wrote, MB",
-    "on flash at most, MB",
-];
-
-/// What was measured of a part; bytes are per operation.
-fn step_row(name: String, step: &Step) -> Vec<String> {
-    let number =
-        |value: Option<f64>, digits: usize| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"));
-    let per_operation = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / step.operations.max(1) as f64);
-    let mib = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / f64::from(1 << 20));
-    let mb_per_s = (step.user_bytes > 0).then(|| step.user_bytes as f64 / 1e6 / step.seconds.max(1e-9));
-    vec![
-        name,
-        format!("{:.0}", step.rate()),
-        format!("{:.0}", step.pair_rate()),
-        number(mb_per_s, 1),
-        number(step.latency.percentile_us(50.0), 1),
-        number(step.latency.percentile_us(99.0), 1),
-        number(step.latency.percentile_us(99.9), 1),
-        number(step.cpu_us(), 2),
-        number(mib(step.usage.ram_bytes), 0),
-        number(mib(step.usage.ram_bytes_max), 0),
-        number(mib(step.engine_ram_bytes), 0),
-        number(per_operation(step.usage.read_bytes), 0),
-        number(per_operation(step.usage.written_bytes), 0),
-        number(step.write_amplification(), 2),
-        number(step.device.map(|device| device.written_bytes as f64 / 1e6), 1),
-        number(step.flash_bytes_max.map(|bytes| bytes as f64 / 1e6), 0),
-    ]
+/// What was measured of each part; bytes are per operation.
+fn steps_table(section: &mut Section, caption: &str, steps: Vec<(String, Step)>) {
+    let mib = |bytes: Option<u64>| number(bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 0);
+    let us = |step: &Step, percent| number(step.latency.percentile_us(percent), 1);
+    let each =
+        |step: &Step, bytes: Option<u64>| number(bytes.map(|bytes| bytes as f64 / step.operations.max(1) as f64), 0);
+    let mb_per_s = |step: &Step| (step.user_bytes > 0).then(|| step.user_bytes as f64 / 1e6 / step.seconds.max(1e-9));
+    let columns: [Column<'_, (String, Step)>; 16] = [
+        ("", &|(name, _)| name.clone()),
+        ("operations/s", &|(_, step)| format!("{:.0}", step.rate())),
+        ("pairs/s", &|(_, step)| format!("{:.0}", step.pair_rate())),
+        ("MB/s", &|(_, step)| number(mb_per_s(step), 1)),
+        ("50 % µs", &|(_, step)| us(step, 50.0)),
+        ("99 % µs", &|(_, step)| us(step, 99.0)),
+        ("99.9 % µs", &|(_, step)| us(step, 99.9)),
+        ("µs of CPU", &|(_, step)| number(step.cpu_us(), 2)),
+        ("RAM, MiB", &|(_, step)| mib(step.usage.ram_bytes)),
+        ("RAM at most, MiB", &|(_, step)| mib(step.usage.ram_bytes_max)),
+        ("engine's RAM, MiB", &|(_, step)| mib(step.engine_ram_bytes)),
+        ("read, B", &|(_, step)| each(step, step.usage.read_bytes)),
+        ("written, B", &|(_, step)| each(step, step.usage.written_bytes)),
+        ("written per byte", &|(_, step)| number(step.write_amplification(), 2)),
+        ("device wrote, MB", &|(_, step)| {
+            number(step.device.map(|device| device.written_bytes as f64 / 1e6), 1)
+        }),
+        ("on flash at most, MB", &|(_, step)| {
+            number(step.flash_bytes_max.map(|bytes| bytes as f64 / 1e6), 0)
+        }),
+    ];
+    section.columns(caption, steps, &columns);
 }
 
 fn micro_section(records: &[Record]) -> Outcome<Option<Section>> {
@@ -136,43 +133,34 @@ fn micro_section(records: &[Record]) -> Outcome<Option<Section>> {
          its background work until the file system was synced included; \"read\" what it had fetched from a device. The device's counter \
          counts everybody.",
     );
-    let groups: BTreeSet<String> = rows
-        .iter()
-        .map(|row| conditions(&row.0.meeting, row.1.memory_bounded))
-        .collect();
-    for group in &groups {
-        section.text(group.clone());
-        let of_group: Vec<_> = rows
-            .iter()
-            .filter(|row| conditions(&row.0.meeting, row.1.memory_bounded) == *group)
-            .collect();
+    for (group, of_group) in by_conditions(&rows, |settings| &settings.meeting) {
+        section.text(group);
         let sizes: BTreeSet<_> = of_group.iter().map(|row| row.0.size).collect();
         for size in &sizes {
-            let mut cells = Vec::new();
-            let mut spaces = Vec::new();
-            let of_size: Vec<_> = of_group.iter().filter(|row| row.0.size == *size).collect();
-            let names: Vec<&str> = of_size.first().map_or_else(Vec::new, |row| step_names(&row.1.measured));
-            for name in names {
-                for (settings, measured) in &of_size {
-                    if let Some(step) = measured.measured.step(name) {
-                        cells.push(step_row(format!("{name}, {}", settings.meeting.candidate.name()), step));
-                    }
-                }
-            }
-            for (settings, Bounded { measured, .. }) in &of_size {
-                spaces.push(vec![
-                    settings.meeting.candidate.name().to_owned(),
-                    measured.stored.to_string(),
-                    format!("{:.2}", measured.space_after_fill),
-                    format!("{:.2}", measured.space_after_overwrite),
-                ]);
-            }
-            section.table(&format!("Values of {size}"), &STEP_HEAD, cells);
-            let head = ["", "objects", "after fillrandom", "after overwrite"];
-            section.table(
+            let of_size = || of_group.iter().filter(|row| row.0.size == *size);
+            let names: Vec<&str> = of_size()
+                .next()
+                .map_or_else(Vec::new, |row| step_names(&row.1.measured));
+            let steps = names.into_iter().flat_map(|name| {
+                of_size().filter_map(move |(settings, run)| {
+                    let step = run.measured.step(name)?.clone();
+                    Some((format!("{name}, {}", settings.meeting.candidate.name()), step))
+                })
+            });
+            steps_table(&mut section, &format!("Values of {size}"), steps.collect());
+            section.columns(
                 &format!("Values of {size}: bytes on disk per byte of keys and values"),
-                &head,
-                spaces,
+                of_size(),
+                &[
+                    ("", &|(settings, _)| settings.meeting.candidate.name().to_owned()),
+                    ("objects", &|(_, run)| run.measured.stored.to_string()),
+                    ("after fillrandom", &|(_, run)| {
+                        format!("{:.2}", run.measured.space_after_fill)
+                    }),
+                    ("after overwrite", &|(_, run)| {
+                        format!("{:.2}", run.measured.space_after_overwrite)
+                    }),
+                ],
             );
         }
     }
@@ -196,16 +184,11 @@ fn ycsb_section(records: &[Record]) -> Outcome<Option<Section>> {
     let rows = rows::<ycsb::Settings, ycsb::Measured>(records, ycsb::EXPERIMENT)?;
     let mut section = Section::new("YCSB");
     section.text("Workloads A to F on values of 1 KiB, 8 callers, writes acknowledged at once. F's operations are reads and read-modify-writes.");
-    let groups: BTreeSet<String> = rows
-        .iter()
-        .map(|row| conditions(&row.0.meeting, row.1.memory_bounded))
-        .collect();
-    for (number, group) in groups.iter().enumerate() {
-        let of_group: Vec<_> = rows
-            .iter()
-            .filter(|row| conditions(&row.0.meeting, row.1.memory_bounded) == *group)
-            .collect();
-        section.text(group.clone());
+    for (number, (group, of_group)) in by_conditions(&rows, |settings| &settings.meeting)
+        .into_iter()
+        .enumerate()
+    {
+        section.text(group);
         let names = ["load", "A", "B", "C", "D", "E", "F"];
         let step = |row: &(ycsb::Settings, Bounded<ycsb::Measured>), name: &str| {
             row.1.measured.steps.iter().find(|step| step.name == name).cloned()
@@ -218,7 +201,7 @@ fn ycsb_section(records: &[Record]) -> Outcome<Option<Section>> {
                 colour,
                 mark,
                 points: (0..names.len())
-                    .filter_map(|position| Some(exact(position, step(row, names[position])?.rate())))
+                    .filter_map(|position| Some(Point::exact(position, step(row, names[position])?.rate())))
                     .collect(),
             }
         };
@@ -232,25 +215,20 @@ fn ycsb_section(records: &[Record]) -> Outcome<Option<Section>> {
                 series: of_group.iter().map(series).collect(),
             },
         );
-        let mut cells = Vec::new();
-        for name in names {
-            for row in &of_group {
-                if let Some(step) = step(row, name) {
-                    cells.push(step_row(format!("{name}, {}", row.0.meeting.candidate.name()), &step));
-                }
-            }
-        }
-        section.table("Workloads", &STEP_HEAD, cells);
-        let spaces = of_group.iter().map(|row| {
-            vec![
-                row.0.meeting.candidate.name().to_owned(),
-                format!("{:.2}", row.1.measured.space),
-            ]
+        let steps = names.into_iter().flat_map(|name| {
+            let named = of_group
+                .iter()
+                .filter_map(move |row| Some((row.0.meeting.candidate, step(row, name)?)));
+            named.map(move |(candidate, step)| (format!("{name}, {}", candidate.name()), step))
         });
-        section.table(
+        steps_table(&mut section, "Workloads", steps.collect());
+        section.columns(
             "Bytes on disk per byte of keys and values, at the end",
-            &["", ""],
-            spaces.collect(),
+            of_group,
+            &[
+                ("", &|(settings, _)| settings.meeting.candidate.name().to_owned()),
+                ("", &|(_, run)| format!("{:.2}", run.measured.space)),
+            ],
         );
     }
     let engines = rows
@@ -260,16 +238,6 @@ fn ycsb_section(records: &[Record]) -> Outcome<Option<Section>> {
     Ok((!rows.is_empty()).then_some(section))
 }
 
-/// A point without deviation.
-#[must_use]
-pub const fn exact(position: usize, value: f64) -> Point {
-    Point {
-        position,
-        value,
-        deviation: 0.0,
-    }
-}
-
 fn recovery_section(records: &[Record]) -> Outcome<Option<Section>> {
     let rows = rows::<recovery::Settings, recovery::Measured>(records, recovery::EXPERIMENT)?;
     let mut section = Section::new("Opening after kill -9");
@@ -277,32 +245,24 @@ fn recovery_section(records: &[Record]) -> Outcome<Option<Section>> {
         "Values of 1 KiB; the process was killed while it wrote. Everything that was synced before was looked for and found. Berkeley DB's \
          concurrent data store and memcached keep nothing of a killed process, so they are not here.",
     );
-    let cells = rows.iter().map(
-        |(
-            settings,
-            Bounded {
-                measured,
-                memory_bounded,
-            },
-        )| {
-            vec![
-                settings.meeting.candidate.name().to_owned(),
-                settings.objects.to_string(),
-                format!("{:.3}", measured.open_seconds),
-                format!("{:.3}", measured.first_read_seconds),
-                format!("{:.1}", measured.disk_bytes as f64 / 1e6),
-                conditions(&settings.meeting, *memory_bounded),
-            ]
-        },
+    let found = !rows.is_empty();
+    section.columns(
+        "Opening",
+        rows,
+        &[
+            ("", &|(settings, _)| settings.meeting.candidate.name().to_owned()),
+            ("objects", &|(settings, _)| settings.objects.to_string()),
+            ("open, s", &|(_, run)| format!("{:.3}", run.measured.open_seconds)),
+            ("first value read, s", &|(_, run)| {
+                format!("{:.3}", run.measured.first_read_seconds)
+            }),
+            ("MB on disk", &|(_, run)| {
+                format!("{:.1}", run.measured.disk_bytes as f64 / 1e6)
+            }),
+            ("conditions", &|(settings, run)| {
+                conditions(&settings.meeting, run.memory_bounded)
+            }),
+        ],
     );
-    let head = [
-        "",
-        "objects",
-        "open, s",
-        "first value read, s",
-        "MB on disk",
-        "conditions",
-    ];
-    section.table("Opening", &head, cells.collect());
-    Ok((!rows.is_empty()).then_some(section))
+    Ok(found.then_some(section))
 }

@@ -6,11 +6,11 @@
 use super::{
     Bounded, Meeting,
     data::{Mixed, ValueSize},
-    micro,
+    flashstore, micro,
     step::Step,
 };
 use crate::{
-    Outcome, flashstore,
+    Outcome,
     harness::{
         results::{self, Record},
         setup::Setup,
@@ -177,11 +177,7 @@ fn flashstore_targets(rows: &[TraceRow], targets: &mut Vec<Target>) {
                 .filter_map(|candidate| Some((rate_of(rows, settings, candidate, Setup::Ssd)?, candidate)))
                 .max_by(|one, other| one.0.total_cmp(&other.0));
             if let Some((base, candidate)) = best {
-                let how = if settings.syncing == flashstore::Syncing::EveryPage {
-                    "4 KiB"
-                } else {
-                    "each write"
-                };
+                let how = settings.syncing.name();
                 add(
                     format!("the best rival ({}), synced by {how}", candidate.name()),
                     1.0,

@@ -5,8 +5,8 @@
 //! output. It ends when it is done, at the first error, and when the process that started it is
 //! gone.
 
-use super::{Meeting, Paths, memory::MemoryLimit, micro, recovery, ycsb};
-use crate::{Outcome, flashstore};
+use super::{Meeting, Paths, flashstore, memory::MemoryLimit, micro, recovery, ycsb};
+use crate::Outcome;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{

@@ -8,7 +8,7 @@
 //! has 1 to 100 pairs, each length as often. Candidates without order are left out of E.
 
 use super::{
-    Common, Contest, Meeting,
+    Contest, Meeting,
     data::{KEY_BYTES, Objects, ValueSize, mix},
     step::{self, Bench, Done, Step},
     worker::{Task, Teller},
@@ -132,16 +132,6 @@ const WORKLOADS: [Workload; 6] = [
         latest: false,
     },
 ];
-
-/// Makes the runs.
-///
-/// # Errors
-/// Those of the runs that failed, or why none could be made.
-pub fn run(common: &Common) -> Outcome {
-    let contest = Contest::open(common)?;
-    measure_all(&contest)?;
-    contest.finish()
-}
 
 /// Makes the runs of a contest.
 ///

@@ -79,6 +79,18 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
+impl Point {
+    /// A value without deviation.
+    #[must_use]
+    pub const fn exact(position: usize, value: f64) -> Self {
+        Self {
+            position,
+            value,
+            deviation: 0.0,
+        }
+    }
+}
+
 impl Series {
     fn colour(&self) -> RGBColor {
         let RGBColor(red, green, blue) = COLOURS[self.colour % COLOURS.len()];

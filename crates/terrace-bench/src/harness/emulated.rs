@@ -3,9 +3,9 @@
 //! They are removed when the evaluation ends, fails, or is interrupted. After a kill that no
 //! program can catch `terrace-bench drive list` shows what stayed.
 
-use super::place::{Place, Traffic, TrafficSource};
+use super::place::Place;
 use crate::Outcome;
-use emulated_drives::{Drive, DriveSpec, Fault, Profile};
+use emulated_drives::{Drive, DriveSpec, Profile};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::{Handle, Signals},
@@ -36,27 +36,6 @@ pub struct EmulateArguments {
     /// Directory for the drives' files: on the fastest disk at hand, with room for the data.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub drive_directory: std::path::PathBuf,
-}
-
-impl TrafficSource for Drive {
-    fn traffic(&self) -> Outcome<Traffic> {
-        let counters = self.counters()?;
-        Ok(Traffic {
-            reads: counters.reads.requests,
-            writes: counters.writes.requests,
-            read_bytes: counters.reads.bytes,
-            written_bytes: counters.writes.bytes,
-            busy_seconds: counters.busy_nanoseconds as f64 / 1e9,
-        })
-    }
-
-    fn take_time(&self, factor: f64) -> Outcome {
-        self.fault(Fault::Slow { factor })
-    }
-
-    fn empty(&self) -> Outcome {
-        Self::empty(self)
-    }
 }
 
 /// Drives that are removed with this.

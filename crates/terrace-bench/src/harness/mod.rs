@@ -2,8 +2,10 @@
 //!
 //! In the order of use: [`workload`] says what to do, [`setup`], [`place`] and [`emulated`] where;
 //! [`driver`] does it and [`latency`] keeps the times; [`results`] keeps each run as a file, with
-//! [`host`]; [`report`] makes a page of the files, with [`page`], [`chart`] and [`target`]. A run
-//! that fails leaves no result.
+//! [`host`]; [`report`] makes a page of what each evaluation says of the files, with [`page`],
+//! [`chart`] and [`target`]. A run that fails leaves no result.
+
+use crate::Outcome;
 
 pub mod chart;
 pub mod driver;
@@ -22,3 +24,12 @@ pub mod statistics;
 pub mod target;
 pub mod values;
 pub mod workload;
+
+/// The arguments of a subcommand as if none were given.
+///
+/// # Errors
+/// If it cannot do without.
+pub fn defaults<A: clap::Args>() -> Outcome<A> {
+    let nothing = A::augment_args(clap::Command::new("")).try_get_matches_from([""])?;
+    Ok(A::from_arg_matches(&nothing)?)
+}

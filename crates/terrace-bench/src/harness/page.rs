@@ -31,6 +31,15 @@ pub struct Section {
     pub blocks: Vec<Block>,
 }
 
+/// A column of a table.
+pub type Column<'a, R> = (&'a str, &'a dyn Fn(&R) -> String);
+
+/// A figure in a cell, or a dash where it is missing.
+#[must_use]
+pub fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+}
+
 impl Section {
     /// An empty section.
     #[must_use]
@@ -56,6 +65,14 @@ impl Section {
                 rows,
             });
         }
+    }
+
+    /// Adds a table with a row for each of `rows`; a column is its head, and what its cells show of
+    /// a row.
+    pub fn columns<R>(&mut self, caption: &str, rows: impl IntoIterator<Item = R>, columns: &[Column<'_, R>]) {
+        let cells = |row| columns.iter().map(|(_, cell)| cell(&row)).collect();
+        let head: Vec<&str> = columns.iter().map(|column| column.0).collect();
+        self.table(caption, &head, rows.into_iter().map(cells).collect());
     }
 
     /// Adds a chart, unless it has no points. Its files will have this name.
@@ -186,7 +203,11 @@ mod tests {
     fn a_terminal_gets_text_and_tables() {
         let mut section = Section::new("One");
         section.text("said");
-        section.table("Numbers", &["", "n"], vec![vec!["a".to_owned(), "1".to_owned()]]);
+        section.columns(
+            "Numbers",
+            [("a", 1)],
+            &[("", &|row| row.0.to_owned()), ("n", &|row| row.1.to_string())],
+        );
         let expected = "\n## One\n\nsaid\n\nNumbers\n\n|  | n |\n|---|---|\n| a | 1 |\n";
         assert_eq!(section.markdown(), expected);
     }

@@ -6,10 +6,10 @@
 //! device they count everybody.
 
 use crate::Outcome;
+use emulated_drives::{Drive, Fault};
 use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 use std::{
-    fmt::Debug,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -47,31 +47,6 @@ impl Traffic {
     }
 }
 
-/// Something that counts what reaches a drive.
-pub trait TrafficSource: Debug + Send + Sync {
-    /// The counters now.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    fn traffic(&self) -> Outcome<Traffic>;
-
-    /// Takes so many times as long for everything from now on, if it can be told to.
-    ///
-    /// # Errors
-    /// If it does not answer.
-    fn take_time(&self, _factor: f64) -> Outcome {
-        Ok(())
-    }
-
-    /// Replaces the file system by an empty one, if that may be done.
-    ///
-    /// # Errors
-    /// If it is in use.
-    fn empty(&self) -> Outcome {
-        Ok(())
-    }
-}
-
 /// The kernel's counters of a block device.
 #[derive(Debug)]
 struct BlockDevice {
@@ -85,9 +60,7 @@ impl BlockDevice {
         let stat = PathBuf::from(format!("/sys/dev/block/{}:{}/stat", major(device), minor(device)));
         Ok(stat.exists().then_some(Self { stat }))
     }
-}
 
-impl TrafficSource for BlockDevice {
     fn traffic(&self) -> Outcome<Traffic> {
         parse_stat(&fs::read_to_string(&self.stat)?)
             .ok_or_else(|| format!("{} has an unknown form", self.stat.display()).into())
@@ -110,6 +83,18 @@ fn parse_stat(text: &str) -> Option<Traffic> {
     })
 }
 
+/// What reached an emulated drive.
+fn of_drive(drive: &Drive) -> Outcome<Traffic> {
+    let counters = drive.counters()?;
+    Ok(Traffic {
+        reads: counters.reads.requests,
+        writes: counters.writes.requests,
+        read_bytes: counters.reads.bytes,
+        written_bytes: counters.writes.bytes,
+        busy_seconds: counters.busy_nanoseconds as f64 / 1e9,
+    })
+}
+
 /// A directory on a drive.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -117,8 +102,8 @@ pub struct Place {
     pub description: String,
     /// The directory.
     pub path: PathBuf,
-    /// The emulated drive's counters, if it is one.
-    pub drive: Option<Arc<dyn TrafficSource>>,
+    /// The emulated drive, if it is one.
+    pub drive: Option<Arc<Drive>>,
     device: Option<Arc<BlockDevice>>,
 }
 
@@ -173,7 +158,7 @@ impl Place {
         rustix::fs::syncfs(fs::File::open(&self.path)?)?;
         Ok(PlaceTraffic {
             device: self.device.as_ref().map(|device| device.traffic()).transpose()?,
-            drive: self.drive.as_ref().map(|drive| drive.traffic()).transpose()?,
+            drive: self.drive.as_ref().map(|drive| of_drive(drive)).transpose()?,
         })
     }
 
@@ -183,7 +168,8 @@ impl Place {
     /// # Errors
     /// If the drive does not answer.
     pub fn hurry(&self, factor: f64) -> Outcome {
-        self.drive.as_ref().map_or(Ok(()), |drive| drive.take_time(factor))
+        let slow = Fault::Slow { factor };
+        self.drive.as_ref().map_or(Ok(()), |drive| drive.fault(slow))
     }
 
     /// Gives an emulated drive a new file system, so that what comes next lies where it would lie

@@ -1,47 +1,47 @@
-//! `terrace-bench report`: one HTML page and the charts as files, from a directory of results
-//! alone.
+//! The report: one HTML page and the charts as files, from a directory of results alone.
 //!
-//! The same results give the same bytes: nothing of the machine or the moment of making goes in.
+//! Each [`Evaluation`] says what it makes of the results. The same results give the same bytes:
+//! nothing of the machine or the moment of making goes in.
 
 use super::{
     page::{self, Section},
-    results::{Record, Results},
-    run::{self, Measured, Settings},
+    results::{Bench, Record, Results},
+    target::{self, Target},
 };
 use crate::Outcome;
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, path::Path};
 
-/// Arguments of the subcommand.
-#[derive(Debug, clap::Args)]
-pub struct Arguments {
-    /// Directory of the results.
-    results: PathBuf,
-    /// The page to write.
-    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
-    output: PathBuf,
-    /// Also write every chart as SVG into this directory.
-    #[arg(long, value_name = "DIR")]
-    charts: Option<PathBuf>,
+/// What makes results, as far as the report knows it: what it says of them all.
+pub trait Evaluation: Sync {
+    /// For the heading of its targets.
+    fn name(&self) -> &'static str;
+
+    /// All sections for which there are results.
+    ///
+    /// # Errors
+    /// If a result has not its form.
+    fn sections(&self, records: &[Record]) -> Outcome<Vec<Section>>;
+
+    /// What was aimed at. Of what was not measured nothing is said.
+    ///
+    /// # Errors
+    /// If a result has not its form.
+    fn targets(&self, _records: &[Record]) -> Outcome<Vec<Target>> {
+        Ok(Vec::new())
+    }
 }
 
-/// Makes the report.
+/// Makes the page, and the charts' files if a directory for them is given. Returns all targets for
+/// which there are figures.
 ///
 /// # Errors
 /// If a result cannot be read or the page not be written.
-pub fn run(arguments: Arguments) -> Outcome {
-    write(&arguments.results, &arguments.output, arguments.charts.as_deref())?;
-    println!("{}", arguments.output.display());
-    Ok(())
-}
-
-/// Makes the page, and the charts' files if a directory for them is given.
-///
-/// # Errors
-/// As [`run()`].
-pub fn write(results: &Path, output: &Path, charts: Option<&Path>) -> Outcome {
+pub fn write(
+    evaluations: &[&dyn Evaluation],
+    results: &Path,
+    output: &Path,
+    charts: Option<&Path>,
+) -> Outcome<Vec<Target>> {
     if !results.is_dir() {
         return Err(format!("{} is no directory of results; make some first", results.display()).into());
     }
@@ -49,58 +49,37 @@ pub fn write(results: &Path, output: &Path, charts: Option<&Path>) -> Outcome {
     if records.is_empty() {
         return Err(format!("{} holds no results", results.display()).into());
     }
-    let mut sections = crate::mris::report::sections(&records)?;
-    sections.extend(crate::flashstore::report::sections(&records)?);
-    sections.extend(crate::contest::report::sections(&records)?);
-    sections.extend(crate::video::sections(&records)?);
-    sections.extend(crate::zipf::sections(&records)?);
-    sections.extend(crate::soak::sections(&records)?);
-    sections.extend(workloads(&records)?);
+    let (mut sections, mut reached) = (Vec::new(), Vec::new());
+    for evaluation in evaluations {
+        sections.extend(evaluation.sections(&records)?);
+        let targets = evaluation.targets(&records)?;
+        if !targets.is_empty() {
+            let mut section = Section::new(&format!("Targets: {}", evaluation.name()));
+            target::table(&mut section, &targets);
+            sections.push(section);
+        }
+        reached.extend(targets);
+    }
     sections.push(runs(&records));
     std::fs::write(output, page::html("Evaluation of Terrace", &sections)?)?;
-    charts.map_or(Ok(()), |directory| page::write_charts(directory, &sections))
+    charts.map_or(Ok(()), |directory| page::write_charts(directory, &sections))?;
+    Ok(reached)
 }
 
-fn workloads(records: &[Record]) -> Outcome<Option<Section>> {
-    let mut rows = Vec::new();
-    for record in records.iter().filter(|record| record.experiment == run::EXPERIMENT) {
-        let measured: Measured = record.outcome()?;
-        let settings: Settings = record.settings()?;
-        for (kind, summary) in [("get", &measured.get), ("put", &measured.put)] {
-            if summary.count > 0 {
-                let percentile = |wanted| {
-                    summary
-                        .percentile_us(wanted)
-                        .map_or(String::new(), |us| format!("{us:.0}"))
-                };
-                rows.push(vec![
-                    record.name.clone(),
-                    settings.setup.name().to_owned(),
-                    kind.to_owned(),
-                    format!("{:.1}", summary.count as f64 / measured.seconds),
-                    format!("{:.0}", summary.mean_us),
-                    percentile(50.0),
-                    percentile(99.0),
-                    percentile(99.9),
-                ]);
-            }
-        }
+/// Prints what an evaluation says of the results: its tables and its targets.
+///
+/// # Errors
+/// If a result cannot be read or has not its form.
+pub fn print(evaluation: &dyn Evaluation, bench: &Bench) -> Outcome {
+    let records = bench.results().all()?;
+    for section in evaluation.sections(&records)? {
+        println!("{}", section.markdown());
     }
-    let mut section = Section::new("Workloads");
-    section.text("In an open loop a latency counts from the moment the operation was due, so waiting is included.");
-    let head = [
-        "run",
-        "setup",
-        "operation",
-        "per second",
-        "mean µs",
-        "median µs",
-        "99 % µs",
-        "99.9 % µs",
-    ];
-    let found = !rows.is_empty();
-    section.table("Operations", &head, rows);
-    Ok(found.then_some(section))
+    evaluation
+        .targets(&records)?
+        .iter()
+        .for_each(|target| println!("{target}"));
+    Ok(())
 }
 
 /// Where and when everything was measured.
@@ -122,28 +101,19 @@ fn runs(records: &[Record]) -> Section {
     if hosts.len() > 1 || commits.len() > 1 {
         section.text("Attention: the runs are of different machines or commits, as the table shows.");
     }
-    let rows = records.iter().map(|record| {
-        vec![
-            record.name.clone(),
-            record.experiment.clone(),
-            record.started.clone(),
-            format!("{:.1}", record.seconds),
-            record.seed.to_string(),
-            record.host.name.clone(),
-            record.commit.clone(),
-            record.settings_hash.chars().take(16).collect(),
-        ]
-    });
-    let head = [
-        "run",
-        "experiment",
-        "started",
-        "seconds",
-        "seed",
-        "host",
-        "commit",
-        "settings",
-    ];
-    section.table("All runs", &head, rows.collect());
+    section.columns(
+        "All runs",
+        records,
+        &[
+            ("run", &|record| record.name.clone()),
+            ("experiment", &|record| record.experiment.clone()),
+            ("started", &|record| record.started.clone()),
+            ("seconds", &|record| format!("{:.1}", record.seconds)),
+            ("seed", &|record| record.seed.to_string()),
+            ("host", &|record| record.host.name.clone()),
+            ("commit", &|record| record.commit.clone()),
+            ("settings", &|record| record.settings_hash.chars().take(16).collect()),
+        ],
+    );
     section
 }

@@ -6,8 +6,10 @@
 use super::{
     driver::{self, LoopOutcome},
     latency::LatencySummary,
+    page::{Section, number},
     progress::Progress,
-    results::{Bench, Plan, ResultArguments},
+    report::Evaluation,
+    results::{Bench, Plan, Record, ResultArguments},
     setup::{BothTraffic, PlaceArguments, Places, Setup},
     values::Values,
     workload::{Amount, Keys, Pace, Shares, Workload, read_toml},
@@ -106,6 +108,48 @@ pub fn run(arguments: Arguments) -> Outcome {
     }
     bench.progress.finish();
     Ok(())
+}
+
+/// Runs of workload files in the report.
+pub struct Workloads;
+
+impl Evaluation for Workloads {
+    fn name(&self) -> &'static str {
+        "workloads"
+    }
+
+    fn sections(&self, records: &[Record]) -> Outcome<Vec<Section>> {
+        let mut rows = Vec::new();
+        for record in records.iter().filter(|record| record.experiment == EXPERIMENT) {
+            let measured: Measured = record.outcome()?;
+            let settings: Settings = record.settings()?;
+            for (kind, summary) in [("get", measured.get), ("put", measured.put)] {
+                if summary.count > 0 {
+                    rows.push((&record.name, settings.setup, kind, summary, measured.seconds));
+                }
+            }
+        }
+        let mut section = Section::new("Workloads");
+        section.text("In an open loop a latency counts from the moment the operation was due, so waiting is included.");
+        let found = !rows.is_empty();
+        section.columns(
+            "Operations",
+            rows,
+            &[
+                ("run", &|(run, ..)| (*run).clone()),
+                ("setup", &|(_, setup, ..)| setup.name().to_owned()),
+                ("operation", &|(_, _, kind, ..)| (*kind).to_owned()),
+                ("per second", &|(.., summary, seconds)| {
+                    format!("{:.1}", summary.count as f64 / seconds)
+                }),
+                ("mean µs", &|(.., summary, _)| format!("{:.0}", summary.mean_us)),
+                ("median µs", &|(.., summary, _)| number(summary.percentile_us(50.0), 0)),
+                ("99 % µs", &|(.., summary, _)| number(summary.percentile_us(99.0), 0)),
+                ("99.9 % µs", &|(.., summary, _)| number(summary.percentile_us(99.9), 0)),
+            ],
+        );
+        Ok(found.then_some(section).into_iter().collect())
+    }
 }
 
 /// A guess for the progress bar: 100 MB/s of storing, then the schedule, or half a millisecond per

@@ -51,18 +51,16 @@ impl fmt::Display for Target {
     }
 }
 
-/// A table of them.
-#[must_use]
-pub fn section(title: &str, targets: &[Target]) -> Option<Section> {
-    let mut section = Section::new(title);
-    let rows = targets.iter().map(|target| {
-        vec![
-            target.name.clone(),
-            target.wanted_in_words(),
-            format!("{:.2}", target.measured),
-            target.verdict().to_owned(),
-        ]
-    });
-    section.table("Targets", &["target", "wanted", "measured", ""], rows.collect());
-    (!targets.is_empty()).then_some(section)
+/// Adds a table of them to a section, if there are any.
+pub fn table(section: &mut Section, targets: &[Target]) {
+    section.columns(
+        "Targets",
+        targets,
+        &[
+            ("target", &|target| target.name.clone()),
+            ("wanted", &|target| target.wanted_in_words()),
+            ("measured", &|target| format!("{:.2}", target.measured)),
+            ("", &|target| target.verdict().to_owned()),
+        ],
+    );
 }

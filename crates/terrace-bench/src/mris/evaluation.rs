@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Outcome,
     harness::{
-        results::{Bench, Record, ResultArguments},
+        results::{Bench, ResultArguments},
         setup::{PlaceArguments, Places, Setup},
         values::Values,
         workload::{Scale, read_toml},
@@ -318,15 +318,6 @@ impl Evaluation {
         let sizes = self.surroundings.sizes();
         let store = Terrace::open(setup, &self.places, name, tuning, heat, &self.values, sizes)?;
         Ok(Box::new(store))
-    }
-
-    /// Ends the progress bar and gives all results in the directory.
-    ///
-    /// # Errors
-    /// If one cannot be read.
-    pub fn finish(&self) -> Outcome<Vec<Record>> {
-        self.bench.progress.finish();
-        self.bench.results().all()
     }
 
     /// A guess of how long inserting takes, for the progress bar: at the paper's speed for the

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Outcome,
     harness::{
-        page::Section,
+        page::{Section, number},
         progress::Progress,
         results::{Plan, Record, rows},
         setup::Setup,
@@ -277,23 +277,6 @@ fn static_model(model: &Model, rows: &[(Settings, Read)]) -> impl Fn(u64) -> Opt
     }
 }
 
-/// How far above the static model heat is, a line for each ratio.
-///
-/// # Errors
-/// If a result has not its form.
-pub fn verdicts(records: &[Record]) -> Outcome<Vec<String>> {
-    let line = |rates: Rates| {
-        format!(
-            "ratio {:>2}: popular images with heat: {:.1} reads/s, {:.2} times the static model, {:.2} times the same reads without heat",
-            rates.ratio,
-            rates.on,
-            rates.on / rates.model,
-            rates.on / rates.off
-        )
-    };
-    Ok(rates(records)?.into_iter().map(line).collect())
-}
-
 /// The table, if there are results.
 ///
 /// # Errors
@@ -310,29 +293,19 @@ pub fn section(records: &[Record]) -> Outcome<Option<Section>> {
             settings.flash_share * 100.0
         ));
     }
-    let rows = rates.iter().map(|rates| {
-        vec![
-            rates.ratio.to_string(),
-            format!("{:.1}", rates.model),
-            format!("{:.1}", rates.off),
-            format!("{:.1}", rates.on),
-            format!("{:.2}", rates.on / rates.model),
-            format!("{:.2}", rates.on / rates.off),
-            rates
-                .from_disk
-                .map_or_else(|| "–".to_owned(), |share| format!("{share:.2}")),
-        ]
-    });
-    let head = [
-        "ratio",
-        "static model, reads/s",
-        "heat off, reads/s",
-        "heat on, reads/s",
-        "over the model",
-        "over heat off",
-        "reads of the disk per large image",
-    ];
-    section.table("Reads per second", &head, rows.collect());
+    section.columns(
+        "Reads per second",
+        &rates,
+        &[
+            ("ratio", &|rates| rates.ratio.to_string()),
+            ("static model, reads/s", &|rates| format!("{:.1}", rates.model)),
+            ("heat off, reads/s", &|rates| format!("{:.1}", rates.off)),
+            ("heat on, reads/s", &|rates| format!("{:.1}", rates.on)),
+            ("over the model", &|rates| format!("{:.2}", rates.on / rates.model)),
+            ("over heat off", &|rates| format!("{:.2}", rates.on / rates.off)),
+            ("reads of the disk per large image", &|rates| number(rates.from_disk, 2)),
+        ],
+    );
     Ok((!rates.is_empty()).then_some(section))
 }
 
@@ -414,7 +387,8 @@ mod tests {
                 Some((1600 / rates.ratio / 2) as f64 / (1600 / rates.ratio) as f64)
             );
         }
-        assert!(verdicts(&records).unwrap()[0].contains("1.90 times the static model"));
+        let table = section(&records).unwrap().unwrap().markdown();
+        assert!(table.contains("| 1.90 | 1.90 |"), "{table}");
         records.retain(|record| record.settings["heat"] == true);
         assert_eq!(
             rates(&records).unwrap(),

@@ -17,7 +17,7 @@ mod model;
 mod pagecounts;
 mod paper;
 mod read;
-pub mod report;
+mod report;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -26,11 +26,14 @@ use crate::{
     Outcome,
     harness::{
         self, fio,
-        results::{Record, ResultArguments, Results},
+        page::Section,
+        results::{Record, ResultArguments},
         setup::PlaceArguments,
+        target::Target,
     },
 };
 use evaluation::{Common, Evaluation};
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 /// Arguments of the subcommand.
@@ -54,58 +57,40 @@ enum Part {
     All(Common),
 }
 
-/// Runs a part.
+/// Runs a part. Returns the directory of its results.
 ///
 /// # Errors
 /// If a run fails or a result cannot be kept.
-pub fn run(arguments: Arguments) -> Outcome {
-    let records = match arguments.part {
-        Part::Figure8(arguments) => return figure8::run(&arguments),
-        Part::Insert(common) => {
-            let evaluation = Evaluation::open(&common)?;
-            evaluation.bench.progress.expect(insert::expected_seconds(&evaluation));
-            insert::run(&evaluation)?;
-            evaluation.finish()?
+pub fn run(arguments: Arguments) -> Outcome<PathBuf> {
+    let (common, works): (_, &[Work]) = match &arguments.part {
+        Part::Figure8(arguments) => {
+            figure8::run(arguments)?;
+            return Ok(arguments.results.results.clone());
         }
-        Part::Read(common) => {
-            let evaluation = Evaluation::open(&common)?;
-            evaluation.bench.progress.expect(read::expected_seconds(&evaluation));
-            read::run(&evaluation)?;
-            evaluation.finish()?
-        }
-        Part::Heat(common) => {
-            let evaluation = Evaluation::open(&common)?;
-            evaluation.bench.progress.expect(heat::expected_seconds(&evaluation));
-            heat::run(&evaluation)?;
-            evaluation.finish()?
-        }
-        Part::All(common) => all(&common)?,
+        Part::Insert(common) => (common, &[INSERT]),
+        Part::Read(common) => (common, &[READ]),
+        Part::Heat(common) => (common, &[HEAT]),
+        Part::All(common) => (common, &ALL),
     };
-    for line in verdicts(&records)? {
-        println!("{line}");
-    }
-    Ok(())
+    measure(common, works)?;
+    Ok(common.results.results.clone())
 }
 
-fn all(common: &Common) -> Outcome<Vec<Record>> {
-    measure(common)?;
-    let results = &common.results.results;
-    let page = results.join("report.html");
-    harness::report::write(results, &page, Some(&results.join("charts")))?;
-    println!("{}", page.display());
-    Results::create(results)?.all()
-}
+/// A guess of how long a part takes, and the part.
+type Work = (fn(&Evaluation) -> f64, fn(&Evaluation) -> Outcome);
 
-fn measure(common: &Common) -> Outcome {
+const INSERT: Work = (insert::expected_seconds, insert::run);
+const READ: Work = (read::expected_seconds, read::run);
+const HEAT: Work = (heat::expected_seconds, heat::run);
+const ALL: [Work; 3] = [INSERT, READ, HEAT];
+
+fn measure(common: &Common, works: &[Work]) -> Outcome {
     let evaluation = Evaluation::open(common)?;
-    let seconds = insert::expected_seconds(&evaluation)
-        + read::expected_seconds(&evaluation)
-        + heat::expected_seconds(&evaluation);
-    evaluation.bench.progress.expect(seconds);
-    insert::run(&evaluation)?;
-    read::run(&evaluation)?;
-    heat::run(&evaluation)?;
-    evaluation.finish().map(drop)
+    let progress = &evaluation.bench.progress;
+    progress.expect(works.iter().map(|(seconds, _)| seconds(&evaluation)).sum());
+    works.iter().try_for_each(|(_, run)| run(&evaluation))?;
+    progress.finish();
+    Ok(())
 }
 
 /// As a part of all evaluations: what can be made here. Returns what cannot, and why.
@@ -131,26 +116,33 @@ pub fn measure_what_can_be(places: &PlaceArguments, results: &ResultArguments) -
         "LevelDB in the MRIS paper's inserts and reads: its driver does not compile here",
         compiles,
     );
-    measure(&Common {
+    let common = Common {
         places: places.clone(),
         results: results.clone(),
-        workload: None,
         no_leveldb: !leveldb,
-        only: Vec::new(),
         no_raw: !fio,
-    })?;
+        ..harness::defaults()?
+    };
+    measure(&common, &ALL)?;
     Ok(left_out)
 }
 
-/// What was aimed at with the runs of a directory, a line each.
-///
-/// # Errors
-/// If a result has not its form.
-pub fn verdicts(records: &[Record]) -> Outcome<Vec<String>> {
-    let mut lines: Vec<String> = targets::targets(&model::Model::of(records)?, &paper::Paper::published()?)
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    lines.extend(heat::verdicts(records)?);
-    Ok(lines)
+/// The paper's figures and tables, and what was aimed at, in the report.
+pub struct Mris;
+
+impl harness::report::Evaluation for Mris {
+    fn name(&self) -> &'static str {
+        "the MRIS paper"
+    }
+
+    fn sections(&self, records: &[Record]) -> Outcome<Vec<Section>> {
+        report::sections(records)
+    }
+
+    fn targets(&self, records: &[Record]) -> Outcome<Vec<Target>> {
+        Ok(targets::targets(
+            &model::Model::of(records)?,
+            &paper::Paper::published()?,
+        ))
+    }
 }

@@ -14,7 +14,9 @@ use crate::{
     harness::{
         page::Section,
         progress::Progress,
+        report::Evaluation,
         results::{Bench, Plan, Record},
+        target,
         values::Values,
     },
 };
@@ -230,22 +232,24 @@ fn look(store: &Store, done: &Done, seconds: f64, passed: f64) -> Sample {
     }
 }
 
-/// All sections for which there are results.
-///
-/// # Errors
-/// If a result has not its form.
-pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
-    let mut sections = Vec::new();
-    for record in records.iter().filter(|record| record.experiment == EXPERIMENT) {
-        let samples: Vec<Sample> = record.outcome()?;
-        let mut section = section(&record.name, &samples);
-        let verdicts = crate::harness::target::section("", &verdicts(&samples)?);
-        section
-            .blocks
-            .extend(verdicts.into_iter().flat_map(|section| section.blocks));
-        sections.push(section);
+/// The looks and the verdicts of all runs, in the report.
+pub struct Soak;
+
+impl Evaluation for Soak {
+    fn name(&self) -> &'static str {
+        "nothing grows"
     }
-    Ok(sections)
+
+    fn sections(&self, records: &[Record]) -> Outcome<Vec<Section>> {
+        let runs = records.iter().filter(|record| record.experiment == EXPERIMENT);
+        runs.map(|record| {
+            let samples: Vec<Sample> = record.outcome()?;
+            let mut section = section(&record.name, &samples);
+            target::table(&mut section, &verdicts(&samples)?);
+            Ok(section)
+        })
+        .collect()
+    }
 }
 
 /// Twenty looks of all, evenly spread.
@@ -254,35 +258,29 @@ fn section(title: &str, samples: &[Sample]) -> Section {
     section.text("Puts over old values, deletions, reads and scans all the time; data three times the flash log.");
     let step = samples.len().div_ceil(20).max(1);
     let mib = |bytes: u64| format!("{:.0}", bytes as f64 / f64::from(1 << 20));
-    let rows = samples.iter().skip(step - 1).step_by(step).map(|sample| {
-        vec![
-            format!("{:.1}", sample.seconds / 60.0),
-            sample.ram_bytes.map_or_else(|| "–".to_owned(), mib),
-            sample.handles.to_string(),
-            sample.threads.to_string(),
-            format!("{:.0}", sample.operations_per_second),
-            format!("{:.1}", sample.written_bytes_per_second / 1e6),
-            format!("{:.0}", sample.read_p50_us),
-            format!("{:.0}", sample.read_p99_us),
-            format!("{:.0}", sample.write_p99_us),
-            mib(sample.disk_bytes),
-            format!("{:.2}", sample.large_amplification),
-        ]
-    });
-    let head = [
-        "minutes",
-        "RAM, MiB",
-        "handles",
-        "threads",
-        "operations/s",
-        "put, MB/s",
-        "reads 50 %, µs",
-        "reads 99 %, µs",
-        "writes 99 %, µs",
-        "on disk, MiB",
-        "blocks over live",
-    ];
-    section.table("Looks", &head, rows.collect());
+    section.columns(
+        "Looks",
+        samples.iter().skip(step - 1).step_by(step),
+        &[
+            ("minutes", &|sample| format!("{:.1}", sample.seconds / 60.0)),
+            ("RAM, MiB", &|sample| {
+                sample.ram_bytes.map_or_else(|| "–".to_owned(), mib)
+            }),
+            ("handles", &|sample| sample.handles.to_string()),
+            ("threads", &|sample| sample.threads.to_string()),
+            ("operations/s", &|sample| format!("{:.0}", sample.operations_per_second)),
+            ("put, MB/s", &|sample| {
+                format!("{:.1}", sample.written_bytes_per_second / 1e6)
+            }),
+            ("reads 50 %, µs", &|sample| format!("{:.0}", sample.read_p50_us)),
+            ("reads 99 %, µs", &|sample| format!("{:.0}", sample.read_p99_us)),
+            ("writes 99 %, µs", &|sample| format!("{:.0}", sample.write_p99_us)),
+            ("on disk, MiB", &|sample| mib(sample.disk_bytes)),
+            ("blocks over live", &|sample| {
+                format!("{:.2}", sample.large_amplification)
+            }),
+        ],
+    );
     section
 }
 

@@ -15,6 +15,7 @@ use crate::{
     Outcome,
     harness::{
         page::Section,
+        report,
         results::{Bench, Plan, Record, rows},
         values::Values,
         workload::Scale,
@@ -128,10 +129,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     bench.run_each_in(&arguments.directory, &plans, |directory, settings, progress| {
         measure(directory, settings, |share| progress.share(share))
     })?;
-    if let Some(section) = sections(&bench.results().all()?)? {
-        println!("{}", section.markdown());
-    }
-    Ok(())
+    report::print(&super::Video, &bench)
 }
 
 /// As many copies fit into flash as would if parts had the original's length: where they are

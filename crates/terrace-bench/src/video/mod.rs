@@ -12,7 +12,9 @@ mod sessions;
 use crate::{
     Outcome,
     harness::{
+        defaults,
         page::Section,
+        report::Evaluation,
         results::{Record, ResultArguments},
         setup::PlaceArguments,
         target::Target,
@@ -101,13 +103,7 @@ pub fn run_all(directory: &Path, places: &PlaceArguments, results: &ResultArgume
         directory: directory.to_owned(),
         places: places.clone(),
         results: results.clone(),
-        part_bytes: 36_000,
-        shares: Vec::new(),
-        exponents: Vec::new(),
-        swap_every: 0,
-        only: Vec::new(),
-        seed: None,
-        workload: None,
+        ..defaults()?
     };
     let is_timed = places.are_given();
     if is_timed {
@@ -121,20 +117,21 @@ pub fn run_all(directory: &Path, places: &PlaceArguments, results: &ResultArgume
     Ok((!is_timed).then(|| why.to_owned()))
 }
 
-/// What was aimed at on two drives.
-///
-/// # Errors
-/// If a result has not its form.
-pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
-    drives::targets::targets(records)
-}
+/// All sections and the targets, in the report.
+pub struct Video;
 
-/// All sections of the report for which there are results.
-///
-/// # Errors
-/// If a result has not its form.
-pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
-    let mut sections = drives::report::sections(records)?;
-    sections.extend(counts::sections(records)?);
-    Ok(sections)
+impl Evaluation for Video {
+    fn name(&self) -> &'static str {
+        "video on two drives"
+    }
+
+    fn sections(&self, records: &[Record]) -> Outcome<Vec<Section>> {
+        let mut sections = drives::report::sections(records)?;
+        sections.extend(counts::sections(records)?);
+        Ok(sections)
+    }
+
+    fn targets(&self, records: &[Record]) -> Outcome<Vec<Target>> {
+        drives::targets::targets(records)
+    }
 }

@@ -16,8 +16,9 @@ use crate::{
     Outcome,
     harness::{
         page::Section,
+        report::{self, Evaluation},
         results::{Bench, Plan, Record, ResultArguments, rows},
-        target::{self, Target},
+        target::Target,
         values::Values,
         workload::Scale,
     },
@@ -72,23 +73,6 @@ pub struct Arguments {
     pub seed: u64,
 }
 
-impl Arguments {
-    /// As if nothing but these were given.
-    #[must_use]
-    pub fn plain(directory: PathBuf, results: ResultArguments) -> Self {
-        Self {
-            directory,
-            results,
-            value_bytes: 1024,
-            shares: SHARES.to_vec(),
-            exponent: 0.99,
-            threads: 8,
-            large_read_us: 1000,
-            seed: 1,
-        }
-    }
-}
-
 /// What was chosen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Settings {
@@ -117,6 +101,13 @@ struct Measured {
     reinserted_per_100: f64,
     destaged_per_100: f64,
     dropped: u64,
+}
+
+impl Measured {
+    /// The rate over a perfect cache's.
+    fn of_perfect(&self) -> f64 {
+        self.reads_per_second / self.perfect_reads_per_second
+    }
 }
 
 /// Makes the runs and prints the table.
@@ -159,10 +150,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     bench.run_each_in(&arguments.directory, &plans, |directory, settings, progress| {
         measure(directory, settings, |share| progress.share(share))
     })?;
-    if let Some(section) = sections(&bench.results().all()?)? {
-        println!("{}", section.markdown());
-    }
-    Ok(())
+    report::print(&Reads, &bench)
 }
 
 fn options(directory: &Path, settings: &Settings, large_read_us: &Arc<AtomicU64>) -> Outcome<Options> {
@@ -286,58 +274,51 @@ fn sample(store: &Store, objects: Objects, home: HomeKind) -> Outcome<Vec<u64>> 
     Ok(found)
 }
 
-/// The table, if there are results.
-///
-/// # Errors
-/// If a result has not its form.
-pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
-    let mut rows: Vec<(Settings, Measured)> = rows(records, EXPERIMENT)?;
-    rows.sort_by(|(one, _), (other, _)| one.share.total_cmp(&other.share));
-    let mut section = Section::new("Small objects by Zipf's law");
-    section.text("Hits are per 100 reads, values moved back, reinserted and destaged as well.");
-    let ratio = |measured: &Measured| measured.reads_per_second / measured.perfect_reads_per_second;
-    let cells = rows.iter().map(|(settings, measured)| {
-        vec![
-            settings.share.to_string(),
-            format!("{:.1}", measured.hits * 100.0),
-            format!("{:.1}", measured.perfect_hits * 100.0),
-            format!("{:.0}", measured.reads_per_second),
-            format!("{:.0}", measured.perfect_reads_per_second),
-            format!("{:.2}", ratio(measured)),
-            format!("{:.0}", measured.flash_reads_per_second),
-            format!("{:.0}", measured.block_reads_per_second),
-            format!("{:.2}", measured.moved_per_100),
-            format!("{:.2}", measured.reinserted_per_100),
-            format!("{:.2}", measured.destaged_per_100),
-        ]
-    });
-    let head = [
-        "flash",
-        "hits",
-        "perfect",
-        "reads/s",
-        "perfect",
-        "ratio",
-        "flash alone",
-        "blocks alone",
-        "moved back",
-        "reinserted",
-        "destaged",
-    ];
-    section.table("Reads", &head, cells.collect());
-    let targets: Vec<Target> = rows
-        .iter()
-        .map(|(settings, measured)| Target {
+/// The table and the targets, in the report.
+pub struct Reads;
+
+impl Evaluation for Reads {
+    fn name(&self) -> &'static str {
+        "reads by Zipf's law"
+    }
+
+    fn sections(&self, records: &[Record]) -> Outcome<Vec<Section>> {
+        let rows = sorted(records)?;
+        let mut section = Section::new("Small objects by Zipf's law");
+        section.text("Hits are per 100 reads, values moved back, reinserted and destaged as well.");
+        section.columns(
+            "Reads",
+            &rows,
+            &[
+                ("flash", &|row| row.0.share.to_string()),
+                ("hits", &|row| format!("{:.1}", row.1.hits * 100.0)),
+                ("perfect", &|row| format!("{:.1}", row.1.perfect_hits * 100.0)),
+                ("reads/s", &|row| format!("{:.0}", row.1.reads_per_second)),
+                ("perfect", &|row| format!("{:.0}", row.1.perfect_reads_per_second)),
+                ("ratio", &|row| format!("{:.2}", row.1.of_perfect())),
+                ("flash alone", &|row| format!("{:.0}", row.1.flash_reads_per_second)),
+                ("blocks alone", &|row| format!("{:.0}", row.1.block_reads_per_second)),
+                ("moved back", &|row| format!("{:.2}", row.1.moved_per_100)),
+                ("reinserted", &|row| format!("{:.2}", row.1.reinserted_per_100)),
+                ("destaged", &|row| format!("{:.2}", row.1.destaged_per_100)),
+            ],
+        );
+        Ok((!rows.is_empty()).then_some(section).into_iter().collect())
+    }
+
+    fn targets(&self, records: &[Record]) -> Outcome<Vec<Target>> {
+        let target = |(settings, measured): (Settings, Measured)| Target {
             name: format!("flash {}: rate over a perfect cache's", settings.share),
             wanted: OF_PERFECT_MIN,
             at_most: false,
-            measured: ratio(measured),
-        })
-        .collect();
-    section.blocks.extend(
-        target::section("", &targets)
-            .into_iter()
-            .flat_map(|section| section.blocks),
-    );
-    Ok((!rows.is_empty()).then_some(section))
+            measured: measured.of_perfect(),
+        };
+        Ok(sorted(records)?.into_iter().map(target).collect())
+    }
+}
+
+fn sorted(records: &[Record]) -> Outcome<Vec<(Settings, Measured)>> {
+    let mut rows: Vec<(Settings, Measured)> = rows(records, EXPERIMENT)?;
+    rows.sort_by(|(one, _), (other, _)| one.share.total_cmp(&other.share));
+    Ok(rows)
 }

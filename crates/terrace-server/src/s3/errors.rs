@@ -38,7 +38,8 @@ pub fn of_engine(error: &Error, key: &[u8]) -> S3Error {
     told_of(error, &key_text::escape(key))
 }
 
-/// The S3 error for an error of the object model: the one table.
+/// The S3 error for an error of the object model: the one table. No arm is for all the rest: who
+/// adds an error decides what clients are told.
 #[rustfmt::skip]
 pub fn of_object(error: ObjectError) -> S3Error {
     match error {
@@ -47,44 +48,47 @@ pub fn of_object(error: ObjectError) -> S3Error {
         ObjectError::Impossible => S3ErrorCode::InternalError.into(),
         ObjectError::Denied => s3_error!(AccessDenied, "Access Denied"),
         ObjectError::Locked => s3_error!(AccessDenied, "Access Denied because object protected by object lock."),
-        ObjectError::NoSuchKey(None) => s3_error!(NoSuchKey, "The specified key does not exist."),
-        ObjectError::NoSuchKey(Some(marker)) => {
-            let mut error = s3_error!(NoSuchKey, "The specified key does not exist.");
-            error.set_headers(headers_of_marker(&marker));
-            error
-        }
+        ObjectError::NoSuchKey(marker) => no_such_key(marker.as_ref()),
         ObjectError::IsDeleteMarker(marker) => is_delete_marker(&marker),
-        ObjectError::NoSuchVersion => s3_error!(
-            NoSuchVersion,
-            "Indicates that the version ID specified in the request does not match an existing version."
-        ),
+        ObjectError::NoSuchVersion => s3_error!(NoSuchVersion,
+            "Indicates that the version ID specified in the request does not match an existing version."),
         ObjectError::NoVersionName => s3_error!(InvalidArgument, "Invalid version id specified"),
         ObjectError::AlwaysReplaced => s3_error!(SlowDown, "The object is being replaced all the time. Try again."),
-        ObjectError::AlwaysChanged => s3_error!(
-            OperationAborted,
-            "A conflicting conditional operation is currently in progress against this resource. Try again."
-        ),
+        ObjectError::AlwaysChanged => s3_error!(OperationAborted,
+            "A conflicting conditional operation is currently in progress against this resource. Try again."),
         ObjectError::Condition(condition) => failed(condition),
-        ObjectError::NoSuchBucket
-        | ObjectError::BucketIsTaken
-        | ObjectError::BucketExists
-        | ObjectError::TooManyBuckets(_)
-        | ObjectError::BucketNotEmpty
-        | ObjectError::VersioningIsKept
-        | ObjectError::SettingsTooLong(_) => of_bucket(&error),
-        ObjectError::NoMasterKey
-        | ObjectError::MasterKeyMissing
-        | ObjectError::KeyNeeded
-        | ObjectError::KeyNotNeeded => of_encryption(&error),
-        ObjectError::TooLongToMove => s3_error!(
-            NotImplemented,
-            "An object that was not put through S3 and is this long cannot stay as a version; delete its version null first."
-        ),
-        ObjectError::TooLongToDescribe => s3_error!(
-            NotImplemented,
-            "This object was not put through S3; put it again to change what is known of it."
-        ),
-        ObjectError::Incomplete | ObjectError::TooLong | ObjectError::BadDigest(_) => of_upload(&error),
+        ObjectError::NoSuchBucket => s3_error!(NoSuchBucket, "The specified bucket does not exist"),
+        ObjectError::BucketIsTaken => s3_error!(BucketAlreadyExists,
+            "The requested bucket name is not available. The bucket namespace is shared by all users of the system. \
+             Please select a different name and try again."),
+        ObjectError::BucketExists => s3_error!(BucketAlreadyOwnedByYou,
+            "Your previous request to create the named bucket succeeded and you already own it."),
+        ObjectError::TooManyBuckets(most) => s3_error!(TooManyBuckets, "There are {most} buckets already."),
+        ObjectError::BucketNotEmpty => s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty"),
+        ObjectError::VersioningIsKept => custom("InvalidBucketState", StatusCode::CONFLICT,
+            "An Object Lock configuration is present on this bucket, so the versioning state cannot be changed."),
+        ObjectError::SettingsTooLong(most) => s3_error!(InvalidRequest,
+            "The settings of the bucket are longer than {most} bytes, all together."),
+        ObjectError::NoMasterKey => s3_error!(NotImplemented,
+            "This server encrypts nothing by itself, since it was not given a master key; keys of your own (SSE-C) it takes."),
+        ObjectError::MasterKeyMissing => s3_error!(InternalError, "The master key of this object is not at hand."),
+        ObjectError::KeyNeeded => s3_error!(InvalidRequest,
+            "The object was stored using a form of Server Side Encryption. \
+             The correct parameters must be provided to retrieve the object."),
+        ObjectError::KeyNotNeeded => s3_error!(InvalidRequest,
+            "The encryption parameters are not applicable to this object."),
+        ObjectError::TooLongToMove => s3_error!(NotImplemented,
+            "An object that was not put through S3 and is this long cannot stay as a version; \
+             delete its version null first."),
+        ObjectError::TooLongToDescribe => s3_error!(NotImplemented,
+            "This object was not put through S3; put it again to change what is known of it."),
+        ObjectError::Incomplete => s3_error!(IncompleteBody,
+            "You did not provide the number of bytes specified by the Content-Length HTTP header"),
+        ObjectError::TooLong => s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size"),
+        ObjectError::BadDigest(Digest::Md5) => s3_error!(BadDigest,
+            "The Content-MD5 you specified did not match what we received."),
+        ObjectError::BadDigest(Digest::Checksum(name)) => s3_error!(BadDigest,
+            "The {name} you specified did not match the calculated checksum."),
     }
 }
 
@@ -92,76 +96,6 @@ pub fn of_object(error: ObjectError) -> S3Error {
 pub fn said(error: ObjectError) -> String {
     let error = of_object(error);
     error.message().unwrap_or(error.code().as_str()).to_owned()
-}
-
-/// Of buckets.
-fn of_bucket(error: &ObjectError) -> S3Error {
-    match error {
-        ObjectError::NoSuchBucket => s3_error!(NoSuchBucket, "The specified bucket does not exist"),
-        ObjectError::BucketIsTaken => s3_error!(
-            BucketAlreadyExists,
-            "The requested bucket name is not available. The bucket namespace is shared by all users of the system. \
-             Please select a different name and try again."
-        ),
-        ObjectError::BucketExists => s3_error!(
-            BucketAlreadyOwnedByYou,
-            "Your previous request to create the named bucket succeeded and you already own it."
-        ),
-        ObjectError::TooManyBuckets(most) => s3_error!(TooManyBuckets, "There are {most} buckets already."),
-        ObjectError::BucketNotEmpty => s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty"),
-        ObjectError::VersioningIsKept => custom(
-            "InvalidBucketState",
-            StatusCode::CONFLICT,
-            "An Object Lock configuration is present on this bucket, so the versioning state cannot be changed.",
-        ),
-        ObjectError::SettingsTooLong(most) => s3_error!(
-            InvalidRequest,
-            "The settings of the bucket are longer than {most} bytes, all together."
-        ),
-        _ => S3ErrorCode::InternalError.into(),
-    }
-}
-
-/// Of what is encrypted.
-fn of_encryption(error: &ObjectError) -> S3Error {
-    match error {
-        ObjectError::NoMasterKey => s3_error!(
-            NotImplemented,
-            "This server encrypts nothing by itself, since it was not given a master key; keys of your own (SSE-C) it takes."
-        ),
-        ObjectError::MasterKeyMissing => {
-            s3_error!(InternalError, "The master key of this object is not at hand.")
-        }
-        ObjectError::KeyNeeded => s3_error!(
-            InvalidRequest,
-            "The object was stored using a form of Server Side Encryption. The correct parameters must be provided to retrieve the object."
-        ),
-        ObjectError::KeyNotNeeded => s3_error!(
-            InvalidRequest,
-            "The encryption parameters are not applicable to this object."
-        ),
-        _ => S3ErrorCode::InternalError.into(),
-    }
-}
-
-/// Of what is put.
-fn of_upload(error: &ObjectError) -> S3Error {
-    match error {
-        ObjectError::Incomplete => s3_error!(
-            IncompleteBody,
-            "You did not provide the number of bytes specified by the Content-Length HTTP header"
-        ),
-        ObjectError::TooLong => s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size"),
-        ObjectError::BadDigest(Digest::Md5) => s3_error!(
-            BadDigest,
-            "The Content-MD5 you specified did not match what we received."
-        ),
-        ObjectError::BadDigest(Digest::Checksum(name)) => s3_error!(
-            BadDigest,
-            "The {name} you specified did not match the calculated checksum."
-        ),
-        _ => S3ErrorCode::InternalError.into(),
-    }
 }
 
 /// A condition of a change, as its header has it.
@@ -177,6 +111,15 @@ fn failed(condition: Condition) -> S3Error {
         PreconditionFailed,
         "At least one of the pre-conditions you specified did not hold: {header}"
     )
+}
+
+/// Nothing is there, or a delete marker.
+fn no_such_key(marker: Option<&Marker>) -> S3Error {
+    let mut error = s3_error!(NoSuchKey, "The specified key does not exist.");
+    if let Some(marker) = marker {
+        error.set_headers(headers_of_marker(marker));
+    }
+    error
 }
 
 /// A delete marker was asked for as if it were an object.

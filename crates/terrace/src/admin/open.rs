@@ -156,7 +156,15 @@ fn open_index(
     try_index(options, &dir)
 }
 
-fn open_large(options: &Options, manifest: &Manifest, disk: &Arc<dyn Disk>) -> Result<(LargeSpace, OpenReport)> {
+/// Opens the large space.
+///
+/// # Errors
+/// As [`LargeSpace::open`].
+pub(super) fn open_large(
+    options: &Options,
+    manifest: &Manifest,
+    disk: &Arc<dyn Disk>,
+) -> Result<(LargeSpace, OpenReport)> {
     LargeSpace::open(
         Arc::clone(disk),
         LargeOptions {
@@ -169,7 +177,11 @@ fn open_large(options: &Options, manifest: &Manifest, disk: &Arc<dyn Disk>) -> R
     )
 }
 
-fn open_segments(options: &Options, manifest: &Manifest, disk: &Arc<dyn Disk>) -> Result<Segments> {
+/// Opens the log's segments.
+///
+/// # Errors
+/// As [`Segments::open`].
+pub(super) fn open_segments(options: &Options, manifest: &Manifest, disk: &Arc<dyn Disk>) -> Result<Segments> {
     Segments::open(
         Arc::clone(disk),
         manifest.store_id,

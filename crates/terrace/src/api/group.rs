@@ -32,6 +32,13 @@ impl GroupRule {
         };
         &key[..end.unwrap_or(0)]
     }
+
+    /// The key that comes next in the order of a group.
+    #[must_use]
+    pub(crate) fn successor(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let prefix = self.group(key);
+        Some([prefix, &successor(&key[prefix.len()..])?].concat())
+    }
 }
 
 /// The number in the last part of a key that says its place in the order: `seg-0012.ts` is 12. What

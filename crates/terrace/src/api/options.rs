@@ -12,6 +12,14 @@ const PART_BYTES_MIN: u64 = 1 << 20;
 const PART_BYTES_MAX: u64 = 64 << 20;
 /// So many memtables fit into a flash device.
 const DEVICE_MEMTABLES: u64 = 256;
+/// Values that a segment must have room for: a longer one would leave too much of a segment unused
+/// before it.
+pub(crate) const SEGMENT_VALUES_MIN: u64 = 4;
+/// Segments that the log must have room for: those that stay free for someone, and as many to be
+/// written and recycled.
+const SEGMENTS_MIN: u64 = 8;
+/// Most of the flash tier that copies may have for certain, in per cent: the log needs the rest.
+const COPIES_SHARE_MAX_PERCENT: u32 = 80;
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -267,11 +275,11 @@ impl Options {
                 self.segment_bytes
             ));
         }
-        if self.size_threshold_bytes == 0 || self.size_threshold_bytes > self.segment_bytes / 4 {
+        if self.size_threshold_bytes == 0 || self.size_threshold_bytes > self.segment_bytes / SEGMENT_VALUES_MIN {
             return fail(format!(
                 "size threshold {} must be between 1 byte and a quarter of the segment size ({})",
                 self.size_threshold_bytes,
-                self.segment_bytes / 4
+                self.segment_bytes / SEGMENT_VALUES_MIN
             ));
         }
         if self.tuning.inline_bytes_max >= self.size_threshold_bytes || self.tuning.inline_bytes_max > 4096 {
@@ -287,9 +295,9 @@ impl Options {
             ));
         }
         self.validate_capacities()?;
-        if self.tuning.copies_share_percent > 80 {
+        if self.tuning.copies_share_percent > COPIES_SHARE_MAX_PERCENT {
             return fail(format!(
-                "copies share {} must be at most 80 per cent: the log needs the rest",
+                "copies share {} must be at most {COPIES_SHARE_MAX_PERCENT} per cent: the log needs the rest",
                 self.tuning.copies_share_percent
             ));
         }
@@ -308,11 +316,11 @@ impl Options {
 
     fn validate_capacities(&self) -> Result<()> {
         let fail = |message: String| Err(Error::Invalid(message));
-        if self.flash_capacity_bytes < 8 * self.segment_bytes {
+        if self.flash_capacity_bytes < SEGMENTS_MIN * self.segment_bytes {
             return fail(format!(
-                "flash capacity {} must hold at least 8 segments ({})",
+                "flash capacity {} must hold at least {SEGMENTS_MIN} segments ({})",
                 self.flash_capacity_bytes,
-                8 * self.segment_bytes
+                SEGMENTS_MIN * self.segment_bytes
             ));
         }
         if self.flash_capacity_bytes > 1 << 40 {

@@ -5,6 +5,7 @@
 //! values that were written under other rules move later (`migrate`), and reads never ask this
 //! module.
 
+use super::options::SEGMENT_VALUES_MIN;
 use crate::{Error, KEY_BYTES_MAX, Options, Result};
 
 /// Most rules.
@@ -83,7 +84,7 @@ impl Placement {
             let by_length = other.prefix.len().cmp(&one.prefix.len());
             by_length.then_with(|| one.prefix.cmp(&other.prefix))
         });
-        let pinned_max = (options.segment_bytes / 4).min(PINNED_BYTES_MAX);
+        let pinned_max = (options.segment_bytes / SEGMENT_VALUES_MIN).min(PINNED_BYTES_MAX);
         Self {
             size_threshold_bytes: options.size_threshold_bytes,
             pinned_from: (pinned_max + 1).max(options.size_threshold_bytes),

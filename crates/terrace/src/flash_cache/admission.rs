@@ -19,10 +19,11 @@
 //!
 //! Everything here may be wrong or lost at any time: it costs hits, never data.
 
-use crate::api::group::{GroupRule, ordinal, successor};
-
-use super::{sketch::Sketch, streams::Heads};
-use crate::key_hash;
+use super::{sequences::Sequences, sketch::Sketch};
+use crate::{
+    api::group::{GroupRule, ordinal},
+    key_hash,
+};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -41,6 +42,8 @@ const SETTLED_SHARE: f64 = 0.98;
 const PASSING_SHARE_MAX: f64 = 0.2;
 /// How much better than a settled group another one must be to take its place.
 const MARGIN: f64 = 0.5;
+/// Reads of an object that counts by itself before it may be copied: one read is no popularity.
+const SINGLE_READS_MIN: f64 = 2.0;
 /// Popularity halves after as many reads as this many times the objects there are in the groups
 /// counted. Longer counts better, shorter follows changes sooner.
 const HALF_LIFE: f64 = 16.0;
@@ -89,19 +92,21 @@ struct Group {
     /// Objects and their bytes, once measured.
     size: Option<(u64, u64)>,
     settled: bool,
-    heads: Heads,
 }
 
 /// Popularity. Called on reads of the large space and of its copies.
 #[derive(Debug)]
 pub struct Popularity {
-    rule: GroupRule,
+    /// What objects are a group.
+    pub rule: GroupRule,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     groups: HashMap<u64, Group>,
+    /// Who reads a group in order.
+    readers: Sequences,
     /// Reads so far.
     now: f64,
     half_life: f64,
@@ -124,6 +129,7 @@ impl Popularity {
             rule,
             state: Mutex::new(State {
                 groups: HashMap::new(),
+                readers: Sequences::new(GROUPS_MAX),
                 now: 0.0,
                 half_life: HALF_LIFE_READS_MIN,
                 ranked_at: 0.0,
@@ -148,39 +154,27 @@ impl Popularity {
         }
         let (now, half_life) = (state.now, state.half_life);
         let ordinal = ordinal(&key[prefix.len()..]);
-        let run;
+        let run = ordinal.map_or(0, |ordinal| state.readers.read(hash, ordinal, now));
         let is_new = !state.groups.contains_key(&hash);
         if let Some(group) = state.groups.get_mut(&hash) {
             group.score = group.decayed(now, half_life) + 1.0;
             group.counted_at = now;
-            run = ordinal.map_or(0, |ordinal| group.heads.read(ordinal, now));
         } else {
             if state.groups.len() >= GROUPS_MAX {
                 state.forget();
             }
-            let mut heads = Heads::default();
-            run = ordinal.map_or(0, |ordinal| heads.read(ordinal, now));
             let group = Group {
                 prefix: prefix.into(),
                 score: 1.0,
                 counted_at: now,
                 size: None,
                 settled: false,
-                heads,
             };
             state.groups.insert(hash, group);
             state.unmeasured.push_back(hash);
         }
         let worth = state.worth(hash, key, prefix.len(), bytes);
         Seen { worth, run, is_new }
-    }
-
-    /// The key that its readers, if they go in order, will read after this one.
-    #[must_use]
-    pub fn successor(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let prefix = self.rule.group(key);
-        let name = successor(&key[prefix.len()..])?;
-        Some([prefix, &name].concat())
     }
 
     /// What copying an object is worth; counts nothing.
@@ -276,7 +270,7 @@ impl State {
             if group.settled {
                 return Worth::Settled;
             }
-            let passing = self.passing(group, &key[prefix_bytes..], bytes);
+            let passing = self.passing(hash, &key[prefix_bytes..], bytes);
             if passing.is_some_and(|worth| worth > self.margin) {
                 return Worth::Passing;
             }
@@ -285,7 +279,7 @@ impl State {
         let is_large_group = group.is_some_and(|group| group.size.is_some());
         let count = self.sketch.estimate(key_hash(key));
         let per_byte = count / bytes.max(1) as f64;
-        if is_large_group && count >= 2.0 && per_byte > self.margin * (1.0 + MARGIN) {
+        if is_large_group && count >= SINGLE_READS_MIN && per_byte > self.margin * (1.0 + MARGIN) {
             return Worth::Settled;
         }
         Worth::None
@@ -297,8 +291,8 @@ impl State {
 
     /// What the next reader on its way makes of an object: one read after so many others, as a rate
     /// that compares with the groups' scores.
-    fn passing(&self, group: &Group, name: &[u8], bytes: u64) -> Option<f64> {
-        let reads = group.heads.reads_until(ordinal(name)?, self.now)?;
+    fn passing(&self, hash: u64, name: &[u8], bytes: u64) -> Option<f64> {
+        let reads = self.readers.reads_until(hash, ordinal(name)?, self.now)?;
         Some(self.half_life / std::f64::consts::LN_2 / reads / bytes.max(1) as f64)
     }
 
@@ -307,7 +301,7 @@ impl State {
         match self.groups.get(&hash).filter(|group| self.is_of_one_heat(group)) {
             Some(group) => {
                 let own = group.per_byte(self.now, self.half_life).unwrap_or(0.0);
-                let passing = self.passing(group, &key[prefix_bytes..], bytes);
+                let passing = self.passing(hash, &key[prefix_bytes..], bytes);
                 passing.map_or(own, |passing| passing.max(own))
             }
             None => self.sketch.estimate(key_hash(key)) / bytes.max(1) as f64,

@@ -98,7 +98,7 @@ impl CachedReader {
                 self.cache.images.rouse();
             }
             if seen.run >= RUN_MIN
-                && let Some(next) = popularity.successor(&self.key)
+                && let Some(next) = popularity.rule.successor(&self.key)
             {
                 self.cache.ahead.want(next.into());
             }

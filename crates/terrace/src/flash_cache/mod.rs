@@ -32,7 +32,6 @@ pub mod small;
 #[cfg(test)]
 mod small_simulation;
 pub mod staging;
-mod streams;
 
 use crate::{
     FlashCacheStats, Options,
@@ -46,7 +45,7 @@ use admission::Popularity;
 use copies::Copies;
 use parking_lot::Mutex;
 use prefetch::Ahead;
-use sequences::Runs;
+use sequences::NamedReaders;
 use small::SmallValues;
 use staging::Images;
 use std::{
@@ -89,7 +88,7 @@ pub struct FlashCache {
     /// Where the copies are.
     pub copies: Copies,
     ahead: Ahead,
-    runs: Runs,
+    named_readers: NamedReaders,
     paces: Arc<Paces>,
     /// Small values in blocks.
     pub small: SmallValues,
@@ -118,7 +117,7 @@ impl FlashCache {
             images: Images::new(options.tuning.staging_bytes),
             copies: Copies::default(),
             ahead: Ahead::default(),
-            runs: Runs::new(options.group_rule),
+            named_readers: NamedReaders::new(options.group_rule),
             paces,
             small: SmallValues::new(
                 options.tuning.staging_bytes / SMALL_STAGING_PART,
@@ -150,7 +149,7 @@ impl FlashCache {
     /// can be told.
     #[must_use]
     pub fn note_read(&self, name: &[u8]) -> Option<Vec<u8>> {
-        self.runs.read(name)
+        self.named_readers.read(name)
     }
 
     /// Has an object read ahead of its reader.
@@ -174,7 +173,7 @@ impl FlashCache {
             bytes,
             staged_bytes: self.images.bytes(),
             eviction_age: *self.eviction_age.lock(),
-            moving_bytes: self.small.bytes(),
+            moving_bytes: self.small.queue.bytes(),
             ..self.counters.picture()
         }
     }

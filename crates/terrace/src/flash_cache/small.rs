@@ -11,20 +11,15 @@
 //! Reads are counted in a sketch, which halves its counts about once a round. A value that comes
 //! back is forgotten in the sketch: when it leaves the log again, it has to earn its place anew.
 //!
-//! Invariants: the queue is bounded in bytes, readers find what waits in it, and nobody waits for
-//! it. A place in a block is written once and never reused, so a value found by its place is the
-//! right one. All of this may be lost at any time.
+//! What waits is not looked for by readers: it was just read, so the value cache has it at its
+//! block's place. All of this may be lost at any time.
 
 use super::sketch::Sketch;
-use bytes::Bytes;
-use hashbrown::HashMap;
+use crate::log::move_queue::{self, MoveQueue, Moving};
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 /// Reads of a value before it may come back, however long a round is.
@@ -37,36 +32,11 @@ const PERIOD_MIN: f64 = 10_000.0;
 const PERIOD_PER_COUNTER_MAX: f64 = 8.0;
 /// Share of the last drained segment in the average of what values were used that left.
 const WEIGHT: f64 = 0.125;
-/// What a value costs in RAM besides its bytes, about.
-const OVERHEAD_BYTES: u64 = 192;
 /// So much is waiting: the thread that moves it should not sleep on.
 const WAKE_BYTES: u64 = 256 << 10;
 /// Counters of the sketch.
 const COUNTERS_MIN: usize = 1 << 18;
 const COUNTERS_MAX: usize = 1 << 24;
-
-/// A value on its way back to the log.
-#[derive(Debug)]
-pub struct SmallValue {
-    /// Its key.
-    pub key: Bytes,
-    /// The version it has.
-    pub version: u64,
-    /// Attributes in stored form.
-    pub attributes: Bytes,
-    /// The value.
-    pub value: Bytes,
-    /// CRC-32C of the value.
-    pub checksum: u32,
-    /// Block and offset of its extent.
-    pub place: (u64, u64),
-}
-
-impl SmallValue {
-    fn ram_bytes(&self) -> u64 {
-        OVERHEAD_BYTES + (self.key.len() + self.attributes.len() + self.value.len()) as u64
-    }
-}
 
 /// What [`SmallValues::enqueue`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,21 +54,11 @@ pub enum Enqueued {
 /// The heat of small values in blocks.
 #[derive(Debug)]
 pub struct SmallValues {
-    bytes_max: u64,
     policy: Mutex<Policy>,
-    queue: Mutex<Queue>,
-    /// Bytes of RAM in the queue.
-    bytes: AtomicU64,
+    /// Those on their way back.
+    pub queue: MoveQueue,
     /// Reads of small values in blocks.
     reads: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    by_place: HashMap<(u64, u64), Arc<SmallValue>>,
-    waiting: VecDeque<Arc<SmallValue>>,
-    /// Committed with this seq: until it is applied the old place answers.
-    committed: VecDeque<(u64, Vec<Arc<SmallValue>>)>,
 }
 
 impl SmallValues {
@@ -108,19 +68,11 @@ impl SmallValues {
         let wanted = usize::try_from(flash_bytes >> 14).unwrap_or(usize::MAX);
         let counters = wanted.clamp(COUNTERS_MIN, COUNTERS_MAX).next_power_of_two();
         Self {
-            bytes_max,
             // Where nothing comes back nothing is counted.
             policy: Mutex::new(Policy::new(if bytes_max == 0 { 1 } else { counters })),
-            queue: Mutex::default(),
-            bytes: AtomicU64::new(0),
+            queue: MoveQueue::new(bytes_max),
             reads: AtomicU64::new(0),
         }
-    }
-
-    /// Whether anything may come back.
-    #[must_use]
-    pub const fn is_on(&self) -> bool {
-        self.bytes_max > 0
     }
 
     /// Reads of small values in blocks so far.
@@ -143,85 +95,20 @@ impl SmallValues {
         self.policy.lock().drained(reads, segments, left, uses);
     }
 
-    /// Bytes of RAM that wait.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// The value of an extent, if it is on its way.
-    #[must_use]
-    pub fn find(&self, block: u64, offset: u64) -> Option<Arc<SmallValue>> {
-        if self.bytes() == 0 {
-            return None;
-        }
-        self.queue.lock().by_place.get(&(block, offset)).map(Arc::clone)
-    }
-
     /// Has a value come back. Its reads are forgotten.
-    pub fn enqueue(&self, hash: u64, value: SmallValue) -> Enqueued {
-        let ram_bytes = value.ram_bytes();
-        let before = {
-            let mut queue = self.queue.lock();
-            if queue.by_place.contains_key(&value.place) {
-                return Enqueued::Already;
-            }
-            let before = self.bytes();
-            if before + ram_bytes > self.bytes_max {
-                return Enqueued::Full;
-            }
-            let value = Arc::new(value);
-            queue.by_place.insert(value.place, Arc::clone(&value));
-            queue.waiting.push_back(value);
-            self.bytes.fetch_add(ram_bytes, Ordering::Relaxed);
-            before
-        };
-        self.policy.lock().forget(hash);
-        if before < WAKE_BYTES && before + ram_bytes >= WAKE_BYTES {
-            Enqueued::Urgent
-        } else {
-            Enqueued::Waits
-        }
-    }
-
-    /// The next values to move, of about so many bytes in all. Readers still find them.
-    #[must_use]
-    pub fn take(&self, bytes_max: usize) -> Vec<Arc<SmallValue>> {
-        let mut queue = self.queue.lock();
-        let mut taken: Vec<Arc<SmallValue>> = Vec::new();
-        let mut bytes = 0;
-        while let Some(next) = queue.waiting.front() {
-            bytes += next.value.len() + next.key.len() + next.attributes.len();
-            if bytes > bytes_max && !taken.is_empty() {
-                break;
-            }
-            taken.extend(queue.waiting.pop_front());
-        }
-        taken
-    }
-
-    /// Values that were taken are committed, with this seq.
-    pub fn committed(&self, seq: u64, values: Vec<Arc<SmallValue>>) {
-        self.queue.lock().committed.push_back((seq, values));
-    }
-
-    /// Everything up to this seq is applied: what was committed by then is found in the log.
-    pub fn applied(&self, seq: u64) {
-        let mut over = Vec::new();
-        {
-            let mut queue = self.queue.lock();
-            while queue.committed.front().is_some_and(|(committed, _)| *committed <= seq) {
-                over.extend(queue.committed.pop_front().into_iter().flat_map(|(_, values)| values));
+    pub fn enqueue(&self, value: Moving) -> Enqueued {
+        let (hash, before) = (value.hash, self.queue.bytes());
+        match self.queue.enqueue(value) {
+            move_queue::Enqueued::Full => return Enqueued::Full,
+            move_queue::Enqueued::Already => return Enqueued::Already,
+            move_queue::Enqueued::Waits(bytes) => {
+                self.policy.lock().forget(hash);
+                if before < WAKE_BYTES && bytes >= WAKE_BYTES {
+                    return Enqueued::Urgent;
+                }
             }
         }
-        over.iter().for_each(|value| self.forget(value));
-    }
-
-    /// A value waits no more.
-    pub fn forget(&self, value: &SmallValue) {
-        if self.queue.lock().by_place.remove(&value.place).is_some() {
-            self.bytes.fetch_sub(value.ram_bytes(), Ordering::Relaxed);
-        }
+        Enqueued::Waits
     }
 }
 
@@ -305,47 +192,25 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
-    fn value(offset: u64, bytes: usize) -> SmallValue {
-        SmallValue {
-            key: Bytes::from(offset.to_string()),
-            version: offset,
+    fn value(number: u64, bytes: usize) -> Moving {
+        Moving {
+            key: Bytes::from(number.to_string()),
+            hash: number,
+            version: number,
             attributes: Bytes::new(),
             value: Bytes::from(vec![7; bytes]),
             checksum: 0,
-            place: (1, offset),
         }
     }
 
     #[test]
-    fn what_waits_is_found_until_its_move_is_applied() {
-        let small = SmallValues::new(1 << 20, 1 << 30);
-        assert_eq!(small.enqueue(1, value(64, 1000)), Enqueued::Waits);
-        assert_eq!(small.enqueue(1, value(64, 1000)), Enqueued::Already);
-        assert_eq!(small.enqueue(2, value(128, 1000)), Enqueued::Waits);
-        let taken = small.take(1500);
-        assert_eq!(taken.len(), 1, "the second is too much for one commit");
-        small.committed(9, taken);
-        small.applied(8);
-        assert!(small.find(1, 64).is_some());
-        small.applied(9);
-        assert!(small.find(1, 64).is_none() && small.find(1, 128).is_some());
-        small.take(1500).iter().for_each(|value| small.forget(value));
-        assert_eq!(small.bytes(), 0);
-        assert!(small.find(1, 128).is_none());
-    }
-
-    #[test]
-    fn the_queue_is_bounded_and_says_when_it_should_be_worked_off() {
+    fn the_queue_says_when_it_should_be_worked_off() {
         let small = SmallValues::new(600 << 10, 1 << 30);
-        let mut said = Vec::new();
-        for number in 0..100 {
-            said.push(small.enqueue(number, value(number * 64, 10_000)));
-            assert!(small.bytes() <= 600 << 10);
-        }
+        let said: Vec<_> = (0..100).map(|number| small.enqueue(value(number, 10_000))).collect();
         assert_eq!(said.iter().filter(|said| **said == Enqueued::Urgent).count(), 1);
         assert_eq!(said.last(), Some(&Enqueued::Full));
-        assert!(!SmallValues::new(0, 1 << 30).is_on());
     }
 
     #[test]
@@ -376,7 +241,7 @@ mod tests {
         let small = SmallValues::new(1 << 20, 1 << 30);
         (0..10).for_each(|drain| small.drained(drain * 100, 10, 1, 0));
         assert!((0..10).any(|read| small.read(7, 1000 + read)));
-        assert_eq!(small.enqueue(7, value(64, 100)), Enqueued::Waits);
+        assert_eq!(small.enqueue(value(7, 100)), Enqueued::Waits);
         // A round later it was destaged: to another place, with the same key.
         (10..20).for_each(|drain| small.drained(drain * 100, 10, 1, 0));
         assert!(!small.read(7, 2000), "one read is not enough again");

@@ -26,6 +26,8 @@ use std::{
 /// How long a reader waits for bytes somebody else is reading. A disk in a hurry answers within
 /// that.
 pub const PATIENCE: Duration = Duration::from_millis(100);
+/// Part of the room for images that what is read ahead may have: who reads now comes first.
+const AHEAD_PART: u64 = 2;
 
 /// The bytes of a slice, as far as they were read.
 #[derive(Debug)]
@@ -221,7 +223,7 @@ impl Images {
 
     /// Nothing is read ahead that would bring [`Images::bytes`] above this.
     pub const fn ahead_bytes_max(&self) -> u64 {
-        self.bytes_max / 2
+        self.bytes_max / AHEAD_PART
     }
 
     /// Bytes promised to images.

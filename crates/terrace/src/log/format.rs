@@ -307,6 +307,20 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// One to be committed, which says its seq, with the checksum of the value in it; a record
+    /// whose value is elsewhere has that value's.
+    #[must_use]
+    pub fn new(key: &'a [u8], attributes: &'a [u8], body: Body<'a>) -> Self {
+        Self {
+            seq: 0,
+            generation: 0,
+            key,
+            attributes,
+            checksum: crc32c::crc32c(body.value()),
+            body,
+        }
+    }
+
     /// Version of the object this record holds: its own seq, or the one that moved.
     #[must_use]
     pub const fn version(&self) -> u64 {

@@ -7,7 +7,7 @@
 //! applied, and those written last), [`writer`] (group commit), [`reader`] (one record), [`scan`]
 //! (a whole segment), [`parallel_scan`] (the same by several requests), [`recover`] (the end of the
 //! log), [`free_list`] (what the index's mark says of the ring), `reserve` (space of a full device
-//! for what frees space).
+//! for what frees space), [`move_queue`] (values that are to be written again).
 
 pub mod address;
 pub mod commit;
@@ -20,6 +20,7 @@ pub mod free_list;
 mod identify;
 pub mod index_full;
 mod liveness;
+pub mod move_queue;
 pub mod parallel_scan;
 pub mod reader;
 pub mod recover;

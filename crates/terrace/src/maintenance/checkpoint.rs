@@ -27,6 +27,9 @@ const MEMTABLES_LEFT: u64 = 4;
 /// At least this many times a checkpoint's length is written to the log before the next one: so
 /// they stay below a sixteenth of it.
 const LOG_PER_CHECKPOINT: u64 = 16;
+/// One is due after this part of the log at the latest: not so seldom that the log behind it is
+/// recycled before the next one.
+const RING_PART: u64 = 2;
 /// Without a checkpoint one is taken at once if it has this many bytes: the walk that it saves
 /// takes long.
 const FIRST_BYTES: u64 = 1 << 20;
@@ -82,8 +85,7 @@ fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
         engine.options.tuning.checkpoint_log_bytes,
         engine.options.flash_capacity_bytes,
     );
-    // Not so seldom that the log behind it is recycled before the next one.
-    let every = |least: u64| wanted.max(least).min(ring / 2);
+    let every = |least: u64| wanted.max(least).min(ring / RING_PART);
     match newest {
         None => {
             let applied = engine.checkpoints.applied_bytes();

@@ -46,6 +46,9 @@ const STEP_DROPS: usize = 1024;
 const STEP_KEY_BYTES: usize = 128 << 10;
 /// Rest after a step.
 const REST_MAX: Duration = Duration::from_millis(50);
+/// From so many ranges on they are swept without taking turns with what has expired: callers of
+/// `delete_prefix` wait when there are as many as there may be.
+const RANGES_URGENT: usize = RANGES_MAX / 2;
 /// Passes for expired objects are this many times as long apart as one took.
 const PASS_DISTANCE: u32 = 20;
 
@@ -104,8 +107,7 @@ impl Expirer {
     pub fn turn(&mut self) -> Result<bool> {
         let forgot = self.forget_swept();
         let began = Instant::now();
-        // Callers may wait for ranges to be forgotten.
-        let is_urgent = self.engine.log.ranges.count() >= RANGES_MAX / 2;
+        let is_urgent = self.engine.log.ranges.count() >= RANGES_URGENT;
         let take_turns = std::mem::take(&mut self.ranges_had_turn) && !is_urgent;
         let outcome = if !(take_turns && self.begin_expiry()) && self.begin_range() {
             self.ranges_had_turn = true;
@@ -275,15 +277,7 @@ impl Walk {
 
 /// Says that the value of a version is not needed any more.
 pub fn drop_record(key: &[u8], version: u64) -> (u64, Record<'_>) {
-    let record = Record {
-        seq: 0,
-        generation: 0,
-        key,
-        attributes: &[],
-        checksum: 0,
-        body: Body::Drop { version },
-    };
-    (key_hash(key), record)
+    (key_hash(key), Record::new(key, &[], Body::Drop { version }))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::{
     log::{
         commit::Committer,
         format::{Body, Record},
+        move_queue::{MoveQueue, Moving},
     },
     mutation::{Mutation, unless},
     ordered_index::Entry,
@@ -27,13 +28,15 @@ use std::ops::Range;
 
 /// Record bytes of one commit of moves, where segments are not shorter than a few of them.
 const MOVES_BYTES: usize = 256 << 10;
+/// Commits of moves that fit into a segment, at least.
+const COMMITS_OF_SEGMENT: usize = 16;
 
 /// Record bytes of one commit of moves. A commit lies in one segment, and what is left of a segment
 /// that it does not fit into is lost: found by pinned values in a log of short segments, which took
 /// more room each time they were written again.
 #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
 pub fn commit_bytes(engine: &Engine) -> usize {
-    MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / 16)
+    MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / COMMITS_OF_SEGMENT)
 }
 
 /// What of a list of moves is in the log.
@@ -81,6 +84,19 @@ pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (
     done
 }
 
+/// Commits the moves to the log of values that were taken from a queue, in their order. Those that
+/// find no place in it stay where they are.
+pub fn commit_taken(engine: &Engine, queue: &MoveQueue, values: &[Moving]) -> Committed {
+    let moves = values.iter().map(|value| Moved::of_waiting(value).to_flash());
+    let done = commit(engine, Committer::Background, moves);
+    let (committed, others) = values.split_at(done.moves);
+    queue.forget(others);
+    if let Some(seq) = done.last_seq {
+        queue.committed(seq, committed);
+    }
+    done
+}
+
 /// The record that says that a value lives in the log from here on. `record` holds it, and names
 /// its version.
 #[must_use]
@@ -95,63 +111,73 @@ pub fn to_flash<'a>(record: &Record<'a>) -> Record<'a> {
 /// A value that is to live elsewhere from now on.
 #[derive(Debug, Clone, Copy)]
 pub struct Moved<'a> {
-    /// The object's key.
-    pub key: &'a [u8],
-    /// Its attributes, in stored form.
-    pub attributes: &'a [u8],
-    /// Its value.
-    pub value: &'a [u8],
-    /// Its version.
-    pub version: u64,
+    /// The value, and whose it is.
+    pub item: DestageItem<'a>,
     /// CRC-32C of the value.
     pub checksum: u32,
 }
 
 impl<'a> Moved<'a> {
+    fn new(key: &'a [u8], attributes: &'a [u8], value: &'a [u8], version: u64, checksum: u32) -> Self {
+        let item = DestageItem {
+            key,
+            attributes,
+            value,
+            version,
+        };
+        Self { item, checksum }
+    }
+
     /// The value that a record holds.
     #[must_use]
     pub fn of(record: &Record<'a>) -> Self {
-        Self {
-            key: record.key,
-            attributes: record.attributes,
-            value: record.body.value(),
-            version: record.version(),
-            checksum: record.checksum,
-        }
+        let version = record.version();
+        Self::new(
+            record.key,
+            record.attributes,
+            record.body.value(),
+            version,
+            record.checksum,
+        )
+    }
+
+    /// A value that waits to be moved.
+    #[must_use]
+    pub fn of_waiting(value: &'a Moving) -> Self {
+        Self::new(
+            &value.key,
+            &value.attributes,
+            &value.value,
+            value.version,
+            value.checksum,
+        )
     }
 
     /// The value that an entry points to.
     #[must_use]
     pub fn by_entry(key: &'a [u8], entry: &'a Entry, value: &'a [u8]) -> Self {
-        Self {
-            key,
-            attributes: &entry.attributes,
-            value,
-            version: entry.version.0,
-            checksum: entry.checksum,
-        }
+        Self::new(key, &entry.attributes, value, entry.version.0, entry.checksum)
     }
 
     /// The record that says that it lives in the log from here on.
     #[must_use]
     pub fn to_flash(self) -> (u64, Record<'a>) {
-        let body = Body::MoveToFlash {
-            version: self.version,
-            value: self.value,
-        };
-        self.record(body)
+        self.record(Body::MoveToFlash {
+            version: self.item.version,
+            value: self.item.value,
+        })
     }
 
     fn record(self, body: Body<'a>) -> (u64, Record<'a>) {
         let record = Record {
             seq: 0,
             generation: 0,
-            key: self.key,
-            attributes: self.attributes,
+            key: self.item.key,
+            attributes: self.item.attributes,
             checksum: self.checksum,
             body,
         };
-        (key_hash(self.key), record)
+        (key_hash(self.item.key), record)
     }
 }
 
@@ -163,15 +189,7 @@ pub fn to_blocks(engine: &Engine, who: Committer, origin: Origin, values: &[Move
     if values.is_empty() {
         return Ok(());
     }
-    let items: Vec<_> = values
-        .iter()
-        .map(|moved| DestageItem {
-            key: moved.key,
-            attributes: moved.attributes,
-            value: moved.value,
-            version: moved.version,
-        })
-        .collect();
+    let items: Vec<_> = values.iter().map(|moved| moved.item).collect();
     let written = write_regions(engine, origin, &items)?;
     point_to(engine, who, values, &written)
 }
@@ -217,13 +235,7 @@ pub fn stream_to_block(
             "its value does not match the checksum in its entry",
         )));
     }
-    let moved = Moved {
-        key: head.key,
-        attributes: head.attributes,
-        value: &[],
-        version: head.version,
-        checksum,
-    };
+    let moved = Moved::new(head.key, head.attributes, &[], head.version, checksum);
     point_to(engine, who, &[moved], &[written]).map(Ok)
 }
 
@@ -237,7 +249,7 @@ fn point_to(engine: &Engine, who: Committer, values: &[Moved<'_>], written: &[La
     }
     let moves = values.iter().zip(written).map(|(moved, value)| {
         moved.record(Body::MoveToBlock {
-            version: moved.version,
+            version: moved.item.version,
             extent: value.extent(),
         })
     });
@@ -245,7 +257,7 @@ fn point_to(engine: &Engine, who: Committer, values: &[Moved<'_>], written: &[La
     let (pointed_to, orphans) = written.split_at(committed.moves);
     orphans.iter().for_each(|value| large.abandoned(value));
     for (moved, value) in values.iter().zip(pointed_to) {
-        large.committed(value, moved.version);
+        large.committed(value, moved.item.version);
     }
     committed.outcome
 }

@@ -9,10 +9,9 @@
 use crate::{
     Error, Result,
     engine::Engine,
-    log::commit::Committer,
+    log::move_queue::Moving,
     maintenance::moves::{self, Moved, commit_bytes},
     metrics::bucket::Bucket,
-    scan_order::Value,
 };
 use std::sync::{Arc, atomic::Ordering};
 
@@ -39,7 +38,7 @@ impl Orderer {
     pub fn turn(&mut self) -> Result<bool> {
         let engine = Arc::clone(&self.engine);
         let order = &engine.scan_order;
-        order.applied(engine.log.applied_seq());
+        order.queue.applied(engine.log.applied_seq());
         let taken = order.take();
         let mut rest = &taken[..];
         while !rest.is_empty() {
@@ -56,17 +55,17 @@ impl Orderer {
                 Ok(()) => {}
                 Err(Error::OutOfSpace { .. }) => break,
                 Err(error) => {
-                    order.forget(rest);
+                    order.queue.forget(rest);
                     return Err(error);
                 }
             }
         }
-        order.forget(rest);
+        order.queue.forget(rest);
         Ok(!taken.is_empty())
     }
 
     /// Commits the moves of some values, and waits until what they write is earned.
-    fn move_part(&mut self, part: &[Value]) -> Result<()> {
+    fn move_part(&mut self, part: &[Moving]) -> Result<()> {
         let engine = &self.engine;
         let order = &engine.scan_order;
         let presence = engine.presence();
@@ -74,15 +73,9 @@ impl Orderer {
             let why = presence.dead(&value.key, value.version, &value.attributes);
             why.is_some()
         });
-        order.forget(&dead);
-        let records = living.iter().map(|value| moved(value).to_flash());
-        let done = moves::commit(engine, Committer::Background, records);
-        let (committed, others) = living.split_at(done.moves);
-        order.forget(others);
-        if let Some(seq) = done.last_seq {
-            order.committed(seq, committed);
-        }
-        let written = order.count_moved(committed, done.bytes as u64);
+        order.queue.forget(&dead);
+        let done = moves::commit_taken(engine, &order.queue, &living);
+        let written = order.count_moved(&living[..done.moves], done.bytes as u64);
         done.outcome?;
         let wait = self.bucket.overdraw(written);
         engine.pause(wait);
@@ -91,21 +84,11 @@ impl Orderer {
 }
 
 /// How many values, at least one, have records that fit into one commit.
-fn values_of_commit(values: &[Value], bytes_max: usize) -> usize {
+fn values_of_commit(values: &[Moving], bytes_max: usize) -> usize {
     let mut bytes = 0;
     let fitting = values.iter().take_while(|value| {
-        bytes += moved(value).to_flash().1.record_bytes();
+        bytes += Moved::of_waiting(value).to_flash().1.record_bytes();
         bytes <= bytes_max
     });
     fitting.count().max(1)
-}
-
-fn moved(value: &Value) -> Moved<'_> {
-    Moved {
-        key: &value.key,
-        attributes: &value.attributes,
-        value: &value.value,
-        version: value.version,
-        checksum: value.checksum,
-    }
 }

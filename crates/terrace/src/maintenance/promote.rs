@@ -103,7 +103,7 @@ impl Promoter {
             small_moves::move_waiting(&self.engine, &mut self.budget);
             let asked_bytes = self.cache.counters.asked_bytes.load(Ordering::Relaxed);
             let is_quiet = std::mem::replace(&mut self.asked_bytes, asked_bytes) == asked_bytes;
-            if all_measured && is_quiet && self.cache.small.bytes() == 0 {
+            if all_measured && is_quiet && self.cache.small.queue.bytes() == 0 {
                 self.cache.images.sleep(IDLE_MAX);
                 if self.engine.log.is_closed() {
                     break;

@@ -4,9 +4,9 @@
 use super::scan::ScanItem;
 use crate::{
     Result, key_hash,
-    log::format::record_bytes_max,
+    log::{format::record_bytes_max, move_queue::Moving},
     ordered_index::Home,
-    scan_order::{Bill, Form, Value, form},
+    scan_order::{Bill, Form, form},
 };
 use bytes::Bytes;
 
@@ -25,7 +25,7 @@ pub fn charge(items: &[ScanItem], values: &[Option<Result<Bytes>>], read_for: im
     let Some(engine) = items.first().map(ScanItem::engine) else {
         return;
     };
-    if !engine.scan_order.is_on() || engine.options.read_only {
+    if !engine.scan_order.queue.is_on() || engine.options.read_only {
         return;
     }
     let (mut copied, mut ordered) = (Bill::default(), Bill::default());
@@ -57,9 +57,9 @@ pub fn charge(items: &[ScanItem], values: &[Option<Result<Bytes>>], read_for: im
     }
 }
 
-fn value_of((item, value): (&ScanItem, &Option<Result<Bytes>>)) -> Option<Value> {
+fn value_of((item, value): (&ScanItem, &Option<Result<Bytes>>)) -> Option<Moving> {
     let entry = item.entry();
-    Some(Value {
+    Some(Moving {
         key: item.key.clone(),
         hash: key_hash(&item.key),
         version: entry.version.0,

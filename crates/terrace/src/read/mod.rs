@@ -378,8 +378,8 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
 /// back to the log.
 pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     let (hit, from_block) = find_home(engine, key, entry)?;
-    if let Some(extent) = from_block.filter(|extent| small_reads::may_move_to_log(engine, key, extent)) {
-        small_reads::small_read(engine, key, entry, &extent, &hit.value);
+    if from_block.is_some_and(|extent| small_reads::may_move_to_log(engine, key, &extent)) {
+        small_reads::small_read(engine, key, entry, &hit.value);
     }
     Ok(hit)
 }
@@ -490,17 +490,9 @@ pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option
 
 /// A value of the large space that is in RAM.
 fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Option<Hit> {
-    let place = Place::block(extent.block, extent.offset);
-    if let Some(cached) = engine.cache.get(place, key) {
-        engine.metrics.answered(AnsweredBy::Cache, entry.length);
-        return Some(Hit::of(entry, cached.value));
-    }
-    let small = &engine.flash_cache.small;
-    let waiting = small
-        .find(extent.block, extent.offset)
-        .filter(|waiting| waiting.key == key)?;
-    engine.metrics.answered(AnsweredBy::Copy, entry.length);
-    Some(Hit::of(entry, waiting.value.clone()))
+    let cached = engine.cache.get(Place::block(extent.block, extent.offset), key)?;
+    engine.metrics.answered(AnsweredBy::Cache, entry.length);
+    Some(Hit::of(entry, cached.value))
 }
 
 /// Reads a value of the large space, and says whether its block was read for it.

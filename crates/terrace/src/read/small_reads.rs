@@ -3,12 +3,9 @@
 
 use crate::{
     engine::Engine,
-    flash_cache::{
-        COPY_BYTES_MIN, count,
-        small::{Enqueued, SmallValue},
-    },
+    flash_cache::{COPY_BYTES_MIN, count, small::Enqueued},
     key_hash,
-    log::format::Extent,
+    log::{format::Extent, move_queue::Moving},
     ordered_index::Entry,
 };
 use bytes::Bytes;
@@ -18,25 +15,25 @@ use bytes::Bytes;
 pub fn may_move_to_log(engine: &Engine, key: &[u8], extent: &Extent) -> bool {
     extent.extent_bytes < COPY_BYTES_MIN
         && extent.length < engine.placement.large_from(key)
-        && engine.flash_cache.small.is_on()
+        && engine.flash_cache.small.queue.is_on()
         && !engine.options.read_only
 }
 
 /// Counts a read of a small value from its block, and has it come back if it is read often.
-pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent, value: &Bytes) {
+pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, value: &Bytes) {
     let (cache, hash) = (&engine.flash_cache, key_hash(key));
     if !cache.small.read(hash, engine.small_reads()) {
         return;
     }
-    let value = SmallValue {
+    let value = Moving {
         key: Bytes::copy_from_slice(key),
+        hash,
         version: entry.version.0,
         attributes: entry.attributes.clone(),
         value: value.clone(),
         checksum: entry.checksum,
-        place: (extent.block, extent.offset),
     };
-    match cache.small.enqueue(hash, value) {
+    match cache.small.enqueue(value) {
         Enqueued::Urgent => cache.wake(),
         Enqueued::Full => count(&cache.counters.dropped_full, 1),
         Enqueued::Waits => cache.images.rouse(),

@@ -56,6 +56,8 @@ const FIRST_LEVEL_RUNS_MAX: usize = 30;
 const TOUCHED_TOGETHER: usize = 16;
 /// Wait before trying again to seal the memtable, when the index's device is full.
 const RETRY: Duration = Duration::from_millis(100);
+/// Between two looks whether the flusher has made room for another memtable.
+const ROOM_LOOK: Duration = Duration::from_millis(1);
 /// Wait for the next frame, or to be asked for something else.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
@@ -210,7 +212,7 @@ impl Applier {
                 return Ok(());
             }
             engine.index_work.raise();
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(ROOM_LOOK);
         }
         // Durable before it is sealed, not before it is flushed: the library flushes whatever is
         // sealed by then, so a memtable sealed behind the flusher's back would be persisted ahead

@@ -31,14 +31,7 @@ pub fn delete_range(engine: &Engine, range: &ScanRange, durability: Durability) 
         return nothing(engine, durability);
     };
     let admission = admit(engine, SWEEP_WAIT_MAX)?;
-    let record = Record {
-        seq: 0,
-        generation: 0,
-        key: &start,
-        attributes: &[],
-        checksum: crc32c::crc32c(&end),
-        body: Body::DeleteRange { end: &end },
-    };
+    let record = Record::new(&start, &[], Body::DeleteRange { end: &end });
     let records = [(key_hash(&start), record)];
     let judge = || Ok(Judged::default());
     let committed = engine

@@ -91,15 +91,7 @@ fn put_stored(
         let pending = stall::find_room(engine, write)?;
         return commit_large(engine, key, attributes, pending, condition, durability);
     }
-    let body = small_body(engine, value);
-    let record = Record {
-        seq: 0,
-        generation: 0,
-        key,
-        attributes,
-        checksum: crc32c::crc32c(value),
-        body,
-    };
+    let record = Record::new(key, attributes, small_body(engine, value));
     commit_one(engine, record, condition, durability)
 }
 
@@ -116,14 +108,7 @@ const fn small_body<'a>(engine: &Engine, value: &'a [u8]) -> Body<'a> {
 pub fn delete(engine: &Engine, key: &[u8], condition: Condition, durability: Durability) -> Result<Version> {
     engine.check_writable()?;
     check_key(key)?;
-    let record = Record {
-        seq: 0,
-        generation: 0,
-        key,
-        attributes: &[],
-        checksum: 0,
-        body: Body::Delete,
-    };
+    let record = Record::new(key, &[], Body::Delete);
     commit_one(engine, record, condition, durability)
 }
 
@@ -137,19 +122,24 @@ pub fn commit_large(
     durability: Durability,
 ) -> Result<Version> {
     pending.prepare(durability)?;
-    let record = Record {
-        seq: 0,
-        generation: 0,
-        key,
-        attributes,
-        checksum: pending.checksum(),
-        body: Body::PutLarge {
-            extent: pending.extent(),
-        },
-    };
-    let committed = commit_record(engine, record, Some(&pending), condition, durability)?;
+    let committed = commit_record(
+        engine,
+        record_of_large(key, attributes, &pending),
+        Some(&pending),
+        condition,
+        durability,
+    )?;
     pending.committed(Version(committed.seq));
     finish(engine, committed)
+}
+
+/// What says that a value in the large space is a key's.
+fn record_of_large<'a>(key: &'a [u8], attributes: &'a [u8], pending: &PendingLarge<'_>) -> Record<'a> {
+    let extent = pending.extent();
+    Record {
+        checksum: pending.checksum(),
+        ..Record::new(key, attributes, Body::PutLarge { extent })
+    }
 }
 
 fn commit_one(engine: &Engine, record: Record<'_>, condition: Condition, durability: Durability) -> Result<Version> {
@@ -279,25 +269,12 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         .iter()
         .map(|placed| {
             let key = &placed.operation.key[..];
-            let (body, checksum) = match (&placed.operation.change, &placed.pending) {
-                (_, Some(pending)) => (
-                    Body::PutLarge {
-                        extent: pending.extent(),
-                    },
-                    pending.checksum(),
-                ),
-                (Change::Put { value, .. }, None) => (small_body(engine, value), crc32c::crc32c(value)),
-                (Change::Delete, None) => (Body::Delete, 0),
+            let record = match (&placed.operation.change, &placed.pending) {
+                (_, Some(pending)) => record_of_large(key, &placed.attributes, pending),
+                (Change::Put { value, .. }, None) => Record::new(key, &placed.attributes, small_body(engine, value)),
+                (Change::Delete, None) => Record::new(key, &placed.attributes, Body::Delete),
             };
-            user_bytes += key.len() + placed.attributes.len() + body.value().len();
-            let record = Record {
-                seq: 0,
-                generation: 0,
-                key,
-                attributes: &placed.attributes,
-                checksum,
-                body,
-            };
+            user_bytes += key.len() + placed.attributes.len() + record.body.value().len();
             (key_hash(key), record)
         })
         .collect();

@@ -1,10 +1,10 @@
 //! Table 3, figures 11 and 13: what a read costs, and what that predicts.
 
-use super::{cell, colour, dashed, number, over_ratios, ratio_chart, ratio_row, ratio_table};
+use super::{cell, colour, dashed, over_ratios, ratio_chart, ratio_row, ratio_table};
 use crate::{
     harness::{
         chart::{Mark, Series},
-        page::Section,
+        page::{Section, number},
         setup::Setup,
     },
     mris::{
@@ -39,49 +39,35 @@ pub fn section(model: &Model, paper: &Paper) -> Section {
 
 /// Table 3: by regression, as timed, the paper's, the drives' own.
 fn rows(model: &Model, paper: &Paper) -> Vec<Vec<String>> {
-    let mut rows = Vec::new();
+    let row = |name: String, cells: [Option<f64>; 5]| {
+        let digits = [0, 0, 4, 0, 0];
+        let cells = cells.into_iter().zip(digits).map(|(cell, digits)| number(cell, digits));
+        std::iter::once(name).chain(cells).collect()
+    };
+    let mut rows: Vec<Vec<String>> = Vec::new();
     for contender in model.contenders() {
         let (line, timed) = (model.regression(contender), model.timed(contender));
-        rows.push(vec![
-            contender.name(),
-            number(line.map(|line| line.slope), 0),
-            number(line.map(|line| line.intercept), 0),
-            number(line.map(|line| line.r_squared), 4),
-            number(timed.map(|timed| timed.0), 0),
-            number(timed.map(|timed| timed.1), 0),
-        ]);
+        let cells = [
+            line.map(|line| line.slope),
+            line.map(|line| line.intercept),
+            line.map(|line| line.r_squared),
+            timed.map(|timed| timed.0),
+            timed.map(|timed| timed.1),
+        ];
+        rows.push(row(contender.name(), cells));
     }
     let published = &paper.table3;
     for (name, small, large) in [
         ("paper SSD", published.small_ssd_us, published.large_ssd_us),
         ("paper HDD", published.small_hdd_us, published.large_hdd_us),
     ] {
-        let none = || "–".to_owned();
-        rows.push(vec![
-            name.to_owned(),
-            format!("{small:.0}"),
-            format!("{large:.0}"),
-            none(),
-            none(),
-            none(),
-        ]);
+        rows.push(row(name.to_owned(), [Some(small), Some(large), None, None, None]));
     }
     for (drive, (summary, bytes)) in &model.raw {
-        let text = cell(Some(*summary), 0);
-        let (small, large) = if *drive == Setup::Hdd {
-            ("–".to_owned(), text)
-        } else {
-            (text, "–".to_owned())
-        };
-        let none = || "–".to_owned();
-        rows.push(vec![
-            format!("fio, {} reads of {bytes} B", drive.name()),
-            none(),
-            none(),
-            none(),
-            small,
-            large,
-        ]);
+        let name = format!("fio, {} reads of {bytes} B", drive.name());
+        let mut cells = row(name, [None; 5]);
+        cells[if *drive == Setup::Hdd { 5 } else { 4 }] = cell(Some(*summary), 0);
+        rows.push(cells);
     }
     rows
 }

@@ -1,10 +1,10 @@
 //! Figure 9: insertion, and what its author wished to have recorded.
 
-use super::{HDD, SSD, cell, exact, number, point, shared_device};
+use super::{HDD, SSD, cell, point, shared_device};
 use crate::{
     harness::{
         chart::{Chart, Mark, Point, Series},
-        page::Section,
+        page::{Section, number},
         setup::Setup,
         statistics::Summary,
     },
@@ -51,7 +51,7 @@ fn insertion_chart(
             colour,
             Mark::PaleBar,
             published
-                .map(|(position, setup)| exact(position, theirs(setup, order)))
+                .map(|(position, setup)| Point::exact(position, theirs(setup, order)))
                 .collect(),
         );
     }
@@ -114,44 +114,46 @@ pub fn section(model: &Model, paper: &Paper) -> Section {
 
 /// What each run cost the engine and the drives.
 fn work_table(model: &Model, section: &mut Section) {
-    let mut rows = Vec::new();
-    for contender in model.contenders() {
-        for order in [Order::Sequential, Order::Random] {
-            let count = |figure| cell(model.engine_count(contender, order, figure), 0);
-            let amplification = model.write_amplification(contender, order);
-            let source = match amplification {
-                None => "–",
-                Some((_, Source::Drives)) => "the drives",
-                Some((_, Source::Engine)) => "the engine",
-            };
-            rows.push(vec![
-                format!("{}, {}", contender.name(), order.name()),
-                cell(model.objects_per_second(contender, order), 1),
-                cell(model.insert_mb_per_second(contender, order), 1),
-                count(|figures| figures.flushes),
-                count(|figures| figures.compactions),
-                cell(model.written_mb(contender, order, SSD), 0),
-                cell(model.written_mb(contender, order, HDD), 0),
-                cell(amplification.map(|found| found.0), 2),
-                source.to_owned(),
-            ]);
-        }
-    }
-    let head = [
-        "",
-        "objects/s",
-        "MB/s",
-        "flushes",
-        "compactions",
-        "MB to SSD",
-        "MB to HDD",
-        "write amplification",
-        "counted by",
-    ];
-    section.table(
+    let orders = [Order::Sequential, Order::Random];
+    let runs = model
+        .contenders()
+        .into_iter()
+        .flat_map(|contender| orders.map(|order| (contender, order)));
+    let counted_by = |source| match source {
+        Source::Drives => "the drives",
+        Source::Engine => "the engine",
+    };
+    section.columns(
         "Insertion; what the paper's author wished to have recorded",
-        &head,
-        rows,
+        runs,
+        &[
+            ("", &|(who, order)| format!("{}, {}", who.name(), order.name())),
+            ("objects/s", &|(who, order)| {
+                cell(model.objects_per_second(*who, *order), 1)
+            }),
+            ("MB/s", &|(who, order)| {
+                cell(model.insert_mb_per_second(*who, *order), 1)
+            }),
+            ("flushes", &|(who, order)| {
+                cell(model.engine_count(*who, *order, |figures| figures.flushes), 0)
+            }),
+            ("compactions", &|(who, order)| {
+                cell(model.engine_count(*who, *order, |figures| figures.compactions), 0)
+            }),
+            ("MB to SSD", &|(who, order)| {
+                cell(model.written_mb(*who, *order, SSD), 0)
+            }),
+            ("MB to HDD", &|(who, order)| {
+                cell(model.written_mb(*who, *order, HDD), 0)
+            }),
+            ("write amplification", &|(who, order)| {
+                cell(model.write_amplification(*who, *order).map(|found| found.0), 2)
+            }),
+            ("counted by", &|(who, order)| {
+                let source = model.write_amplification(*who, *order).map(|found| found.1);
+                source.map_or("–", counted_by).to_owned()
+            }),
+        ],
     );
 }
 

@@ -14,7 +14,6 @@ use super::{
     figure8, heat,
     model::Model,
     paper::Paper,
-    targets::targets,
 };
 use crate::{
     Outcome,
@@ -49,7 +48,6 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
         sections.push(reading::section(&model, &paper));
         sections.push(costs::section(&model, &paper));
         sections.push(traffic::section(&model));
-        sections.extend(aims(&model, &paper));
     }
     sections.extend(heat::section(records)?);
     Ok(sections)
@@ -63,14 +61,6 @@ fn point(position: usize, summary: Summary) -> Point {
     }
 }
 
-fn exact(position: usize, value: f64) -> Point {
-    Point {
-        position,
-        value,
-        deviation: 0.0,
-    }
-}
-
 /// Mean and standard deviation.
 fn cell(summary: Option<Summary>, digits: usize) -> String {
     match summary {
@@ -78,10 +68,6 @@ fn cell(summary: Option<Summary>, digits: usize) -> String {
         Some(Summary { mean, count: 1, .. }) => format!("{mean:.digits$}"),
         Some(Summary { mean, deviation, .. }) => format!("{mean:.digits$} ± {deviation:.digits$}"),
     }
-}
-
-fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
 /// The same colour for the same contender everywhere.
@@ -160,25 +146,4 @@ fn dashed(model: &Model, name: &str, colour: usize, value: impl Fn(u64) -> Optio
         mark: Mark::Dashed,
         points: over_ratios(model, |ratio| value(ratio).map(summary)),
     }
-}
-
-fn aims(model: &Model, paper: &Paper) -> Option<Section> {
-    let targets = targets(model, paper);
-    let rows = targets.iter().map(|target| {
-        vec![
-            target.name.to_owned(),
-            target.ratio.to_string(),
-            format!("{:.1}", target.base),
-            format!("{:.2}", target.wanted),
-            format!("{:.2}", target.measured),
-            target.verdict().to_owned(),
-        ]
-    });
-    let mut section = Section::new("Targets");
-    section.text(
-        "They mean the paper's drives, emulated. On others a comparison with the paper's own figures says nothing.",
-    );
-    let head = ["target", "ratio", "base, reads/s", "at least", "measured", ""];
-    section.table("Targets", &head, rows.collect());
-    (!targets.is_empty()).then_some(section)
 }

@@ -1,8 +1,11 @@
 //! Figures 10 and 12, tables 2 and 4: how fast reads are.
 
-use super::{cell, dashed, lines, number, ratio_chart, ratio_row, ratio_table, shared_device};
+use super::{cell, dashed, lines, ratio_chart, ratio_row, ratio_table, shared_device};
 use crate::{
-    harness::{page::Section, setup::Setup},
+    harness::{
+        page::{Section, number},
+        setup::Setup,
+    },
     mris::{evaluation::Contender, model::Model, paper::Paper},
 };
 
@@ -70,6 +73,7 @@ pub fn section(model: &Model, paper: &Paper) -> Section {
     section.text(
         "Every run of a ratio reads the same bytes, so our speed-ups in MB/s are those in reads/s; the paper's differ a little.",
     );
+    section.text("The targets mean the paper's drives, emulated. On others a comparison with the paper's own figures says nothing.");
     shared_device(model, &mut section);
     section
 }

@@ -1,10 +1,9 @@
 //! Figure 8: image requests by size.
 
-use super::exact;
 use crate::{
     Outcome,
     harness::{
-        chart::{Chart, Mark, Series},
+        chart::{Chart, Mark, Point, Series},
         page::Section,
         results::Record,
     },
@@ -74,7 +73,7 @@ fn chart(name: &str, counts: &Counts) -> Chart {
     let percent = |part: u64, whole: f64| if whole > 0.0 { 100.0 * part as f64 / whole } else { 0.0 };
     let of = |figure: &dyn Fn(usize) -> f64| {
         (0..bins.len())
-            .map(|position| exact(position, figure(position)))
+            .map(|position| Point::exact(position, figure(position)))
             .collect()
     };
     let bar = |what: &str, colour, points| Series {

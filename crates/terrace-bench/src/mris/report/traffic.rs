@@ -1,10 +1,10 @@
 //! Figure 14: what the drives had to read.
 
-use super::{HDD, SSD, colour, number, over_ratios, ratio_chart, ratio_row, ratio_table};
+use super::{HDD, SSD, colour, over_ratios, ratio_chart, ratio_row, ratio_table};
 use crate::{
     harness::{
         chart::{Mark, Series},
-        page::Section,
+        page::{Section, number},
         setup::Setup,
     },
     mris::model::Model,

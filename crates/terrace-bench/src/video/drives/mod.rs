@@ -25,6 +25,7 @@ use crate::{
     harness::{
         place::HASTE,
         progress::Progress,
+        report::print,
         results::{Bench, Plan},
         setup::{BothTraffic, Places},
         values::Values,
@@ -299,14 +300,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     places.remove(NAME)?;
     made?;
     bench.progress.finish();
-    let records = bench.results().all()?;
-    for section in report::sections(&records)? {
-        println!("{}", section.markdown());
-    }
-    for target in targets::targets(&records)? {
-        println!("{target}");
-    }
-    Ok(())
+    print(&super::Video, &bench)
 }
 
 fn make_all(bench: &Bench, places: &Places, plans: &[Plan<'_, Settings>]) -> Outcome {

@@ -2,15 +2,15 @@
 
 use super::{
     EXPERIMENT, Scene, Settings, System,
-    targets::{Row, disk_holds_half, targets},
+    audience::Played,
+    targets::{Row, disk_holds_half},
 };
 use crate::{
     Outcome,
     harness::{
         chart::{Chart, Mark, Point, Series},
-        page::Section,
+        page::{Section, number},
         results::{Record, rows},
-        target,
     },
 };
 
@@ -35,13 +35,11 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
         }
     }
     scenes.sort_by(|one, other| one.choice.exponent.total_cmp(&other.choice.exponent));
-    let mut sections: Vec<Section> = scenes
+    let sections = scenes
         .into_iter()
         .enumerate()
-        .map(|(number, scene)| section(&rows, scene, number))
-        .collect();
-    sections.extend(target::section("Targets of video on two drives", &targets(records)?));
-    Ok(sections)
+        .map(|(number, scene)| section(&rows, scene, number));
+    Ok(sections.collect())
 }
 
 fn section(all: &[Row], scene: &Scene, number: usize) -> Section {
@@ -72,7 +70,7 @@ fn section(all: &[Row], scene: &Scene, number: usize) -> Section {
         "Hits: share of the bytes delivered that were not read from the disk, once caches were warm. Throughput: all readers as fast as they can. \
          Starting and pauses: everybody at the bit rate; only sessions that began when all were there. Flash written: bytes per byte delivered.",
     );
-    section.table("Measured", &HEAD, rows.iter().map(|row| cells(row)).collect());
+    measured_table(&mut section, &rows);
     if let Some((settings, _)) = rows.iter().find(|row| row.0.system == System::Terrace) {
         section.text(match disk_holds_half(all, settings) {
             Some(true) => "The disk alone held half of the sessions without a pause.",
@@ -84,43 +82,47 @@ fn section(all: &[Row], scene: &Scene, number: usize) -> Section {
     section
 }
 
-const HEAD: [&str; 10] = [
-    "flash",
-    "",
-    "sessions",
-    "hits, %",
-    "fixed optimum, %",
-    "MB/s",
-    "start, 99 %, ms",
-    "sessions with pauses",
-    "time paused, %",
-    "flash written",
-];
-
-fn cells((settings, measured): &Row) -> Vec<String> {
-    let scene = &settings.scene;
-    let share = |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| share.to_string());
-    let optimum = settings
-        .share
-        .map(|share| scene.choice.optimum(scene.catalogue.titles, share) * 100.0);
-    let played = &measured.played;
-    let start_us = played.start.percentile_us(99.0).filter(|_| played.sessions > 0);
-    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.1}"));
-    vec![
-        share(settings.share),
-        settings.system.name().to_owned(),
-        settings.sessions.to_string(),
-        format!("{:.1}", measured.hits() * 100.0),
-        number(optimum),
-        format!("{:.1}", measured.rush.bytes_per_second / 1e6),
-        number(start_us.map(|us| us / 1e3)),
-        format!("{} of {}", played.paused_sessions, played.sessions),
-        format!(
-            "{:.2}",
-            played.paused_seconds / (played.shown_seconds + played.paused_seconds).max(1e-9) * 100.0
-        ),
-        format!("{:.3}", measured.flash_written()),
-    ]
+fn measured_table(section: &mut Section, rows: &[&Row]) {
+    let optimum = |settings: &Settings| {
+        let Scene { choice, catalogue, .. } = &settings.scene;
+        let share = settings.share?;
+        Some(choice.optimum(catalogue.titles, share) * 100.0)
+    };
+    let start_ms = |played: &Played| {
+        let us = played.start.percentile_us(99.0).filter(|_| played.sessions > 0)?;
+        Some(us / 1e3)
+    };
+    let paused = |played: &Played| {
+        let all = (played.shown_seconds + played.paused_seconds).max(1e-9);
+        played.paused_seconds / all * 100.0
+    };
+    let runs = rows
+        .iter()
+        .map(|(settings, measured)| (settings, measured, &measured.played));
+    section.columns(
+        "Measured",
+        runs,
+        &[
+            ("flash", &|(settings, ..)| {
+                settings.share.map_or_else(|| "–".to_owned(), |share| share.to_string())
+            }),
+            ("", &|(settings, ..)| settings.system.name().to_owned()),
+            ("sessions", &|(settings, ..)| settings.sessions.to_string()),
+            ("hits, %", &|(_, measured, _)| format!("{:.1}", measured.hits() * 100.0)),
+            ("fixed optimum, %", &|(settings, ..)| number(optimum(settings), 1)),
+            ("MB/s", &|(_, measured, _)| {
+                format!("{:.1}", measured.rush.bytes_per_second / 1e6)
+            }),
+            ("start, 99 %, ms", &|(.., played)| number(start_ms(played), 1)),
+            ("sessions with pauses", &|(.., played)| {
+                format!("{} of {}", played.paused_sessions, played.sessions)
+            }),
+            ("time paused, %", &|(.., played)| format!("{:.2}", paused(played))),
+            ("flash written", &|(_, measured, _)| {
+                format!("{:.3}", measured.flash_written())
+            }),
+        ],
+    );
 }
 
 /// The same colour for the same system everywhere.
@@ -145,11 +147,6 @@ fn charts(section: &mut Section, rows: &[&Row], number: usize) {
         };
         rows.iter().find(|row| fits(&row.0))
     };
-    let point = |position, value| Point {
-        position,
-        value,
-        deviation: 0.0,
-    };
     let series = |system: System, points: Vec<Point>| Series {
         name: system.name().to_owned(),
         colour: colour(system),
@@ -166,7 +163,7 @@ fn charts(section: &mut Section, rows: &[&Row], number: usize) {
             .map(|system| {
                 let found = shares.iter().enumerate().filter_map(|(at, &share)| {
                     let row = of(system, share)?;
-                    Some(point(at, figure(row)))
+                    Some(Point::exact(at, figure(row)))
                 });
                 series(system, found.collect())
             })
@@ -182,7 +179,10 @@ fn charts(section: &mut Section, rows: &[&Row], number: usize) {
     let in_time = |system: System| {
         let windows = of(system, share).map_or(&[][..], |row| &row.1.windows);
         let hits = windows.iter().map(|window| window.hits().max(0.0) * 100.0);
-        series(system, hits.enumerate().map(|(at, value)| point(at, value)).collect())
+        series(
+            system,
+            hits.enumerate().map(|(at, value)| Point::exact(at, value)).collect(),
+        )
     };
     let windows = of(System::Terrace, share).map_or(0, |row| row.1.windows.len());
     let sessions = rows.first().map_or(0, |row| row.0.scene.warm_up_sessions) as usize;

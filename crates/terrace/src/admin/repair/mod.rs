@@ -34,14 +34,7 @@ mod notes;
 pub mod rebuild;
 mod survey;
 
-use crate::{
-    Error, Options, Result,
-    admin::open,
-    blocks::{LargeOptions, LargeSpace, OpenReport},
-    hash_index::checkpoint,
-    log::segments::Segments,
-    manifest,
-};
+use crate::{Error, Options, Result, admin::open, blocks::OpenReport, hash_index::checkpoint, manifest};
 use build::Builder;
 use notes::Notes;
 use std::sync::Arc;
@@ -74,24 +67,9 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     // Of the index that was, and gone before there is another.
     checkpoint::remove(&*flash_disk).map_err(|error| Error::io("remove the checkpoint of the hash index", &error))?;
     let mended = mend::segments(&*flash_disk, &manifest, options.tuning.direct_io, &mut notes)?;
-    let segments = Segments::open(
-        flash_disk,
-        manifest.store_id,
-        manifest.segment_bytes,
-        options.flash_capacity_bytes,
-        options.tuning.direct_io,
-        true,
-    )?;
-    let (large, opened) = LargeSpace::open(
-        large_disk,
-        LargeOptions {
-            store_id: manifest.store_id,
-            split_threshold_bytes: options.split_threshold_bytes,
-            direct_io: options.tuning.direct_io,
-            capacity_bytes: None,
-            read_only: false,
-        },
-    )?;
+    let unbounded = unbounded(&options);
+    let segments = open::open_segments(&only_read(&unbounded), &manifest, &flash_disk)?;
+    let (large, opened) = open::open_large(&unbounded, &manifest, &large_disk)?;
     note_large(&opened, &mut notes);
     let mut survey = Survey::of_log(&segments, mended, &mut notes);
     survey.add_blocks(&large, &mut notes);
@@ -141,6 +119,21 @@ fn refuse_absent(options: &Options) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What is there is there, whatever the large tier may have.
+fn unbounded(options: &Options) -> Options {
+    Options {
+        large_capacity_bytes: None,
+        ..options.clone()
+    }
+}
+
+fn only_read(options: &Options) -> Options {
+    Options {
+        read_only: true,
+        ..options.clone()
+    }
 }
 
 fn note_large(opened: &OpenReport, notes: &mut Notes) {

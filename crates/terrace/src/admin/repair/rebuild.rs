@@ -13,15 +13,8 @@
 //!
 //! Blocks are not read: the log has checksum and place of every value in them, and reads verify.
 
-use super::{build::Builder, install, notes::Notes, survey::Survey};
-use crate::{
-    Error, Options, Result,
-    blocks::{LargeOptions, LargeSpace},
-    hash_index::checkpoint,
-    io::Disk,
-    log::segments::Segments,
-    manifest::Manifest,
-};
+use super::{build::Builder, install, notes::Notes, only_read, survey::Survey, unbounded};
+use crate::{Error, Options, Result, admin::open, hash_index::checkpoint, io::Disk, manifest::Manifest};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -61,14 +54,8 @@ pub fn rebuild(
 ) -> Result<Rebuilt> {
     let begun = Instant::now();
     // Only looked at: what is damaged in the log stays for `repair` to see.
-    let segments = Segments::open(
-        Arc::clone(flash_disk),
-        manifest.store_id,
-        manifest.segment_bytes,
-        options.flash_capacity_bytes,
-        options.tuning.direct_io,
-        true,
-    )?;
+    let looking = only_read(&unbounded(options));
+    let segments = open::open_segments(&looking, manifest, flash_disk)?;
     if let Some(damage) = segments.take_damage().first() {
         return Ok(Rebuilt::NotPossible(format!("the log is damaged, too: {damage}")));
     }
@@ -85,16 +72,7 @@ pub fn rebuild(
     install::remove_unfinished(&options.flash_dir)?;
     // Of the index that was, and gone before there is another.
     checkpoint::remove(&**flash_disk).map_err(|error| Error::io("remove the checkpoint of the hash index", &error))?;
-    let (large, _) = LargeSpace::open(
-        Arc::clone(large_disk),
-        LargeOptions {
-            store_id: manifest.store_id,
-            split_threshold_bytes: options.split_threshold_bytes,
-            direct_io: options.tuning.direct_io,
-            capacity_bytes: None,
-            read_only: true,
-        },
-    )?;
+    let (large, _) = open::open_large(&looking, manifest, large_disk)?;
     let mut builder = Builder::new(&install::new_directory(&options.flash_dir), options, &segments, &large)?;
     builder.trust_the_log();
     builder.add_from_log(&mut survey, &mut notes)?;

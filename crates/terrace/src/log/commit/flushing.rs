@@ -14,6 +14,12 @@ use std::time::Duration;
 const INTERVALS_MAX: u32 = 32;
 /// if more than so many others wait for the applier.
 const FRAMES_WAITING: usize = 4;
+/// The flusher sleeps so long at least before it looks at an open frame again: frames that are
+/// opened all the time would else have it wake for each.
+const LOOK_MIN: Duration = Duration::from_micros(300);
+/// A segment of which this part is used has the next one made ready: early enough that it is there
+/// when it is needed, and late enough that opening a store does not make one.
+const SPARE_AFTER_PART: u64 = 4;
 
 impl CommitLog {
     /// Has the flusher look at what is open and sealed.
@@ -49,11 +55,7 @@ impl CommitLog {
                     self.seal_open(&mut tail);
                     None
                 }
-                Some(open) => Some(
-                    interval
-                        .saturating_sub(open.since.elapsed())
-                        .max(Duration::from_micros(300)),
-                ),
+                Some(open) => Some(interval.saturating_sub(open.since.elapsed()).max(LOOK_MIN)),
                 None => None,
             }
         };
@@ -99,7 +101,7 @@ impl CommitLog {
     /// store would else cost a segment.
     pub(super) fn wants_spare(&self, tail: &Tail) -> bool {
         let used = tail.segment.map_or(u64::MAX, |_| tail.offset);
-        tail.spare.is_none() && used > self.segments.segment_bytes() / 4
+        tail.spare.is_none() && used > self.segments.segment_bytes() / SPARE_AFTER_PART
     }
 
     /// Makes the next segment ready, so that no commit waits for a file to be made.
@@ -154,14 +156,7 @@ mod tests {
             Store::open(Options::new(dir.path()).tuned(|tuning| tuning.coalesce_interval = Duration::from_millis(1)))
                 .unwrap();
         let log = &store.engine().log;
-        let record = Record {
-            seq: 0,
-            generation: 0,
-            key: b"sync",
-            attributes: &[],
-            checksum: crc32c::crc32c(b"value"),
-            body: Body::Put { value: b"value" },
-        };
+        let record = Record::new(b"sync", &[], Body::Put { value: b"value" });
         let records = [(key_hash(record.key), record)];
         let decide = || Ok(Judged::default());
         log.commit_as(Committer::User, Durability::Sync, &records, 0, decide)

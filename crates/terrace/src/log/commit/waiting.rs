@@ -23,9 +23,16 @@ const SHORT_BYTES: u64 = 256 << 10;
 /// So many frames are a batch, however short: half of those that the overlay's filter can tell
 /// apart, so that readers never look into one for nothing while a batch is being applied.
 const BATCH_FRAMES: usize = 32;
-/// What a record that is applied takes in the memtable at most, if its key is short. The memtable
-/// may become longer than it should by half of itself.
+/// What a record that is applied takes in the memtable at most, if its key is short.
 const RECORD_IN_MEMTABLE_BYTES: u64 = 192;
+/// What is applied at once fills at most this part of the memtable, which may be full already: it
+/// may become longer than it should by half of itself.
+const MEMTABLE_PART: u64 = 2;
+/// So much of that is worth applying, in per cent: what comes in meanwhile shall find room.
+const ENOUGH_PERCENT: usize = 75;
+/// What waits fills the overlay, too, and callers wait when that is full: this part of it is worth
+/// applying, whatever it is.
+const OVERLAY_PART: u64 = 2;
 
 /// How much is worth applying at once, and how much may be.
 #[derive(Debug, Clone, Copy)]
@@ -41,13 +48,12 @@ pub struct BatchSize {
 impl BatchSize {
     /// For a store.
     pub fn of(tuning: &Tuning) -> Self {
-        let records_max = tuning.memtable_bytes / 2 / RECORD_IN_MEMTABLE_BYTES;
+        let records_max = tuning.memtable_bytes / MEMTABLE_PART / RECORD_IN_MEMTABLE_BYTES;
         let records_max = usize::try_from(records_max).unwrap_or(usize::MAX);
         Self {
-            records: records_max / 4 * 3,
+            records: records_max / 100 * ENOUGH_PERCENT,
             records_max,
-            // What waits fills the overlay, too, and callers wait when that is full.
-            bytes: tuning.overlay_bytes / 2,
+            bytes: tuning.overlay_bytes / OVERLAY_PART,
         }
     }
 }
@@ -157,14 +163,7 @@ mod tests {
 
     /// A sealed frame with a commit of so many records.
     fn frame(seq: u64, records: usize) -> Arc<Frame> {
-        let record = Record {
-            seq: 0,
-            generation: 0,
-            key: b"k",
-            attributes: &[],
-            checksum: 0,
-            body: Body::Put { value: b"" },
-        };
+        let record = Record::new(b"k", &[], Body::Put { value: b"" });
         let frame = Frame::open(0, 1, 1 << 20, seq << 16, Arc::new(FramePool::for_overlay(0)));
         frame.append(seq, &vec![(crate::key_hash(b"k"), record); records]);
         frame.seal(0);

@@ -13,9 +13,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Of frames that take up to so much memory, and of those that fill less than half of theirs, a
-/// copy is kept.
+/// Of frames that take up to so much memory a copy is kept,
 const COPIED_BYTES_MAX: usize = 64 << 10;
+/// and of those that fill less than this part of theirs.
+const COPIED_PART: usize = 2;
 /// What a frame costs besides its bytes.
 const OVERHEAD_BYTES: usize = 128;
 /// Of a record so many bytes are fetched at once; the processor itself reads on in what is longer.
@@ -74,7 +75,7 @@ impl Sealed {
     /// be missing in it: then its record leaves as if nobody had read it.
     pub fn shortened(&self) -> Option<Self> {
         let memory_bytes = self.memory_bytes();
-        let is_short = memory_bytes <= COPIED_BYTES_MAX || self.used_bytes < memory_bytes / 2;
+        let is_short = memory_bytes <= COPIED_BYTES_MAX || self.used_bytes < memory_bytes / COPIED_PART;
         is_short.then(|| Self {
             memory: Memory::Copied(Box::from(&self.bytes()[..self.used_bytes])),
             used_bytes: self.used_bytes,

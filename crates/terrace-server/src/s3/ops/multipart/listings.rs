@@ -31,6 +31,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 use terrace::{ObjectInfo, ScanItem, ScanRange};
+use terrace_objects::upload::UploadRecord;
 
 /// Who owns an upload: whoever began it, if that is not of the account of its bucket.
 fn owner(bucket: &Bucket, account: Option<&str>) -> Owner {
@@ -235,10 +236,10 @@ struct Kept {
 
 impl Kept {
     fn of(info: &ObjectInfo) -> Self {
-        let (algorithm, kind, is_chosen) = super::checksum_of(info);
+        let said = UploadRecord::read(&info.attributes);
         Self {
             account: record::account(&info.attributes).map(str::to_owned),
-            checksum: is_chosen.then_some((algorithm, kind)),
+            checksum: said.is_chosen.then_some((said.algorithm, said.kind)),
         }
     }
 

@@ -36,15 +36,8 @@ use s3s::{
 };
 use std::sync::Arc;
 use terrace::{Attributes, Batch, Condition, Error, ObjectInfo, PutOptions, Store};
-use terrace_objects::error::ObjectError;
 pub use terrace_objects::part::PartRecord;
-
-/// Attribute of an upload: the checksum algorithm of its parts.
-const ALGORITHM: &str = "s3-algorithm";
-/// Attribute of an upload, if the client chose the algorithm.
-const CHOSEN: &str = "s3-algorithm-chosen";
-/// Attribute of an upload: the kind of the object's checksum.
-const KIND: &str = "s3-checksum-kind";
+use terrace_objects::{error::ObjectError, upload::UploadRecord};
 
 /// An upload that is not complete.
 #[derive(Debug, Clone)]
@@ -83,7 +76,11 @@ impl Upload {
             .head(&record)
             .map_err(|error| errors::of_engine(&error, &record))?;
         let info = info.ok_or_else(no_such_upload)?;
-        let (algorithm, kind, is_chosen) = checksum_of(&info);
+        let UploadRecord {
+            algorithm,
+            kind,
+            is_chosen,
+        } = UploadRecord::read(&info.attributes);
         Ok(Self {
             is_chosen,
             record,
@@ -125,25 +122,8 @@ impl Upload {
 
     /// What the client said of the object, without what only uploads have.
     pub fn description(&self) -> Attributes {
-        let kept = self
-            .info
-            .attributes
-            .iter()
-            .filter(|(name, _)| ![ALGORITHM, CHOSEN, KIND].contains(name));
-        kept.fold(Attributes::new(), |all, (name, value)| all.with(name, value))
+        UploadRecord::description(&self.info.attributes)
     }
-}
-
-/// The checksum that an upload's parts have, its kind, and whether the client chose it.
-fn checksum_of(info: &ObjectInfo) -> (Algorithm, Kind, bool) {
-    let text = |name| info.attributes.get_str(name);
-    let algorithm = text(ALGORITHM).and_then(Algorithm::parse);
-    let kind = match text(KIND) {
-        Some("COMPOSITE") => Kind::Composite,
-        _ => Kind::FullObject,
-    };
-    let is_chosen = text(CHOSEN).is_some();
-    (algorithm.unwrap_or(Algorithm::Crc64Nvme), kind, is_chosen)
 }
 
 /// Checks the number of a part.
@@ -181,24 +161,24 @@ pub async fn create(
     }
     let algorithm = chosen.unwrap_or(Algorithm::Crc64Nvme);
     let kind = algorithm.kind(asked_kind.as_deref()).map_err(errors::of_wrong)?;
-    let mut attributes = objects::checked_description(
+    let description = objects::checked_description(
         gateway,
         request.credentials.as_ref(),
         &bucket,
         description!(input),
         locking!(input),
-    )?
-    .with(ALGORITHM, algorithm.name())
-    .with(KIND, kind.name());
-    if chosen.is_some() {
-        attributes.set(CHOSEN, "");
-    }
+    )?;
+    let said = UploadRecord {
+        algorithm,
+        kind,
+        is_chosen: chosen.is_some(),
+    };
     let sealing = encryption!(input).sealing(&gateway.shared.secrets, &bucket)?;
     let told = sealing.as_ref().map(Sealing::told);
     let id = Id::new();
     let record = keyspace::upload(&bucket.name, &input.key, id);
     let mut options = PutOptions {
-        attributes,
+        attributes: said.to_attributes(description),
         durability: gateway.durability,
         condition: Condition::Absent,
         ..PutOptions::default()

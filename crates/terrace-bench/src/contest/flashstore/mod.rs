@@ -8,14 +8,14 @@
 pub mod report;
 pub mod trace;
 
+use super::{
+    Contest, Meeting,
+    step::{self, Bench, Done, Step},
+    targets::rows,
+    worker::{Task, Teller},
+};
 use crate::{
     Outcome,
-    contest::{
-        Common, Contest, Meeting,
-        step::{self, Bench, Done, Step},
-        targets::rows,
-        worker::{Task, Teller},
-    },
     harness::{driver::timed_loop, setup::Setup, values::Values},
     rivals::{Candidate, KeyValue, Opening},
 };
@@ -124,6 +124,17 @@ pub enum Syncing {
     EveryWrite,
 }
 
+impl Syncing {
+    /// For people: what is synced.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EveryPage => "4 KiB",
+            Self::EveryWrite => "each write",
+        }
+    }
+}
+
 /// What was chosen for a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
@@ -159,16 +170,6 @@ pub struct Measured {
     pub space: Option<f64>,
     /// What the engine says it was tuned to.
     pub engine_settings: String,
-}
-
-/// Makes the runs.
-///
-/// # Errors
-/// Those of the runs that failed, or why none could be made.
-pub fn run(common: &Common) -> Outcome {
-    let contest = Contest::open(common)?;
-    measure_all(&contest)?;
-    contest.finish()
 }
 
 /// Makes the runs of a contest: everybody on the fast drive; Berkeley DB and Terrace on the disk;

@@ -12,7 +12,7 @@
 //! twice. Assumed here: new and repeated chunks come in runs of 32 on average, and a repeated run
 //! may be any that came before.
 
-use crate::contest::data::mix;
+use super::super::data::mix;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};

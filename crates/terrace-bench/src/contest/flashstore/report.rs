@@ -3,17 +3,20 @@
 //! The paper's own rates follow from its tables 4 and 5 with the power of its table 2, since its
 //! figures carry no numbers; FlashStore's are in its text (sections 5.6 and 5.7).
 
-use super::{EXPERIMENT, Measured, PLATFORMS, Platform, Settings, Syncing, trace::Kind};
-use crate::{
-    Outcome,
-    contest::{
-        Bounded,
-        report::{conditions, exact, look},
+use super::{
+    super::{
+        Bounded, Meeting,
+        report::{conditions, look},
         targets::rows,
     },
+    EXPERIMENT, Measured, PLATFORMS, Platform, Settings, Syncing,
+    trace::Kind,
+};
+use crate::{
+    Outcome,
     harness::{
         chart::{Chart, Mark, Point, Series},
-        page::Section,
+        page::{Section, number},
         results::Record,
         setup::Setup,
     },
@@ -137,7 +140,7 @@ fn rate(rows: &[&Row], (candidate, setup): (Candidate, Setup), kind: Kind, synci
 fn rates(rows: &[&Row], who: (Candidate, Setup), syncing: Syncing) -> Option<Series> {
     let traces = Kind::ALL.into_iter().enumerate();
     let points: Vec<Point> = traces
-        .filter_map(|(position, kind)| Some(exact(position, rate(rows, who, kind, syncing)?)))
+        .filter_map(|(position, kind)| Some(Point::exact(position, rate(rows, who, kind, syncing)?)))
         .collect();
     let (colour, mark) = look(who.0, who.1);
     (!points.is_empty()).then(|| Series {
@@ -153,7 +156,7 @@ fn paper(published: &Published) -> Vec<Series> {
         name: format!("paper, {}: {name}", published.platform),
         colour,
         mark: Mark::PaleBar,
-        points: vec![exact(0, rates[0]), exact(1, rates[1])],
+        points: vec![Point::exact(0, rates[0]), Point::exact(1, rates[1])],
     };
     vec![
         series("FlashStore", 0, published.flashstore),
@@ -185,7 +188,7 @@ fn figure_7(number: usize, rows: &[&Row], section: &mut Section) {
         let points = shares
             .iter()
             .enumerate()
-            .filter_map(|(position, &share)| Some(exact(position, at(share)?.1.measured.step.rate())));
+            .filter_map(|(position, &share)| Some(Point::exact(position, at(share)?.1.measured.step.rate())));
         series.push(Series {
             name: format!("{}, Terrace", kind.name()),
             colour: 2 * colour,
@@ -197,7 +200,7 @@ fn figure_7(number: usize, rows: &[&Row], section: &mut Section) {
                 name: format!("{}, Berkeley DB on HDD", kind.name()),
                 colour: 2 * colour,
                 mark: Mark::Dashed,
-                points: (0..shares.len()).map(|position| exact(position, base)).collect(),
+                points: (0..shares.len()).map(|position| Point::exact(position, base)).collect(),
             });
         }
     }
@@ -217,79 +220,70 @@ fn figure_7(number: usize, rows: &[&Row], section: &mut Section) {
 
 /// Tables 4 and 5: what a platform's power and price would make of these rates.
 fn efficiency(kind: Kind, table: u32, rows: &[&Row], platforms: &[Platform], section: &mut Section) {
-    let mut cells = Vec::new();
+    let mut found = Vec::new();
     for platform in platforms {
         for who in candidates(rows) {
-            if let Some(rate) = rate(rows, who, kind, Syncing::EveryPage) {
-                cells.push(vec![
-                    format!("{}, {} on {}", platform.name, who.0.name(), who.1.name()),
-                    format!("{rate:.0}"),
-                    format!("{:.1}", platform.per_joule(rate, who.1)),
-                    format!("{:.2}", platform.per_dollar(rate, who.1)),
-                ]);
-            }
+            let rate = rate(rows, who, kind, Syncing::EveryPage);
+            found.extend(rate.map(|rate| (platform, who, rate)));
         }
     }
-    let caption = format!(
-        "Table {table}: {}. Rates measured here with power and prices of the platform: for comparison among each other only",
-        kind.name()
-    );
-    section.table(
-        &caption,
-        &["platform", "operations/s", "operations/J", "operations/s/$"],
-        cells,
+    section.columns(
+        &format!(
+            "Table {table}: {}. Rates measured here with power and prices of the platform: for comparison among each other only",
+            kind.name()
+        ),
+        found,
+        &[
+            ("platform", &|(platform, who, _)| {
+                format!("{}, {} on {}", platform.name, who.0.name(), who.1.name())
+            }),
+            ("operations/s", &|(.., rate)| format!("{rate:.0}")),
+            ("operations/J", &|(platform, who, rate)| {
+                format!("{:.1}", platform.per_joule(*rate, who.1))
+            }),
+            ("operations/s/$", &|(platform, who, rate)| {
+                format!("{:.2}", platform.per_dollar(*rate, who.1))
+            }),
+        ],
     );
 }
 
 fn all_runs(rows: &[&Row], section: &mut Section) {
-    let cells = rows.iter().map(|(settings, Bounded { measured, .. })| {
-        let step = &measured.step;
-        let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"));
-        vec![
-            format!(
-                "{}, {} on {}",
-                settings.trace.name(),
-                settings.meeting.candidate.name(),
-                settings.meeting.setup.name()
-            ),
-            if settings.syncing == Syncing::EveryPage {
-                "4 KiB"
-            } else {
-                "each"
-            }
-            .to_owned(),
-            settings
-                .flash_share
-                .map_or_else(|| "all".to_owned(), |share| format!("{:.0} %", share * 100.0)),
-            format!("{:.0}", step.rate()),
-            number(step.latency.percentile_us(50.0)),
-            number(step.latency.percentile_us(99.0)),
-            number(step.cpu_us()),
-            number(step.write_amplification()),
-            number(measured.space),
-            format!("{} of {}", step.operations, settings.operations),
-        ]
-    });
-    let head = [
-        "",
-        "syncs",
-        "flash",
-        "operations/s",
-        "50 % µs",
-        "99 % µs",
-        "µs of CPU",
-        "written per byte",
-        "disk per byte",
-        "operations",
-    ];
-    section.table("All runs of the traces", &head, cells.collect());
+    let name = |settings: &Settings| {
+        let Meeting { candidate, setup, .. } = settings.meeting;
+        format!("{}, {} on {}", settings.trace.name(), candidate.name(), setup.name())
+    };
+    let runs = rows
+        .iter()
+        .map(|(settings, run)| (settings, &run.measured, &run.measured.step));
+    section.columns(
+        "All runs of the traces",
+        runs,
+        &[
+            ("", &|(settings, ..)| name(settings)),
+            ("syncs", &|(settings, ..)| settings.syncing.name().to_owned()),
+            ("flash", &|(settings, ..)| {
+                let share = settings.flash_share;
+                share.map_or_else(|| "all".to_owned(), |share| format!("{:.0} %", share * 100.0))
+            }),
+            ("operations/s", &|(.., step)| format!("{:.0}", step.rate())),
+            ("50 % µs", &|(.., step)| number(step.latency.percentile_us(50.0), 2)),
+            ("99 % µs", &|(.., step)| number(step.latency.percentile_us(99.0), 2)),
+            ("µs of CPU", &|(.., step)| number(step.cpu_us(), 2)),
+            ("written per byte", &|(.., step)| number(step.write_amplification(), 2)),
+            ("disk per byte", &|(_, measured, _)| number(measured.space, 2)),
+            ("operations", &|(settings, _, step)| {
+                format!("{} of {}", step.operations, settings.operations)
+            }),
+        ],
+    );
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::super::WorkloadFile;
     use super::*;
-    use crate::contest::WorkloadFile;
 
     /// The built-in platforms with the paper's own rates give the paper's own tables.
     #[test]

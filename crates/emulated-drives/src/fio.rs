@@ -1,0 +1,65 @@
+//! `fio`, which measures a drive as anybody would: one job, its report as JSON.
+
+use super::system;
+use crate::Outcome;
+use serde_json::Value;
+
+/// The version that is installed.
+///
+/// # Errors
+/// If none is.
+pub fn version() -> Outcome<String> {
+    system::run("fio", ["--version"]).map_err(|error| format!("{error} (Debian package fio)").into())
+}
+
+/// Runs a job with these arguments. Returns what `fio` says of it.
+///
+/// # Errors
+/// If `fio` is not installed, fails, or says what is not understood.
+pub fn job(arguments: &[String]) -> Outcome<Value> {
+    let name_and_form = ["--name=job", "--output-format=json"].map(str::to_owned);
+    let text = system::run("fio", [&name_and_form, arguments].concat())?;
+    only_job(&text)
+}
+
+/// What the report says of its one job. Before the JSON fio may print notes.
+fn only_job(text: &str) -> Outcome<Value> {
+    let json = text.find('{').map_or("", |start| &text[start..]);
+    let mut report: Value = serde_json::from_str(json)
+        .map_err(|error| format!("fio printed no JSON ({error}); version 3 or later is needed"))?;
+    match report["jobs"][0].take() {
+        Value::Null => Err("fio's report has no job; version 3 or later is needed".into()),
+        job => Ok(job),
+    }
+}
+
+/// A figure of what [`job`] returned, by where it is: `/read/lat_ns/mean`.
+///
+/// # Errors
+/// If it is not there.
+pub fn figure(job: &Value, place: &str) -> Outcome<f64> {
+    let found = job.pointer(place).and_then(Value::as_f64);
+    found.ok_or_else(|| format!("fio's JSON has no {place}; version 3 or later is needed").into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn figures_are_taken_from_json_behind_notes() {
+        let text = r#"fio: a note
+            {"fio version": "fio-3.33", "jobs": [{"read": {"total_ios": 12, "lat_ns": {"mean": 1500.0}}}]}"#;
+        let job = only_job(text).unwrap();
+        assert!((figure(&job, "/read/lat_ns/mean").unwrap() - 1500.0).abs() < 1e-9);
+        assert!(figure(&job, "/write/lat_ns/mean").is_err());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_an_error() {
+        for text in ["", "nothing", "{}", r#"{"jobs": []}"#] {
+            assert!(only_job(text).is_err(), "{text}");
+        }
+    }
+}

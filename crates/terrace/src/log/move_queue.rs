@@ -1,0 +1,227 @@
+//! Values in RAM that are to be written to the log again: where scans find them, or because they
+//! are read often. Readers and scans put them here, a thread (`maintenance`) moves them.
+//!
+//! Invariants: what waits is bounded in bytes, and nobody waits for it. A value that is under way,
+//! from when it waits until its move is applied, is not taken a second time. All of this may be
+//! lost at any time: the value stays where it is.
+
+use bytes::Bytes;
+use hashbrown::{HashMap, hash_map::Entry};
+use parking_lot::Mutex;
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// What a value that waits costs in RAM besides its bytes, about.
+const OVERHEAD_BYTES: u64 = 160;
+
+/// A value to be moved.
+#[derive(Debug, Clone)]
+pub struct Moving {
+    /// Its key,
+    pub key: Bytes,
+    /// and the hash of that.
+    pub hash: u64,
+    /// The version it has.
+    pub version: u64,
+    /// Attributes in stored form.
+    pub attributes: Bytes,
+    /// The value.
+    pub value: Bytes,
+    /// CRC-32C of the value.
+    pub checksum: u32,
+}
+
+impl Moving {
+    fn ram_bytes(&self) -> u64 {
+        OVERHEAD_BYTES + (self.key.len() + self.attributes.len() + self.value.len()) as u64
+    }
+}
+
+/// What [`MoveQueue::enqueue`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enqueued {
+    /// It waits, and so many bytes with it.
+    Waits(u64),
+    /// There is no room.
+    Full,
+    /// It is under way already.
+    Already,
+}
+
+/// The values on their way.
+#[derive(Debug)]
+pub struct MoveQueue {
+    bytes_max: u64,
+    state: Mutex<State>,
+    /// Bytes of RAM that wait.
+    bytes: AtomicU64,
+    /// Values under way, so that nobody takes the lock when there are none.
+    under_way: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Moving>,
+    /// The version that is under way by the hash of its key.
+    under_way: HashMap<u64, u64>,
+    /// Hashes of what was committed with a seq.
+    committed: VecDeque<(u64, Vec<u64>)>,
+}
+
+impl MoveQueue {
+    /// Nothing is under way. `bytes_max` of RAM may wait; with 0 nothing ever does.
+    #[must_use]
+    pub fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            state: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            under_way: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether anything may be moved.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.bytes_max > 0
+    }
+
+    /// Bytes of RAM that wait.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The version of a key that is under way.
+    #[must_use]
+    pub fn version_under_way(&self, hash: u64) -> Option<u64> {
+        if self.under_way.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.state.lock().under_way.get(&hash).copied()
+    }
+
+    /// Has a value moved.
+    pub fn enqueue(&self, value: Moving) -> Enqueued {
+        let ram_bytes = value.ram_bytes();
+        self.change(|state| {
+            let Entry::Vacant(vacant) = state.under_way.entry(value.hash) else {
+                return Enqueued::Already;
+            };
+            let bytes = self.bytes() + ram_bytes;
+            if bytes > self.bytes_max {
+                return Enqueued::Full;
+            }
+            vacant.insert(value.version);
+            state.waiting.push_back(value);
+            self.bytes.store(bytes, Ordering::Relaxed);
+            Enqueued::Waits(bytes)
+        })
+    }
+
+    /// The next values to move, of about so many bytes in RAM, but at least one. They are under way
+    /// until they are committed and that is applied, or they are forgotten.
+    #[must_use]
+    pub fn take(&self, bytes_max: u64) -> Vec<Moving> {
+        self.change(|state| {
+            let (mut taken, mut bytes) = (Vec::new(), 0);
+            while let Some(next) = state.waiting.front().map(Moving::ram_bytes)
+                && (taken.is_empty() || bytes + next <= bytes_max)
+            {
+                bytes += next;
+                taken.extend(state.waiting.pop_front());
+            }
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            taken
+        })
+    }
+
+    /// Values that were taken are committed, with this seq.
+    pub fn committed(&self, seq: u64, values: &[Moving]) {
+        let hashes = values.iter().map(|value| value.hash).collect();
+        self.change(|state| state.committed.push_back((seq, hashes)));
+    }
+
+    /// Everything up to this seq is applied.
+    pub fn applied(&self, seq: u64) {
+        if self.under_way.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        self.change(|state| {
+            while state.committed.front().is_some_and(|(committed, _)| *committed <= seq) {
+                for hash in state.committed.pop_front().into_iter().flat_map(|(_, hashes)| hashes) {
+                    state.under_way.remove(&hash);
+                }
+            }
+        });
+    }
+
+    /// Values that were taken stay where they are.
+    pub fn forget<'a>(&self, values: impl IntoIterator<Item = &'a Moving>) {
+        self.change(|state| {
+            for value in values {
+                state.under_way.remove(&value.hash);
+            }
+        });
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let changed = change(&mut state);
+        self.under_way.store(state.under_way.len() as u64, Ordering::Release);
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(number: u64, bytes: usize) -> Moving {
+        Moving {
+            key: Bytes::from(format!("{number:04}")),
+            hash: number,
+            version: number + 100,
+            attributes: Bytes::new(),
+            value: Bytes::from(vec![7; bytes]),
+            checksum: 0,
+        }
+    }
+
+    #[test]
+    fn a_value_is_under_way_once_until_its_move_is_applied() {
+        let queue = MoveQueue::new(1 << 20);
+        for (number, bytes) in [(2, 1000), (1, 1000), (3, 5000)] {
+            assert!(matches!(queue.enqueue(value(number, bytes)), Enqueued::Waits(_)));
+        }
+        assert_eq!(queue.enqueue(value(2, 1000)), Enqueued::Already);
+        let mut taken = queue.take(1500);
+        assert_eq!(taken.len(), 1, "the second is too much for one commit");
+        taken.extend(queue.take(u64::MAX));
+        let keys: Vec<_> = taken.iter().map(|value| value.hash).collect();
+        assert_eq!((keys, queue.bytes()), (vec![2, 1, 3], 0));
+        assert_eq!(queue.enqueue(value(2, 1000)), Enqueued::Already);
+        queue.committed(9, &taken[..2]);
+        queue.forget(&taken[2..]);
+        assert_eq!(queue.version_under_way(1), Some(101));
+        assert_eq!(queue.version_under_way(3), None, "it stays where it is");
+        queue.applied(8);
+        assert_eq!(queue.version_under_way(2), Some(102));
+        queue.applied(9);
+        assert_eq!(queue.version_under_way(2), None);
+        assert!(matches!(queue.enqueue(value(2, 1000)), Enqueued::Waits(_)));
+        assert_eq!(queue.take(0).len(), 1, "at least one");
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let queue = MoveQueue::new(600 << 10);
+        let said: Vec<_> = (0..100).map(|number| queue.enqueue(value(number, 10_000))).collect();
+        let waits = said.iter().filter(|said| matches!(said, Enqueued::Waits(_))).count();
+        assert_eq!((waits, queue.take(u64::MAX).len()), (60, 60));
+        assert_eq!(said.last(), Some(&Enqueued::Full));
+        assert!(!MoveQueue::new(0).is_on());
+    }
+}

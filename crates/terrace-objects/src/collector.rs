@@ -18,10 +18,12 @@
 
 use super::engine::Engine;
 use super::keyspace::{self, Id};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     mem,
+    ops::Bound,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -35,6 +37,8 @@ use tokio::sync::Notify;
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Keys deleted in one commit.
 const BATCH_KEYS: usize = 256;
+/// Keys read before something is done with them.
+const PAGE_KEYS: usize = 256;
 /// Uploads that nobody completed or aborted are aborted after this.
 const UPLOAD_LIFE_MS: u64 = 7 * 24 * 3600 * 1000;
 /// How often to look for such uploads.
@@ -248,14 +252,43 @@ impl Collector {
             }
             self.collected.fetch_add(1, Ordering::AcqRel);
         }
-        for item in store.scan(ScanRange::prefix(keyspace::GARBAGE))? {
-            let item = item?;
-            if let Some(id) = keyspace::parse_id(&item.key).filter(|id| !self.is_held(*id)) {
-                delete_values(store, id, &item.key)?;
+        each_key(store, keyspace::GARBAGE, |marker| {
+            if let Some(id) = keyspace::parse_id(marker).filter(|id| !self.is_held(*id)) {
+                delete_values(store, id, marker)?;
                 self.collected.fetch_add(1, Ordering::AcqRel);
             }
+            Ok(())
+        })
+    }
+}
+
+/// Does something with each key that begins with `prefix`, up to the last one that is there now. No
+/// scan is open meanwhile: its snapshot would keep what the work frees from being room again, and
+/// on a full device the work may wait for just that room.
+///
+/// # Errors
+/// The store's, and those of `work`.
+pub fn each_key(
+    store: &Store,
+    prefix: impl AsRef<[u8]>,
+    mut work: impl FnMut(&[u8]) -> terrace::Result<()>,
+) -> terrace::Result<()> {
+    let mut range = ScanRange::prefix(prefix);
+    let Some(last) = store.scan(range.clone())?.next_back().transpose()? else {
+        return Ok(());
+    };
+    range.end = Bound::Included(last.key.to_vec());
+    drop(last);
+    loop {
+        let some = store.scan(range.clone())?.take(PAGE_KEYS);
+        let keys: Vec<Bytes> = some.map(|item| Ok(item?.key)).collect::<terrace::Result<_>>()?;
+        for key in &keys {
+            work(key)?;
         }
-        Ok(())
+        match keys.last() {
+            Some(last) if keys.len() == PAGE_KEYS => range.start = Bound::Excluded(last.to_vec()),
+            _ => return Ok(()),
+        }
     }
 }
 
@@ -274,15 +307,15 @@ fn delete_values(store: &Store, id: Id, marker: &[u8]) -> terrace::Result<()> {
 /// The store's.
 pub fn delete_range(store: &Store, prefix: &[u8], chosen: impl Fn(&[u8]) -> bool) -> terrace::Result<()> {
     let mut batch = Batch::new();
-    for item in store.scan(ScanRange::prefix(prefix))? {
-        let item = item?;
-        if chosen(&item.key) {
-            batch.delete(&item.key);
+    each_key(store, prefix, |key| {
+        if chosen(key) {
+            batch.delete(key);
         }
         if batch.len() == BATCH_KEYS {
             store.write(mem::take(&mut batch), Durability::Buffered)?;
         }
-    }
+        Ok(())
+    })?;
     if !batch.is_empty() {
         store.write(batch, Durability::Buffered)?;
     }
@@ -301,13 +334,12 @@ fn expire_uploads(store: &Store, now_ms: u64) -> terrace::Result<()> {
 /// # Errors
 /// The store's.
 pub fn abort_uploads(store: &Store, prefix: &[u8], chosen: impl Fn(Id) -> bool) -> terrace::Result<()> {
-    for item in store.scan(ScanRange::prefix(prefix))? {
-        let item = item?;
-        if let Some(id) = keyspace::parse_id(&item.key).filter(|id| chosen(*id)) {
-            abort_upload(store, &item.key, id)?;
+    each_key(store, prefix, |key| {
+        if let Some(id) = keyspace::parse_id(key).filter(|id| chosen(*id)) {
+            abort_upload(store, key, id)?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Aborts an upload that nobody completed or aborted. Whether it was there.
@@ -332,6 +364,7 @@ pub fn abort_upload(store: &Store, record: &[u8], id: Id) -> terrace::Result<boo
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::time::Instant;
     use terrace::Options;
 
     fn place() -> (tempfile::TempDir, Store) {
@@ -363,6 +396,33 @@ mod tests {
         drop(second);
         collector.collect(&store).unwrap();
         assert_eq!(count(&store), 1, "another's value stays");
+    }
+
+    /// Each delete on a full device waited for a segment that the scan over the garbage held, and
+    /// was refused after ten seconds, as were the deletes of clients meanwhile.
+    #[test]
+    fn no_scan_is_open_while_something_is_done_with_its_keys() {
+        let (_dir, store) = place();
+        let keys: Vec<String> = (0..2 * PAGE_KEYS + 1)
+            .map(|number| format!("some/{number:04}"))
+            .collect();
+        for key in keys.iter().map(String::as_str).chain(["same", "somf"]) {
+            store.put(key, "").unwrap();
+        }
+        // The store has its own at times, for a moment.
+        let until = Instant::now() + Duration::from_secs(60);
+        let mut met = Vec::new();
+        each_key(&store, "some/", |key| {
+            while store.stats().snapshots.open > 0 {
+                assert!(Instant::now() < until);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            met.push(String::from_utf8(key.to_vec()).unwrap());
+            store.delete(key).map(drop)
+        })
+        .unwrap();
+        assert_eq!(met, keys);
+        assert_eq!(count(&store), 2);
     }
 
     /// Who found the device full while somebody collected what was deleted went on when the first

@@ -396,7 +396,7 @@ impl Step<'_> {
     /// Nothing refers to the values of a version any more.
     fn discard(&mut self, facts: &Facts) {
         if let Some(id) = facts.values {
-            self.batch.put(keyspace::garbage(id), "");
+            self.batch.put(keyspace::garbage(id), "").frees(facts.length);
             self.done.garbage = true;
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     versions::{self, After, Name, Query, Version},
 };
 use std::sync::Arc;
-use terrace::{Durability, ScanRange, Store};
+use terrace::{Durability, Store};
 
 /// Versions per call.
 const PAGE: usize = 500;
@@ -35,15 +35,14 @@ pub fn abort_uploads(store: &Store, bucket: &Bucket, now_ms: u64) -> terrace::Re
     }
     let prefix = keyspace::uploads(&bucket.name);
     let mut any = false;
-    for item in store.scan(ScanRange::prefix(&prefix))? {
-        let item = item?;
-        let Some((key, id)) = keyspace::parse_upload(&item.key[prefix.len()..]) else {
-            continue;
-        };
-        if rules.iter().any(|rule| rule.is_upload_due(key, id.ms(), now_ms)) {
-            any |= collector::abort_upload(store, &item.key, id)?;
+    collector::each_key(store, &prefix, |record| {
+        let upload = keyspace::parse_upload(&record[prefix.len()..]);
+        let is_due = |(key, id): &(&str, Id)| rules.iter().any(|rule| rule.is_upload_due(key, id.ms(), now_ms));
+        if let Some((_, id)) = upload.filter(is_due) {
+            any |= collector::abort_upload(store, record, id)?;
         }
-    }
+        Ok(())
+    })?;
     Ok(any)
 }
 

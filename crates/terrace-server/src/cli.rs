@@ -99,10 +99,11 @@ pub enum Command {
     /// Give the new store's place with --store, or --flash and --large; it must be empty. The
     /// backup stays as it is.
     Restore(RestoreArgs),
-    /// Change the capacity of the large tier while a server runs
+    /// Change the capacity of a tier while a server runs
     ///
-    /// Up, or down to what is there and two blocks more. It holds until the server ends: change
-    /// large-capacity in the settings as well.
+    /// The large tier's up, or down to what lives in it, a tenth of that and two blocks more; the
+    /// flash log's (--flash) up, or down to 8 segments. It holds until the server ends: change
+    /// large-capacity or flash-capacity in the settings as well.
     Capacity(CapacityArgs),
     /// Measure an S3 server
     Bench(BenchCommandArgs),
@@ -112,8 +113,11 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct CapacityArgs {
     /// Most the blocks of the large tier may occupy, or `device`: what that has
-    #[arg(value_name = "SIZE|device", value_parser = large_capacity)]
-    pub size: LargeCapacity,
+    #[arg(value_name = "SIZE|device", value_parser = large_capacity, required_unless_present = "flash", conflicts_with = "flash")]
+    pub size: Option<LargeCapacity>,
+    /// Most the flash log may occupy, instead
+    #[arg(long, value_name = "SIZE")]
+    pub flash: Option<Size>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -335,6 +335,24 @@ impl Store {
         Ok(())
     }
 
+    /// Changes [`Options::flash_capacity_bytes`] of the running store, until it is closed. Down,
+    /// the log is recycled until it takes no more: what is cold in it moves to the large tier, and
+    /// segments that are free are given back to the device. Writes go on meanwhile. Where the large
+    /// tier has no room, the log stays as long as what lives in it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it would not hold eight segments, or is more than 1 TiB.
+    pub fn set_flash_capacity(&self, bytes: u64) -> Result<()> {
+        let engine = self.engine();
+        engine.check_writable()?;
+        engine.options.validate_flash_capacity(bytes)?;
+        engine.log.segments.set_capacity(bytes);
+        engine.log.activity.raise();
+        engine.recycle_work.raise();
+        engine.log.notify_progress();
+        Ok(())
+    }
+
     /// Figures about the store.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -1,6 +1,6 @@
 //! Asking a running `serve`.
 
-use super::{Answer, BackupSummary, KeySummary, LargeCapacity, Request, SOCKET, short_path};
+use super::{Answer, BackupSummary, KeySummary, Request, SOCKET, TierCapacity, short_path};
 use crate::{
     failure::{Code, Failure, Outcome},
     s3::rewrap::Report,
@@ -27,8 +27,8 @@ pub enum Asked {
     Stats(serde_json::Value),
     /// Everything is encrypted with the current master key.
     Rewrapped(Report),
-    /// The large tier's capacity was changed.
-    Capacity(LargeCapacity),
+    /// A tier's capacity was changed.
+    Capacity(TierCapacity),
     /// What was asked of access keys is done.
     Keys(Vec<KeySummary>),
 }
@@ -73,7 +73,7 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
             Answer::BackedUp(summary) => return Ok(Asked::BackedUp(summary)),
             Answer::Stats(stats) => return Ok(Asked::Stats(stats)),
             Answer::Rewrapped(report) => return Ok(Asked::Rewrapped(report)),
-            Answer::Capacity(large) => return Ok(Asked::Capacity(large)),
+            Answer::Capacity(tier) => return Ok(Asked::Capacity(tier)),
             Answer::Keys(keys) => return Ok(Asked::Keys(keys)),
             Answer::Failed { code, message } => return Err(Failure::new(code, message)),
         }

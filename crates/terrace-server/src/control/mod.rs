@@ -52,6 +52,11 @@ pub enum Request {
         /// Bytes; `None`: what the device has.
         large_bytes: Option<u64>,
     },
+    /// Change what the flash log may take.
+    FlashCapacity {
+        /// Bytes.
+        bytes: u64,
+    },
 }
 
 /// What to do with access keys.
@@ -93,12 +98,12 @@ impl fmt::Debug for KeySummary {
     }
 }
 
-/// What the blocks of the large tier may take, and do.
+/// What the blocks of the large tier, or the segments of the flash log, may take, and do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LargeCapacity {
+pub struct TierCapacity {
     /// Most bytes; `None`: what the device has.
     pub capacity_bytes: Option<u64>,
-    /// Bytes of all block files.
+    /// Bytes of all their files.
     pub allocated_bytes: u64,
 }
 
@@ -133,8 +138,8 @@ pub enum Answer {
     Stats(serde_json::Value),
     /// Everything is encrypted with the current master key.
     Rewrapped(Report),
-    /// The large tier has another capacity.
-    Capacity(LargeCapacity),
+    /// A tier has another capacity.
+    Capacity(TierCapacity),
     /// The access key that was made, or all there are, without secrets. Of one that was removed:
     /// nothing, if it was not there.
     Keys(Vec<KeySummary>),

@@ -1,7 +1,7 @@
 //! The socket's side of `serve`.
 
 use super::{
-    Answer, BackupRequest, KeyRequest, KeySummary, LargeCapacity, REQUEST_BYTES_MAX, Request, SOCKET, short_path,
+    Answer, BackupRequest, KeyRequest, KeySummary, REQUEST_BYTES_MAX, Request, SOCKET, TierCapacity, short_path,
 };
 use crate::{
     failure::{Code, Failure, Outcome},
@@ -28,7 +28,7 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use terrace::{BackupOptions, BackupProgress, Store};
+use terrace::{BackupOptions, BackupProgress, Store, Tier};
 
 /// Requests at a time.
 const REQUESTS_MAX: usize = 4;
@@ -157,7 +157,8 @@ fn converse(stream: &UnixStream, served: &Served, stop: &AtomicBool, is_busy: bo
         Ok(Request::Stats) => tell(stream, &Answer::Stats(stats_json(&served.store.stats()))),
         Ok(Request::Backup(request)) => back_up(stream, &served.store, stop, &request),
         Ok(Request::Rewrap) => encrypt_anew(stream, served, stop),
-        Ok(Request::Capacity { large_bytes }) => tell(stream, &set_capacity(&served.store, large_bytes)),
+        Ok(Request::Capacity { large_bytes }) => tell(stream, &set_capacity(&served.store, Tier::Large, large_bytes)),
+        Ok(Request::FlashCapacity { bytes }) => tell(stream, &set_capacity(&served.store, Tier::Flash, Some(bytes))),
         Ok(Request::Key(request)) => {
             let answer = change_keys(served, request).unwrap_or_else(|error| {
                 let failure = Failure::from(error);
@@ -183,24 +184,26 @@ fn tell(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-fn set_capacity(store: &Store, large_bytes: Option<u64>) -> Answer {
-    match store.set_large_capacity(large_bytes) {
-        Ok(()) => {
-            let large = store.stats().large;
-            tracing::info!(large_bytes, "the large tier has another capacity");
-            Answer::Capacity(LargeCapacity {
-                capacity_bytes: large.capacity_bytes,
-                allocated_bytes: large.allocated_bytes,
-            })
-        }
-        Err(error) => {
-            let failure = Failure::from(error);
-            Answer::Failed {
-                code: failure.code,
-                message: failure.message,
-            }
-        }
+/// `None` for the large tier: what its device has.
+fn set_capacity(store: &Store, tier: Tier, bytes: Option<u64>) -> Answer {
+    let changed = match (tier, bytes) {
+        (Tier::Flash, bytes) => store.set_flash_capacity(bytes.unwrap_or(u64::MAX)),
+        (Tier::Large, bytes) => store.set_large_capacity(bytes),
+    };
+    if let Err(error) = changed {
+        let Failure { code, message, .. } = Failure::from(error);
+        return Answer::Failed { code, message };
     }
+    tracing::info!(%tier, bytes, "a tier has another capacity");
+    let stats = store.stats();
+    let (capacity_bytes, allocated_bytes) = match tier {
+        Tier::Flash => (bytes, stats.log.allocated_bytes),
+        Tier::Large => (stats.large.capacity_bytes, stats.large.allocated_bytes),
+    };
+    Answer::Capacity(TierCapacity {
+        capacity_bytes,
+        allocated_bytes,
+    })
 }
 
 fn change_keys(served: &Served, request: KeyRequest) -> terrace::Result<Answer> {

@@ -100,6 +100,51 @@ fn a_full_store_is_given_more_while_it_serves() {
     place.run(&["capacity", "much"]).code(2);
 }
 
+/// The log never gave back segments that were there.
+#[test]
+fn the_log_is_made_shorter_and_longer_while_the_server_runs() {
+    let place = Place::new();
+    let mut service = Service::start(&place, &["--flash-capacity", "64MiB"]);
+    service.client.send("PUT", "/bucket", &[], b"").status(200);
+    let value = bytes(60_000);
+    let put = |number: usize| {
+        let path = format!("/bucket/{number}");
+        service.client.put(&path, &value, Mode::Whole).status(200);
+    };
+    (0..700).for_each(put);
+    let log = |place: &Place| {
+        let found = files(&place.path("terrace-data").join("flash").join("segments"));
+        found
+            .iter()
+            .map(|path| path.metadata().map_or(0, |file| file.blocks()))
+            .sum::<u64>()
+            * 512
+    };
+    assert!(log(&place) > 30 << 20, "{}", log(&place));
+    let told = place.run(&["capacity", "--flash", "16MiB", "--json"]).code(0).json();
+    assert_eq!(told["capacity_bytes"], 16 << 20);
+    eventually("a log within 16 MiB", || (log(&place) <= 16 << 20).then_some(()));
+    (700..800).for_each(put);
+    assert!(log(&place) <= 16 << 20, "{}", log(&place));
+    let text = place.run(&["capacity", "--flash", "48MiB"]).code(0).text();
+    assert!(
+        text.contains("segments have") && text.contains("may have: 48"),
+        "{text}"
+    );
+    (800..1_200).for_each(put);
+    assert!(log(&place) > 24 << 20, "{}", log(&place));
+    for number in [0, 350, 699, 750, 1_100] {
+        let found = service.client.get(&format!("/bucket/{number}")).status(200);
+        assert!(found.body == value, "{number}");
+    }
+    let refused = place.run(&["capacity", "--flash", "1MiB"]);
+    assert!(refused.error().contains("at least 8 segments"), "{}", refused.error());
+    place.run(&["capacity"]).code(2);
+    place.run(&["capacity", "device", "--flash", "1GiB"]).code(2);
+    signal(&service.child, "TERM");
+    assert!(wait(&mut service.child).success());
+}
+
 /// Holds the figures of both tiers against the files.
 fn says_what_du_says(place: &Place, service: &Service) {
     for tier in ["flash", "large"] {

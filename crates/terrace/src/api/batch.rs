@@ -10,10 +10,13 @@ const FREEING_PUT_BYTES_MAX: usize = 4 << 10;
 /// Objects to commit as one group. A later operation on a key replaces an earlier one on it.
 ///
 /// A batch that deletes something and puts no more than 4 KiB beside is taken on a full device,
-/// like a delete.
+/// like a delete. One that lets go of twice the bytes that it puts is taken there within bounds;
+/// see [`Batch::frees`].
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     pub(crate) operations: Vec<Operation>,
+    /// What its caller says that it lets go of elsewhere.
+    pub(crate) freed_bytes: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -47,7 +50,10 @@ impl Batch {
     /// An empty batch.
     #[must_use]
     pub const fn new() -> Self {
-        Self { operations: Vec::new() }
+        Self {
+            operations: Vec::new(),
+            freed_bytes: 0,
+        }
     }
 
     /// Adds a put.
@@ -103,6 +109,14 @@ impl Batch {
         self
     }
 
+    /// Says that after this batch so many bytes of values are not needed any more, and will be
+    /// deleted, beside those of keys that are in it. A full device refuses what is new; a batch
+    /// that lets go of twice what it puts may use a bounded part of what is kept for deletes.
+    pub fn frees(&mut self, bytes: u64) -> &mut Self {
+        self.freed_bytes = self.freed_bytes.saturating_add(bytes);
+        self
+    }
+
     /// What was added, in order: the key, and the value and attributes put there, or `None` for a
     /// delete.
     pub fn changes(&self) -> impl Iterator<Item = (&[u8], Option<(&Bytes, &Attributes)>)> {
@@ -117,18 +131,20 @@ impl Batch {
 
     /// Whether it may use what is kept for deletes.
     pub(crate) fn frees_space(&self) -> bool {
-        let mut deletes = false;
-        let mut put_bytes = 0;
-        for operation in &self.operations {
-            match &operation.change {
-                Change::Put { value, attributes, .. } => {
-                    let attributes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
-                    put_bytes += operation.key.len() + value.len() + attributes;
-                }
-                Change::Delete => deletes = true,
+        let deletes = |operation: &Operation| matches!(operation.change, Change::Delete);
+        self.operations.iter().any(deletes) && self.put_bytes() <= FREEING_PUT_BYTES_MAX
+    }
+
+    /// Bytes of keys, values and attributes that it puts.
+    pub(crate) fn put_bytes(&self) -> usize {
+        let bytes = |operation: &Operation| match &operation.change {
+            Change::Put { value, attributes, .. } => {
+                let attributes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+                operation.key.len() + value.len() + attributes
             }
-        }
-        deletes && put_bytes <= FREEING_PUT_BYTES_MAX
+            Change::Delete => 0,
+        };
+        self.operations.iter().map(bytes).sum()
     }
 
     /// Number of operations added.

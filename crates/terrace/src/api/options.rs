@@ -71,7 +71,8 @@ pub struct Options {
     /// Size of a flash segment; fixed when the store is created. [`Options::BY_DEVICE`], the
     /// default: a 64th of the flash tier's capacity or device, from 1 MiB to 64 MiB.
     pub segment_bytes: u64,
-    /// Most the flash log may occupy. 64 GiB; less if the device is smaller.
+    /// Most the flash log may occupy. 64 GiB; less if the device is smaller. It may be changed at
+    /// any opening, and on a running store ([`crate::Store::set_flash_capacity`]).
     pub flash_capacity_bytes: u64,
     /// Most the files of blocks may occupy. `None`, the default: what the device has. A part of it
     /// is kept for cleaning: the length of two blocks, a quarter of the capacity at most. It may
@@ -314,21 +315,22 @@ impl Options {
         Ok(())
     }
 
+    pub(crate) fn validate_flash_capacity(&self, bytes: u64) -> Result<()> {
+        let least = SEGMENTS_MIN * self.segment_bytes;
+        if bytes < least {
+            return Err(Error::Invalid(format!(
+                "flash capacity {bytes} must hold at least {SEGMENTS_MIN} segments ({least})"
+            )));
+        }
+        if bytes > 1 << 40 {
+            return Err(Error::Invalid(format!("flash capacity {bytes} must be at most 1 TiB")));
+        }
+        Ok(())
+    }
+
     fn validate_capacities(&self) -> Result<()> {
         let fail = |message: String| Err(Error::Invalid(message));
-        if self.flash_capacity_bytes < SEGMENTS_MIN * self.segment_bytes {
-            return fail(format!(
-                "flash capacity {} must hold at least {SEGMENTS_MIN} segments ({})",
-                self.flash_capacity_bytes,
-                SEGMENTS_MIN * self.segment_bytes
-            ));
-        }
-        if self.flash_capacity_bytes > 1 << 40 {
-            return fail(format!(
-                "flash capacity {} must be at most 1 TiB",
-                self.flash_capacity_bytes
-            ));
-        }
+        self.validate_flash_capacity(self.flash_capacity_bytes)?;
         self.validate_large_capacity(self.large_capacity_bytes)?;
         let (steady, most) = (
             self.tuning.space_amplification_percent,

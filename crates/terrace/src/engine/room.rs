@@ -1,7 +1,7 @@
 //! What of the log's room goes back to the device, and whether the log has too little.
 
 use super::Engine;
-use crate::log::segments::{RESERVED_SEGMENTS, Segment, SegmentState, WANTED_SEGMENTS};
+use crate::log::segments::{RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState, WANTED_SEGMENTS};
 
 /// So many of the segment files that are there may be free; the room of others is given back. More
 /// than log GC makes free.
@@ -9,11 +9,14 @@ const FILES_KEPT_PERCENT: u32 = 40;
 
 impl Engine {
     /// How many free segments keep their files. Where the device is full only those that log GC
-    /// needs.
+    /// needs, and one more where the log is beyond its capacity: writers go on meanwhile.
     pub fn log_files_kept(&self) -> u32 {
         let segments = &self.log.segments;
         if !self.log.reserve.is_whole() {
             return RESERVED_SEGMENTS;
+        }
+        if segments.beyond_capacity() > 0 {
+            return SCARCE_SEGMENTS;
         }
         (segments.created() * FILES_KEPT_PERCENT / 100).max(WANTED_SEGMENTS)
     }

@@ -313,7 +313,12 @@ impl DiskFile for OpenFile {
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         check_len(&self.path, bytes)?;
         check_writable("allocate", &self.path, self.writable)?;
-        self.reserve(bytes).map_err(|error| at("allocate", &self.path, error))
+        let length = self.len()?;
+        self.reserve(bytes).map_err(|error| {
+            // ext4 keeps what it found before the device was full: that is others' room.
+            let _ = self.file.set_len(length);
+            at("allocate", &self.path, error)
+        })
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {

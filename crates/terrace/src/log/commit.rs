@@ -57,8 +57,12 @@ pub enum Committer {
     /// A caller: waits for the applier and for free segments.
     User,
     /// Who gives space back, by deletes, drops and the moves of cleaning. Waits as well, but may
-    /// use one of the reserved segments: else nobody could end the state of two full tiers.
+    /// use one of the reserved segments, and the last one while the device's reserve is used: else
+    /// nobody could end the state of two full tiers.
     Freeing,
+    /// Who replaces more than what it brings. As who frees space, but with so many bytes at most
+    /// until there is room again: they stay alive where nothing else does.
+    Replacing,
     /// Recycling: uses the reserved segments and never waits for itself.
     LogGc,
     /// Who moves values without need: leaves the reserved segments alone, and waits for nothing.
@@ -67,17 +71,22 @@ pub enum Committer {
 
 impl Committer {
     /// Free segments it leaves to others.
-    const fn keeps_free(self) -> u32 {
+    const fn keeps_free(self, is_reserve_whole: bool) -> u32 {
         match self {
             Self::User | Self::Background => RESERVED_SEGMENTS,
-            Self::Freeing => 1,
-            Self::LogGc => 0,
+            Self::Freeing | Self::Replacing if is_reserve_whole => 1,
+            Self::Freeing | Self::Replacing | Self::LogGc => 0,
         }
     }
 
     /// Whether it waits for the applier and for free segments, or gives up.
     const fn waits(self) -> bool {
-        matches!(self, Self::User | Self::Freeing)
+        matches!(self, Self::User | Self::Freeing | Self::Replacing)
+    }
+
+    /// Whether it makes room.
+    const fn frees(self) -> bool {
+        matches!(self, Self::Freeing | Self::Replacing)
     }
 }
 
@@ -114,6 +123,8 @@ pub struct CommitLog {
     pub index_full: IndexFull,
     /// What of the flash device is kept for commits that free space, and for the index.
     pub reserve: Arc<Reserve>,
+    /// Bytes of those who replace something, since there was room for what is new.
+    replaced_bytes: AtomicU64,
     /// What was committed when recycling had last tried every segment and could free none; 0 if it
     /// could.
     stuck_at_seq: AtomicU64,
@@ -218,6 +229,7 @@ impl CommitLog {
             closed: AtomicBool::new(false),
             index_full: IndexFull::default(),
             reserve: Arc::new(Reserve::none()),
+            replaced_bytes: AtomicU64::new(0),
             stuck_at_seq: AtomicU64::new(0),
             to_apply: Mutex::new(Waiting::recovered(recovered)),
             batch: BatchSize::default(),
@@ -292,10 +304,10 @@ impl CommitLog {
         decide: impl Fn() -> Result<Judged>,
     ) -> Result<Committed> {
         let bytes = self.check_bytes(records)?;
-        if who == Committer::User
-            && let Some(refusal) = self.reserve.refusal(Tier::Flash)
-        {
-            return Err(refusal);
+        match who {
+            Committer::User => self.reserve.refusal(Tier::Flash).map_or(Ok(()), Err)?,
+            Committer::Replacing => self.take_for_replacing(bytes)?,
+            _ => {}
         }
         if who.waits() {
             self.wait_for_applier(who)?;
@@ -384,7 +396,8 @@ impl CommitLog {
     /// Has a frame open that the commit fits in.
     fn make_room(&self, tail: &mut Tail, bytes: usize, who: Committer) -> Result<()> {
         // What was taken out of the reserve is for those whom the reserve is for.
-        if who.keeps_free() > tail.keeps_free && self.segments.available() <= who.keeps_free() {
+        let keeps_free = self.kept_by(who);
+        if keeps_free > tail.keeps_free && self.segments.available() <= keeps_free {
             let reason = "the rest of the log is reserved for making room".to_owned();
             let tier = Tier::Flash;
             return Err(Error::OutOfSpace { tier, reason });
@@ -431,7 +444,7 @@ impl CommitLog {
                 spare
             }
             None => {
-                let segment = self.segments.take(tail.next_seq, who.keeps_free())?;
+                let segment = self.segments.take(tail.next_seq, self.kept_by(who))?;
                 tail.keeps_free = self.segments.available().min(RESERVED_SEGMENTS);
                 (segment.number, segment.generation())
             }

@@ -8,7 +8,7 @@ use super::{
     segments::{Segment, SegmentState, Segments},
 };
 use crate::{
-    Error, Result, Tier,
+    Error, Result,
     io::{AlignedBuffer, OpenMode, PAGE_BYTES},
 };
 use std::sync::atomic::Ordering;
@@ -71,21 +71,35 @@ impl Segments {
             Found::Unknown => segment.set_state(SegmentState::Quarantined),
             Found::Unused => {}
         }
-        if length == 0 && found == Found::Unused && !read_only {
+        let is_short = length < self.segment_bytes && !read_only;
+        if is_short && found == Found::Unused {
+            // Not given its length before it is needed: a full device may have no room for that.
+            segment.file.set_len(0).map_err(io)?;
             self.hollow.lock().push(number);
-            let _ = self.slots[number as usize].set(segment);
+            self.slots.set(segment);
             return Ok(());
         }
-        if length < self.segment_bytes && found != Found::Unknown && !read_only {
-            let full = |error| Error::io_on(Tier::Flash, context(), &error);
-            self.allocate(&*segment.file).map_err(full)?;
+        if is_short && found != Found::Unknown {
+            self.lengthen(&segment).map_err(io)?;
         }
         if found == Found::Unused && !read_only {
             self.push_free(number);
         }
-        let _ = self.slots[number as usize].set(segment);
+        self.slots.set(segment);
         self.created.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Gives a used segment's file the length it had: with room behind it where the device has that,
+    /// and without where it is full, since the store must open there as well.
+    fn lengthen(&self, segment: &Segment) -> std::io::Result<()> {
+        match self.allocate(&*segment.file) {
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                segment.lacks_room.store(true, Ordering::Release);
+                segment.file.set_len(self.segment_bytes)
+            }
+            outcome => outcome,
+        }
     }
 
     /// What a segment's file holds, by its header. A new header fits in one sector, so a crash

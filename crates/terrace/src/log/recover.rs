@@ -188,7 +188,8 @@ impl<'a> Recovery<'a> {
         }
         let goes_on = |&(number, _): &(u32, u64)| {
             let segment = self.segments.get(number);
-            reached >= self.persisted_seq && segment.is_some_and(|segment| segment.state() == SegmentState::Sealed)
+            let may_go_on = |segment: &Segment| segment.state() == SegmentState::Sealed && !segment.lacks_room();
+            reached >= self.persisted_seq && segment.is_some_and(may_go_on)
         };
         self.log.tail = self.log.tail.filter(goes_on);
         Ok(())

@@ -11,6 +11,7 @@
 
 mod kept;
 mod room;
+mod slots;
 
 pub use kept::{LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, WANTED_SEGMENTS};
 
@@ -24,10 +25,11 @@ use crate::{
     mutation::{Mutation, active, unless},
 };
 use parking_lot::Mutex;
+use slots::Slots;
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -84,6 +86,9 @@ pub struct Segment {
     end_bytes: AtomicU64,
     /// What of the file was there when it was opened, if that was not all of it.
     pub(super) cut_at: AtomicU64,
+    /// It was cut short, and the device had no room for the rest: before its next use it is given
+    /// that.
+    pub(super) lacks_room: AtomicBool,
     /// See `liveness`.
     pub(super) live_bytes: AtomicU64,
     /// The round of recycling in which it could not be drained for want of room, and what lived in
@@ -105,6 +110,7 @@ impl Segment {
             drained_seq: AtomicU64::new(0),
             end_bytes: AtomicU64::new(PAGE_BYTES as u64),
             cut_at: AtomicU64::new(u64::MAX),
+            lacks_room: AtomicBool::new(false),
             live_bytes: AtomicU64::new(0),
             refused: Mutex::new(None),
             begun: Mutex::new(Instant::now()),
@@ -145,6 +151,11 @@ impl Segment {
         Some(self.cut_at.load(Ordering::Acquire)).filter(|at| *at != u64::MAX)
     }
 
+    /// Whether writing behind its end may find no room.
+    pub fn lacks_room(&self) -> bool {
+        self.lacks_room.load(Ordering::Acquire)
+    }
+
     /// How long ago its present use began; if that was before the store was opened, how long ago
     /// that was.
     pub fn age(&self) -> Duration {
@@ -181,7 +192,9 @@ pub struct Segments {
     pub(super) store_id: u64,
     pub(super) segment_bytes: u64,
     pub(super) direct_io: bool,
-    pub(super) slots: Vec<OnceLock<Segment>>,
+    pub(super) slots: Slots,
+    /// How many segments there may be with their length; see `room`.
+    limit: AtomicU32,
     pub(super) created: AtomicU32,
     pub(super) free: Mutex<Vec<u32>>,
     pub(super) free_count: AtomicU32,
@@ -216,15 +229,13 @@ impl Segments {
     ) -> Result<Self> {
         let directory = Path::new(DIRECTORY);
         let numbers = Self::numbers(&*disk)?;
-        #[allow(clippy::cast_possible_truncation)] // at most 1 TiB / 256 KiB
-        let capacity = (capacity_bytes / segment_bytes) as u32;
-        let slot_count = numbers.iter().max().map_or(0, |number| number + 1).max(capacity);
         let ring = Self {
             disk,
             store_id,
             segment_bytes,
             direct_io,
-            slots: (0..slot_count).map(|_| OnceLock::new()).collect(),
+            slots: Slots::default(),
+            limit: AtomicU32::new(Self::limit_of(capacity_bytes, segment_bytes)),
             created: AtomicU32::new(0),
             free: Mutex::new(Vec::new()),
             free_count: AtomicU32::new(0),
@@ -289,12 +300,12 @@ impl Segments {
 
     /// The segment with this number.
     pub fn get(&self, number: u32) -> Option<&Segment> {
-        self.slots.get(number as usize)?.get()
+        self.slots.get(number)
     }
 
     /// All segments that exist.
     pub fn iter(&self) -> impl Iterator<Item = &Segment> {
-        self.slots.iter().filter_map(OnceLock::get)
+        self.slots.iter()
     }
 
     /// Generation and offset of a position in the ring: together unique for ever.
@@ -316,19 +327,17 @@ impl Segments {
         let creatable = if self.device_full.load(Ordering::Acquire) {
             0
         } else {
-            #[allow(clippy::cast_possible_truncation)]
-            (self.slots.len() as u32).saturating_sub(self.created.load(Ordering::Acquire))
+            self.limit().saturating_sub(self.created.load(Ordering::Acquire))
         };
         self.free_count.load(Ordering::Acquire) + creatable
     }
 
     /// Segments the ring may have in all.
-    #[allow(clippy::cast_possible_truncation)]
     pub fn capacity(&self) -> u32 {
         if self.device_full.load(Ordering::Acquire) {
-            self.created.load(Ordering::Acquire)
+            self.created().min(self.limit())
         } else {
-            self.slots.len() as u32
+            self.limit()
         }
     }
 
@@ -430,6 +439,11 @@ impl Segments {
             segment_bytes: self.segment_bytes,
             segment_use,
         };
+        if segment.lacks_room() {
+            self.allocate(&*segment.file)
+                .map_err(|error| self.not_made(&Self::path(segment.number), &error))?;
+            segment.lacks_room.store(false, Ordering::Release);
+        }
         let mut page = AlignedBuffer::with_capacity(PAGE_BYTES);
         page.extend_from_slice(&header.encode());
         segment
@@ -461,18 +475,16 @@ impl Segments {
 
     fn create(&self) -> Result<u32> {
         let _creating = self.creating.lock();
+        if !self.may_grow() {
+            let reason = format!("all {} segments of the log are in use", self.limit());
+            let tier = Tier::Flash;
+            return Err(Error::OutOfSpace { tier, reason });
+        }
         if let Some(number) = self.refill()? {
             return Ok(number);
         }
-        let full = |reason: String| Error::OutOfSpace {
-            tier: Tier::Flash,
-            reason,
-        };
-        let Some(number) = (0..self.slots.len()).find(|number| self.slots[*number].get().is_none()) else {
-            return Err(full(format!("all {} segments of the log are in use", self.slots.len())));
-        };
-        #[allow(clippy::cast_possible_truncation)]
-        let number = number as u32;
+        let number = (0..SEGMENTS_MAX).find(|number| self.get(*number).is_none());
+        let number = number.ok_or(Error::Unavailable("the ring has no number left"))?;
         let path = Self::path(number);
         let made = self
             .disk
@@ -488,7 +500,7 @@ impl Segments {
             });
         match made {
             Ok(file) => {
-                let _ = self.slots[number as usize].set(Segment::new(number, file));
+                self.slots.set(Segment::new(number, file));
                 self.created.fetch_add(1, Ordering::AcqRel);
                 Ok(number)
             }

@@ -138,6 +138,7 @@ impl LogGc {
         let segments = &self.engine.log.segments;
         Ring {
             capacity: segments.capacity_now(),
+            beyond_capacity: segments.beyond_capacity(),
             available: segments.available(),
             available_now: segments.available_now(),
             drained: self.drained(),
@@ -174,6 +175,7 @@ impl LogGc {
             engine.log.notify_progress();
             engine.block_gc.progress();
         }
+        engine.log.look_for_room();
         Ok(())
     }
 
@@ -364,17 +366,19 @@ impl LogGc {
         // The applier asks the index for each move whether it still counts.
         sort_by_key(&mut hot, |live| live.record.key);
         sort_by_key(&mut cold, |live| live.record.key);
+        // These first: where they cannot go, nothing is written that would give nothing back.
+        let stays = match self.destage(&cold) {
+            Ok(()) => &[][..],
+            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&[&hot, &cold], &image) => &cold,
+            Err(error) => return Err(error),
+        };
+        self.check_room(&[&hot, stays])?;
         let committed = self.reinsert(&hot);
         // For what is in the log, now: a drain that fails later is tried again, and these are not
         // there any more then.
         self.credit.spend(second_chances.min(committed.bytes));
         committed.outcome?;
-        match self.destage(&cold) {
-            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&cold, &image) => {
-                self.reinsert(&cold).outcome?;
-            }
-            outcome => outcome?,
-        }
+        self.reinsert(stays).outcome?;
         self.tell_heat(&cold);
         // Also what was overwritten in this segment may still be read by a snapshot taken before
         // now.
@@ -452,9 +456,21 @@ impl LogGc {
 
     /// With the large tier full, writing live values again only helps if enough of the segment is
     /// dead.
-    fn reinserting_helps(&self, cold: &[Live<'_>], image: &SegmentImage) -> bool {
-        let live_bytes: usize = cold.iter().map(|live| live.record.record_bytes()).sum();
-        live_bytes < image.len_bytes() * 8 / 10
+    fn reinserting_helps(&self, values: &[&[Live<'_>]], image: &SegmentImage) -> bool {
+        record_bytes(values) < image.len_bytes() * 8 / 10
+    }
+
+    /// Refuses what the log has no room for as a whole: a part of a segment that is written again
+    /// takes room and gives none back.
+    fn check_room(&self, values: &[&[Live<'_>]]) -> Result<()> {
+        let (needed, room) = (record_bytes(values) as u64, self.engine.log.room_for_recycling());
+        if needed <= room {
+            return Ok(());
+        }
+        Err(Error::OutOfSpace {
+            tier: Tier::Flash,
+            reason: format!("{needed} bytes of a segment live, and the log has room for {room} of them"),
+        })
     }
 
     fn live_records<'a>(&self, segment: &Segment, image: &'a SegmentImage) -> Result<Vec<Live<'a>>> {
@@ -539,6 +555,12 @@ impl LogGc {
         let moved: Vec<_> = values.iter().map(|live| moves::Moved::of(&live.record)).collect();
         moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved)
     }
+}
+
+/// What values take in the log.
+fn record_bytes(values: &[&[Live<'_>]]) -> usize {
+    let values = values.iter().copied().flatten();
+    values.map(|live| live.record.record_bytes()).sum()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 mod basics;
 mod cache;
+mod capacity;
 mod clean;
 mod close;
 mod expiry;

@@ -16,6 +16,7 @@
 pub mod apply;
 pub mod condition;
 mod delete_range;
+mod replace;
 pub(crate) mod stall;
 pub mod stream;
 
@@ -33,6 +34,7 @@ use crate::{
 };
 use condition::Precheck;
 pub use delete_range::delete_range;
+use replace::Exchange;
 use std::{collections::HashMap, sync::atomic::Ordering};
 use stream::PendingLarge;
 
@@ -171,19 +173,26 @@ fn commit_record(
     let hash = key_hash(record.key);
     let precheck = Precheck::new(engine, record.key, condition)?;
     let user_bytes = record.key.len() + record.attributes.len() + record.body.value().len();
-    let who = match record.body {
-        Body::Delete => Committer::Freeing,
-        _ => Committer::User,
-    };
     let large_turn = pending.map_or(0, PendingLarge::turn);
     let decide = || {
         let judged = precheck.decide(engine, record.key, hash)?;
         enter_if_taken(&judged, pending);
         Ok(judged)
     };
-    let committed = engine
-        .log
-        .commit_as(who, durability, &[(hash, record)], large_turn, decide)?;
+    let commit = |who| {
+        let records = [(hash, record)];
+        engine.log.commit_as(who, durability, &records, large_turn, decide)
+    };
+    let committed = if matches!(record.body, Body::Delete) {
+        commit(Committer::Freeing)?
+    } else {
+        let exchange = Exchange {
+            put_bytes: user_bytes as u64 + pending.map_or(0, |pending| pending.extent().length),
+            keys: vec![record.key],
+            freed_bytes: 0,
+        };
+        replace::commit(engine, &exchange, commit)?
+    };
     engine
         .metrics
         .user_bytes
@@ -299,18 +308,25 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         enter_if_taken(&judged, pending());
         Ok(judged)
     };
-    let who = if batch.frees_space() {
-        Committer::Freeing
-    } else {
-        Committer::User
+    let commit = |who| {
+        let commit = |records: &[_], decide: &dyn Fn() -> Result<Judged>| {
+            engine.log.commit_as(who, durability, records, large_turn, decide)
+        };
+        if active(Mutation::BatchInOneCommit) {
+            commit_one_by_one(&records, &decide, commit)
+        } else {
+            commit(&records, &decide)
+        }
     };
-    let commit = |records: &[_], decide: &dyn Fn() -> Result<Judged>| {
-        engine.log.commit_as(who, durability, records, large_turn, decide)
-    };
-    let committed = if active(Mutation::BatchInOneCommit) {
-        commit_one_by_one(&records, &decide, commit)?
+    let committed = if batch.frees_space() {
+        commit(Committer::Freeing)?
     } else {
-        commit(&records, &decide)?
+        let exchange = Exchange {
+            put_bytes: batch.put_bytes() as u64,
+            keys: placed.iter().map(|placed| &placed.operation.key[..]).collect(),
+            freed_bytes: batch.freed_bytes,
+        };
+        replace::commit(engine, &exchange, commit)?
     };
     engine
         .metrics

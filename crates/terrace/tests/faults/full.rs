@@ -119,7 +119,7 @@ impl Device {
     }
 
     /// Both tiers on it, with room for some dozens of segments and blocks.
-    fn for_everything(&self) -> Options {
+    pub fn for_everything(&self) -> Options {
         assert!(self.mount(&["-o", "remount,size=48m"]));
         self.everything()
     }
@@ -376,7 +376,7 @@ fn a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits() {
 
 /// Puts objects of one length until they are refused; says how many went in, and how long the
 /// refusal took.
-fn fill_with(store: &Store, prefix: &str, length: usize) -> (u64, Duration) {
+pub fn fill_with(store: &Store, prefix: &str, length: usize) -> (u64, Duration) {
     let value = bytes(1, length);
     for n in 0..100_000 {
         let start = Instant::now();

@@ -17,4 +17,5 @@ mod held;
 mod refusals;
 mod space;
 mod visible;
+mod way_out;
 mod wrong;

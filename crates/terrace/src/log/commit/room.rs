@@ -7,7 +7,7 @@
 use super::{CommitLog, Committer};
 use crate::{
     Error, Result, Tier,
-    log::segments::SCARCE_SEGMENTS,
+    log::segments::{RESERVED_SEGMENTS, SCARCE_SEGMENTS},
     metrics::{
         event::Event,
         stalls::{Patience, StallReason},
@@ -24,6 +24,9 @@ const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long one that frees space does before it takes the reserve: as long as recycling needs where
 /// it can help at all.
 const RESERVE_WAIT: Duration = Duration::from_millis(200);
+/// Of a segment, what those may write who replace more than what they bring: a part that recycling
+/// can always write again.
+const REPLACING_DIVISOR: u64 = 4;
 /// How long who frees space waits for an index that has no room: some of its attempts.
 const INDEX_WAIT: Duration = Duration::from_secs(5);
 
@@ -82,6 +85,48 @@ impl CommitLog {
         }
     }
 
+    /// Free segments that somebody leaves to others.
+    pub(super) fn kept_by(&self, who: Committer) -> u32 {
+        who.keeps_free(self.reserve.is_whole())
+    }
+
+    /// Takes so much of what those may have who replace more than what they bring.
+    pub(super) fn take_for_replacing(&self, bytes: usize) -> Result<()> {
+        let most = self.segments.segment_bytes() / REPLACING_DIVISOR;
+        let more = |taken: u64| taken.checked_add(bytes as u64).filter(|sum| *sum <= most);
+        let taken = self
+            .replaced_bytes
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        taken.map(drop).map_err(|_| Error::OutOfSpace {
+            tier: Tier::Flash,
+            reason: format!(
+                "the flash log is full, and what replaces more than it brings has used the {most} bytes that it may have \
+                 until there is room again"
+            ),
+        })
+    }
+
+    /// Looks whether there is room for what is new.
+    pub fn look_for_room(&self) {
+        if self.reserve.is_whole() && self.segments.available_now() > RESERVED_SEGMENTS {
+            self.replaced_bytes.store(0, Ordering::Release);
+        }
+    }
+
+    /// Bytes of values that recycling may write again. While the reserve is used it leaves half a
+    /// segment to who frees space.
+    pub fn room_for_recycling(&self) -> u64 {
+        let free = self.segments.available_now();
+        let segment_bytes = self.segments.segment_bytes();
+        let left_bytes = if self.reserve.is_whole() { 0 } else { segment_bytes / 2 };
+        let tail = self.tail.lock();
+        let open_bytes = tail.open.as_ref().map_or(0, |open| open.bytes as u64);
+        let rest = tail
+            .segment
+            .map_or(0, |_| segment_bytes.saturating_sub(tail.offset + open_bytes));
+        (rest + u64::from(free) * segment_bytes).saturating_sub(left_bytes)
+    }
+
     /// How long a commit waits for a segment.
     pub(super) fn patience(&self) -> Patience {
         Patience::new(SPACE_WAIT_MAX, self.segments.uses_begun())
@@ -92,8 +137,8 @@ impl CommitLog {
         // Recycling only takes what is written.
         self.wake_flusher();
         let began = Instant::now();
-        let is_freeing = who == Committer::Freeing;
-        let has_one = || self.segments.available() > who.keeps_free();
+        let is_freeing = who.frees();
+        let has_one = || self.segments.available() > self.kept_by(who);
         self.stall(StallReason::Segment, &self.progress, || {
             let may_use_reserve = is_freeing && began.elapsed() >= RESERVE_WAIT;
             while may_use_reserve && !has_one() && self.makes_segment_of_reserve() {}

@@ -1,6 +1,6 @@
 //! Whether there is room for a segment: by the log's capacity, and on the device.
 
-use super::{RESERVED_SEGMENTS, Segments};
+use super::{RESERVED_SEGMENTS, SEGMENTS_MAX, Segments};
 use crate::{Error, Result, Tier, log::reserve::Left};
 use std::sync::atomic::Ordering;
 
@@ -10,8 +10,36 @@ impl Segments {
         self.free() > RESERVED_SEGMENTS || (self.may_grow() && !self.is_device_short())
     }
 
+    pub(super) fn limit_of(capacity_bytes: u64, segment_bytes: u64) -> u32 {
+        #[allow(clippy::cast_possible_truncation)] // at most 1 TiB / 256 KiB
+        let segments = (capacity_bytes / segment_bytes) as u32;
+        segments.min(SEGMENTS_MAX)
+    }
+
+    /// Another capacity. If there are more segments than it allows, recycling empties what is too
+    /// much, and its room is given back.
+    pub fn set_capacity(&self, capacity_bytes: u64) {
+        let limit = Self::limit_of(capacity_bytes, self.segment_bytes);
+        self.limit.store(limit, Ordering::Release);
+        self.retry_device();
+    }
+
+    pub(super) fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Acquire)
+    }
+
+    /// What the segments may take by the capacity.
+    pub fn capacity_bytes(&self) -> u64 {
+        u64::from(self.limit()) * self.segment_bytes
+    }
+
+    /// Segments there are beyond the capacity.
+    pub fn beyond_capacity(&self) -> u32 {
+        self.created().saturating_sub(self.limit())
+    }
+
     pub(super) fn may_grow(&self) -> bool {
-        self.slots.len() > self.created.load(Ordering::Acquire) as usize
+        self.limit() > self.created()
     }
 
     /// Whether it is the device that has no segment for callers.

@@ -7,7 +7,10 @@ use super::{
     },
     *,
 };
-use crate::{Error, io::Survival};
+use crate::{
+    Error,
+    io::{PAGE_BYTES, Survival},
+};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
@@ -263,4 +266,55 @@ fn nobody_reads_a_segment_while_it_is_used_anew() {
         done.store(true, Ordering::Release);
     });
     assert_eq!(segments.take(1, 0).unwrap().generation(), rounds + 1);
+}
+
+/// A process killed while a full device had given a part of a segment's length left a short file of
+/// zeros. Opening gave it its whole length, for which there was no room, so the store did not open.
+#[test]
+fn a_short_unused_file_needs_no_room_at_an_open() {
+    let disk = SimDisk::new(12);
+    let segments = ring(&disk, 8);
+    segments.take(1, 0).unwrap();
+    drop(segments);
+    let short = vec![0; 3 * PAGE_BYTES];
+    disk.put_file("segments/00000001.seg", &short).unwrap();
+    disk.set_capacity(Some(SEGMENT_BYTES + 3 * PAGE_BYTES as u64));
+    let segments = ring(&disk, 8);
+    assert_eq!(segments.take_damage(), [""; 0]);
+    assert_eq!((segments.created(), segments.free()), (1, 0));
+    assert_eq!(
+        disk.read_file("segments/00000001.seg").unwrap().len(),
+        0,
+        "its room is others'"
+    );
+    assert!(matches!(segments.take(2, 0), Err(Error::OutOfSpace { .. })));
+    disk.set_capacity(None);
+    segments.retry_device();
+    assert_eq!(segments.take(2, 0).unwrap().number, 1);
+    assert_eq!(segments.created(), 2);
+}
+
+/// The same of a segment that was cut short: what is left of it can be read, the log does not go on
+/// in it, and before its next use it is given what it lacks.
+#[test]
+fn a_cut_segment_needs_no_room_at_an_open() {
+    let disk = SimDisk::new(13);
+    let segments = ring(&disk, 2);
+    segments.take(1, 0).unwrap();
+    drop(segments);
+    let cut = disk.read_file("segments/00000000.seg").unwrap()[..PAGE_BYTES].to_vec();
+    disk.put_file("segments/00000000.seg", &cut).unwrap();
+    disk.set_capacity(Some(2 * PAGE_BYTES as u64));
+    let segments = ring(&disk, 2);
+    assert_eq!(segments.take_damage().len(), 1);
+    let segment = segments.get(0).unwrap();
+    assert!(segment.lacks_room() && segment.state() == SegmentState::Sealed);
+    assert_eq!(segment.file.len().unwrap(), SEGMENT_BYTES);
+    drain(&segments, segment, 1);
+    assert!(segments.free_drained(segment));
+    assert!(matches!(segments.take(2, 0), Err(Error::OutOfSpace { .. })));
+    disk.set_capacity(None);
+    segments.retry_device();
+    assert_eq!(segments.take(2, 0).unwrap().number, 0);
+    assert!(!segment.lacks_room());
 }

@@ -25,6 +25,8 @@ const DRAINED_BATCH: u32 = 4;
 pub struct Ring {
     /// Segments it may have, as the device says now.
     pub capacity: u32,
+    /// Segments it has beyond that, since the capacity was lowered.
+    pub beyond_capacity: u32,
     /// Segments that commits can take.
     pub available: u32,
     /// Those of them that the device has room for now.
@@ -51,7 +53,7 @@ impl Ring {
     }
 
     /// Whether segments are to be drained, given whether they are already. While the reserve is
-    /// used they must: what is drained gives it back.
+    /// used they must: what is drained gives it back; and while the ring is beyond its capacity.
     pub fn wants_draining(&self, is_under_way: bool) -> bool {
         if !self.reserve_is_whole {
             return true;
@@ -61,7 +63,8 @@ impl Ring {
         } else {
             (0, INDEX_LOAD_MAX)
         };
-        self.soon_free() < Self::wanted_free(self.capacity) + more || self.index_load > load_max
+        let wanted = Self::wanted_free(self.capacity) + self.beyond_capacity + more;
+        self.soon_free() < wanted || self.index_load > load_max
     }
 
     /// Whether fewer segments are drained than are enough to wait for.
@@ -92,6 +95,7 @@ mod tests {
     const fn ring(available: u32) -> Ring {
         Ring {
             capacity: 100,
+            beyond_capacity: 0,
             available,
             available_now: available,
             drained: 0,
@@ -114,6 +118,17 @@ mod tests {
     fn a_short_ring_keeps_the_segments_of_the_table() {
         assert_eq!(Ring::wanted_free(5), WANTED_SEGMENTS);
         assert_eq!(Ring::wanted_free(100), 20);
+    }
+
+    /// After the capacity was lowered as many more are emptied as there are too many.
+    #[test]
+    fn segments_beyond_the_capacity_are_drained() {
+        let lowered = Ring {
+            beyond_capacity: 30,
+            ..ring(20)
+        };
+        assert!(lowered.wants_draining(false));
+        assert!(!Ring { available_now: 50, ..lowered }.wants_draining(false));
     }
 
     #[test]

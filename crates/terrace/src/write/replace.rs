@@ -1,0 +1,57 @@
+//! Writes that let go of more than they take, on a full device.
+//!
+//! What is new is refused there, and a delete may use what is kept for it. A write that replaces at
+//! least twice its own length makes room as well, but leaves something alive in the log: so a
+//! bounded part of what is kept may be used for such (`log::commit::room`). That it is one is
+//! looked up only when it was refused as any other.
+
+use crate::{
+    Error, Result, Tier,
+    engine::Engine,
+    log::commit::{Committed, Committer},
+};
+
+/// How many times its length a write must let go of.
+const FACTOR: u64 = 2;
+
+/// What a write takes and lets go of.
+#[derive(Debug, Clone, Default)]
+pub struct Exchange<'a> {
+    /// Bytes of keys, values and attributes that it puts.
+    pub put_bytes: u64,
+    /// Keys whose values it replaces or deletes.
+    pub keys: Vec<&'a [u8]>,
+    /// Bytes that its caller says it lets go of elsewhere.
+    pub freed_bytes: u64,
+}
+
+impl Exchange<'_> {
+    /// Whether it makes room, by what the index has for its keys.
+    fn makes_room(&self, engine: &Engine) -> Result<bool> {
+        let mut freed_bytes = self.freed_bytes;
+        for key in &self.keys {
+            freed_bytes += engine.index.get(key)?.map_or(0, |entry| entry.length);
+        }
+        Ok(freed_bytes >= self.put_bytes.saturating_mul(FACTOR))
+    }
+}
+
+/// Commits as a caller's write, and if the log has no room for such, as one that makes room.
+///
+/// # Errors
+/// Those of `commit`; the index's.
+pub fn commit(
+    engine: &Engine,
+    exchange: &Exchange<'_>,
+    commit: impl Fn(Committer) -> Result<Committed>,
+) -> Result<Committed> {
+    match commit(Committer::User) {
+        Err(error @ Error::OutOfSpace { tier: Tier::Flash, .. }) => {
+            if exchange.makes_room(engine)? {
+                return commit(Committer::Replacing);
+            }
+            Err(error)
+        }
+        outcome => outcome,
+    }
+}

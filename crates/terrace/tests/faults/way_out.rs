@@ -1,0 +1,89 @@
+//! The way out of a full device: deletes, and writes that let go of more than they bring.
+
+use crate::{
+    bench::{BUFFERED, Values, assert_all, bytes, eventually},
+    full::{fill_with, on_a_small_device},
+};
+use std::time::{Duration, Instant};
+use terrace::{Batch, Durability, Error, ScanRange, Store, Tier};
+
+/// Whoever deletes while it scans keeps segments from becoming free. Recycling wrote values again
+/// until the last free one was used up, which gave nothing back, and then each delete was refused
+/// after ten seconds.
+#[test]
+fn deletes_go_on_while_a_scan_holds_what_was_recycled_on_a_full_file_system() {
+    on_a_small_device(
+        "way_out::deletes_go_on_while_a_scan_holds_what_was_recycled_on_a_full_file_system",
+        |device| {
+            let store = Store::open(device.for_everything()).unwrap();
+            fill_with(&store, "large", 200_000);
+            fill_with(&store, "small", 20_000);
+            let mut deleted = 0;
+            for item in store.scan(ScanRange::all()).unwrap() {
+                let start = Instant::now();
+                let outcome = store.delete(&item.unwrap().key);
+                outcome.unwrap_or_else(|error| panic!("{deleted} were deleted: {error}"));
+                assert!(start.elapsed() < Duration::from_secs(5), "{deleted}");
+                deleted += 1;
+            }
+            assert!(deleted > 150, "{deleted}");
+            assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
+        },
+    );
+}
+
+/// Overwrites were refused on a full file system, though they let go of more than they brought.
+#[test]
+fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_go_on() {
+    on_a_small_device(
+        "way_out::what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_go_on",
+        |device| {
+            let store = Store::open(device.for_everything()).unwrap();
+            let (large, _) = fill_with(&store, "large", 200_000);
+            let (small, _) = fill_with(&store, "small", 20_000);
+            let full = |outcome: terrace::Result<()>| match outcome {
+                Ok(()) => false,
+                Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => true,
+                Err(error) => panic!("{error}"),
+            };
+            let put = |key: &str, value: Vec<u8>| full(store.put_with(key, &value, &BUFFERED).map(drop));
+            assert!(put("new", bytes(1, 20_000)), "it is full");
+            assert!(put("small/000000", bytes(1, 20_000)), "as long as what it replaces");
+            let mut values = Values::new();
+            let mut taken = |key: String, value: Vec<u8>| drop(values.insert(key, vec![value]));
+            // A quarter of a segment is 256 KiB.
+            for n in 0..20 {
+                let (key, value) = (format!("small/{n:06}"), bytes(n, 5_000));
+                assert!(!put(&key, value.clone()), "{key}");
+                taken(key, value);
+            }
+            for n in 0..20 {
+                // As over S3: what goes is elsewhere.
+                let (key, value) = (format!("record/{n:06}"), bytes(n, 5_000));
+                let mut batch = Batch::new();
+                batch.put(&key, value.clone()).frees(200_000);
+                assert!(!full(store.write(batch, Durability::Sync).map(drop)), "{key}");
+                taken(key, value);
+            }
+            // Not without end: what is refused then is taken once there is room.
+            let mut more = 0;
+            while more < small && !put(&format!("small/{more:06}"), bytes(more, 2_500)) {
+                taken(format!("small/{more:06}"), bytes(more, 2_500));
+                more += 1;
+            }
+            eprintln!("{large} large, {small} small, {more} more are taken");
+            for n in 0..large {
+                let start = Instant::now();
+                store.delete(format!("large/{n:06}")).unwrap();
+                assert!(start.elapsed() < Duration::from_secs(5), "{n}");
+            }
+            for n in more..small {
+                store.delete(format!("small/{n:06}")).unwrap();
+                values.remove(&format!("small/{n:06}"));
+            }
+            assert_all(&store, &values);
+            eventually("room for what is new", &store, |_| !put("new", bytes(1, 20_000)));
+            assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
+        },
+    );
+}

@@ -15,40 +15,45 @@ use terrace::{Options, ScanRange, Store};
 const TOGETHER: u64 = 16;
 const SCANNED: usize = 50;
 
-/// Values of 1 KiB on flash, no cache. With `TERRACE_BENCH_KEEP` the store stays, and is read again
-/// where it is there: so two builds can be run in turn on the same one.
+/// Values of 1 KiB on flash; no cache unless `TERRACE_BENCH_CACHE_MIB` says so, and then the reads
+/// begin with a full one. With `TERRACE_BENCH_KEEP` the store stays, and is read again where it is
+/// there: so two builds can be run in turn on the same one.
 pub fn multi_get(bench: &mut Bench) {
     let count = bench.count(3_000_000);
     let keeps = std::env::var_os("TERRACE_BENCH_KEEP").is_some();
+    let cache_mib = std::env::var("TERRACE_BENCH_CACHE_MIB").map_or(0, |text| text.parse().unwrap());
     let kept = bench.dir.join("multi-get");
     let (dir, options) = if keeps && kept.exists() {
-        let options = Options {
-            cache_bytes: 0,
-            ..Options::new(&kept)
-        };
+        let options = Options::new(&kept);
         (kept, options)
     } else {
         let (dir, options) = fresh(bench, "multi-get");
         load(&options, count);
         (dir, options)
     };
+    let options = Options {
+        cache_bytes: cache_mib << 20,
+        ..options
+    };
     // What scans would otherwise have written in order would be there for the next build only.
     let store = Store::open(options.tuned(|tuning| tuning.order_bytes_per_second = 0)).unwrap();
     while store.stats().hash_index.refilling {
         std::thread::sleep(Duration::from_millis(20));
     }
-    bench
-        .report
-        .heading("Values of 1 KiB on flash read together, uniform, no cache");
+    bench.report.heading(&format!(
+        "Values of 1 KiB on flash read together, uniform, {cache_mib} MiB of cache"
+    ));
+    let get_some = |numbers: &mut Numbers| {
+        let keys: Vec<_> = (0..TOGETHER).map(|_| key(numbers.below(count))).collect();
+        let found = store.multi_get(&keys);
+        assert!(found.iter().all(|object| object.as_ref().unwrap().is_some()));
+        found.len()
+    };
+    fill_cache(cache_mib << 20, get_some);
     let limit = Duration::from_secs_f64(5.0 * bench.scale.min(1.0));
     for threads in [1, 8] {
         let name = format!("multi_get of {TOGETHER}, {threads} threads");
-        run(bench, &store, &name, threads, limit, |numbers| {
-            let keys: Vec<_> = (0..TOGETHER).map(|_| key(numbers.below(count))).collect();
-            let found = store.multi_get(&keys);
-            assert!(found.iter().all(|object| object.as_ref().unwrap().is_some()));
-            found.len()
-        });
+        run(bench, &store, &name, threads, limit, get_some);
     }
     for threads in [1, 8] {
         let name = format!("scan of {SCANNED}, {threads} threads");
@@ -72,6 +77,15 @@ fn load(options: &Options, count: u64) {
         store.put_with(key(number), &bytes, &BUFFERED).unwrap();
     }
     store.flush().unwrap();
+}
+
+/// Reads until the cache must be full: some of what is read is there already.
+fn fill_cache(bytes: u64, call: impl Fn(&mut Numbers) -> usize) {
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut read = 0;
+    while read * 1024 < bytes * 3 / 2 {
+        read += call(&mut numbers) as u64;
+    }
 }
 
 /// Values a second by calls that say how many they read.

@@ -1,9 +1,9 @@
 //! Reads that one call needs at once.
 //!
-//! A batch goes to the kernel by one call, through a ring that each calling thread has ([`ring`]),
+//! A batch goes to the kernel by one call, through a ring that each calling thread has (`ring`),
 //! and the call waits for all of it. So sixteen reads cost one change of context instead of some
 //! dozens, and a device sees as many reads at a time as the callers have. Where there is no ring
-//! the threads of [`ReadPool`] make the reads side by side: other systems, kernels that refuse,
+//! the threads of `read_pool` make the reads side by side: other systems, kernels that refuse,
 //! files without a descriptor, as those of simulated disks are.
 //!
 //! What a ring has not read whole, for whatever reason, the file reads itself: it goes on after a

@@ -16,7 +16,7 @@ use crate::{
     cache::ValueCache,
     flash_cache::FlashCache,
     hash_index::{Config as HashIndexConfig, HashIndex, checkpoint::Checkpoints},
-    io::{Disk, read_pool::ReadPool, throttle::Paces},
+    io::{Disk, read_queue::ReadQueue, throttle::Paces},
     log::{commit::CommitLog, segments::SCARCE_SEGMENTS},
     manifest::Manifest,
     metrics::{
@@ -75,8 +75,8 @@ pub struct Engine {
     pub unsynced: Arc<UnsyncedLarge>,
     /// Values in RAM.
     pub cache: ValueCache,
-    /// Threads that help who reads many values.
-    pub helpers: ReadPool,
+    /// Reads of calls that need several at once.
+    pub read_queue: ReadQueue,
     /// Copies on flash of what is hot in the large space.
     pub flash_cache: Arc<FlashCache>,
     /// How background work shares the devices with callers.
@@ -173,7 +173,7 @@ impl Engine {
             scan_order: ScanOrder::new(parts.options.tuning.order_bytes_per_second, parts.options.cache_bytes),
             expire_counters: ExpireCounters::default(),
             cache: values,
-            helpers: ReadPool::default(),
+            read_queue: ReadQueue::default(),
             hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
                 parts.options.tuning.hash_index_bytes_max,

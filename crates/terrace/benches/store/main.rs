@@ -2,14 +2,16 @@
 //! [PART ...]`.
 //!
 //! Parts: `put`, `sync`, `large`, `get`, `open`, `recycle`, `overwrite`, `reads-first`, `churn`,
-//! `popular`, `disk`; all of them without arguments. `TERRACE_BENCH_DIR` chooses the directory
-//! (default: the build's temporary directory), `TERRACE_BENCH_LARGE_DIR` that of the large tier in
-//! `disk`, which is left out without it. `TERRACE_BENCH_SCALE` scales counts (default 1.0). `fio`
-//! gives the device's figures; without it only ours are printed. `TERRACE_BENCH_THREADS` chooses
-//! the number of threads of `sync`; `TERRACE_BENCH_STEPS` which steps of `popular`, by how they
-//! begin (`A, Zipf;C`), `TERRACE_BENCH_TIMES` how often as many operations they have, and
-//! `TERRACE_BENCH_CACHE_MIB` its RAM for values (default 256). Figures go to standard output as
-//! Markdown and, one JSON object per line, to the file named by `TERRACE_BENCH_JSON`.
+//! `popular`, `multi-get`, `disk`; all of them without arguments. `TERRACE_BENCH_DIR` chooses the
+//! directory (default: the build's temporary directory), `TERRACE_BENCH_LARGE_DIR` that of the
+//! large tier in `disk`, which is left out without it. `TERRACE_BENCH_SCALE` scales counts (default
+//! 1.0). `fio` gives the device's figures; without it only ours are printed.
+//! `TERRACE_BENCH_THREADS` chooses the number of threads of `sync`; `TERRACE_BENCH_STEPS` which
+//! steps of `popular`, by how they begin (`A, Zipf;C`), `TERRACE_BENCH_TIMES` how often as many
+//! operations they have, and `TERRACE_BENCH_CACHE_MIB` its RAM for values (default 256; of
+//! `multi-get` 0). With `TERRACE_BENCH_KEEP` the store of `multi-get` stays and is read again.
+//! Figures go to standard output as Markdown and, one JSON object per line, to the file named by
+//! `TERRACE_BENCH_JSON`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 mod device;
@@ -18,6 +20,7 @@ mod parts;
 mod popular;
 mod report;
 mod steady;
+mod together;
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! The measurements.
 
-use crate::{Bench, device, disk, popular, steady};
+use crate::{Bench, device, disk, popular, steady, together};
 use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -10,7 +10,7 @@ use terrace::{Durability, FilledFrom, Options, PutOptions, Stats, Store};
 
 type Part = fn(&mut Bench);
 
-pub const ALL: [(&str, Part); 11] = [
+pub const ALL: [(&str, Part); 12] = [
     ("put", put),
     ("sync", sync),
     ("large", large),
@@ -21,6 +21,7 @@ pub const ALL: [(&str, Part); 11] = [
     ("reads-first", steady::reads_first),
     ("churn", steady::churn),
     ("popular", popular::popular),
+    ("multi-get", together::multi_get),
     ("disk", disk::reads_of_a_disk),
 ];
 

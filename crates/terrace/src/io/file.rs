@@ -28,13 +28,16 @@ use crate::mutation::{Mutation, unless};
 use std::{
     fs::{self, DirBuilder, File, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt},
+    os::{
+        fd::{AsFd as _, BorrowedFd},
+        unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Bytes moved at a time through a bounce buffer, or as zeros.
@@ -266,7 +269,8 @@ impl DiskFile for OpenFile {
             .read_any_alignment(buffer, offset)
             .map_err(|error| at("read", &self.path, error))?;
         if let Some(began) = began {
-            self.neighbours.short_read(began, Instant::now());
+            let ended = Instant::now();
+            self.neighbours.short_read(ended - began, ended);
         }
         self.counters.read_done(bytes);
         Ok(bytes)
@@ -340,6 +344,18 @@ impl DiskFile for OpenFile {
 
     fn is_direct(&self) -> bool {
         self.direct.load(Ordering::Acquire)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+
+    fn was_read(&self, bytes: usize, took: Duration) {
+        self.counters.read_requested();
+        if bytes <= SHORT_BYTES && self.is_direct() {
+            self.neighbours.short_read(took, Instant::now());
+        }
+        self.counters.read_done(bytes);
     }
 
     fn read_unit_bytes(&self) -> usize {

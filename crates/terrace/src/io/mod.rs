@@ -13,7 +13,8 @@ mod buffer;
 mod checks;
 mod counters;
 mod file;
-pub mod read_pool;
+mod read_pool;
+pub mod read_queue;
 mod sim;
 mod slicing;
 #[cfg(test)]
@@ -29,8 +30,10 @@ pub use slicing::SEEKS_NS;
 use crate::mutation::{Mutation, unless};
 use std::{
     fmt, io,
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 /// Unit of alignment for direct I/O and of frames on flash, in bytes.
@@ -212,6 +215,13 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Has the operating system read what it must know about the file before it can read the file,
     /// so that the first read of it is one read of the device. Reads no data; may do nothing.
     fn warm(&self) {}
+    /// The system's descriptor of the file, by which a [`read_queue`] may read it. None if every
+    /// read must go through [`DiskFile::read_exact_at`].
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// `bytes` were read by the descriptor, and took so much of the device's time.
+    fn was_read(&self, _bytes: usize, _took: Duration) {}
     /// Reads whose offset and length are multiples of this go to the device as they are, into
     /// page-aligned memory. A power of two, at most a page: often a sector, so a short record
     /// across two pages need not be read as both.

@@ -74,9 +74,9 @@ impl Neighbours {
         new
     }
 
-    /// A short read has ended.
-    pub fn short_read(&self, began: Instant, ended: Instant) {
-        let took_ns = u64::try_from((ended - began).as_nanos()).unwrap_or(u64::MAX);
+    /// A short read that took so long has ended.
+    pub fn short_read(&self, took: Duration, ended: Instant) {
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.mean_ns.add(took_ns);
         self.ended_us.store(self.micros(ended).max(1), Ordering::Relaxed);
     }
@@ -118,7 +118,7 @@ mod tests {
         let began = neighbours.born;
         let ended = began + Duration::from_micros(100);
         assert_eq!(neighbours.slice_of(LONG, ended), LONG, "nobody reads");
-        neighbours.short_read(began, ended);
+        neighbours.short_read(ended - began, ended);
         assert_eq!(neighbours.slice_of(LONG, ended), SLICE_BYTES);
         assert_eq!(neighbours.slice_of(LONG, ended + LATELY), SLICE_BYTES);
         let later = ended + LATELY + Duration::from_micros(1);
@@ -132,7 +132,7 @@ mod tests {
     fn nothing_is_cut_into_a_slice_and_a_small_rest() {
         let neighbours = Neighbours::new();
         let now = neighbours.born + Duration::from_micros(100);
-        neighbours.short_read(neighbours.born, now);
+        neighbours.short_read(now - neighbours.born, now);
         for wanted in (1..700).map(|pages| pages * PAGE_BYTES) {
             let (mut left, mut slices) = (wanted, Vec::new());
             while left > 0 {
@@ -157,7 +157,7 @@ mod tests {
         let mut now = neighbours.born;
         let mut read = |count: u32, took| {
             for _ in 0..count {
-                neighbours.short_read(now, now + took);
+                neighbours.short_read(took, now + took);
                 now += took;
             }
             neighbours.slice_of(LONG, now)

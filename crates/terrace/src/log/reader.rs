@@ -1,22 +1,34 @@
 //! Reads records by their addresses: one device read when the caller knows how long a record may
-//! be, and one for several that lie together.
+//! be, and one for several that lie together; many of them at once ([`read_stretches`]).
 
 use super::{
     address::Address,
     format::{RECORD_HEADER_BYTES, Record, RecordLayout},
-    segments::{Segment, Segments},
+    segments::{Segment, SegmentPin, Segments},
 };
-use crate::{Error, Result, io::AlignedBuffer};
-use std::{cell::RefCell, ops::Range};
+use crate::{
+    Error, Result,
+    io::{
+        AlignedBuffer,
+        read_queue::{QueuedRead, ReadQueue},
+    },
+};
+use std::{cell::RefCell, ops::Range, sync::Arc};
 
 thread_local! {
-    /// Direct reads need aligned memory; one buffer per reading thread saves an allocation per
-    /// read.
-    static BUFFER: RefCell<AlignedBuffer> = const { RefCell::new(AlignedBuffer::new()) };
+    /// Direct reads need aligned memory; a thread that reads keeps its buffers for the next time.
+    static BUFFERS: RefCell<Vec<AlignedBuffer>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A thread's read buffer is given back to the allocator after a read longer than this.
-const KEPT_BUFFER_BYTES_MAX: usize = 1 << 20;
+/// So many buffers a thread keeps, none longer than this,
+const KEPT_BUFFERS_MAX: usize = 64;
+const KEPT_BUFFER_BYTES_MAX: usize = 16 << 10;
+/// but for one.
+const LONG_BUFFER_BYTES_MAX: usize = 1 << 20;
+
+/// So many reads are made at once, or reads of so many bytes.
+const READS_AT_ONCE_MAX: usize = 64;
+const BYTES_AT_ONCE_MAX: u64 = 4 << 20;
 
 /// What a place held.
 #[derive(Debug)]
@@ -44,86 +56,118 @@ pub fn read_record<R>(
     let Some(segment) = u32::try_from(number).ok().and_then(|number| segments.pin(number)) else {
         return Ok((Found::NotARecord, 0));
     };
-    BUFFER.with_borrow_mut(|buffer| {
-        let unit = segment.file.read_unit_bytes() as u64;
-        let start = offset / unit * unit;
-        #[allow(clippy::cast_possible_truncation)] // below a unit
-        let within = (offset - start) as usize;
-        let mut reads = 0;
-        let mut wanted = within + expected_bytes.max(RECORD_HEADER_BYTES);
-        loop {
-            fill(buffer, &segment, start, start + wanted as u64, segment_bytes)?;
-            reads += 1;
-            let bytes = &buffer[within..];
-            let needed = RecordLayout::read(bytes).map(|layout| layout.record_bytes());
-            match needed {
-                Some(needed) if needed > bytes.len() && offset + needed as u64 <= segment_bytes && reads == 1 => {
-                    wanted = within + needed;
-                }
-                _ => break,
+    let mut buffer = take_buffer();
+    let unit = segment.file.read_unit_bytes() as u64;
+    let start = offset / unit * unit;
+    #[allow(clippy::cast_possible_truncation)] // below a unit
+    let within = (offset - start) as usize;
+    let mut reads = 0;
+    let mut wanted = within + expected_bytes.max(RECORD_HEADER_BYTES);
+    loop {
+        let end = end_of_read(&segment, start + wanted as u64, segment_bytes);
+        #[allow(clippy::cast_possible_truncation)] // at most a segment
+        buffer.set_len((end - start) as usize);
+        segment
+            .file
+            .read_exact_at(&mut buffer, start)
+            .map_err(|error| Error::io(format!("read segment {:08x} at {start}", segment.number), &error))?;
+        reads += 1;
+        let bytes = &buffer[within..];
+        let needed = RecordLayout::read(bytes).map(|layout| layout.record_bytes());
+        match needed {
+            Some(needed) if needed > bytes.len() && offset + needed as u64 <= segment_bytes && reads == 1 => {
+                wanted = within + needed;
             }
+            _ => break,
         }
-        let found = sound_record(&segment, &buffer[within..])
-            .map_or(Found::NotARecord, |record| Found::Record(use_record(&record)));
-        give_back(buffer);
-        Ok((found, reads))
-    })
+    }
+    let found = sound_record(&segment, &buffer[within..])
+        .map_or(Found::NotARecord, |record| Found::Record(use_record(&record)));
+    give_back(buffer);
+    Ok((found, reads))
 }
 
-/// Reads a stretch of the ring at once and hands the records at `places`, which lie in it and in
-/// one segment, to `use_record` with their number in the list. Those that are no sound record are
-/// left out: look them up one by one. Returns the number of device reads made.
-///
-/// # Errors
-/// The device's.
-pub fn read_stretch(
+/// What was read of a segment by one read.
+pub struct Stretch<'a> {
+    segment: &'a Segment,
+    /// The address of its first byte.
+    first: u64,
+    bytes: &'a [u8],
+}
+
+impl Stretch<'_> {
+    /// The record at an address, if there is a sound one. None says nothing of a record that does
+    /// not end in the stretch.
+    #[must_use]
+    pub fn record(&self, address: Address) -> Option<Record<'_>> {
+        let within = usize::try_from(address.bytes().checked_sub(self.first)?).ok()?;
+        sound_record(self.segment, self.bytes.get(within..)?)
+    }
+}
+
+/// A stretch that is read: its number, its segment, and the address of the first byte read.
+type UnderWay<'a> = (usize, SegmentPin<'a>, u64);
+
+/// Reads stretches of the ring, each of which lies in one segment, at once, and hands each to
+/// `use_stretch` with its number in the list. Those whose segment is free by now, or which could
+/// not be read, are left out: look up one by one what was to be there, which says what is wrong.
+/// Returns the number of device reads made.
+pub fn read_stretches(
     segments: &Segments,
-    stretch: &Range<u64>,
-    places: &[Address],
-    mut use_record: impl FnMut(usize, &Record<'_>),
-) -> Result<u64> {
-    let segment_bytes = segments.segment_bytes();
-    let (number, offset) = (stretch.start / segment_bytes, stretch.start % segment_bytes);
-    let Some(segment) = u32::try_from(number).ok().and_then(|number| segments.pin(number)) else {
-        return Ok(0);
-    };
-    BUFFER.with_borrow_mut(|buffer| {
-        let unit = segment.file.read_unit_bytes() as u64;
-        let start = offset / unit * unit;
-        fill(
-            buffer,
-            &segment,
-            start,
-            offset + (stretch.end - stretch.start),
-            segment_bytes,
-        )?;
-        let first = number * segment_bytes + start;
-        for (at, place) in places.iter().enumerate() {
-            let bytes = place
-                .bytes()
-                .checked_sub(first)
-                .and_then(|within| buffer.get(usize::try_from(within).ok()?..));
-            if let Some(record) = bytes.and_then(|bytes| sound_record(&segment, bytes)) {
-                use_record(at, &record);
-            }
+    queue: &ReadQueue,
+    stretches: &[Range<u64>],
+    mut use_stretch: impl FnMut(usize, &Stretch<'_>),
+) -> u64 {
+    let mut numbered = stretches.iter().enumerate();
+    let mut made = 0;
+    loop {
+        let (reads, under_way) = begin(segments, &mut numbered);
+        if reads.is_empty() {
+            return made;
         }
-        give_back(buffer);
-        Ok(1)
-    })
+        made += reads.len() as u64;
+        for (read, (number, segment, first)) in queue.read(reads).into_iter().zip(under_way) {
+            if let Ok(bytes) = read.bytes() {
+                let segment = &segment;
+                use_stretch(number, &Stretch { segment, first, bytes });
+            }
+            give_back(read.into_buffer());
+        }
+    }
 }
 
-/// Reads a segment from `start`, which is a multiple of the file's unit, to `end` and to the end of
-/// the unit there.
-fn fill(buffer: &mut AlignedBuffer, segment: &Segment, start: u64, end: u64, segment_bytes: u64) -> Result<()> {
-    let end = end
-        .next_multiple_of(segment.file.read_unit_bytes() as u64)
-        .min(segment_bytes);
-    #[allow(clippy::cast_possible_truncation)] // at most a segment
-    buffer.set_len((end - start) as usize);
-    segment
-        .file
-        .read_exact_at(buffer, start)
-        .map_err(|error| Error::io(format!("read segment {:08x} at {start}", segment.number), &error))
+/// The reads for as many of the stretches as are read at once.
+fn begin<'a>(
+    segments: &'a Segments,
+    stretches: &mut impl Iterator<Item = (usize, &'a Range<u64>)>,
+) -> (Vec<QueuedRead>, Vec<UnderWay<'a>>) {
+    let segment_bytes = segments.segment_bytes();
+    let (mut reads, mut under_way, mut bytes) = (Vec::new(), Vec::new(), 0);
+    while reads.len() < READS_AT_ONCE_MAX && bytes < BYTES_AT_ONCE_MAX {
+        let Some((at, stretch)) = stretches.next() else {
+            break;
+        };
+        let (number, offset) = (stretch.start / segment_bytes, stretch.start % segment_bytes);
+        let Some(segment) = u32::try_from(number).ok().and_then(|number| segments.pin(number)) else {
+            continue;
+        };
+        let unit = segment.file.read_unit_bytes() as u64;
+        let start = offset / unit * unit;
+        let end = end_of_read(&segment, offset + (stretch.end - stretch.start), segment_bytes);
+        let mut buffer = take_buffer();
+        #[allow(clippy::cast_possible_truncation)] // at most a segment
+        buffer.set_len((end - start) as usize);
+        bytes += end - start;
+        reads.push(QueuedRead::new(Arc::clone(&segment.file), start, buffer));
+        under_way.push((at, segment, number * segment_bytes + start));
+    }
+    (reads, under_way)
+}
+
+/// Where a read of a segment ends that needs what is before `end`: at the end of the unit there.
+fn end_of_read(segment: &Segment, end: u64, segment_bytes: u64) -> u64 {
+    end.next_multiple_of(segment.file.read_unit_bytes() as u64)
+        .min(segment_bytes)
 }
 
 /// The record at the start of `bytes`, if it is one of the segment's present use and its checksums
@@ -134,8 +178,19 @@ fn sound_record<'a>(segment: &Segment, bytes: &'a [u8]) -> Option<Record<'a>> {
     Record::decode(bytes).filter(|record| record.generation == generation && record.value_matches())
 }
 
-fn give_back(buffer: &mut AlignedBuffer) {
-    if buffer.capacity() > KEPT_BUFFER_BYTES_MAX {
-        *buffer = AlignedBuffer::new();
-    }
+fn take_buffer() -> AlignedBuffer {
+    BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_default()
+}
+
+fn give_back(buffer: AlignedBuffer) {
+    BUFFERS.with_borrow_mut(|buffers| {
+        let bytes_max = if buffers.is_empty() {
+            LONG_BUFFER_BYTES_MAX
+        } else {
+            KEPT_BUFFER_BYTES_MAX
+        };
+        if buffers.len() < KEPT_BUFFERS_MAX && buffer.capacity() <= bytes_max {
+            buffers.push(buffer);
+        }
+    });
 }

@@ -16,6 +16,7 @@
 //! taken before the key is looked up (`presence`).
 
 mod describe;
+mod from_log;
 mod in_order;
 pub mod multi_get;
 mod pieces;
@@ -214,21 +215,29 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     })
 }
 
-/// What [`get`] gives, if no device need be asked for it. `None` says nothing about the key.
-///
+/// What can be said of a key without asking a device.
+enum Near {
+    /// What [`get`] gives.
+    Here(Option<Hit>),
+    /// In the log, if the record there is the key's.
+    InLog(hash_index::Found),
+    /// Nothing.
+    Elsewhere,
+}
+
 /// # Errors
 /// As [`get`].
-fn get_from_ram(engine: &Engine, key: &[u8]) -> Result<Option<Option<Hit>>> {
+fn get_near(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Near> {
     check_key(key)?;
     let hash = key_hash(key);
-    let presence = engine.presence();
-    Ok(match locate(engine, hash, key, &presence) {
-        Located::Here(found) => Some(counted(engine, found)),
+    Ok(match locate(engine, hash, key, presence) {
+        Located::Here(found) => Near::Here(counted(engine, found)),
         Located::Record(found) => match flash_in_ram(engine, key, found.address, None) {
-            InRam::Read(Some(hit)) => Some(hit.living(key, &presence)),
-            InRam::Read(None) | InRam::Absent(_) => None,
+            InRam::Read(Some(hit)) => Near::Here(hit.living(key, presence)),
+            InRam::Read(None) => Near::Elsewhere,
+            InRam::Absent(_) => Near::InLog(found),
         },
-        Located::InBlock | Located::Elsewhere => None,
+        Located::InBlock | Located::Elsewhere => Near::Elsewhere,
     })
 }
 

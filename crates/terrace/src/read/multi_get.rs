@@ -1,35 +1,17 @@
 //! Reading many values for one call.
 //!
-//! First what RAM has, on the caller's thread: handing that to others costs more than it takes. For
-//! the rest a device is asked, several times side by side ([`crate::io::read_pool`]), and once for
-//! records of the log that lie together, as those of one commit do.
+//! First what RAM has. Then what is in the log, several reads of the device at once ([`from_log`]).
+//! What is left must ask the ordered index or a block, or tells of damage: it is read as any single
+//! value, by threads side by side.
 
-use super::{Hit, find_in_ram, get, get_from_ram, in_order, is_wanted, scan::ScanItem, snapshot::Snapshot, take_read};
+use super::{Hit, Near, find_in_ram, from_log, get, get_near, in_order, is_wanted, scan::ScanItem, snapshot::Snapshot};
 
-use crate::cache::{CachedValue, Place};
 use crate::{
-    Object, Result,
-    engine::Engine,
-    key_hash,
-    log::{
-        address::Address,
-        format::{Record, record_bytes_max},
-        reader::read_stretch,
-    },
-    metrics::counters::AnsweredBy,
+    Object, Result, engine::Engine, key_hash, log::format::record_bytes_max, metrics::counters::AnsweredBy,
     ordered_index::Home,
 };
 use bytes::Bytes;
-use std::{
-    ops::Range,
-    sync::{Arc, atomic::Ordering},
-};
-
-/// Records this near to each other are read at once: to read on costs a device less than another
-/// request.
-const GAP_BYTES_MAX: u64 = 16 << 10;
-/// One read for several records has at most so much, so that several are under way.
-const STRETCH_BYTES_MAX: u64 = 256 << 10;
+use std::{ops::Range, sync::Arc};
 
 /// How often all keys are read, if some of them changed meanwhile, before they are read by a
 /// snapshot, which waits for the applier. Few calls have to be repeated: only those whose own keys
@@ -66,24 +48,43 @@ pub fn multi_get<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result
 fn read_all_by<K: AsRef<[u8]>>(snapshot: &Snapshot, keys: &[K]) -> Vec<Result<Option<Object>>> {
     let wanted = keys.iter().enumerate();
     let wanted = wanted.map(|(at, key)| (at, Bytes::copy_from_slice(key.as_ref()), snapshot.clone()));
-    let helpers = &snapshot.engine().helpers;
-    let mut read = helpers.each(wanted.collect(), |(at, key, snapshot)| (at, snapshot.get(&key)));
+    let queue = &snapshot.engine().read_queue;
+    let mut read = queue.each(wanted.collect(), |(at, key, snapshot)| (at, snapshot.get(&key)));
     read.sort_unstable_by_key(|(at, _)| *at);
     read.into_iter().map(|(_, object)| object).collect()
 }
 
 /// Each at a moment of its own.
 fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Option<Hit>>> {
-    let from_ram = |key: &K| get_from_ram(engine, key.as_ref()).transpose();
-    let mut hits: Vec<Option<Result<Option<Hit>>>> = keys.iter().map(from_ram).collect();
+    let presence = engine.presence();
+    let mut wanted = Vec::new();
+    let mut near = |(at, key)| match get_near(engine, key, &presence) {
+        Ok(Near::Here(hit)) => Some(Ok(hit)),
+        Ok(Near::InLog(found)) => {
+            let start = found.address.bytes();
+            wanted.push(from_log::Wanted {
+                at,
+                key,
+                version: None,
+                bytes: start..start + found.read_bytes_max,
+            });
+            None
+        }
+        Ok(Near::Elsewhere) => None,
+        Err(error) => Some(Err(error)),
+    };
+    let numbered = keys.iter().map(AsRef::as_ref).enumerate();
+    let mut hits: Vec<Option<Result<Option<Hit>>>> = numbered.map(&mut near).collect();
+    from_log::read(engine, wanted, |at, hit| {
+        hits[at] = Some(Ok(hit.living(keys[at].as_ref(), &presence)));
+    });
     let missing = keys.iter().enumerate().filter(|&(at, _)| hits[at].is_none());
-    let wanted = missing
-        .map(|(at, key)| (at, Bytes::copy_from_slice(key.as_ref()), Arc::clone(engine)))
-        .collect();
-    let read = engine
-        .helpers
-        .each(wanted, |(at, key, engine)| (at, get(&engine, &key)));
-    for (at, hit) in read {
+    let missing = missing.map(|(at, key)| (at, Bytes::copy_from_slice(key.as_ref()), Arc::clone(engine)));
+    let missing: Vec<_> = missing.collect();
+    for (at, hit) in engine
+        .read_queue
+        .each(missing, |(at, key, engine)| (at, get(&engine, &key)))
+    {
         hits[at] = Some(hit);
     }
     hits.into_iter().flatten().collect()
@@ -106,23 +107,42 @@ pub fn values(items: Vec<ScanItem>) -> Vec<(ScanItem, Result<Bytes>)> {
         // What was found may be another commit's. Reading alone says so for each.
         values.fill_with(|| None);
     }
-    let missing: Vec<usize> = (0..items.len()).filter(|&at| values[at].is_none()).collect();
-    let mut read_for = Vec::new();
-    if let Some(&first) = missing.first() {
-        let helpers = &items[first].engine().helpers;
-        let stretches = stretches(&items, missing);
-        read_for.extend(
-            stretches
-                .iter()
-                .filter_map(|stretch| stretch.items.first().map(|(at, _)| *at)),
-        );
-        let read = helpers.each(stretches, Stretch::read);
-        for (at, value) in read.into_iter().flatten() {
+    let read_for = values_in_log(&items, &mut values);
+    let missing = items.iter().enumerate().filter(|&(at, _)| values[at].is_none());
+    let missing: Vec<_> = missing.map(|(at, item)| (at, item.clone())).collect();
+    if let Some(first) = items.first() {
+        let queue = &first.engine().read_queue;
+        for (at, value) in queue.each(missing, |(at, item)| (at, item.value())) {
             values[at] = Some(value);
         }
     }
     in_order::charge(&items, &values, read_for.into_iter());
     items.into_iter().zip(values.into_iter().flatten()).collect()
+}
+
+/// What the log has of these objects. Returns for each read of the device one object that it was
+/// for.
+fn values_in_log(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) -> Vec<usize> {
+    let missing = items.iter().enumerate().filter(|&(at, _)| values[at].is_none());
+    let wanted = missing.filter_map(|(at, item)| {
+        let bytes = in_ring(item);
+        (!bytes.is_empty()).then(|| from_log::Wanted {
+            at,
+            key: &item.key,
+            version: Some(item.entry().version),
+            bytes,
+        })
+    });
+    let wanted: Vec<_> = wanted.collect();
+    let Some(first) = items.first().filter(|_| !wanted.is_empty()) else {
+        return Vec::new();
+    };
+    let read = first.by_snapshot(|engine, _, _| {
+        Ok(from_log::read(engine, wanted, |at, hit| {
+            values[at] = Some(Ok(hit.value))
+        }))
+    });
+    read.unwrap_or_default()
 }
 
 /// What the entries themselves have of these objects.
@@ -170,35 +190,6 @@ fn values_in_frames(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) {
     engine.metrics.answered_many(AnsweredBy::Cache, count, bytes);
 }
 
-/// Objects that are read at once, with their numbers in the scan.
-struct Stretch {
-    /// Where in the ring; empty if they, or rather the one, are elsewhere.
-    bytes: Range<u64>,
-    items: Vec<(usize, ScanItem)>,
-}
-
-/// What to read for the objects with these numbers.
-fn stretches(items: &[ScanItem], wanted: Vec<usize>) -> Vec<Stretch> {
-    let mut wanted: Vec<_> = wanted.into_iter().map(|at| (in_ring(&items[at]), at)).collect();
-    wanted.sort_by_key(|(bytes, at)| (bytes.start, *at));
-    let mut stretches: Vec<Stretch> = Vec::with_capacity(wanted.len());
-    for (bytes, at) in wanted {
-        let item = (at, items[at].clone());
-        let segment_bytes = items[at].engine().log.segments.segment_bytes();
-        match stretches.last_mut() {
-            Some(last) if goes_on(&last.bytes, &bytes, segment_bytes) => {
-                last.bytes.end = last.bytes.end.max(bytes.end);
-                last.items.push(item);
-            }
-            _ => stretches.push(Stretch {
-                bytes,
-                items: vec![item],
-            }),
-        }
-    }
-    stretches
-}
-
 /// Where an object's record is in the ring, at most; empty if it is not there.
 fn in_ring(item: &ScanItem) -> Range<u64> {
     let entry = item.entry();
@@ -207,56 +198,5 @@ fn in_ring(item: &ScanItem) -> Range<u64> {
             address..address + record_bytes_max(item.key.len(), entry.attributes.len(), entry.length)
         }
         Home::Inline(_) | Home::Block(_) => 0..0,
-    }
-}
-
-/// Whether `next`, which begins no earlier, is read with `stretch`.
-fn goes_on(stretch: &Range<u64>, next: &Range<u64>, segment_bytes: u64) -> bool {
-    !stretch.is_empty()
-        && stretch.start / segment_bytes == next.start / segment_bytes
-        && next.start <= stretch.end + GAP_BYTES_MAX
-        && next.end <= stretch.start + STRETCH_BYTES_MAX
-}
-
-impl Stretch {
-    fn read(self) -> Vec<(usize, Result<Bytes>)> {
-        let mut values = if self.items.len() > 1 {
-            self.read_at_once()
-        } else {
-            vec![None]
-        };
-        // One alone, and those of which it is not clear what their places hold: as any single
-        // value.
-        let numbered = self.items.iter().zip(values.iter_mut());
-        numbered
-            .map(|((at, item), value)| (*at, value.take().map_or_else(|| item.value(), Ok)))
-            .collect()
-    }
-
-    /// The values whose records are sound and theirs, by one read.
-    fn read_at_once(&self) -> Vec<Option<Bytes>> {
-        let mut values = vec![None; self.items.len()];
-        let Some((_, first)) = self.items.first() else {
-            return values;
-        };
-        let engine = first.engine();
-        let places: Vec<_> = self.items.iter().map(|(_, item)| in_ring(item).start).collect();
-        let places: Vec<_> = places.into_iter().map_while(Address::new).collect();
-        let take = |at: usize, record: &Record<'_>| {
-            let item = &self.items[at].1;
-            if record.key != item.key || record.version() != item.entry().version.0 {
-                return;
-            }
-            let place = Place::in_log(&engine.log.segments, places[at]);
-            values[at] = Some(take_read(engine, place, record.key, CachedValue::of_record(record)).value);
-        };
-        // What fails here fails for the single values too, with the error that belongs to each.
-        let _ = first.by_snapshot(|engine, _, _| {
-            let _read = engine.paces.flash.read();
-            let reads = read_stretch(&engine.log.segments, &self.bytes, &places, take)?;
-            engine.metrics.flash_reads.fetch_add(reads, Ordering::Relaxed);
-            Ok(())
-        });
-        values
     }
 }

@@ -1,7 +1,7 @@
 //! A stream over one value, verified as it goes; and reading a part of a value.
 
 use super::{
-    Described, Hit, Located, find_entry, get_from_ram, locate, pieces::Pieces, read_by_entry, read_for_caller,
+    Described, Hit, Located, Near, find_entry, get_near, locate, pieces::Pieces, read_by_entry, read_for_caller,
     read_located,
 };
 use crate::{
@@ -63,7 +63,9 @@ impl Reader {
     /// Opens the newest version if all of it is in RAM and can be had without waiting. `None` says
     /// nothing about the key.
     pub(crate) fn in_ram(engine: &Engine, key: &[u8]) -> Result<Option<Self>> {
-        let hit = get_from_ram(engine, key)?.flatten();
+        let Near::Here(hit) = get_near(engine, key, &engine.presence())? else {
+            return Ok(None);
+        };
         hit.map(Self::of_hit).transpose()
     }
 

@@ -94,6 +94,54 @@ fn values_far_apart_are_read_one_by_one_and_every_home_is_read() {
 }
 
 #[test]
+fn a_multi_get_reads_what_lies_together_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = uncached(dir.path());
+    put_group(&store);
+    let before = flash_reads(&store);
+    let found = store.multi_get(&group().into_keys().collect::<Vec<_>>());
+    assert_eq!(flash_reads(&store) - before, 1, "85 KiB in one piece");
+    let found: Vec<_> = found.into_iter().map(|object| object.unwrap().unwrap().value).collect();
+    assert_eq!(found, group().into_values().collect::<Vec<_>>());
+}
+
+/// More reads than are made at once, by rings where the kernel has them and by threads.
+#[test]
+fn values_far_apart_are_all_read_whichever_way_batches_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options {
+        cache_bytes: 0,
+        flash_capacity_bytes: 16 << 20,
+        ..small_options(dir.path())
+    })
+    .unwrap();
+    let buffered = PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    };
+    let value = |number: usize| bytes(number as u64, 3000 + number % 7 * 100);
+    for number in 0..2000 {
+        store
+            .put_with(format!("{number:04}"), value(number), &buffered)
+            .unwrap();
+    }
+    store.flush().unwrap();
+    for is_refused in [false, true] {
+        if is_refused {
+            store.engine().read_queue.refuse();
+        }
+        // Each 30 KiB from the next, in no order.
+        let numbers: Vec<usize> = (0..200).map(|at| at * 7 % 200 * 10).collect();
+        let before = flash_reads(&store);
+        let found = store.multi_get(&numbers.iter().map(|n| format!("{n:04}")).collect::<Vec<_>>());
+        for (number, object) in numbers.iter().zip(found) {
+            assert_eq!(object.unwrap().unwrap().value, value(*number), "{number}");
+        }
+        assert!(flash_reads(&store) - before > 128, "several batches");
+    }
+}
+
+#[test]
 fn a_damaged_value_is_an_error_in_its_place_and_its_neighbours_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let store = uncached(dir.path());
@@ -125,6 +173,14 @@ fn a_damaged_value_is_an_error_in_its_place_and_its_neighbours_are_read() {
             assert!(matches!(value, Err(Error::Corruption { .. })), "{value:?}");
         } else {
             assert_eq!(value.unwrap(), group()[&key], "{key}");
+        }
+    }
+    let keys: Vec<String> = group().into_keys().collect();
+    for (key, object) in keys.iter().zip(store.multi_get(&keys)) {
+        if key == "group/40" {
+            assert!(matches!(object, Err(Error::Corruption { .. })), "{object:?}");
+        } else {
+            assert_eq!(object.unwrap().unwrap().value, group()[key], "{key}");
         }
     }
 }

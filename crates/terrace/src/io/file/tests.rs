@@ -58,10 +58,9 @@ fn long_transfers_beside_short_reads_move_everything() {
         let file = create(&disk, "f", true);
         // Short reads for an hour to come.
         let now = Instant::now();
-        disk.neighbours
-            .short_read(now, now + std::time::Duration::from_micros(1));
-        let later = now + std::time::Duration::from_secs(3600);
-        disk.neighbours.short_read(later, later);
+        disk.neighbours.short_read(Duration::from_micros(1), now);
+        let later = now + Duration::from_secs(3600);
+        disk.neighbours.short_read(Duration::ZERO, later);
         assert!(!file.is_direct() || file.slice_of(1 << 20) < 1 << 20);
         let content = aligned(&pattern(1 << 20));
         file.write_all_at(&content, 0).unwrap();

@@ -1,0 +1,194 @@
+//! Reads that one call needs at once.
+//!
+//! A batch goes to the kernel by one call, through a ring that each calling thread has (`ring`),
+//! and the call waits for all of it. So sixteen reads cost one change of context instead of some
+//! dozens, and a device sees as many reads at a time as the callers have. Where there is no ring
+//! the threads of `read_pool` make the reads side by side: other systems, kernels that refuse,
+//! files without a descriptor, as those of simulated disks are.
+//!
+//! What a ring has not read whole, for whatever reason, the file reads itself: it goes on after a
+//! short read, gives up direct I/O where a file system refuses it, and names errors.
+//!
+//! Invariant: a read shows its bytes only once all of them are there.
+
+#[cfg(target_os = "linux")]
+mod ring;
+#[cfg(test)]
+mod tests;
+
+#[cfg(not(target_os = "linux"))]
+mod ring {
+    //! Other systems have none.
+
+    use super::QueuedRead;
+    use std::io;
+
+    pub(super) struct Ring;
+
+    impl Ring {
+        pub(super) fn new() -> io::Result<Self> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        pub(super) fn is_usable(&self) -> bool {
+            false
+        }
+
+        pub(super) fn read(&mut self, _: &mut [QueuedRead]) {}
+    }
+}
+
+use super::{AlignedBuffer, DiskFile, read_pool::ReadPool};
+use ring::Ring;
+use std::{
+    cell::RefCell,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+thread_local! {
+    /// This thread's, once it has read a batch. The kernel lets only one thread use it, and does
+    /// less for each read for that.
+    static RING: RefCell<Option<Ring>> = const { RefCell::new(None) };
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ReadQueue {
+    pool: ReadPool,
+    /// The kernel has no rings for this process.
+    is_refused: AtomicBool,
+}
+
+/// One read of a batch.
+#[derive(Debug)]
+pub struct QueuedRead {
+    file: Arc<dyn DiskFile>,
+    offset: u64,
+    buffer: AlignedBuffer,
+    /// `None` until it is made.
+    outcome: Option<io::Result<()>>,
+}
+
+impl QueuedRead {
+    /// Is to fill `buffer` from `offset`.
+    #[must_use]
+    pub const fn new(file: Arc<dyn DiskFile>, offset: u64, buffer: AlignedBuffer) -> Self {
+        Self {
+            file,
+            offset,
+            buffer,
+            outcome: None,
+        }
+    }
+
+    /// What was read.
+    ///
+    /// # Errors
+    /// The file's. None while the read is not made: then there are no bytes.
+    pub fn bytes(&self) -> Result<&[u8], &io::Error> {
+        match &self.outcome {
+            Some(Ok(())) => Ok(&self.buffer),
+            Some(Err(error)) => Err(error),
+            None => Ok(&[]),
+        }
+    }
+
+    /// The buffer, for another read.
+    #[must_use]
+    pub fn into_buffer(self) -> AlignedBuffer {
+        self.buffer
+    }
+
+    /// Makes it on this thread.
+    fn make(mut self) -> Self {
+        self.outcome = Some(self.file.read_exact_at(&mut self.buffer, self.offset));
+        self
+    }
+
+    const fn is_made(&self) -> bool {
+        self.outcome.is_some()
+    }
+}
+
+impl ReadQueue {
+    /// Makes all of these reads and returns them in the same order.
+    pub fn read(&self, mut reads: Vec<QueuedRead>) -> Vec<QueuedRead> {
+        if reads.len() > 1 {
+            self.read_by_ring(&mut reads);
+        }
+        if reads.iter().all(QueuedRead::is_made) {
+            return reads;
+        }
+        let numbered = reads.into_iter().enumerate();
+        let (mut made, left): (Vec<_>, Vec<_>) = numbered.partition(|(_, read)| read.is_made());
+        made.extend(self.each(left, |(number, read)| (number, read.make())));
+        made.sort_unstable_by_key(|(number, _)| *number);
+        made.into_iter().map(|(_, read)| read).collect()
+    }
+
+    /// Runs `run` on every item, side by side, for what is more than reads: the results are in no
+    /// order.
+    pub fn each<T: Send + 'static, R: Send + 'static>(&self, items: Vec<T>, run: fn(T) -> R) -> Vec<R> {
+        self.pool.each(items, run)
+    }
+
+    /// From here on as where the kernel has no rings.
+    #[cfg(test)]
+    pub fn refuse(&self) {
+        self.refused(&rustix::io::Errno::PERM.into());
+    }
+
+    /// Makes those that a ring can make.
+    fn read_by_ring(&self, reads: &mut [QueuedRead]) {
+        if self.is_refused.load(Ordering::Relaxed) || !reads.iter().any(|read| read.file.descriptor().is_some()) {
+            return;
+        }
+        let began = Instant::now();
+        // A thread that is ending has none any more.
+        let _ = RING.try_with(|slot| {
+            let Ok(mut slot) = slot.try_borrow_mut() else { return };
+            if let Some(ring) = self.usable(&mut slot) {
+                ring.read(reads);
+            }
+        });
+        let made = reads.iter().filter(|read| read.is_made());
+        // What each took of the device's time: how long it waited for the others says nothing.
+        let took = began.elapsed() / u32::try_from(made.clone().count().max(1)).unwrap_or(u32::MAX);
+        for read in made {
+            read.file.was_read(read.buffer.len(), took);
+        }
+    }
+
+    /// This thread's ring, if it has or gets one.
+    fn usable<'a>(&self, slot: &'a mut Option<Ring>) -> Option<&'a mut Ring> {
+        if !slot.as_ref().is_some_and(Ring::is_usable) {
+            *slot = None;
+            match Ring::new() {
+                Ok(ring) => *slot = Some(ring),
+                Err(error) => self.refused(&error),
+            }
+        }
+        slot.as_mut()
+    }
+
+    /// Whether it is worth asking again depends on why the kernel gave no ring: descriptors and
+    /// memory may be there later.
+    fn refused(&self, error: &io::Error) {
+        use rustix::io::Errno;
+        let later = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN];
+        if later
+            .iter()
+            .any(|later| Some(later.raw_os_error()) == error.raw_os_error())
+        {
+            return;
+        }
+        if !self.is_refused.swap(true, Ordering::Relaxed) {
+            tracing::info!(%error, "no io_uring: batches of reads are made by threads");
+        }
+    }
+}

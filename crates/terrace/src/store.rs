@@ -186,8 +186,9 @@ impl Store {
         engine.metrics.head.measure(|| read::head(engine, key.as_ref()))
     }
 
-    /// What is known of an object whose value is small and in RAM, without asking a device or waiting
-    /// for anybody: for threads that must not be held up. `None` says nothing about the key.
+    /// What is known of an object whose value is small and in RAM, without asking a device or
+    /// waiting for anybody: for threads that must not be held up. `None` says nothing about the
+    /// key.
     ///
     /// # Errors
     /// As [`Store::get`].

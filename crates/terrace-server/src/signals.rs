@@ -5,18 +5,17 @@ use crate::failure::{Code, Failure, Outcome};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
+    low_level::pipe,
 };
-use std::sync::{Arc, atomic::AtomicBool};
-
-/// A flag that SIGHUP sets, which then ends the process no more.
-///
-/// # Errors
-/// If the operating system refuses the handler.
-pub fn hang_up() -> Outcome<Arc<AtomicBool>> {
-    let told = Arc::new(AtomicBool::new(false));
-    flag::register(SIGHUP, Arc::clone(&told)).map_err(|error| Failure::io("installing a signal handler", &error))?;
-    Ok(told)
-}
+use std::{
+    io,
+    os::unix::net::UnixStream as Pipe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use tokio::net::UnixStream;
 
 /// Installs the handlers. The flag is set by the first signal.
 ///
@@ -31,4 +30,66 @@ pub fn install() -> Outcome<Arc<AtomicBool>> {
             .map_err(|error| Failure::io("installing a signal handler", &error))?;
     }
     Ok(stop)
+}
+
+/// What is told of signals, in a runtime: nobody looks again and again whether one has come.
+pub struct Received(UnixStream);
+
+impl Received {
+    /// Of SIGHUP, which then ends the process no more. Within a runtime.
+    ///
+    /// # Errors
+    /// If the operating system refuses the handler.
+    pub fn hang_up() -> Outcome<Self> {
+        Self::of(&[SIGHUP]).map_err(|error| Failure::io("installing a signal handler", &error))
+    }
+
+    fn of(signals: &[i32]) -> io::Result<Self> {
+        let (ours, theirs) = Pipe::pair()?;
+        ours.set_nonblocking(true)?;
+        for signal in signals {
+            pipe::register(*signal, theirs.try_clone()?)?;
+        }
+        Ok(Self(UnixStream::from_std(ours)?))
+    }
+
+    /// Resolves when one or more have come since.
+    pub async fn next(&mut self) {
+        // Nobody closes the other end, and of what cannot be read nothing is told.
+        while self.0.readable().await.is_ok() {
+            match self.0.try_read(&mut [0; 64]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+/// The shutdown of what runs in a runtime.
+pub struct Stopping {
+    stop: Arc<AtomicBool>,
+    received: Received,
+}
+
+impl Stopping {
+    /// Of the flag that [`install`] gave. Within a runtime.
+    ///
+    /// # Errors
+    /// If the operating system refuses a handler.
+    pub fn of(stop: &Arc<AtomicBool>) -> Outcome<Self> {
+        let received = Received::of(&[SIGINT, SIGTERM]);
+        Ok(Self {
+            stop: Arc::clone(stop),
+            received: received.map_err(|error| Failure::io("installing a signal handler", &error))?,
+        })
+    }
+
+    /// Resolves once the flag is set.
+    pub async fn begun(mut self) {
+        // Handlers run in the order in which they were installed: the flag is set before this is
+        // told.
+        while !self.stop.load(Ordering::Relaxed) {
+            self.received.next().await;
+        }
+    }
 }

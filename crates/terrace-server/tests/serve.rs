@@ -361,6 +361,44 @@ fn terminate_ends_well_too() {
     assert!(wait(&mut server.child).success());
 }
 
+/// How often the threads of a process have gone to sleep so far. Those of threads that have ended
+/// are missing, so it may fall.
+#[cfg(target_os = "linux")]
+fn wake_ups(child: &std::process::Child) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let status = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status")).ok();
+    let switches = |status: String| {
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
+        line.and_then(|line| line.split_whitespace().last()?.parse::<u64>().ok())
+    };
+    tasks.flatten().filter_map(status).filter_map(switches).sum()
+}
+
+/// It looked forty times a second whether it was to stop or somebody came to its control socket,
+/// and up to ten times how much memory there was.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_idle_server_sleeps_and_wakes_at_once() {
+    const WAKE_UPS_MAX: u64 = 5;
+    const SECONDS: u64 = 3;
+    let (place, _) = by_hand();
+    let mut server = place.serve(&[]);
+    server.get("/").status(200);
+    eventually("few wake-ups of an idle server", || {
+        let before = wake_ups(&server.child);
+        std::thread::sleep(std::time::Duration::from_secs(SECONDS));
+        let woken = wake_ups(&server.child).saturating_sub(before);
+        (woken <= WAKE_UPS_MAX * SECONDS).then_some(())
+    });
+    server.get("/").status(200);
+    // The control socket is asked, and the end is heard of, without looking.
+    let began = std::time::Instant::now();
+    place.run(&["stat"]).code(0);
+    signal(&server.child, "TERM");
+    assert!(wait(&mut server.child).success());
+    assert!(began.elapsed() < std::time::Duration::from_secs(20));
+}
+
 #[test]
 fn an_address_in_use_is_told_before_a_store_is_made() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

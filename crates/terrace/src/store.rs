@@ -186,6 +186,18 @@ impl Store {
         engine.metrics.head.measure(|| read::head(engine, key.as_ref()))
     }
 
+    /// What is known of an object whose value is small and in RAM, without asking a device or
+    /// waiting for anybody: for threads that must not be held up. `None` says nothing about the
+    /// key.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn head_in_ram(&self, key: impl AsRef<[u8]>) -> Result<Option<ObjectInfo>> {
+        let engine = self.engine();
+        let head = || read::head_in_ram(engine, key.as_ref());
+        engine.metrics.head.measure_found(head)
+    }
+
     /// Reads part of a value; the range is cut to the value's length.
     ///
     /// # Errors

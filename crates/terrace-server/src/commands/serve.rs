@@ -19,7 +19,7 @@ use crate::{
         secrets::Secrets,
     },
     settings::{self, S3Listen, Settings},
-    signals,
+    signals::{self, Received, Stopping},
     time_span::TimeSpan,
 };
 use std::{
@@ -31,14 +31,10 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
 };
 use terrace::Store;
 use terrace_images::{self as import, ImportOptions, ImportReport, Progress, Resolution, TerminalBar};
 use tokio::net::TcpListener;
-
-/// How often the shutdown looks at the stop flag; what a person would not notice.
-const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// `terrace import DIR`
 pub fn import(args: &ImportArgs, settings: Settings) -> Outcome {
@@ -80,7 +76,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     // Before the store: an address in use, or a mistyped name of a file, must not cost a recovery
     // of it.
     let door = door(&args, &settings)?;
-    let listeners = runtime.block_on(Listeners::bind(&args, &settings))?;
+    let listeners = runtime.block_on(async { Listeners::bind(&args, &settings, &stop) })?;
     let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone())?;
     let shared = choices.shared.clone();
     let store = open(&settings, Access::Create)?;
@@ -118,7 +114,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
         Some((dir, watch)) => Some(import_beside(dir, store.clone(), options, watch, Arc::clone(&stop))?),
         None => None,
     };
-    runtime.block_on(listeners.serve(app, gateway, domains, &stop));
+    runtime.block_on(listeners.serve(app, gateway, domains, keeper.as_ref().map(memory::Keeper::traffic)));
     eprintln!("stopping; once more ends at once");
     if let Some(importing) = importing {
         // It sees the flag itself; a panic in it has been printed already.
@@ -180,29 +176,38 @@ struct Listeners {
     page: (TcpListener, SocketAddr),
     s3: Option<(TcpListener, SocketAddr)>,
     /// How both are encrypted, and what says that the certificate is to be read again.
-    tls: Option<(Arc<Tls>, Arc<AtomicBool>)>,
+    tls: Option<(Arc<Tls>, Received)>,
     limits: http::Limits,
+    /// What ends each of them.
+    stopping: [Stopping; 2],
 }
 
 impl Listeners {
-    async fn bind(args: &ServeArgs, settings: &Settings) -> Outcome<Self> {
+    /// Within a runtime.
+    fn bind(args: &ServeArgs, settings: &Settings, stop: &Arc<AtomicBool>) -> Outcome<Self> {
         let files = settings::pair(args.tls_cert.clone(), args.tls_key.clone())?.or_else(|| settings.tls.clone());
         let tls = match files {
             None => None,
-            Some((certificate, key)) => Some((Tls::load(certificate, key)?, signals::hang_up()?)),
+            Some((certificate, key)) => Some((Tls::load(certificate, key)?, Received::hang_up()?)),
         };
-        let page = bind(page_address(args, settings), "--listen").await?;
+        let page = bind(page_address(args, settings), "--listen")?;
         let s3 = match args.s3_listen.or(settings.s3_listen) {
             Some(S3Listen::Off) => None,
-            Some(S3Listen::At(address)) => Some(bind(address, "--s3-listen").await?),
-            None => Some(bind(s3::LISTEN_DEFAULT, "--s3-listen").await?),
+            Some(S3Listen::At(address)) => Some(bind(address, "--s3-listen")?),
+            None => Some(bind(s3::LISTEN_DEFAULT, "--s3-listen")?),
         };
         let all = args.connections.or(settings.connections);
         let limits = http::Limits {
             all: all.unwrap_or(http::CONNECTIONS_DEFAULT),
             of_one: args.sender_connections.or(settings.sender_connections),
         };
-        Ok(Self { page, s3, tls, limits })
+        Ok(Self {
+            page,
+            s3,
+            tls,
+            limits,
+            stopping: [Stopping::of(stop)?, Stopping::of(stop)?],
+        })
     }
 
     /// Prints the addresses in one piece: who reads the first line may close the pipe behind it.
@@ -222,22 +227,31 @@ impl Listeners {
         Ok(())
     }
 
-    /// Serves until `stop` is set.
-    async fn serve(self, app: Arc<App>, gateway: Arc<Gateway>, domains: Vec<String>, stop: &AtomicBool) {
+    /// Serves until it is stopped. `traffic` counts what goes over all connections.
+    async fn serve(
+        self,
+        app: Arc<App>,
+        gateway: Arc<Gateway>,
+        domains: Vec<String>,
+        traffic: Option<Arc<http::Traffic>>,
+    ) {
+        let tls = self.tls.map(|(tls, told)| {
+            tokio::spawn(Arc::clone(&tls).reload_on(told));
+            tls
+        });
         let with_tls = |listener| http::Listener {
             listener,
-            tls: self.tls.as_ref().map(|(tls, _)| Arc::clone(tls)),
+            tls: tls.clone(),
             limits: self.limits,
+            traffic: traffic.clone(),
         };
-        if let Some((tls, told)) = &self.tls {
-            tokio::spawn(Arc::clone(tls).reload_on(Arc::clone(told)));
-        }
-        let page = http::run(app, with_tls(self.page.0), stopped(stop));
+        let [of_page, of_s3] = self.stopping;
+        let page = http::run(app, with_tls(self.page.0), of_page.begun());
         let _upkeep = s3::Upkeep::start(&gateway);
         match self.s3 {
             None => page.await,
             Some((listener, _)) => {
-                tokio::join!(page, s3::run(gateway, domains, with_tls(listener), stopped(stop)));
+                tokio::join!(page, s3::run(gateway, domains, with_tls(listener), of_s3.begun()));
             }
         }
     }
@@ -298,15 +312,9 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets
     })
 }
 
-async fn stopped(stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
-        tokio::time::sleep(STOP_POLL).await;
-    }
-}
-
 /// Binds an address, and says which it is.
-async fn bind(address: SocketAddr, flag: &str) -> Outcome<(TcpListener, SocketAddr)> {
-    let listener = http::bind(address, flag).await?;
+fn bind(address: SocketAddr, flag: &str) -> Outcome<(TcpListener, SocketAddr)> {
+    let listener = http::bind(address, flag)?;
     let address = listener
         .local_addr()
         .map_err(|error| Failure::io("listening", &error))?;

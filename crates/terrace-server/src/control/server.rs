@@ -13,6 +13,10 @@ use crate::{
         secrets::Secrets,
     },
 };
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    fd::OwnedFd,
+};
 use std::{
     fs::{self, File, Permissions},
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -39,12 +43,14 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// How often progress is told.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
-/// How often the socket is looked at; what a person would not notice.
-const ACCEPT_POLL: Duration = Duration::from_millis(50);
+/// Pause after a failed accept, which mostly means that file descriptors ran out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Listens until it is stopped.
 pub struct Control {
     stop: Arc<AtomicBool>,
+    /// Wakes the thread, to see that it is to stop.
+    told: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     dir: File,
 }
@@ -60,15 +66,18 @@ impl Control {
         let dir = File::open(flash_dir).map_err(fail)?;
         let listener = bind(&dir).map_err(fail)?;
         let stop = Arc::new(AtomicBool::new(false));
+        let told = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| fail(error.into()))?;
+        let told = Arc::new(told);
         let thread = thread::Builder::new()
             .name("control".to_owned())
             .spawn({
-                let stop = Arc::clone(&stop);
-                move || listen(&listener, &served, &stop)
+                let (stop, told) = (Arc::clone(&stop), Arc::clone(&told));
+                move || listen(&listener, &served, &stop, &told)
             })
             .map_err(fail)?;
         Ok(Self {
             stop,
+            told,
             thread: Some(thread),
             dir,
         })
@@ -77,6 +86,7 @@ impl Control {
     /// Stops what is under way and waits for its end: nothing uses the store any more.
     pub fn stop(mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        let _ = rustix::io::write(&*self.told, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             // A panic in it has been printed.
             let _ = thread.join();
@@ -108,7 +118,8 @@ pub struct Served {
     pub read_secrets: Box<dyn Fn() -> Outcome<Secrets> + Send + Sync>,
 }
 
-fn listen(listener: &UnixListener, served: &Served, stop: &AtomicBool) {
+/// Serves until `stop` is set, and `told` with it.
+fn listen(listener: &UnixListener, served: &Served, stop: &AtomicBool, told: &OwnedFd) {
     thread::scope(|scope| {
         let mut under_way = Vec::new();
         while !stop.load(Ordering::Relaxed) {
@@ -122,11 +133,14 @@ fn listen(listener: &UnixListener, served: &Served, stop: &AtomicBool) {
                         }
                     }));
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut both = [PollFd::new(listener, PollFlags::IN), PollFd::new(told, PollFlags::IN)];
+                    // What ends it early only has it look once more.
+                    let _ = poll(&mut both, None);
+                }
                 Err(error) => {
-                    if error.kind() != io::ErrorKind::WouldBlock {
-                        tracing::warn!(%error, "a connection to the control socket could not be accepted");
-                    }
-                    thread::sleep(ACCEPT_POLL);
+                    tracing::warn!(%error, "a connection to the control socket could not be accepted");
+                    thread::sleep(ACCEPT_PAUSE);
                 }
             }
         }

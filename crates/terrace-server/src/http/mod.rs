@@ -22,6 +22,7 @@ pub mod ranges;
 mod refusal;
 mod server;
 pub mod tls;
+mod traffic;
 mod value;
 
 use axum::{Router, extract::Request, middleware, routing::get};
@@ -35,6 +36,7 @@ pub use guard::Door;
 use prometheus_client::registry::Registry;
 pub use server::{CLIENT_TIME_MAX, LISTEN_DEFAULT, Listener, bind, run, serve};
 use terrace_objects::local::Reading;
+pub use traffic::Traffic;
 
 /// What handlers share.
 #[derive(Debug)]

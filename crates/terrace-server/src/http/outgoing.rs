@@ -9,10 +9,11 @@
 //! lose the answer: it would not learn why. So what comes after the last answer is read and thrown
 //! away for a moment.
 
-use super::connections::Sending;
+use super::{connections::Sending, traffic::Traffic};
 use std::{
     io::{self, IoSlice},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -34,6 +35,8 @@ pub struct Outgoing<S> {
     stream: S,
     /// Who wants to know when all was taken.
     sending: Option<Sending>,
+    /// Who counts what goes over it.
+    traffic: Option<Arc<Traffic>>,
     patience: Duration,
     /// Runs only while something waits to be taken; made when that happens first.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -49,6 +52,7 @@ impl<S> Outgoing<S> {
         Self {
             stream,
             sending: None,
+            traffic: None,
             patience,
             deadline: None,
             is_waiting: false,
@@ -65,10 +69,24 @@ impl<S> Outgoing<S> {
         }
     }
 
+    /// The same, which counts what goes over it.
+    pub fn counted_by(self, traffic: Option<Arc<Traffic>>) -> Self {
+        Self { traffic, ..self }
+    }
+
+    fn count(&self, bytes: usize) {
+        if let Some(traffic) = &self.traffic {
+            traffic.count(bytes);
+        }
+    }
+
     /// An attempt to write was made. Fails if there were none but vain ones for too long.
-    fn attempted<T>(&mut self, attempt: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+    fn written(&mut self, attempt: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if attempt.is_ready() {
             self.is_waiting = false;
+            if let Poll::Ready(Ok(bytes)) = &attempt {
+                self.count(*bytes);
+            }
             return attempt;
         }
         let patience = self.patience;
@@ -90,7 +108,7 @@ impl<S> Outgoing<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let attempt = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.attempted(attempt, context)
+        self.written(attempt, context)
     }
 
     fn poll_write_vectored(
@@ -99,7 +117,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let attempt = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.attempted(attempt, context)
+        self.written(attempt, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -154,7 +172,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Outgoing<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if outcome.is_ready() {
+            self.count(buffer.filled().len() - before);
+        }
+        outcome
     }
 }
 

@@ -10,6 +10,7 @@ use super::{
     outgoing::Outgoing,
     router,
     tls::{Tls, TlsVersion},
+    traffic::Traffic,
 };
 use crate::failure::{Failure, Outcome};
 use http_body::Body;
@@ -24,6 +25,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use std::{
+    io,
     net::{Ipv4Addr, SocketAddr},
     pin::pin,
     sync::Arc,
@@ -31,7 +33,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::watch,
     time::timeout,
 };
@@ -53,6 +55,10 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 /// The answer to a sender that has as many connections as it may.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+/// Connections that may wait in the operating system's queue until they are accepted; it has its
+/// own limit too (`net.core.somaxconn`). Who finds the queue full is not heard, and comes again a
+/// second later. With 128, the standard library's, that happened to some of 256 that came at once.
+const WAITING_MAX: u32 = 4096;
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -65,6 +71,8 @@ pub struct Listener {
     pub tls: Option<Arc<Tls>>,
     /// How many there may be.
     pub limits: Limits,
+    /// Who counts what goes over them.
+    pub traffic: Option<Arc<Traffic>>,
 }
 
 /// Serves the page until `stop` resolves, then finishes answers under way.
@@ -77,7 +85,12 @@ pub async fn run(app: Arc<App>, listener: Listener, stop: impl Future<Output = (
 /// `service_for` gives the service of a connection with that peer.
 pub async fn serve<S, B>(
     service_for: impl Fn(SocketAddr) -> S,
-    Listener { listener, tls, limits }: Listener,
+    Listener {
+        listener,
+        tls,
+        limits,
+        traffic,
+    }: Listener,
     stop: impl Future<Output = ()>,
     patience: Duration,
 ) where
@@ -94,7 +107,7 @@ pub async fn serve<S, B>(
         let admitted = async {
             let (stream, peer) = listener.accept().await?;
             let place = connections.admit(peer.ip()).await;
-            Ok::<_, std::io::Error>((stream, peer, place))
+            Ok::<_, io::Error>((stream, peer, place))
         };
         let admitted = tokio::select! {
             admitted = admitted => admitted,
@@ -112,9 +125,7 @@ pub async fn serve<S, B>(
             refuse(&stream, tls.is_some());
             continue;
         };
-        // Small answers go out at once. Failure only costs latency.
-        let _ = stream.set_nodelay(true);
-        let stream = Outgoing::new(stream, CLIENT_TIME_MAX).telling(place.sending());
+        let stream = outgoing(stream, &place, traffic.clone());
         let (http, service, stopped) = (http.clone(), service_for(peer), stopped.clone());
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
@@ -139,6 +150,15 @@ pub async fn serve<S, B>(
     if timeout(patience, stopping.closed()).await.is_err() {
         tracing::warn!("clients that did not take their answers in time were cut off");
     }
+}
+
+/// What a connection is answered over.
+fn outgoing(stream: TcpStream, place: &Place, traffic: Option<Arc<Traffic>>) -> Outgoing<TcpStream> {
+    // Small answers go out at once. Failure only costs latency.
+    let _ = stream.set_nodelay(true);
+    Outgoing::new(stream, CLIENT_TIME_MAX)
+        .telling(place.sending())
+        .counted_by(traffic)
 }
 
 /// Shakes hands. Who does not finish that holds a connection no longer than who does not send a
@@ -209,10 +229,42 @@ fn refuse(stream: &TcpStream, is_encrypted: bool) {
 ///
 /// # Errors
 /// Saying what to do if it is taken or not allowed.
-pub async fn bind(address: SocketAddr, flag: &str) -> Outcome<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
+pub fn bind(address: SocketAddr, flag: &str) -> Outcome<TcpListener> {
+    listen(address).map_err(|error| {
         Failure::error(format!(
             "cannot listen on {address}: {error}; choose another address with {flag}"
         ))
     })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // As `TcpListener::bind` does: connections of a server that has ended keep nobody from its
+    // address.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::TcpStream as Client;
+
+    /// 256 clients that connected at once, as a load generator does for each row, lost a second
+    /// that way: 5,000 deletions in 1.02 s instead of 0.3.
+    #[tokio::test]
+    async fn many_may_come_before_one_is_accepted() {
+        let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let limit: usize = limit.trim().parse().unwrap();
+        let listener = bind(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), "--listen").unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = |_| Client::connect_timeout(&address, Duration::from_millis(700));
+        let clients: Result<Vec<_>, _> = (0..limit.min(300)).map(connect).collect();
+        assert!(clients.is_ok(), "{clients:?}");
+    }
 }

@@ -3,7 +3,10 @@
 //! A connection keeps what it began with; new ones get what was read last. Files that cannot be
 //! used leave everything as it was, and the log says why.
 
-use crate::failure::{Failure, Outcome};
+use crate::{
+    failure::{Failure, Outcome},
+    signals::Received,
+};
 use parking_lot::RwLock;
 use rustls::{
     CommonState, ProtocolVersion, ServerConfig,
@@ -12,16 +15,9 @@ use rustls::{
 };
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+    sync::Arc,
 };
 use tokio_rustls::TlsAcceptor;
-
-/// How often the flag is looked at that says to read the files again.
-const RELOAD_POLL: Duration = Duration::from_millis(500);
 
 /// The version of TLS that a connection speaks, as policies have it. It goes with each request that
 /// comes over one.
@@ -66,13 +62,11 @@ impl Tls {
         TlsAcceptor::from(Arc::clone(&self.config.read()))
     }
 
-    /// Reads the files again whenever `flag` is set, for ever.
-    pub async fn reload_on(self: Arc<Self>, flag: Arc<AtomicBool>) {
+    /// Reads the files again whenever a signal says so, for ever.
+    pub async fn reload_on(self: Arc<Self>, mut told: Received) {
         loop {
-            tokio::time::sleep(RELOAD_POLL).await;
-            if flag.swap(false, Ordering::Relaxed) {
-                self.reload();
-            }
+            told.next().await;
+            self.reload();
         }
     }
 

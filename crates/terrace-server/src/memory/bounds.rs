@@ -1,6 +1,7 @@
 //! What bounds the memory of this process: the machine's RAM and control groups, of version 1 and
 //! 2, its own and those above it.
 
+use super::events::Events;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -92,6 +93,28 @@ impl Bounds {
         let files = own.take(1).chain([self.proc.join("pressure/memory")]);
         let mut texts = files.filter_map(|file| fs::read_to_string(file).ok());
         texts.find_map(|text| pressure(&text)).unwrap_or(0.0)
+    }
+
+    /// What the kernel tells when one of them becomes tight.
+    pub fn events(&self) -> Events {
+        let mut events = Events::default();
+        let mut has_pressure = false;
+        for group in &self.groups {
+            if group.kind == Kind::Two && !has_pressure {
+                has_pressure = events.add_pressure(&group.dir.join("memory.pressure"));
+            }
+            let Some(limit_bytes) = group.limit_bytes() else {
+                continue;
+            };
+            let is_told = match group.kind {
+                Kind::One => events.add_group_1(&group.dir, limit_bytes),
+                Kind::Two => events.add_counts(&group.dir.join("memory.events")),
+            };
+            tracing::debug!(group = %group.dir.display(), limit_bytes, is_told, "memory is bounded");
+        }
+        let is_told = events.add_pressure(&self.proc.join("pressure/memory"));
+        tracing::debug!(is_told, "pressure on the machine's memory");
+        events
     }
 
     fn machine(&self) -> Option<Standing> {

@@ -1,26 +1,30 @@
 //! What `serve` takes of the machine's memory: by default a quarter for the cache, and less of what
 //! else is large where there is little. While the server runs a thread looks how much is left
-//! within the machine and its control group, and the cache gives back what others need.
+//! within the machine and its control group, and the cache gives back what others need. It looks
+//! when the kernel tells that memory becomes short ([`events`]), and when clients have sent or been
+//! sent enough to fill a good part of what is kept free; an idle server does not wake up for it.
 //!
 //! What is named in the settings is taken as it is, and not given back.
 
 pub mod allocator;
 mod bounds;
+mod events;
 
 pub use bounds::Bounds;
 
 use crate::{
-    http::{self, budget::COLLECTED_BYTES_MAX},
+    http::{self, Traffic, budget::COLLECTED_BYTES_MAX},
     settings::Settings,
 };
 use bounds::Standing;
+use events::Woken;
 use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use terrace::{Options, Store};
 
@@ -40,16 +44,17 @@ const CONNECTIONS_MIN: u32 = 32;
 const KEPT_FROM_BYTES: u64 = 1 << 30;
 /// What requests may make the server collect is one part of so many at most.
 const COLLECTED_PARTS: u64 = 6;
-/// How often it is looked while memory is short. In that time clients fill some tens of MiB at
-/// most.
+/// Shortest time between two looks. In that time clients fill some tens of MiB at most.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// How often while there is [`PLENTY_BYTES`] more than is kept free: clients do not fill that in
-/// between, and an idle server wakes up once a second for it.
-const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
-const PLENTY_BYTES: u64 = 4 << 30;
-/// Looks without a need until the cache grows by a part of [`GROWTH_PARTS`]: two seconds, the time
-/// that the allocator keeps what was freed.
-const LOOKS_UNTIL_GROWTH: u32 = 20;
+/// After a look for a reason there is another one so much later, since what was begun goes on for a
+/// while; then none until there is a reason again.
+const AFTER_LOOK: Duration = Duration::from_secs(1);
+/// It is looked when clients have sent or been sent one part of so many of what may be used, which
+/// is a sixteenth of what is kept free.
+const TRAFFIC_PARTS: u64 = 64;
+/// Time without a need until the cache grows by a part of [`GROWTH_PARTS`]; the allocator keeps
+/// what was freed for as long.
+const QUIET_UNTIL_GROWTH: Duration = Duration::from_secs(2);
 const GROWTH_PARTS: u64 = 16;
 /// From so many per cent of the time that somebody waits for memory the cache shrinks although
 /// there is room by the figures.
@@ -103,6 +108,7 @@ fn fit_others(options: &mut Options, limit_bytes: u64, staging_given: bool) {
 /// Looks after the cache until it is dropped.
 pub struct Keeper {
     stop: Arc<AtomicBool>,
+    traffic: Arc<Traffic>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -113,20 +119,29 @@ impl Keeper {
     /// If there can be no thread.
     pub fn start(store: Store, bounds: Bounds, most_bytes: u64) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
+        let step_bytes = bounds.limit_bytes().unwrap_or(u64::MAX) / TRAFFIC_PARTS;
+        let traffic = Traffic::new(step_bytes)?;
         let thread = thread::Builder::new().name("memory".to_owned()).spawn({
-            let stop = Arc::clone(&stop);
-            move || look_after(&store, &bounds, most_bytes, &stop)
+            let (stop, traffic) = (Arc::clone(&stop), Arc::clone(&traffic));
+            move || look_after(&store, &bounds, most_bytes, &traffic, &stop)
         })?;
         Ok(Self {
             stop,
+            traffic,
             thread: Some(thread),
         })
+    }
+
+    /// What is to be told of all that clients send and are sent.
+    pub fn traffic(&self) -> Arc<Traffic> {
+        Arc::clone(&self.traffic)
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.traffic.tell();
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             // A panic in it has been printed.
@@ -135,39 +150,38 @@ impl Drop for Keeper {
     }
 }
 
-fn look_after(store: &Store, bounds: &Bounds, most_bytes: u64, stop: &AtomicBool) {
-    let mut size = Size::new(most_bytes);
+fn look_after(store: &Store, bounds: &Bounds, most_bytes: u64, traffic: &Traffic, stop: &AtomicBool) {
+    let mut events = bounds.events();
+    let mut size = Size::new(most_bytes, Instant::now());
+    let mut woken = Woken::Told;
     while !stop.load(Ordering::Relaxed) {
-        let mut interval = LOOK_INTERVAL_MAX;
-        if let Some(standing) = bounds.tightest() {
-            interval = interval_at(standing);
-            let held = || store.stats().cache.bytes;
-            if let Some(bytes) = size.look(standing, bounds.pressure_percent(), held) {
-                tracing::debug!(bytes, room = standing.room_bytes(), "the cache has another size");
-                store.set_cache_bytes(bytes);
-                if let Err(error) = allocator::give_back() {
-                    tracing::debug!(%error, "the allocator keeps what was freed");
-                }
-            }
-            if size.is_least() && standing.room_bytes() < standing.limit_bytes / FREE_PARTS / 4 && size.warn_once() {
-                tracing::warn!(
-                    limit = standing.limit_bytes,
-                    used = standing.used_bytes,
-                    "memory is nearly used up although the cache has given back all it can; give the server more"
-                );
-            }
+        let looked = Instant::now();
+        traffic.look();
+        look(store, bounds, &mut size);
+        let longest = (woken == Woken::Told).then_some(AFTER_LOOK);
+        woken = events.wait(traffic, longest);
+        if !stop.load(Ordering::Relaxed) {
+            thread::park_timeout(LOOK_INTERVAL.saturating_sub(looked.elapsed()));
         }
-        thread::park_timeout(interval);
     }
 }
 
-/// How long nobody need look.
-const fn interval_at(standing: Standing) -> Duration {
-    let kept = standing.limit_bytes / FREE_PARTS;
-    if standing.room_bytes() > kept.saturating_add(PLENTY_BYTES) {
-        LOOK_INTERVAL_MAX
-    } else {
-        LOOK_INTERVAL
+fn look(store: &Store, bounds: &Bounds, size: &mut Size) {
+    let Some(standing) = bounds.tightest() else { return };
+    let held = || store.stats().cache.bytes;
+    if let Some(bytes) = size.look(standing, bounds.pressure_percent(), Instant::now(), held) {
+        tracing::debug!(bytes, room = standing.room_bytes(), "the cache has another size");
+        store.set_cache_bytes(bytes);
+        if let Err(error) = allocator::give_back() {
+            tracing::debug!(%error, "the allocator keeps what was freed");
+        }
+    }
+    if size.is_least() && standing.room_bytes() < standing.limit_bytes / FREE_PARTS / 4 && size.warn_once() {
+        tracing::warn!(
+            limit = standing.limit_bytes,
+            used = standing.used_bytes,
+            "memory is nearly used up although the cache has given back all it can; give the server more"
+        );
     }
 }
 
@@ -176,17 +190,17 @@ const fn interval_at(standing: Standing) -> Duration {
 struct Size {
     most_bytes: u64,
     bytes: u64,
-    /// Looks since there was a need.
-    quiet: u32,
+    /// When it had to become another, or began.
+    changed: Instant,
     warned: bool,
 }
 
 impl Size {
-    const fn new(most_bytes: u64) -> Self {
+    const fn new(most_bytes: u64, now: Instant) -> Self {
         Self {
             most_bytes,
             bytes: most_bytes,
-            quiet: 0,
+            changed: now,
             warned: false,
         }
     }
@@ -207,26 +221,32 @@ impl Size {
     /// is wanting of the part that is kept free, once for as long as the allocator takes to give it
     /// back in turn, or again if still less is left; and grows slowly, while there is half as much
     /// again as is kept free.
-    fn look(&mut self, standing: Standing, pressure_percent: f64, held_bytes: impl FnOnce() -> u64) -> Option<u64> {
+    fn look(
+        &mut self,
+        standing: Standing,
+        pressure_percent: f64,
+        now: Instant,
+        held_bytes: impl FnOnce() -> u64,
+    ) -> Option<u64> {
         let (room, free) = (standing.room_bytes(), standing.limit_bytes / FREE_PARTS);
         let wanting = free.saturating_sub(room);
         let is_pressed = pressure_percent >= PRESSURE_PERCENT && room < 2 * free;
         let before = self.bytes;
-        self.quiet = self.quiet.saturating_add(1);
+        let is_quiet = now.saturating_duration_since(self.changed) >= QUIET_UNTIL_GROWTH;
         if wanting > 0 || is_pressed {
             let is_urgent = room < free / 2;
-            if self.quiet >= LOOKS_UNTIL_GROWTH || is_urgent {
+            if is_quiet || is_urgent {
                 let step = wanting.max(self.most_bytes / GROWTH_PARTS);
                 self.bytes = self
                     .bytes
                     .min(held_bytes())
                     .saturating_sub(step)
                     .max(self.least_bytes());
-                self.quiet = 0;
+                self.changed = now;
             }
-        } else if self.bytes < self.most_bytes && self.quiet >= LOOKS_UNTIL_GROWTH && room > free + free / 2 {
+        } else if self.bytes < self.most_bytes && is_quiet && room > free + free / 2 {
             self.bytes = (self.bytes + self.most_bytes / GROWTH_PARTS).min(self.most_bytes);
-            self.quiet = 0;
+            self.changed = now;
         }
         (self.bytes != before).then_some(self.bytes)
     }
@@ -245,57 +265,60 @@ mod tests {
         }
     }
 
+    /// A size, and a time at which it has been quiet for long enough.
+    fn quiet(most_bytes: u64) -> (Size, Instant) {
+        let began = Instant::now();
+        (Size::new(most_bytes, began), began + QUIET_UNTIL_GROWTH)
+    }
+
     #[test]
     fn what_is_wanting_is_given_back_at_once_and_taken_again_slowly() {
-        let mut size = Size::new(256 * MIB);
-        size.quiet = LOOKS_UNTIL_GROWTH;
-        assert_eq!(size.look(used(500 * MIB), 0.0, || 200 * MIB), None, "it has all it may");
+        let (mut size, mut now) = quiet(256 * MIB);
+        assert_eq!(
+            size.look(used(500 * MIB), 0.0, now, || 200 * MIB),
+            None,
+            "it has all it may"
+        );
         // 50 MiB of the quarter that is kept free are gone.
-        size.quiet = LOOKS_UNTIL_GROWTH;
-        assert_eq!(size.look(used(800 * MIB), 0.0, || 200 * MIB), Some(150 * MIB));
+        assert_eq!(size.look(used(800 * MIB), 0.0, now, || 200 * MIB), Some(150 * MIB));
         // The allocator has not given it back yet.
-        assert_eq!(size.look(used(790 * MIB), 0.0, || 150 * MIB), None);
+        assert_eq!(size.look(used(790 * MIB), 0.0, now, || 150 * MIB), None);
         // But there is not much time any more.
-        assert_eq!(size.look(used(950 * MIB), 0.0, || 150 * MIB), Some(4 * MIB));
+        assert_eq!(size.look(used(950 * MIB), 0.0, now, || 150 * MIB), Some(4 * MIB));
         assert!(size.is_least());
-        assert_eq!(size.look(used(990 * MIB), 0.0, || 0), None, "it has no more to give");
-        let mut looks = 0;
+        assert_eq!(
+            size.look(used(990 * MIB), 0.0, now, || 0),
+            None,
+            "it has no more to give"
+        );
+        let (mut looks, began) = (0, now);
         while size.bytes < 256 * MIB {
-            size.look(used(500 * MIB), 0.0, || 0);
-            looks += 1;
+            now += LOOK_INTERVAL;
+            looks += u32::from(size.look(used(500 * MIB), 0.0, now, || 0).is_some());
         }
-        assert_eq!(looks, 16 * LOOKS_UNTIL_GROWTH);
+        assert_eq!((looks, now - began), (16, 16 * QUIET_UNTIL_GROWTH));
         assert!(size.warn_once() && !size.warn_once());
     }
 
     #[test]
     fn between_the_two_marks_it_stays() {
-        let mut size = Size::new(256 * MIB);
+        let (mut size, mut now) = quiet(256 * MIB);
         size.bytes = 100 * MIB;
         for _ in 0..100 {
-            assert_eq!(size.look(used(700 * MIB), 0.0, || 100 * MIB), None);
+            now += LOOK_INTERVAL;
+            assert_eq!(size.look(used(700 * MIB), 0.0, now, || 100 * MIB), None);
         }
     }
 
     #[test]
     fn pressure_counts_where_room_is_short() {
-        let mut size = Size::new(256 * MIB);
-        size.quiet = LOOKS_UNTIL_GROWTH;
-        assert_eq!(size.look(used(100 * MIB), 90.0, || 256 * MIB), None, "somebody else's");
-        assert_eq!(size.look(used(600 * MIB), 90.0, || 256 * MIB), Some(240 * MIB));
-    }
-
-    #[test]
-    fn it_is_looked_seldom_where_there_is_plenty() {
-        let at = |limit_bytes, used_bytes| {
-            interval_at(Standing {
-                limit_bytes,
-                used_bytes,
-            })
-        };
-        assert_eq!(at(256 * MIB, 0), LOOK_INTERVAL);
-        assert_eq!(at(24 << 30, 2 << 30), LOOK_INTERVAL_MAX);
-        assert_eq!(at(24 << 30, 15 << 30), LOOK_INTERVAL);
+        let (mut size, now) = quiet(256 * MIB);
+        assert_eq!(
+            size.look(used(100 * MIB), 90.0, now, || 256 * MIB),
+            None,
+            "somebody else's"
+        );
+        assert_eq!(size.look(used(600 * MIB), 90.0, now, || 256 * MIB), Some(240 * MIB));
     }
 
     #[test]

@@ -51,6 +51,16 @@ impl Operation {
         outcome
     }
 
+    /// Runs one call, and counts it unless it says nothing.
+    pub fn measure_found<T, E>(&self, call: impl FnOnce() -> Result<Option<T>, E>) -> Result<Option<T>, E> {
+        let start = Instant::now();
+        let outcome = call();
+        if !matches!(outcome, Ok(None)) {
+            self.record(elapsed_ns(start), outcome.is_err());
+        }
+        outcome
+    }
+
     /// Runs and counts one call of several parts; it failed if any of them did.
     pub fn measure_all<T, E>(&self, call: impl FnOnce() -> Vec<Result<T, E>>) -> Vec<Result<T, E>> {
         let start = Instant::now();

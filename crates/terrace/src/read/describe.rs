@@ -1,14 +1,17 @@
 //! What is known of an object without its value.
 
-use super::{Hit, Pending, find_pending};
+use super::{Hit, Pending, find_pending, hit, is_wanted, small_home};
 use crate::{
-    Attributes, Error, HomeKind, ObjectInfo, Result,
+    Attributes, Error, HomeKind, ObjectInfo, Result, Version,
     api::expiry,
+    cache::Place,
     engine::Engine,
     key_hash,
+    log::{address::Address, format::Record},
     ordered_index::{Entry, Home},
     write::check_key,
 };
+use bytes::Bytes;
 
 /// Reads stored attributes.
 ///
@@ -43,7 +46,7 @@ impl From<Hit> for Described {
         let entry = Entry {
             version: hit.version,
             length: hit.value.len() as u64,
-            checksum: crc32c::crc32c(&hit.value),
+            checksum: hit.checksum(),
             home: Home::Inline(hit.value),
             attributes: hit.attributes,
             copy: None,
@@ -71,7 +74,7 @@ pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Described>> {
     check_key(key)?;
     let hash = key_hash(key);
     let presence = engine.presence();
-    let found: Option<Described> = match find_pending(engine, hash, key) {
+    let found: Option<Described> = match find_pending(engine, hash, key, hit) {
         Some(Pending::Deleted) => None,
         Some(Pending::Large(entry)) => Some((*entry).into()),
         Some(Pending::Small(hit)) => Some(hit.into()),
@@ -87,6 +90,84 @@ pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Described>> {
 /// What is known of an object without reading its value.
 pub fn head(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
     find_entry(engine, key)?.map(|found| found.info()).transpose()
+}
+
+/// What a small value's record says, without the value.
+struct Brief {
+    version: Version,
+    length: u64,
+    checksum: u32,
+    home: HomeKind,
+    attributes: Bytes,
+}
+
+impl Brief {
+    fn of(record: &Record<'_>) -> Self {
+        Self {
+            version: Version(record.version()),
+            length: record.body.value().len() as u64,
+            checksum: record.checksum,
+            home: small_home(&record.body),
+            attributes: Bytes::copy_from_slice(record.attributes),
+        }
+    }
+}
+
+impl From<Hit> for Brief {
+    fn from(hit: Hit) -> Self {
+        Self {
+            length: hit.bytes(),
+            checksum: hit.checksum(),
+            version: hit.version,
+            home: hit.home,
+            attributes: hit.attributes,
+        }
+    }
+}
+
+/// What [`head`] says of a small value that RAM has, without asking a device or waiting. Of a frame
+/// not even the value is read: its record has the checksum. `None` says nothing about the key.
+///
+/// # Errors
+/// As [`head`].
+pub fn head_in_ram(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
+    check_key(key)?;
+    let hash = key_hash(key);
+    let presence = engine.presence();
+    let brief = match find_pending(engine, hash, key, Brief::of) {
+        Some(Pending::Small(brief)) => Some(brief),
+        Some(Pending::Deleted | Pending::Large(_)) => None,
+        None => engine
+            .hash_index
+            .lookup(hash)
+            .and_then(|found| brief_at(engine, key, found.address)),
+    };
+    let is_living = |brief: &Brief| presence.dead(key, brief.version.0, &brief.attributes).is_none();
+    let info = |brief: Brief| {
+        Ok(ObjectInfo {
+            version: brief.version,
+            length: brief.length,
+            checksum: brief.checksum,
+            home: brief.home,
+            expires_at: expiry::of(&brief.attributes).map(expiry::from_ms),
+            attributes: decode_attributes(&brief.attributes)?,
+        })
+    };
+    brief.filter(is_living).map(info).transpose()
+}
+
+/// What the record at an address says, if it is the key's and in RAM.
+fn brief_at(engine: &Engine, key: &[u8], address: Address) -> Option<Brief> {
+    let written = engine.log.segments.place(address.bytes())?;
+    let wanted = |record: &Record<'_>| is_wanted(record, key, None).then(|| Brief::of(record));
+    // What leaves a frame is in the cache before.
+    match engine.log.frames.at(written, wanted) {
+        Some(found) => found,
+        None => {
+            let cached = engine.cache.get(Place::log(written), key)?;
+            Some(Hit::from(cached).into())
+        }
+    }
 }
 
 /// An entry as the interface shows it.

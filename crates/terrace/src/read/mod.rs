@@ -43,7 +43,7 @@ use crate::{
 };
 use bytes::Bytes;
 use describe::{Described, find_entry, object_info};
-pub use describe::{decode_attributes, head};
+pub use describe::{decode_attributes, head, head_in_ram};
 use std::sync::atomic::Ordering;
 
 /// How often a lookup starts again before a mismatch counts as damage.
@@ -54,6 +54,8 @@ pub struct Hit {
     version: Version,
     attributes: Bytes,
     value: Bytes,
+    /// The value's, if it is in hand.
+    checksum: Option<u32>,
     home: HomeKind,
 }
 
@@ -64,6 +66,7 @@ impl Hit {
             version: entry.version,
             attributes: entry.attributes.clone(),
             value,
+            checksum: Some(entry.checksum),
             home: entry.home.kind(),
         }
     }
@@ -71,6 +74,11 @@ impl Hit {
     /// Length of the value.
     const fn bytes(&self) -> u64 {
         self.value.len() as u64
+    }
+
+    /// The checksum of the value.
+    fn checksum(&self) -> u32 {
+        self.checksum.unwrap_or_else(|| crc32c::crc32c(&self.value))
     }
 
     /// The object, unless it is dead.
@@ -100,6 +108,7 @@ impl From<CachedValue> for Hit {
             version: Version(cached.version),
             attributes: cached.attributes,
             value: cached.value,
+            checksum: None,
             home: HomeKind::Flash,
         }
     }
@@ -116,13 +125,14 @@ fn count_large_hit(engine: &Engine, reader: &ValueReader, bytes: u64) {
 }
 
 /// What pending frames say of a key.
-enum Pending {
+enum Pending<S> {
     Deleted,
-    Small(Hit),
+    Small(S),
     Large(Box<Entry>),
 }
 
-fn find_pending(engine: &Engine, hash: u64, key: &[u8]) -> Option<Pending> {
+/// What pending frames say of a key; of a small value what `take` takes of its record.
+fn find_pending<S>(engine: &Engine, hash: u64, key: &[u8], take: impl FnOnce(&Record<'_>) -> S) -> Option<Pending<S>> {
     let durable_seq = || engine.log.writer.durable_seq();
     engine
         .log
@@ -130,7 +140,7 @@ fn find_pending(engine: &Engine, hash: u64, key: &[u8]) -> Option<Pending> {
         .find(hash, key, durable_seq, |record| match record.body {
             Body::Delete => Pending::Deleted,
             Body::PutLarge { extent } => Pending::Large(Box::new(large_entry(record, extent))),
-            _ => Pending::Small(hit(record)),
+            _ => Pending::Small(take(record)),
         })
 }
 
@@ -139,6 +149,7 @@ fn hit(record: &Record<'_>) -> Hit {
         version: Version(record.version()),
         attributes: Bytes::copy_from_slice(record.attributes),
         value: Bytes::copy_from_slice(record.body.value()),
+        checksum: Some(record.checksum),
         home: small_home(&record.body),
     }
 }
@@ -177,7 +188,7 @@ enum Located {
 }
 
 fn locate(engine: &Engine, hash: u64, key: &[u8], presence: &Presence<'_>) -> Located {
-    match find_pending(engine, hash, key) {
+    match find_pending(engine, hash, key, hit) {
         Some(Pending::Large(_)) => Located::InBlock,
         Some(Pending::Deleted) => Located::Here(None),
         Some(Pending::Small(hit)) => {

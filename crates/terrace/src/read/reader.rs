@@ -73,8 +73,8 @@ impl Reader {
     fn of_hit(hit: Hit) -> Result<Self> {
         let home = hit.home;
         let expires_at = expiry::of(&hit.attributes).map(expiry::from_ms);
+        let checksum = hit.checksum();
         let hit = hit.into_object()?;
-        let checksum = crc32c::crc32c(&hit.value);
         let info = ObjectInfo {
             version: hit.version,
             length: hit.value.len() as u64,

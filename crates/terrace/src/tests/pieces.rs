@@ -1,7 +1,7 @@
 //! Long values in pieces, from the device and from RAM; and what can be had without waiting.
 
 use super::{bytes, eventually, small_options};
-use crate::{Options, Reader, Store};
+use crate::{Durability, Options, Reader, ScanRange, Store};
 use std::path::Path;
 
 /// Bytes of a piece.
@@ -223,13 +223,22 @@ fn small_values_are_had_without_waiting_if_they_are_in_ram() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_with_cache(dir.path(), 1 << 20);
     let value = bytes(6, 5000);
-    assert!(store.reader_in_ram("small").unwrap().is_none());
+    let is_described = |store: &Store| {
+        let described = store.head_in_ram("small").unwrap();
+        let is_same = |described| assert_eq!(described, store.head("small").unwrap().unwrap());
+        described.map(is_same).is_some()
+    };
+    assert!(store.reader_in_ram("small").unwrap().is_none() && !is_described(&store));
     store.put("small", &value).unwrap();
     assert!(store.reader_in_ram("small").unwrap().is_some(), "it was just written");
+    assert!(is_described(&store), "while it is pending or settled");
+    store.flush().unwrap();
+    assert!(is_described(&store), "from a frame that is kept");
     store.close().unwrap();
     drop(store);
     let store = open_with_cache(dir.path(), 1 << 20);
     assert!(store.reader_in_ram("small").unwrap().is_none(), "it is on flash only");
+    assert!(!is_described(&store));
     // The index is loaded after an open.
     eventually("keeping what is read", || {
         assert!(store.get("small").unwrap().unwrap().value == value);
@@ -239,7 +248,24 @@ fn small_values_are_had_without_waiting_if_they_are_in_ram() {
     let found = store.reader_in_ram("small").unwrap().unwrap();
     assert_eq!(*found.info(), *reader(&store, "small").info());
     assert!(read_in_ram(found, 0) == value);
+    assert!(is_described(&store), "from the cache");
     assert_eq!(store.stats().reads.flash_reads, before);
     store.delete("small").unwrap();
-    assert!(store.reader_in_ram("small").unwrap().is_none());
+    assert!(store.reader_in_ram("small").unwrap().is_none() && !is_described(&store));
+}
+
+/// A description that RAM gives is of what there is: neither of what has expired, nor of what is
+/// hidden by a deletion of a range, nor of a value of the large tier, which is the index's to give.
+#[test]
+fn only_what_lives_is_described_from_ram() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_cache(dir.path(), 1 << 20);
+    store.put("a/1", bytes(1, 3000)).unwrap();
+    store.put("a/2", bytes(2, 3000)).unwrap();
+    store.put("large", bytes(3, 3 << 20)).unwrap();
+    store.delete_range(ScanRange::prefix("a/1"), Durability::Sync).unwrap();
+    assert!(store.head_in_ram("a/1").unwrap().is_none());
+    assert_eq!(store.head_in_ram("a/2").unwrap(), store.head("a/2").unwrap());
+    assert!(store.head_in_ram("large").unwrap().is_none());
+    assert!(store.head("large").unwrap().is_some());
 }

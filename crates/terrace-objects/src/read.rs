@@ -376,8 +376,9 @@ impl Opened {
         Ok(self.of_range(piece))
     }
 
-    /// The next piece if it is in RAM, and nothing must be opened for it.
-    fn piece_in_ram(&mut self) -> Option<Bytes> {
+    /// The next piece if it is in RAM, and nothing must be opened for it: what is encrypted is
+    /// decrypted here, some 0.1 ms' work.
+    pub fn piece_in_ram(&mut self) -> Option<Bytes> {
         if self.range.is_empty() {
             return None;
         }

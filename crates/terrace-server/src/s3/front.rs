@@ -489,6 +489,12 @@ fn complete_error(response: &mut Response<Body>, head: &Head, is_copy: bool, num
     let Some(front) = text.strip_suffix(END) else { return };
     let code = |code: &str| format!("<Code>{code}</Code>");
     let mut front = front.to_owned();
+    if !text.contains("<Message>")
+        && let Some((known, message)) = errors::MESSAGES.iter().find(|(known, _)| text.contains(&code(known)))
+    {
+        let said = format!("{}<Message>{message}</Message>", code(known));
+        front = front.replacen(&code(known), &said, 1);
+    }
     if head.has("acl") {
         // XML of lists has an error of its own.
         front = front.replacen(&code("MalformedXML"), &code("MalformedACLError"), 1);

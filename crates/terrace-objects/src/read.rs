@@ -11,7 +11,7 @@ use crate::{
     collector::{Collector, Hold},
     crypt::{
         CustomerKey, DataKey, ENCRYPTION, Encryption, RECORD_NUMBER, SALT_BYTES, SealedKey, damaged,
-        pieces::{Opener, sealed_length},
+        pieces::{self, Opener, sealed_length},
     },
     error::{ObjectError, ObjectResult},
     keyspace::{self, Id},
@@ -26,10 +26,11 @@ use terrace::{Error, HomeKind, ObjectInfo, ReadOptions, Reader, Store};
 
 /// Bytes read at a time, once an object is read on.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// Pieces of what is encrypted that are decrypted at a time, some 0.1 ms' work: what was decrypted
-/// before is on its way meanwhile. 448 KiB: a connection gathers 408 KiB before it sends, so it
-/// sends each run at once, and the client has little left to read behind the last.
-const DECRYPTED_PIECES: u64 = 7;
+/// Pieces of what is encrypted that are decrypted at a time: what was decrypted before is on its
+/// way meanwhile. As many bytes as a piece of what is not encrypted has, so that a connection, which
+/// gathers 408 KiB before it sends, sends both in the same runs: with 448 KiB a client got a third
+/// less (docs/s3.md).
+const DECRYPTED_PIECES: u64 = (PIECE_BYTES / pieces::PIECE_BYTES) as u64;
 /// Decrypted runs at hand, at most: one more than [`PIECES_LOW`], so that nothing is read while RAM
 /// has what comes.
 const DECRYPTED_AT_HAND: usize = PIECES_LOW + 1;

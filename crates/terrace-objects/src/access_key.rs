@@ -325,7 +325,7 @@ impl Keys {
         for (id, found) in stored(opened)? {
             let is_plain = found.secret_aes_256_gcm.is_none();
             let key = found.open(&id, &secrets)?;
-            if is_plain && secrets.has_key() {
+            if is_plain && secrets.is_given() {
                 store(opened, &id, &key, &secrets)?;
                 tracing::info!(id, "the secret of an access key is encrypted from now on");
             }

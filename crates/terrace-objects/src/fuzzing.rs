@@ -8,7 +8,8 @@ use crate::{
         DataKey, RECORD_NUMBER, SALT_BYTES,
         pieces::{self, Opener},
     },
-    session::{Bounds, StoredKey},
+    secrets::StoredKey,
+    session::Bounds,
 };
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};

@@ -11,16 +11,22 @@
 //!
 //! The store notes which master keys have been used ([`Secrets::register`]), so that a server that
 //! lacks one says so when it starts, and not when somebody reads.
+//!
+//! Where none is given, the store draws a master key of its own when somebody first asks for SSE-S3
+//! ([`Secrets::draw_own`]), and keeps it beside what it wraps. That is what "the server has the
+//! key" means to a client of SSE-S3; whoever has all of the store's files has the key, too. It
+//! wraps data keys only: encrypting secrets of access keys with it would protect nothing.
 
-use super::keyspace;
+use super::{keyspace, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use parking_lot::{RwLock, RwLockReadGuard};
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     hmac,
 };
+use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
-use terrace::{Durability, Error, PutOptions, ScanRange, Store};
+use terrace::{Condition, Durability, Error, PutOptions, ScanRange, Store};
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
@@ -32,6 +38,114 @@ const CONTEXT: &str = "terrace access key ";
 const WRAPPING: &[u8] = b"terrace wrapping key";
 /// What the name of a master key is derived for.
 const NAMING: &[u8] = b"terrace master key id";
+
+/// How the record of a key that a store has drawn calls it, if it is encrypted.
+pub const SEALED: &str = "key_aes_256_gcm";
+/// What a store's own master key is encrypted as the secret of; no access key has this ID.
+pub const OWN_ID: &str = "own-master-key";
+
+/// A key that a store has drawn, as it is stored: 64 hex digits, encrypted or not.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct StoredKey {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key_aes_256_gcm: Option<String>,
+}
+
+/// Where a store keeps a key that it has drawn, and what that is encrypted as the secret of.
+#[derive(Clone, Copy)]
+pub(crate) struct Drawn {
+    /// The key of its record.
+    pub place: &'static str,
+    /// The ID of an access key that there is none of.
+    pub id: &'static str,
+}
+
+const OWN: Drawn = Drawn {
+    place: keyspace::OWN_MASTER_KEY,
+    id: OWN_ID,
+};
+
+impl Drawn {
+    /// Draws a key and stores it. It is durable when this returns.
+    ///
+    /// # Errors
+    /// The store's: [`Error::ConditionFailed`] if there is one.
+    pub fn draw(self, store: &Store, secrets: &Secrets) -> terrace::Result<[u8; KEY_BYTES]> {
+        let mut key = [0; KEY_BYTES];
+        keyspace::fill_random(&mut key);
+        self.store(store, &key, secrets, Condition::Absent)?;
+        Ok(key)
+    }
+
+    fn store(
+        self,
+        store: &Store,
+        key: &[u8; KEY_BYTES],
+        secrets: &Secrets,
+        condition: Condition,
+    ) -> terrace::Result<()> {
+        let key = text::hex(key);
+        let sealed = secrets.seal(self.id, &key)?;
+        let record = StoredKey {
+            key: sealed.is_none().then_some(key),
+            key_aes_256_gcm: sealed,
+        };
+        let json = serde_json::to_vec(&record).map_err(|error| Error::invalid(error.to_string()))?;
+        let options = PutOptions {
+            durability: Durability::Sync,
+            condition,
+            ..PutOptions::default()
+        };
+        store.put_with(self.place, json, &options).map(drop)
+    }
+
+    /// The key, if there is one, and whether it is stored as it is.
+    ///
+    /// # Errors
+    /// The store's, and as [`Secrets::open`].
+    pub fn stored(self, store: &Store, secrets: &Secrets) -> terrace::Result<Option<([u8; KEY_BYTES], bool)>> {
+        let Some(json) = store.get(self.place)? else {
+            return Ok(None);
+        };
+        let wrong = |what: &str| Error::corruption(format!("the {} of the store", self.id), what.to_owned());
+        let record: StoredKey = serde_json::from_slice(&json).map_err(|error| wrong(&error.to_string()))?;
+        let is_plain = record.key_aes_256_gcm.is_none();
+        let text = match (record.key, &record.key_aes_256_gcm) {
+            (_, Some(sealed)) => secrets.open(self.id, sealed)?,
+            (Some(key), None) => key,
+            (None, None) => return Err(wrong("it is not there")),
+        };
+        let key = of_hex(&text).and_then(|key| key.try_into().ok());
+        let key = key.ok_or_else(|| wrong("it is not 64 hex digits"))?;
+        Ok(Some((key, is_plain)))
+    }
+
+    /// The same, encrypted from now on if a master key is given.
+    ///
+    /// # Errors
+    /// As [`Drawn::stored`].
+    pub fn kept(self, store: &Store, secrets: &Secrets) -> terrace::Result<Option<[u8; KEY_BYTES]>> {
+        let Some((key, is_plain)) = self.stored(store, secrets)? else {
+            return Ok(None);
+        };
+        if is_plain && secrets.is_given() {
+            self.store(store, &key, secrets, Condition::Present)?;
+        }
+        Ok(Some(key))
+    }
+}
+
+/// The bytes that hex digits are.
+fn of_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2).map(|pair| {
+        let is_hex = pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit);
+        let pair = std::str::from_utf8(pair).ok().filter(|_| is_hex)?;
+        u8::from_str_radix(pair, 16).ok()
+    });
+    pairs.collect()
+}
 
 /// Names a master key without telling anything of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,25 +178,32 @@ struct MasterKey {
     id: KeyId,
     secrets: LessSafeKey,
     wrapping: LessSafeKey,
+    /// The store has drawn it, and keeps it.
+    is_own: bool,
 }
 
 impl MasterKey {
     /// Reads 64 hex digits.
     fn parse(text: &str) -> Option<Self> {
-        let pairs = text.as_bytes().chunks(2).map(|pair| {
-            let is_hex = pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit);
-            let pair = std::str::from_utf8(pair).ok().filter(|_| is_hex)?;
-            u8::from_str_radix(pair, 16).ok()
-        });
-        let bytes: Vec<u8> = pairs.collect::<Option<_>>()?;
-        let master = hmac::Key::new(hmac::HMAC_SHA256, &bytes);
+        Self::of(&of_hex(text)?)
+    }
+
+    /// `None` if it has another length.
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let master = hmac::Key::new(hmac::HMAC_SHA256, bytes);
         let mut id = [0; 8];
         id.copy_from_slice(&hmac::sign(&master, NAMING).as_ref()[..8]);
         Some(Self {
             id: KeyId(id),
-            secrets: cipher(&bytes)?,
+            secrets: cipher(bytes)?,
             wrapping: cipher(hmac::sign(&master, WRAPPING).as_ref())?,
+            is_own: false,
         })
+    }
+
+    fn own(bytes: &[u8]) -> Option<Self> {
+        let is_own = true;
+        Self::of(bytes).map(|key| Self { is_own, ..key })
     }
 }
 
@@ -128,14 +249,79 @@ impl Secrets {
         })
     }
 
-    /// Whether there is a key.
+    /// Whether there is a key, be it the store's own.
     pub fn has_key(&self) -> bool {
         !self.0.read().is_empty()
+    }
+
+    /// Whether a key was given.
+    pub fn is_given(&self) -> bool {
+        self.0.read().iter().any(|key| !key.is_own)
     }
 
     /// The names of all keys, the current one first.
     pub fn ids(&self) -> Vec<KeyId> {
         self.0.read().iter().map(|key| key.id).collect()
+    }
+
+    /// The names of those that were given, the current one first.
+    fn given(&self) -> Vec<KeyId> {
+        let keys = self.0.read();
+        keys.iter().filter(|key| !key.is_own).map(|key| key.id).collect()
+    }
+
+    /// Takes the store's own master key, if it has drawn one: behind those that are given, so that
+    /// it only opens what is there. Not if it is encrypted with a key that is not given: whatever
+    /// needs it says so. Blocks, and writes nothing.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn load_own(&self, store: &Store) -> terrace::Result<()> {
+        match OWN.stored(store, self) {
+            Ok(Some((own, _))) => self.add_own(&own),
+            Ok(None) | Err(Error::Invalid(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The same, which is encrypted from now on if a key is given.
+    ///
+    /// # Errors
+    /// The store's, and as [`Secrets::open`].
+    pub fn keep_own(&self, store: &Store) -> terrace::Result<()> {
+        if let Some(own) = OWN.kept(store, self)? {
+            self.add_own(&own);
+        }
+        Ok(())
+    }
+
+    /// Has a master key: if none is given the store draws one. It is durable before anything is
+    /// wrapped with it. Blocks.
+    ///
+    /// # Errors
+    /// As [`Secrets::load_own`].
+    pub fn draw_own(&self, store: &Store) -> terrace::Result<()> {
+        // Of two that come at once one draws, and the other takes that.
+        match OWN.draw(store, self) {
+            Ok(own) => {
+                self.add_own(&own);
+                tracing::info!(
+                    "the store has drawn a master key of its own for SSE-S3: whoever has its files has the key; \
+                     `--secrets-key-file` and `terrace rewrap` keep it elsewhere"
+                );
+                Ok(())
+            }
+            Err(Error::ConditionFailed { .. }) => self.load_own(store),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn add_own(&self, own: &[u8; KEY_BYTES]) {
+        let mut keys = self.0.write();
+        if let Some(key) = MasterKey::own(own).filter(|key| keys.iter().all(|known| known.id != key.id)) {
+            keys.push(key);
+        }
     }
 
     /// The current key. Whoever commits what was wrapped with it holds this until that is done.
@@ -150,10 +336,13 @@ impl Secrets {
     }
 
     /// Takes the keys of `other`, once everything is committed that was wrapped with the current
-    /// one. Blocks.
+    /// one, and keeps the store's own. Blocks.
     pub fn replace(&self, other: &Self) {
-        let keys = other.0.read().clone();
-        *self.0.write() = keys;
+        let mut new = other.0.read().clone();
+        new.retain(|key| !key.is_own);
+        let mut keys = self.0.write();
+        new.extend(keys.iter().filter(|key| key.is_own).cloned());
+        *keys = new;
     }
 
     /// Compares with the master keys that the store says have been used. Blocks.
@@ -161,7 +350,7 @@ impl Secrets {
     /// # Errors
     /// [`Error::Invalid`] if one is missing; the store's.
     pub fn check(&self, store: &Store) -> terrace::Result<()> {
-        let ids = self.ids();
+        let ids = self.given();
         let used = used(store)?;
         if let Some(missing) = used.iter().find(|id| !ids.contains(id)) {
             let given = match ids.first() {
@@ -182,7 +371,7 @@ impl Secrets {
     /// As [`Secrets::check`].
     pub fn register(&self, store: &Store) -> terrace::Result<()> {
         self.check(store)?;
-        let Some(current) = self.ids().first().copied() else {
+        let Some(current) = self.given().first().copied() else {
             return Ok(());
         };
         if used(store)?.contains(&current) {
@@ -202,14 +391,14 @@ impl Secrets {
     /// # Errors
     /// The store's.
     pub fn forget_former(&self, store: &Store) -> terrace::Result<()> {
-        let current = self.ids().first().copied();
+        let current = self.given().first().copied();
         for id in used(store)?.into_iter().filter(|id| Some(*id) != current) {
             store.delete(keyspace::master_key(&id.to_string()))?;
         }
         Ok(())
     }
 
-    /// The secret of the access key `id`, encrypted. `None` without a key.
+    /// The secret of the access key `id`, encrypted. `None` if no key was given.
     ///
     /// # Errors
     /// The library's, which says nothing.
@@ -221,7 +410,7 @@ impl Secrets {
 
     fn seal_with(&self, nonce: [u8; NONCE_LEN], id: &str, secret: &str) -> terrace::Result<Option<String>> {
         let keys = self.0.read();
-        let Some(MasterKey { secrets: key, .. }) = keys.first() else {
+        let Some(MasterKey { secrets: key, .. }) = keys.first().filter(|key| !key.is_own) else {
             return Ok(None);
         };
         let mut text = secret.as_bytes().to_vec();
@@ -336,6 +525,44 @@ mod tests {
         assert_eq!(both.sealed_anew("TRCEA", &anew).unwrap(), None);
         old.replace(&both);
         assert_eq!(old.ids(), both.ids());
+    }
+
+    #[test]
+    fn a_store_draws_its_own_master_key_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(terrace::Options::new(dir.path())).unwrap();
+        let record = || store.get(keyspace::OWN_MASTER_KEY).unwrap();
+        let (one, other) = (Secrets::default(), Secrets::default());
+        one.load_own(&store).unwrap();
+        assert!(!one.has_key() && record().is_none());
+        one.draw_own(&store).unwrap();
+        other.draw_own(&store).unwrap();
+        one.draw_own(&store).unwrap();
+        assert_eq!(one.ids(), other.ids());
+        assert_eq!(one.ids().len(), 1);
+        assert!(one.has_key() && !one.is_given());
+        // It protects no secrets, and nothing says that it has to be given.
+        assert_eq!(one.seal("TRCEA", "secret").unwrap(), None);
+        one.register(&store).unwrap();
+        Secrets::default().check(&store).unwrap();
+
+        let given = Secrets::with_key(&"0f".repeat(32)).unwrap();
+        given.register(&store).unwrap();
+        given.keep_own(&store).unwrap();
+        assert_eq!(given.ids()[1..], one.ids(), "it only opens what is there");
+        let stored = String::from_utf8(record().unwrap().to_vec()).unwrap();
+        assert!(stored.contains(SEALED) && !stored.contains("\"key\""), "{stored}");
+        let again = Secrets::with_key(&"0f".repeat(32)).unwrap();
+        again.load_own(&store).unwrap();
+        assert_eq!(again.ids(), given.ids());
+        // Where the key that it is encrypted with is not given, what needs neither can be read.
+        for lacking in [Secrets::default(), Secrets::with_key(&"0e".repeat(32)).unwrap()] {
+            let known = lacking.ids();
+            lacking.load_own(&store).unwrap();
+            assert_eq!(lacking.ids(), known);
+        }
+        one.replace(&Secrets::with_key(&"0e".repeat(32)).unwrap());
+        assert_eq!(one.ids()[1..], other.ids());
     }
 
     /// What is stored, byte for byte: a server of tomorrow must open it.

@@ -10,7 +10,11 @@
 //! data, so that no token goes with another ID; base64 of nonce, ciphertext and tag. 2^32 tokens
 //! may be drawn nonces for.
 
-use super::{keyspace, policy::Policy, secrets::Secrets, text};
+use super::{
+    keyspace,
+    policy::Policy,
+    secrets::{Drawn, KEY_BYTES, Secrets},
+};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
@@ -20,8 +24,6 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 use terrace::{Error, Store};
 
-/// Bytes of the store's key.
-const KEY_BYTES: usize = 32;
 /// How IDs of access keys begin, and their length.
 const OF_KEYS: (&str, usize) = ("TRCE", 20);
 /// How IDs of sessions begin: the rest of the key's ID follows, and as much of chance.
@@ -31,29 +33,13 @@ const SECRET_LETTERS: usize = 40;
 /// What the keys for tokens and for secrets are made of besides the store's.
 const CONTEXTS: [&str; 2] = ["terrace session token", "terrace session secret"];
 
-/// The key for sessions as it is stored: 64 hex digits, encrypted or not.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct StoredKey {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    key_aes_256_gcm: Option<String>,
-}
-
-/// How its record calls it, if it is encrypted.
-pub const SEALED: &str = "key_aes_256_gcm";
 /// What it is encrypted as the secret of; no access key has this ID.
 pub const KEY_ID: &str = "session-key";
-
-fn store_key(store: &Store, key: &str, secrets: &Secrets) -> terrace::Result<()> {
-    let sealed = secrets.seal(KEY_ID, key)?;
-    let record = StoredKey {
-        key: sealed.is_none().then(|| key.to_owned()),
-        key_aes_256_gcm: sealed,
-    };
-    let json = serde_json::to_vec(&record).map_err(|error| Error::invalid(error.to_string()))?;
-    store.put(keyspace::SESSION_KEY, json).map(|_| ())
-}
+/// Where the store keeps it.
+const DRAWN: Drawn = Drawn {
+    place: keyspace::SESSION_KEY,
+    id: KEY_ID,
+};
 
 /// The ID of the access key that the session with this ID was made with. `None` if it is no
 /// session's.
@@ -126,10 +112,7 @@ impl Sessions {
     /// # Errors
     /// The store's.
     pub fn begin(store: &Store, secrets: &Secrets) -> terrace::Result<Self> {
-        let mut key = [0; KEY_BYTES];
-        keyspace::fill_random(&mut key);
-        store_key(store, &text::hex(&key), secrets)?;
-        Self::of(&key)
+        Self::of(&DRAWN.draw(store, secrets)?)
     }
 
     /// What sessions are made with, if there were any; encrypted from now on, if there is a key for
@@ -138,28 +121,8 @@ impl Sessions {
     /// # Errors
     /// The store's, and as [`Secrets::open`].
     pub fn stored(store: &Store, secrets: &Secrets) -> terrace::Result<Option<Self>> {
-        let Some(json) = store.get(keyspace::SESSION_KEY)? else {
-            return Ok(None);
-        };
-        let wrong = |what: &str| Error::corruption("the key for sessions", what.to_owned());
-        let record: StoredKey = serde_json::from_slice(&json).map_err(|error| wrong(&error.to_string()))?;
-        let text = match (record.key, &record.key_aes_256_gcm) {
-            (_, Some(sealed)) => secrets.open(KEY_ID, sealed)?,
-            (Some(key), None) => {
-                if secrets.has_key() {
-                    store_key(store, &key, secrets)?;
-                }
-                key
-            }
-            (None, None) => return Err(wrong("it is not there")),
-        };
-        let digits: Option<Vec<u8>> = (0..text.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
-            .collect();
-        let key = digits.and_then(|digits| <[u8; KEY_BYTES]>::try_from(digits).ok());
-        let key = key.ok_or_else(|| wrong("it is not 64 hex digits"))?;
-        Self::of(&key).map(Some)
+        let key = DRAWN.kept(store, secrets)?;
+        key.map(|key| Self::of(&key)).transpose()
     }
 
     /// Of this key of the store.

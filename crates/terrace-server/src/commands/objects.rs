@@ -43,6 +43,7 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
     if secrets.has_key() {
         secrets.check(&store)?;
     }
+    secrets.load_own(&store)?;
     let objects = Objects::of(&store, settings.durability, secrets)?;
     let version = match objects.find(&key) {
         Some(_) if args.ttl.is_some() => {
@@ -172,8 +173,10 @@ fn attributes(args: &PutArgs) -> Outcome<Attributes> {
 pub fn get(args: &GetArgs, settings: Settings) -> Outcome {
     let key = key_text::parse(&args.key)?;
     let store = open(&settings, Access::Look)?;
+    let secrets = settings.secrets()?;
+    secrets.load_own(&store)?;
     let reading = Reading {
-        secrets: settings.secrets()?,
+        secrets,
         ..Reading::default()
     };
     let mut reader: Box<dyn Read> = match local::open(&store, &key, &reading)? {

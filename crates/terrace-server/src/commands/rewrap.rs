@@ -18,7 +18,9 @@ pub fn run(json: bool, settings: &Settings) -> Outcome {
     let stop = signals::install()?;
     let report = match open(settings, Access::Change) {
         Ok(store) => {
-            let shared = Shared::new(None, settings.secrets()?);
+            let secrets = settings.secrets()?;
+            secrets.load_own(&store)?;
+            let shared = Shared::new(None, secrets);
             let report = rewrap::run(&store, &shared, None, &stop, &mut |_| {})?;
             close(&store)?;
             report

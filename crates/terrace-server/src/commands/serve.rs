@@ -166,6 +166,7 @@ fn access_keys(store: &Store, s3: Option<SocketAddr>, secrets: Secrets) -> Outco
         first_key(store, address, &secrets)?;
     }
     let keys = Keys::load(store, secrets.clone())?;
+    secrets.keep_own(store)?;
     // Not before it is known to open what is there: a key that is noted is needed from then on.
     secrets.register(store)?;
     Ok(Arc::new(keys))

@@ -33,6 +33,31 @@ impl<T, E: Into<ObjectError>> Told<T> for Result<T, E> {
     }
 }
 
+/// What is said of codes where nothing else is: what `s3s` finds wrong it names, and says no more.
+/// By the list of error codes of S3's API reference.
+pub const MESSAGES: [(&str, &str); 8] = [
+    (
+        "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided. Check your key and signing method.",
+    ),
+    (
+        "MalformedXML",
+        "The XML you provided was not well-formed or did not validate against our published schema",
+    ),
+    ("AccessDenied", "Access Denied"),
+    ("InvalidArgument", "Invalid Argument"),
+    ("InvalidRequest", "Invalid Request"),
+    (
+        "MethodNotAllowed",
+        "The specified method is not allowed against this resource.",
+    ),
+    (
+        "NotImplemented",
+        "A header you provided implies functionality that is not implemented.",
+    ),
+    ("InternalError", "We encountered an internal error. Please try again."),
+];
+
 /// The S3 error for an engine error met while working on `key`.
 pub fn of_engine(error: &Error, key: &[u8]) -> S3Error {
     told_of(error, &key_text::escape(key))

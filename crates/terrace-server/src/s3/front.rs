@@ -15,6 +15,7 @@ use super::{
     exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form},
     head::{Head, Hosts, Peer},
+    judged,
     limit::Sender,
     ops,
     refuse::{XML_BYTES_MAX, refuse},
@@ -417,8 +418,10 @@ impl Inner {
         self.gateway.bucket(bucket)?;
         let form = Form::read(&parts.headers, axum::body::Body::new(body)).await?;
         form::check(&form, bucket)?;
-        parts.extensions.insert(form::Extras::of(&form)?);
-        if form.is_signed() || !self.is_written_by_all(bucket) {
+        let extras = form::Extras::of(&form)?;
+        let is_open = !form.is_signed() && self.is_open(head, &parts.headers, &extras, &form);
+        parts.extensions.insert(extras);
+        if !is_open {
             form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
             form.check_version_4(|id| self.gateway.access_keys.secret(id))?;
         }
@@ -434,12 +437,17 @@ impl Inner {
         Ok(answer)
     }
 
-    /// Whether a bucket takes what nobody signed.
-    fn is_written_by_all(&self, bucket: &str) -> bool {
-        let bucket = self.gateway.buckets.get(bucket);
+    /// Whether the bucket's list or policy lets everybody put what a form is. What of it is not
+    /// known yet is judged again with the request that it becomes.
+    fn is_open(&self, head: &Head, headers: &HeaderMap, extras: &form::Extras, form: &Form) -> bool {
+        let bucket = self.gateway.buckets.get(head.bucket().unwrap_or_default());
         bucket.is_ok_and(|bucket| {
+            let record = bucket.record();
+            let key = form.field("key").unwrap_or_default();
+            let asker = || judged::of_unsigned_form(head, headers, extras.said(), record.owner(), key);
             Claim::new(Principal::Everybody, Action::Write, &bucket)
-                .on_bucket()
+                .asking(record.rules.is_some().then(asker))
+                .may_begin()
                 .is_ok()
         })
     }
@@ -489,6 +497,12 @@ fn complete_error(response: &mut Response<Body>, head: &Head, is_copy: bool, num
     let Some(front) = text.strip_suffix(END) else { return };
     let code = |code: &str| format!("<Code>{code}</Code>");
     let mut front = front.to_owned();
+    if !text.contains("<Message>")
+        && let Some((known, message)) = errors::MESSAGES.iter().find(|(known, _)| text.contains(&code(known)))
+    {
+        let said = format!("{}<Message>{message}</Message>", code(known));
+        front = front.replacen(&code(known), &said, 1);
+    }
     if head.has("acl") {
         // XML of lists has an error of its own.
         front = front.replacen(&code("MalformedXML"), &code("MalformedACLError"), 1);

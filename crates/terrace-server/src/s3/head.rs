@@ -177,6 +177,11 @@ impl Head {
         self.place().map(|(bucket, _)| bucket)
     }
 
+    /// Its host names the bucket.
+    pub const fn is_of_host(&self) -> bool {
+        self.of_host.is_some()
+    }
+
     /// Whether it is about an object.
     pub fn is_of_object(&self) -> bool {
         self.place().is_some_and(|(_, key)| !key.is_empty())

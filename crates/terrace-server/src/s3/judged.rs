@@ -88,6 +88,26 @@ pub fn read(request: &S3AccessContext<'_>, head: &Head, account: Option<Arc<str>
     }
 }
 
+/// A form that nobody signed, before it is a request of the library: a file of this key, put with
+/// what these fields say.
+pub fn of_unsigned_form(head: &Head, headers: &HeaderMap, fields: &HeaderMap, owner: &str, key: &str) -> Asker {
+    let mut context = Context::default();
+    add_surroundings(&mut context, head.peer);
+    context.add(RESOURCE_ACCOUNT, owner);
+    add_caller(&mut context, None, head, headers);
+    add_headers(&mut context, headers);
+    let asker = Asker {
+        caller: None,
+        action: Some("s3:PutObject"),
+        is_theirs: false,
+        bound: None,
+        key: Some(key.to_owned()),
+        is_form: true,
+        context: Arc::new(context),
+    };
+    saying(&asker, fields)
+}
+
 /// The same request, with what was found in its body: named as headers of other requests name
 /// it. What its own headers say of the same nobody goes by, so policies must not either.
 pub fn saying(asker: &Asker, headers: &HeaderMap) -> Asker {

@@ -12,7 +12,14 @@ use super::{Gateway, byteranges::Byteranges, errors::Told as _};
 use crate::http::{CLIENT_TIME_MAX, body::PieceBody};
 use bytes::Bytes;
 use s3s::{Body, S3Result, dto::StreamingBlob};
-use std::{collections::VecDeque, io, ops::Range, sync::Arc};
+use std::{
+    collections::VecDeque,
+    io,
+    ops::Range,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 /// Pieces that wait between the engine and the client.
@@ -25,9 +32,15 @@ pub fn stream(gateway: &Arc<Gateway>, mut opened: Opened, first: Bytes) -> Strea
     let bytes = opened.left() + first.len() as u64;
     let mut at_hand = VecDeque::new();
     // What must be decrypted is not waited for with the first piece in hand.
-    if opened.facts.encryption.is_none() {
-        opened.take_from_ram(&mut at_hand, PIECES_AT_ONCE - 1);
+    if opened.facts.encryption.is_some() && opened.left() > 0 {
+        return StreamingBlob::from(Body::http_body(Decrypted {
+            gateway: Arc::clone(gateway),
+            first: Some(first),
+            from: Decrypting::Ram(Box::new(opened)),
+            left: bytes,
+        }));
     }
+    opened.take_from_ram(&mut at_hand, PIECES_AT_ONCE - 1);
     if opened.left() == 0 {
         if at_hand.is_empty() {
             return StreamingBlob::from(Body::from(first));
@@ -35,10 +48,84 @@ pub fn stream(gateway: &Arc<Gateway>, mut opened: Opened, first: Bytes) -> Strea
         at_hand.push_front(first);
         return StreamingBlob::from(Body::http_body(PieceBody::ready(at_hand)));
     }
+    StreamingBlob::from(Body::http_body(fed(gateway, opened, at_hand, first, bytes)))
+}
+
+/// A body of so many bytes that a task of its own feeds.
+fn fed(gateway: &Arc<Gateway>, opened: Opened, at_hand: VecDeque<Bytes>, first: Bytes, bytes: u64) -> PieceBody {
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     let gateway = Arc::clone(gateway);
     tokio::spawn(async move { feed(&gateway, opened, at_hand, &sender).await });
-    StreamingBlob::from(Body::http_body(PieceBody::new(first, pieces, bytes)))
+    PieceBody::new(first, pieces, bytes)
+}
+
+/// Where the rest of a body comes from that must be decrypted.
+enum Decrypting {
+    /// RAM has what comes next, as far as is known.
+    Ram(Box<Opened>),
+    /// Some of it had to be read.
+    Task(PieceBody),
+    /// It was taken, or is.
+    Nothing,
+}
+
+/// A body that is decrypted where the connection asks for it, for as long as RAM has it: while one
+/// piece is, the client reads those before. Handing each piece from a task to the connection's cost
+/// as much as a fourth of decrypting it.
+struct Decrypted {
+    gateway: Arc<Gateway>,
+    first: Option<Bytes>,
+    from: Decrypting,
+    left: u64,
+}
+
+impl http_body::Body for Decrypted {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<http_body::Frame<Bytes>>>> {
+        let mut piece = self.first.take();
+        if piece.is_none()
+            && let Decrypting::Ram(opened) = &mut self.from
+        {
+            piece = opened.piece_in_ram();
+        }
+        if piece.is_none()
+            && matches!(self.from, Decrypting::Ram(_))
+            && let Decrypting::Ram(opened) = std::mem::replace(&mut self.from, Decrypting::Nothing)
+            && opened.left() > 0
+        {
+            let left = opened.left();
+            let rest = fed(&self.gateway, *opened, VecDeque::new(), Bytes::new(), left);
+            self.from = Decrypting::Task(rest);
+        }
+        match (piece, &mut self.from) {
+            (Some(piece), _) => {
+                self.left = self.left.saturating_sub(piece.len() as u64);
+                Poll::Ready(Some(Ok(http_body::Frame::data(piece))))
+            }
+            (None, Decrypting::Task(rest)) => {
+                let next = Pin::new(rest).poll_frame(context);
+                if let Poll::Ready(Some(Ok(frame))) = &next {
+                    let bytes = frame.data_ref().map_or(0, Bytes::len);
+                    self.left = self.left.saturating_sub(bytes as u64);
+                }
+                next
+            }
+            (None, Decrypting::Ram(_) | Decrypting::Nothing) => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.left)
+    }
 }
 
 /// A body of several ranges of `opened`, which is at the first of them, with `first` read already.

@@ -92,7 +92,7 @@ const FILLED_FIELDS: [&str; 9] = [
 /// Refuses what the service does not have.
 pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
     if head.path().is_none() {
-        return Err(s3_error!(InvalidURI, "The URI cannot be decoded."));
+        return Err(s3_error!(InvalidURI, "Couldn't parse the specified URI."));
     }
     refuse_method(head)?;
     refuse_long_head(&head.method, headers)?;

@@ -16,7 +16,7 @@ use super::{
     Shared,
     crypt::{ENCRYPTION, Encryption, SealedKey},
     keyspace, record,
-    secrets::Secrets,
+    secrets::{self, SEALED, Secrets},
     session,
 };
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub fn run(
 ) -> terrace::Result<Report> {
     let secrets = &shared.secrets;
     let wanted = new.unwrap_or(secrets);
-    if !wanted.has_key() {
+    if !wanted.is_given() {
         return Err(Error::invalid(
             "there is no master key; give one by `--secrets-key-file`, TERRACE_SECRETS_KEY or `--key-command`",
         ));
@@ -202,8 +202,8 @@ fn failed(error: &ObjectError, key: &[u8]) -> Error {
     })
 }
 
-/// Encrypts secrets of access keys, and what temporary credentials are made with, anew, or only
-/// tries whether they can be. How many were written.
+/// Encrypts secrets of access keys, and keys that the store has drawn, anew, or only tries whether
+/// they can be. How many were written.
 fn access_keys(store: &Store, secrets: &Secrets, writes: bool) -> terrace::Result<u64> {
     let mut written = 0;
     for item in store.scan(ScanRange::prefix(keyspace::ACCESS_KEYS))? {
@@ -211,8 +211,13 @@ fn access_keys(store: &Store, secrets: &Secrets, writes: bool) -> terrace::Resul
         let id = String::from_utf8_lossy(&item.key[keyspace::ACCESS_KEYS.len()..]).into_owned();
         written += secret(store, secrets, writes, &item, (&id, SECRET))?;
     }
-    for item in store.scan(ScanRange::prefix(keyspace::SESSION_KEY))? {
-        written += secret(store, secrets, writes, &item?, (session::KEY_ID, session::SEALED))?;
+    for (place, id) in [
+        (keyspace::SESSION_KEY, session::KEY_ID),
+        (keyspace::OWN_MASTER_KEY, secrets::OWN_ID),
+    ] {
+        for item in store.scan(ScanRange::prefix(place))? {
+            written += secret(store, secrets, writes, &item?, (id, SEALED))?;
+        }
     }
     Ok(written)
 }

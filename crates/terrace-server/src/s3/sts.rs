@@ -1,5 +1,5 @@
 //! The security token service, as far as it gives out temporary credentials of the key that asks:
-//! AssumeRole and GetCallerIdentity ("AWS STS API Reference"), on the same port.
+//! AssumeRole, GetSessionToken and GetCallerIdentity ("AWS STS API Reference"), on the same port.
 //!
 //! A call is a POST of a form to `/`, and known as one ([`Head::is_call`]) before anything else is
 //! looked at. Of a call the signature has to be for the service `sts`, of anything else it must not
@@ -27,7 +27,6 @@ use s3s::{
 };
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     sync::Arc,
     time::{Duration, UNIX_EPOCH},
 };
@@ -36,12 +35,16 @@ use std::{
 const CALL_BYTES_MAX: usize = 8 << 10;
 /// The version of the language of calls.
 const VERSION: &str = "2011-06-15";
-/// How long a session is good: the least, what it is if nothing is said, and the most, in seconds.
-const LIFE_S: (u64, u64, u64) = (15 * 60, 60 * 60, 12 * 60 * 60);
+/// How long a session is good: the least, what it is if nothing is said, and the most, in seconds;
+/// of AssumeRole and of GetSessionToken.
+const LIFE_S: Life = (15 * 60, 60 * 60, 12 * 60 * 60);
+const TOKEN_LIFE_S: Life = (15 * 60, 12 * 60 * 60, 36 * 60 * 60);
 /// Longest policy of a session, so that tokens fit into heads.
 const POLICY_BYTES_MAX: usize = 2048;
 /// What answers calls.
 pub struct Route(pub Arc<Gateway>);
+
+type Life = (u64, u64, u64);
 
 /// What is wrong with a call: status, code and message.
 type Wrong = (StatusCode, &'static str, String);
@@ -86,6 +89,7 @@ impl S3Route for Route {
                 let peer = Head::of(&request.extensions)?.peer;
                 self.assume(&credentials, &fields, peer).await?
             }
+            Some("GetSessionToken") => self.session_token(&credentials, &fields).await?,
             Some("GetCallerIdentity") => self.identity(&credentials),
             other => Err((
                 StatusCode::BAD_REQUEST,
@@ -169,8 +173,7 @@ fn answer(outcome: Result<String, Wrong>) -> S3Response<Body> {
 }
 
 /// How long a session is to be good, in seconds.
-fn life_s(text: Option<&String>) -> Result<u64, Wrong> {
-    let (least, usual, most) = LIFE_S;
+fn life_s(text: Option<&String>, (least, usual, most): Life) -> Result<u64, Wrong> {
     let Some(text) = text else { return Ok(usual) };
     match text.parse::<u64>() {
         Ok(seconds) if (least..=most).contains(&seconds) => Ok(seconds),
@@ -220,7 +223,7 @@ impl Route {
         let key = credentials.access_key.clone();
         let read = || {
             Ok((
-                life_s(fields.get("DurationSeconds"))?,
+                life_s(fields.get("DurationSeconds"), LIFE_S)?,
                 session_name(fields.get("RoleSessionName"))?,
             ))
         };
@@ -232,12 +235,38 @@ impl Route {
             Ok(policy) => policy,
             Err(wrong) => return Ok(Err(wrong)),
         };
-        if session::parent(&key).is_some() {
-            let message = "A session cannot assume a role.".to_owned();
+        let account = self.0.account(Some(credentials));
+        let account = account.as_deref().unwrap_or(account::DEFAULT);
+        let made = self.make(&key, life_s, policy).await?;
+        Ok(made.map(|(made, expires_ms)| assumed(&made, account, &key, name, expires_ms)))
+    }
+
+    /// Credentials that may do what the key that asks may, for some time.
+    async fn session_token(
+        &self,
+        credentials: &Credentials,
+        fields: &BTreeMap<String, String>,
+    ) -> S3Result<Result<String, Wrong>> {
+        let life_s = match life_s(fields.get("DurationSeconds"), TOKEN_LIFE_S) {
+            Ok(life_s) => life_s,
+            Err(wrong) => return Ok(Err(wrong)),
+        };
+        let made = self.make(&credentials.access_key, life_s, None).await?;
+        Ok(made.map(|(made, expires_ms)| {
+            let given = given(&made, expires_ms);
+            format!("<GetSessionTokenResponse><GetSessionTokenResult>{given}</GetSessionTokenResult></GetSessionTokenResponse>")
+        }))
+    }
+
+    /// A session of a key, and when it ends.
+    async fn make(&self, key: &str, life_s: u64, policy: Option<String>) -> S3Result<Result<(Made, u64), Wrong>> {
+        if session::parent(key).is_some() {
+            let message = "A session cannot make another.".to_owned();
             return Ok(Err((StatusCode::FORBIDDEN, "AccessDenied", message)));
         }
         let expires_ms = keyspace::now_ms().saturating_add(life_s * 1000);
         let bounds = Bounds { expires_ms, policy };
+        let key = key.to_owned();
         let made = self
             .0
             .run(move |gateway, store| {
@@ -251,9 +280,7 @@ impl Route {
                 "A key with such an ID cannot have sessions."
             ));
         };
-        let account = self.0.account(Some(credentials));
-        let account = account.as_deref().unwrap_or(account::DEFAULT);
-        Ok(Ok(assumed(&made, account, &credentials.access_key, name, expires_ms)))
+        Ok(Ok((made, expires_ms)))
     }
 
     /// Who asks.
@@ -271,21 +298,24 @@ impl Route {
 }
 
 fn assumed(made: &Made, account: &str, key: &str, name: &str, expires_ms: u64) -> String {
+    let (id, given) = (&made.id, given(made, expires_ms));
+    format!(
+        "<AssumeRoleResponse><AssumeRoleResult><AssumedRoleUser>\
+         <Arn>arn:aws:sts::{account}:assumed-role/{key}/{name}</Arn><AssumedRoleId>{id}:{name}</AssumedRoleId>\
+         </AssumedRoleUser>{given}</AssumeRoleResult></AssumeRoleResponse>"
+    )
+}
+
+/// The credentials of a session, as answers have them.
+fn given(made: &Made, expires_ms: u64) -> String {
     let mut end = Vec::new();
     // Writing to a Vec cannot fail.
     let _ = Timestamp::from(UNIX_EPOCH + Duration::from_secs(expires_ms / 1000))
         .format(TimestampFormat::DateTime, &mut end);
     let end = String::from_utf8(end).unwrap_or_default();
     let Made { id, secret, token } = made;
-    let mut xml = String::new();
-    // Writing to a String cannot fail.
-    let _ = write!(
-        xml,
-        "<AssumeRoleResponse><AssumeRoleResult><AssumedRoleUser>\
-         <Arn>arn:aws:sts::{account}:assumed-role/{key}/{name}</Arn><AssumedRoleId>{id}:{name}</AssumedRoleId>\
-         </AssumedRoleUser><Credentials><AccessKeyId>{id}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey>\
-         <SessionToken>{token}</SessionToken><Expiration>{end}</Expiration></Credentials></AssumeRoleResult>\
-         </AssumeRoleResponse>"
-    );
-    xml
+    format!(
+        "<Credentials><AccessKeyId>{id}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey>\
+         <SessionToken>{token}</SessionToken><Expiration>{end}</Expiration></Credentials>"
+    )
 }

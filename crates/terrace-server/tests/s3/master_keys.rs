@@ -2,9 +2,9 @@
 
 use crate::{
     Service,
-    common::{Place, bytes, signal, wait},
+    common::{Place, bytes, files, signal, wait},
     elements,
-    encryption::{ALGORITHM, begin, complete, master_keys, serve, stop, with_key},
+    encryption::{ALGORITHM, DEFAULT, begin, complete, master_keys, serve, stop, with_key},
     sign::{Client, Mode},
 };
 use std::process::Stdio;
@@ -46,6 +46,88 @@ fn a_master_key_that_is_missing() {
         assert_eq!(service.client.get("/bucket/k").status(200).body, b"value");
         stop(service);
     }
+}
+
+/// Whether a file of the store has these bytes.
+fn has(place: &Place, text: &[u8]) -> bool {
+    files(&place.path("terrace-data")).iter().any(|path| {
+        let content = std::fs::read(path).unwrap_or_default();
+        content.windows(text.len()).any(|window| window == text)
+    })
+}
+
+/// Clients that asked for SSE-S3 of a server without a master key were refused (501). Now the store
+/// draws a key for it, and keeps that with what it wraps: a restart, the command line and a backup
+/// know it.
+#[test]
+fn a_store_without_a_master_key_has_its_own() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    client.put("/bucket/plain", b"plain", Mode::Whole).status(200);
+    let own_key = |place: &Place| place.run(&["ls"]).code(0).text().contains("own-master-key");
+    let client = stop(service);
+    assert!(!own_key(&place), "nobody has asked for it");
+
+    let service = Service::with_key(&place, &[], &client.id, &client.secret);
+    let by_master = [(ALGORITHM, "AES256")];
+    let secret = b"what nobody shall find on the devices";
+    let put = service.client.send("PUT", "/bucket/k", &by_master, secret).status(200);
+    assert_eq!(put.header(ALGORITHM), Some("AES256"));
+    let client = service.client.clone();
+    client.send("PUT", "/bucket?encryption", &[], DEFAULT).status(200);
+    client.put("/bucket/long", &bytes(1_200_000), Mode::Whole).status(200);
+    let upload = begin(&client, &[], &[]);
+    let target = format!("/bucket/parts?partNumber=1&uploadId={upload}");
+    let part = client.send("PUT", &target, &[], b"a part").status(200);
+    signal(&service.child, "KILL");
+    drop(service);
+    assert!(own_key(&place) && !has(&place, secret));
+    assert_eq!(place.run(&["get", "bucket/k"]).code(0).0.stdout, secret);
+    // The default of the bucket counts for the command line, too.
+    let file = place.write("file", b"put by the command line");
+    place.run(&["put", "bucket/put", file.to_str().unwrap()]).code(0);
+    let (backup, restored) = (place.path("backup"), place.path("restored"));
+    let (backup, restored) = (backup.to_str().unwrap(), restored.to_str().unwrap());
+    place.run(&["backup", backup]).code(0);
+    place.run(&["restore", backup, "--store", restored]).code(0);
+    let got = place.run(&["get", "bucket/put", "--store", restored]).code(0);
+    assert_eq!(got.text(), "put by the command line");
+
+    let service = Service::with_key(&place, &[], &client.id, &client.secret);
+    let client = service.client.clone();
+    let tag = part.header("etag").unwrap().to_owned();
+    complete(&client, &upload, &[tag]).status(200);
+    let all = |client: &Client| {
+        for (key, body) in [
+            ("k", secret.to_vec()),
+            ("long", bytes(1_200_000)),
+            ("parts", b"a part".to_vec()),
+            ("put", b"put by the command line".to_vec()),
+        ] {
+            let got = client.get(&format!("/bucket/{key}")).status(200);
+            assert!(got.body == body && got.header(ALGORITHM) == Some("AES256"), "{key}");
+        }
+        assert_eq!(client.get("/bucket/plain").status(200).header(ALGORITHM), None);
+    };
+    all(&client);
+    let client = stop(service);
+
+    // Later there is a master key. Everything is still there, and then wrapped by it alone.
+    let key = master_keys(&place, &["0f"]);
+    let service = Service::with_key(&place, &[&key], &client.id, &client.secret);
+    all(&service.client);
+    let done = place.run(&["rewrap", "--json"]).code(0).json();
+    assert_eq!(done["data_keys"].as_u64(), Some(4));
+    all(&service.client);
+    stop(service);
+    let refused = place.run(&["serve", "--listen", "127.0.0.1:0"]).code(2);
+    assert!(
+        refused.error().contains("no master key is given"),
+        "{}",
+        refused.error()
+    );
 }
 
 /// A wrong key, given once to a store that had noted none yet, was noted as used: after that the

@@ -353,6 +353,43 @@ fn calls_that_are_refused() {
     is(&nobody.get("/mine/in/k"), 403, "SignatureDoesNotMatch");
 }
 
+/// Clients that ask for a token without a role got InvalidAction.
+#[test]
+fn a_token_without_a_role() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = &service.client;
+    let action = ("Action", "GetSessionToken");
+    let made = call(own, "sts", &[action, ("DurationSeconds", "129600")]).status(200);
+    assert!(
+        made.text().contains("<GetSessionTokenResult><Credentials>"),
+        "{}",
+        made.text()
+    );
+    let text = |name| elements(&made, name).remove(0);
+    let session = Session {
+        client: Client {
+            address: own.address.clone(),
+            id: text("AccessKeyId"),
+            secret: text("SecretAccessKey"),
+        },
+        token: text("SessionToken"),
+    };
+    session.get("/mine/in/k").status(200);
+    session.send("PUT", "/mine/in/new", &[], b"v").status(200);
+    for seconds in ["899", "129601", "x"] {
+        let refused = call(own, "sts", &[action, ("DurationSeconds", seconds)]);
+        assert_eq!(refused.status, 400, "{seconds}");
+    }
+    let token = ("x-amz-security-token", session.token.as_str());
+    let kind = ("content-type", "application/x-www-form-urlencoded");
+    let again = [kind, token];
+    let again = session
+        .client
+        .sign_for("sts", "POST", "/", &again, b"Action=GetSessionToken", Mode::Whole);
+    assert_eq!(session.client.exchange(&again).status, 403);
+}
+
 /// A query that one of its readers could not decode was an empty one to it: a session read versions
 /// that its policy does not let it read, since the policy was asked of the current object.
 #[test]

@@ -94,3 +94,27 @@ fn versions_after_a_kill() {
     client.send("DELETE", "/bucket", &[], b"").status(204);
     assert_nothing_left(service, &place);
 }
+
+/// While versioning is suspended the answer to a PUT said `null`, which S3 does not.
+#[test]
+fn what_is_put_while_versioning_is_suspended() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    let version = |answer: &Answer| answer.header("x-amz-version-id").map(str::to_owned);
+    for (status, is_named) in [("Enabled", true), ("Suspended", false)] {
+        let xml = format!("<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>");
+        client
+            .send("PUT", "/bucket?versioning", &[], xml.as_bytes())
+            .status(200);
+        let put = client.put("/bucket/k", b"v", Mode::Whole).status(200);
+        assert_eq!(version(&put).is_some(), is_named, "{status}");
+        let copied = client.send("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/k")], b"");
+        assert_eq!(version(&copied.status(200)).is_some(), is_named, "{status}");
+        let name = version(&client.get("/bucket/k").status(200)).unwrap();
+        assert_eq!(name == "null", !is_named);
+    }
+    let deleted = client.send("DELETE", "/bucket/k", &[], b"").status(204);
+    assert_eq!(version(&deleted).as_deref(), Some("null"), "of a marker it is said");
+}

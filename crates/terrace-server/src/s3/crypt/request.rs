@@ -3,13 +3,16 @@
 pub use super::{CustomerKey, Told};
 use super::{Protection, Sealing, by_default, by_master};
 use crate::s3::{
+    Gateway,
     bucket::Bucket,
-    errors::Told as _,
+    errors::{self, Told as _},
+    keyspace,
     secrets::{KEY_BYTES, Secrets},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::{HeaderMap, header::HeaderValue};
 use s3s::{S3Result, s3_error};
+use std::sync::Arc;
 
 /// The one algorithm there is.
 pub const AES256: &str = "AES256";
@@ -152,7 +155,34 @@ pub struct Asked {
     pub customer: CustomerFields,
 }
 
+/// Has a master key: one that was given, or one that the store draws for itself now.
+///
+/// # Errors
+/// The store's.
+pub async fn have_master_key(gateway: &Arc<Gateway>) -> S3Result {
+    if gateway.shared.secrets.has_key() {
+        return Ok(());
+    }
+    gateway
+        .run(|gateway, store| {
+            let drawn = gateway.shared.secrets.draw_own(store);
+            drawn.map_err(|error| errors::of_engine(&error, keyspace::OWN_MASTER_KEY.as_bytes()))
+        })
+        .await
+}
+
 impl Asked {
+    /// The same as [`Asked::sealing`], with a master key if one is needed.
+    ///
+    /// # Errors
+    /// As that, and the store's.
+    pub async fn sealing_by(self, gateway: &Arc<Gateway>, bucket: &Bucket) -> S3Result<Option<Sealing>> {
+        if self.method.as_deref() == Some(AES256) {
+            have_master_key(gateway).await?;
+        }
+        self.sealing(&gateway.shared.secrets, bucket)
+    }
+
     /// How the object is to be encrypted: as the request says, or else as the bucket does.
     ///
     /// # Errors

@@ -30,6 +30,14 @@ fn errors_say_what_they_are_about() {
     assert_eq!(asked(odd, false), error("InvalidRange", length));
     let list = completed("<Error><Code>MalformedXML</Code></Error>", "/b?acl", false);
     assert!(list.contains("<Code>MalformedACLError</Code>"), "{list}");
+    // What the library refused had no message.
+    let wrong = asked("<Error><Code>SignatureDoesNotMatch</Code></Error>", false);
+    assert!(
+        wrong.contains("</Code><Message>The request signature we calculated"),
+        "{wrong}"
+    );
+    let said = "<Error><Code>InvalidArgument</Code><Message>x</Message></Error>";
+    assert_eq!(asked(said, false), error("InvalidArgument", "<Message>x</Message>"));
     assert_eq!(asked("no error", false), "no error");
 }
 

@@ -182,7 +182,7 @@ pub async fn object(
     let redirects = input.website_redirect_location.is_some();
     let asked = encryption!(input);
     let encrypts = asked.is_any();
-    let sealing = asked.sealing(&gateway.shared.secrets, target)?;
+    let sealing = asked.sealing_by(gateway, target).await?;
     if is_same && !replaces && !retags && !redirects && !encrypts && input.checksum_algorithm.is_none() {
         return Err(s3_error!(
             InvalidRequest,
@@ -224,7 +224,7 @@ pub async fn object(
         copy_object_result: Some(result),
         copy_source_version_id: copied,
         expiration: kept.expiration.and_then(said::expiration),
-        version_id: kept.version.map(|name| name.to_string()),
+        version_id: said::made(kept.version),
         ..CopyObjectOutput::default()
     };
     set_encryption!(output, told);

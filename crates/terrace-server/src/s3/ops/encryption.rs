@@ -4,8 +4,8 @@ use super::change_bucket;
 use crate::s3::{
     Gateway,
     bucket::Encryption,
-    crypt::request::{AES256, check_method},
-    errors::{self, Told as _},
+    crypt::request::{AES256, check_method, have_master_key},
+    errors,
 };
 use hyper::StatusCode;
 use s3s::{
@@ -18,7 +18,6 @@ use s3s::{
     s3_error,
 };
 use std::sync::Arc;
-use terrace_objects::error::ObjectError;
 
 /// GetBucketEncryption
 pub fn get(
@@ -70,9 +69,7 @@ pub async fn put(
         s3s::S3ErrorCode::InvalidArgument => malformed(),
         _ => error,
     })?;
-    if !gateway.shared.secrets.has_key() {
-        return Err(ObjectError::NoMasterKey).told();
-    }
+    have_master_key(gateway).await?;
     let encryption = Encryption {
         bucket_key: rule.bucket_key_enabled.unwrap_or(false),
     };

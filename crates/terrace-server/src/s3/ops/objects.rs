@@ -13,7 +13,10 @@ use crate::{
         access::decide::{Action, Claim},
         bucket::Bucket,
         commit::{Place, Requirement},
-        crypt::{self, Sealing, request::CustomerKey},
+        crypt::{
+            self, Sealing,
+            request::{self, CustomerKey, Told},
+        },
         digest::{self, Algorithm},
         errors::Told as _,
         head::Head,
@@ -60,7 +63,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         ..Requirement::default()
     };
     let attributes = checked_description(gateway, by.1, bucket, description!(input), locking!(input))?;
-    let sealing = encryption!(input).sealing(&gateway.shared.secrets, bucket)?;
+    let sealing = encryption!(input).sealing_by(gateway, bucket).await?;
     let incoming = Incoming {
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
@@ -102,27 +105,34 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     let mut output = PutObjectOutput {
         e_tag: Some(ETag::Strong(kept.etag)),
         expiration: kept.expiration.and_then(said::expiration),
-        version_id: kept.version.map(|name| name.to_string()),
+        version_id: said::made(kept.version),
         ..PutObjectOutput::default()
     };
-    set_encryption!(output, told);
     set_checksums!(output, digest::stored(&kept.attributes));
     output.checksum_type = digest::stored(&kept.attributes).checksum_type;
     let headers = if is_form {
-        said_of_form(&mut output)
+        said_of_form(&mut output, told.as_ref())
     } else {
         HeaderMap::new()
     };
+    set_encryption!(output, told);
     Ok(S3Response::with_headers(output, headers))
 }
 
 /// What the answer to a form says in its head as that to a PUT does: `s3s` writes of it only XML,
 /// or an address, and the entity tag without quotes.
-fn said_of_form(output: &mut PutObjectOutput) -> HeaderMap {
+fn said_of_form(output: &mut PutObjectOutput, told: Option<&Told>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let tag = output.e_tag.take().map(|tag| format!("\"{}\"", tag.value()));
-    let version = HeaderName::from_static("x-amz-version-id");
-    for (name, text) in [(header::ETAG, tag.as_deref()), (version, output.version_id.as_deref())] {
+    let [version, expiration] = ["x-amz-version-id", "x-amz-expiration"].map(HeaderName::from_static);
+    let encrypted = told.map(request::headers).unwrap_or_default().into_iter();
+    let said = [
+        (header::ETAG, tag.as_deref()),
+        (version, output.version_id.as_deref()),
+        (expiration, output.expiration.as_deref()),
+    ];
+    let encrypted = encrypted.map(|(name, value)| (HeaderName::from_static(name), Some(value)));
+    for (name, text) in said.into_iter().chain(encrypted) {
         if let Some(value) = text.and_then(|text| HeaderValue::from_str(text).ok()) {
             headers.insert(name, value);
         }

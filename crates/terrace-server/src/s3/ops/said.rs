@@ -8,6 +8,7 @@ use crate::s3::{
     bucket::Bucket,
     crypt::request::{self, CustomerKey, Told},
     digest,
+    head::Head,
     lifecycle::{Expiration, Subject},
     lock,
     record::{self, CONTENT_TYPE_DEFAULT, Facts},
@@ -16,6 +17,7 @@ use crate::s3::{
 use hyper::{
     HeaderMap,
     header::{self, HeaderName, HeaderValue},
+    http::Extensions,
 };
 use s3s::dto::{Timestamp, TimestampFormat};
 use std::time::UNIX_EPOCH;
@@ -151,6 +153,30 @@ pub fn expiration(due: Expiration) -> Option<String> {
     let date = (ms < 253_402_300_800_000).then(|| httpdate::fmt_http_date(due.at))?;
     let id = percent_encode(&due.rule);
     Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
+}
+
+/// What an answer says of the version that a request has made. S3 tells the ID of one, but not,
+/// while versioning is suspended, that the object is the version `null` ("Sample Response:
+/// versioning suspended" of PutObject in its API reference).
+pub fn made(name: Option<Name>) -> Option<String> {
+    name.filter(|name| *name != Name::Null).map(|name| name.to_string())
+}
+
+/// The address of an object, as the client reached the server.
+pub fn location(noted: &Extensions, headers: &HeaderMap, bucket: &str, key: &str) -> String {
+    let head = Head::of(noted).ok();
+    let key = percent_encode(key);
+    let path = if head.is_some_and(|head| head.is_of_host()) {
+        format!("/{key}")
+    } else {
+        format!("/{bucket}/{key}")
+    };
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    // Of a proxy that ends TLS, only it can tell; and only who asks is told.
+    let is_secure = head.is_some_and(|head| head.peer.is_secure) || text("x-forwarded-proto") == Some("https");
+    let scheme = if is_secure { "https" } else { "http" };
+    // Without a host it is as far as it is known.
+    text("host").map_or_else(|| path.clone(), |host| format!("{scheme}://{host}{path}"))
 }
 
 #[cfg(test)]

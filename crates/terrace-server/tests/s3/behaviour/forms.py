@@ -154,7 +154,31 @@ def forms(bucket):
     )
     S3.put_bucket_acl(Bucket=bucket, ACL="public-read-write")
     form(204, None, {"key": "anybody.txt"}, note="anonymous in an open bucket")
-    form(denied, None, {"key": "anybody.txt", "acl": "public-read"}, note="nobody makes public what is the bucket owner's")
+    tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>"
+    given = {"key": "open.txt", "acl": "public-read", "tagging": tags, "Content-Type": "text/plain"}
+    form(204, None, given, note="anonymous, and open to everybody")
+    check("read by everybody", body(call(200, "get_object", who=ANYBODY, Bucket=bucket, Key="open.txt")), b"bar")
+    check("its tags", S3.get_object_tagging(Bucket=bucket, Key="open.txt")["TagSet"], [{"Key": "a", "Value": "b"}])
+    call(200, "put_object", who=ANYBODY, Bucket=bucket, Key="put", Body=b"", ACL="public-read")
+    call((403, "AccessDenied"), "put_object_acl", who=ANYBODY, Bucket=bucket, Key="foo.txt", ACL="public-read")
+    S3.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration={"BlockPublicAcls": True})
+    form(denied, None, given, note="anonymous, where such lists are refused")
+    S3.delete_public_access_block(Bucket=bucket)
+    # A policy that lets everybody put says nothing of lists.
+    S3.put_bucket_acl(Bucket=bucket, ACL="private")
+    everybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
+    S3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [everybody]}))
+    form(204, None, {"key": "anybody.txt"}, note="anonymous, by a policy")
+    form(denied, None, given, note="a list, by a policy")
+    S3.delete_bucket_policy(Bucket=bucket)
+    S3.put_bucket_acl(Bucket=bucket, ACL="public-read-write")
+    answer = form(
+        204,
+        open_to({"x-amz-server-side-encryption": "AES256"}),
+        {"key": "sealed", "x-amz-server-side-encryption": "AES256"},
+        note="encrypted by the server",
+    )
+    check("said of encryption", answer[2].get("x-amz-server-side-encryption"), "AES256")
     check(
         "no bucket",
         send(

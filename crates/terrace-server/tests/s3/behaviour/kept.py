@@ -49,9 +49,18 @@ def versions(bucket):
     suspended = S3.put_object(Bucket=bucket, Key="k", Body=b"suspended")
     check(
         "null while suspended",
-        (suspended.get("VersionId"), body(S3.get_object(Bucket=bucket, Key="k", VersionId="null"))),
-        ("null", b"suspended"),
+        ("VersionId" in suspended, body(S3.get_object(Bucket=bucket, Key="k", VersionId="null"))),
+        (False, b"suspended"),
     )
+    for name in ["get_object", "head_object"]:
+        check(f"{name} while suspended", call(200, name, Bucket=bucket, Key="k")["VersionId"], "null")
+    holds("a copy", "VersionId" not in call(200, "copy_object", Bucket=bucket, Key="copy", CopySource=f"{bucket}/k"))
+    upload = S3.create_multipart_upload(Bucket=bucket, Key="upload")["UploadId"]
+    etag = S3.upload_part(Bucket=bucket, Key="upload", UploadId=upload, PartNumber=1, Body=b"x")["ETag"]
+    parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+    given = dict(Bucket=bucket, Key="upload", UploadId=upload, MultipartUpload=parts)
+    holds("an upload", "VersionId" not in call(200, "complete_multipart_upload", **given))
+    holds("an upload once more", "VersionId" not in call(200, "complete_multipart_upload", **given))
     S3.put_object(Bucket=bucket, Key="k", Body=b"again")
     found = [entry["VersionId"] for entry in S3.list_object_versions(Bucket=bucket, Prefix="k")["Versions"]]
     check("one null", found, ["null", ids[1], ids[0]])

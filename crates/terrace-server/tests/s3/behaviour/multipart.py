@@ -26,7 +26,9 @@ def ordinary(bucket):
     given = upload(bucket, "k", PART, b"end", Metadata={"a": "1"}, ContentType="text/x", CacheControl="no-cache", Tagging="t=1")
     answer = call(200, "complete_multipart_upload", **given)
     check("answer", (answer["ETag"], answer["Bucket"], answer["Key"]), (etag_of(PART, b"end"), bucket, "k"))
-    holds("location", answer["Location"].endswith(f"{bucket}/k"))
+    check("location", answer["Location"], f"http://{HOST}/{bucket}/k")
+    odd = call(200, "complete_multipart_upload", **upload(bucket, "a/b c+ü", b"x"))
+    check("location of an odd key", odd["Location"], f"http://{HOST}/{bucket}/a/b%20c%2B%C3%BC")
     answer = call(200, "head_object", Bucket=bucket, Key="k")
     check(
         "HEAD",

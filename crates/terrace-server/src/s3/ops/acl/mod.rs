@@ -13,7 +13,7 @@ use crate::{
         Gateway,
         access::decide::Action,
         access_key::Level,
-        acl::List,
+        acl::{List, Permission},
         bucket::{Bucket, Record},
         commit::{self, NewObject, Place},
         errors::Told as _,
@@ -91,11 +91,14 @@ pub fn of_new(
     let is_given = is_preferred && asked.canned.as_deref() == Some(TO_BUCKET_OWNER);
     let owner = writer.as_deref().filter(|_| !is_given).unwrap_or(of_bucket);
     let text = asked.list(Kind::Object, owners(owner))?;
-    check(
-        &record,
-        List { text: &text, owner },
-        may_open(gateway, credentials, bucket),
-    )?;
+    // Whom the bucket's list lets write without signing may choose the list of what they write, as
+    // in S3, where it would be theirs. Nothing of the owner's is opened by it.
+    let may_open = may_open(gateway, credentials, bucket)
+        || writer.is_none()
+            && record
+                .list()
+                .allows(Permission::Write, None, record.obeys_public_lists());
+    check(&record, List { text: &text, owner }, may_open)?;
     Ok((text, (owner != of_bucket).then(|| owner.to_owned())))
 }
 

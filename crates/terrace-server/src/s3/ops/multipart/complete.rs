@@ -8,7 +8,7 @@ use crate::{
     s3::{
         Gateway,
         access::decide::{Action, Claim, Permit},
-        bucket::Bucket,
+        bucket::{Bucket, Versioning},
         collector,
         commit::{self, NewObject, Outcome, Place, Requirement},
         crypt::{Encryption, request::AES256},
@@ -57,7 +57,7 @@ pub async fn complete(
     let by = (&request.extensions, request.credentials.as_ref());
     let permit = gateway.permit(by, Action::Write, &request.input.bucket)?;
     let mut input = request.input;
-    let location = format!("/{}/{}", input.bucket, input.key);
+    let location = said::location(&request.extensions, &request.headers, &input.bucket, &input.key);
     let asked = Asked {
         key: input.key.clone(),
         upload_id: input.upload_id,
@@ -87,7 +87,7 @@ pub async fn complete(
         location: Some(location),
         e_tag: Some(ETag::Strong(completed.etag)),
         expiration: completed.expiration.and_then(said::expiration),
-        version_id: completed.version,
+        version_id: said::made(completed.version),
         ..CompleteMultipartUploadOutput::default()
     };
     if Encryption::of(&completed.attributes) == Some(Encryption::Master) {
@@ -121,7 +121,7 @@ struct Completed {
     etag: String,
     attributes: Attributes,
     /// What the answer says of its version.
-    version: Option<String>,
+    version: Option<Name>,
     /// What the answer says of when it will be deleted.
     expiration: Option<Expiration>,
 }
@@ -163,7 +163,7 @@ fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Aske
                     expiration,
                     etag,
                     attributes: object.attributes,
-                    version: done.version.map(|name| name.to_string()),
+                    version: done.version,
                 });
             }
             // A part arrived meanwhile, or somebody else completed or aborted the upload.
@@ -210,7 +210,7 @@ fn completed_before(
     }
     let facts = opened.facts.clone();
     Ok(Some(Completed {
-        version: bucket.shown(Name::of(&facts)),
+        version: (bucket.versioning() != Versioning::Never).then(|| Name::of(&facts)),
         expiration: bucket.expiration(Subject::of(&asked.key, &facts)),
         etag: facts.etag,
         attributes: facts.attributes,

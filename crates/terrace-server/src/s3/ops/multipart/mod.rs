@@ -173,7 +173,7 @@ pub async fn create(
         kind,
         is_chosen: chosen.is_some(),
     };
-    let sealing = encryption!(input).sealing(&gateway.shared.secrets, &bucket)?;
+    let sealing = encryption!(input).sealing_by(gateway, &bucket).await?;
     let told = sealing.as_ref().map(Sealing::told);
     let id = Id::new();
     let record = keyspace::upload(&bucket.name, &input.key, id);

@@ -128,7 +128,13 @@ mod tests {
             ..ring(20)
         };
         assert!(lowered.wants_draining(false));
-        assert!(!Ring { available_now: 50, ..lowered }.wants_draining(false));
+        assert!(
+            !Ring {
+                available_now: 50,
+                ..lowered
+            }
+            .wants_draining(false)
+        );
     }
 
     #[test]

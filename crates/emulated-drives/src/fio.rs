@@ -27,10 +27,8 @@ fn only_job(text: &str) -> Outcome<Value> {
     let json = text.find('{').map_or("", |start| &text[start..]);
     let mut report: Value = serde_json::from_str(json)
         .map_err(|error| format!("fio printed no JSON ({error}); version 3 or later is needed"))?;
-    match report["jobs"][0].take() {
-        Value::Null => Err("fio's report has no job; version 3 or later is needed".into()),
-        job => Ok(job),
-    }
+    let job = report.pointer_mut("/jobs/0").map(Value::take);
+    job.ok_or_else(|| "fio's report has no job; version 3 or later is needed".into())
 }
 
 /// A figure of what [`job`] returned, by where it is: `/read/lat_ns/mean`.

@@ -335,8 +335,14 @@ impl Store {
     pub fn set_large_capacity(&self, bytes: Option<u64>) -> Result<()> {
         let engine = self.engine();
         engine.options.validate_large_capacity(bytes)?;
-        let (living, least) = engine.least_large_capacity();
-        if let Some(bytes) = bytes.filter(|bytes| *bytes < least) {
+        let too_low = |least: u64| bytes.is_some_and(|bytes| bytes < least);
+        let (mut living, mut least) = engine.least_large_capacity();
+        if too_low(least) {
+            // What was deleted just now counts as live until it is applied.
+            engine.log.wait_applied()?;
+            (living, least) = engine.least_large_capacity();
+        }
+        if let Some(bytes) = bytes.filter(|_| too_low(least)) {
             return Err(Error::Invalid(format!(
                 "large capacity {bytes} is below {least}: {living} bytes live, a tenth of that and two blocks are for \
                  cleaning; delete first"

@@ -27,9 +27,9 @@ use terrace::{Error, HomeKind, ObjectInfo, ReadOptions, Reader, Store};
 /// Bytes read at a time, once an object is read on.
 const READ_BYTES_MAX: usize = 1 << 20;
 /// Pieces of what is encrypted that are decrypted at a time: what was decrypted before is on its
-/// way meanwhile. As many bytes as a piece of what is not encrypted has, so that a connection, which
-/// gathers 408 KiB before it sends, sends both in the same runs: with 448 KiB a client got a third
-/// less (docs/s3.md).
+/// way meanwhile. As many bytes as a piece of what is not encrypted has, so that a connection,
+/// which gathers 408 KiB before it sends, sends both in the same runs: with 448 KiB a client got a
+/// third less (docs/s3.md).
 const DECRYPTED_PIECES: u64 = (PIECE_BYTES / pieces::PIECE_BYTES) as u64;
 /// Decrypted runs at hand, at most: one more than [`PIECES_LOW`], so that nothing is read while RAM
 /// has what comes.

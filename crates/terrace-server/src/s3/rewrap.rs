@@ -347,18 +347,23 @@ mod tests {
     /// A rotation left the key for sessions under the former master key, and said that this is not
     /// needed any more: then no server with the new one alone would have started.
     #[test]
-    fn what_sessions_are_made_with_is_encrypted_anew() {
+    fn what_the_store_has_drawn_is_encrypted_anew() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options::new(dir.path())).unwrap();
         let (old, both, new) = (secrets(&["0f"]), secrets(&["0e", "0f"]), secrets(&["0e"]));
         old.register(&store).unwrap();
         session::Sessions::begin(&store, &old).unwrap();
+        // Drawn before there was a master key, and encrypted with it since.
+        old.draw_own(&store).unwrap();
         assert!(session::Sessions::stored(&store, &new).is_err());
         let shared = Shared::new(None, secrets(&["0f"]));
         let never = AtomicBool::new(false);
         let report = run(&store, &shared, Some(&both), &never, &mut |_| {}).unwrap();
-        assert_eq!(report.access_keys, 1);
+        assert_eq!(report.access_keys, 2);
         new.register(&store).unwrap();
+        assert!(secrets(&["0f"]).keep_own(&store).is_err());
+        new.keep_own(&store).unwrap();
+        assert_eq!(new.ids().last(), old.ids().last());
         assert!(session::Sessions::stored(&store, &new).unwrap().is_some());
         assert!(session::Sessions::stored(&store, &old).is_err());
     }

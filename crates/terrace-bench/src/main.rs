@@ -10,6 +10,7 @@ mod flashstore;
 mod harness;
 mod mris;
 mod rivals;
+mod scale;
 mod soak;
 mod video;
 mod zipf;
@@ -55,6 +56,8 @@ enum Command {
     Ycsb(contest::Common),
     /// Terrace beside its rivals: the evaluation of the FlashStore paper.
     Flashstore(contest::Common),
+    /// What becomes of a store as it grows to a hundred million objects, and of a killed one.
+    Scale(scale::Arguments),
     /// All evaluations, and one report.
     All(all::Arguments),
     /// What those start for each run.
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Micro(common) => contest::micro::run(&common),
         Command::Ycsb(common) => contest::ycsb::run(&common),
         Command::Flashstore(common) => flashstore::run(&common),
+        Command::Scale(arguments) => scale::run(&arguments),
         Command::All(arguments) => all::run(&arguments),
         Command::ContestWorker => contest::worker::run(),
         Command::Soak(arguments) => soak::run(&arguments),

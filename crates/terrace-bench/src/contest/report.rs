@@ -28,6 +28,7 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     sections.extend(micro_section(records)?);
     sections.extend(ycsb_section(records)?);
     sections.extend(recovery_section(records)?);
+    sections.extend(crate::scale::report::sections(records)?);
     sections.extend(target::section("Targets against the rivals", &targets(records)?));
     Ok(sections)
 }

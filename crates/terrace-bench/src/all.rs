@@ -13,9 +13,10 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
 /// All that make results, in the order of the report.
-pub const EVALUATIONS: [&dyn Evaluation; 6] = [
+pub const EVALUATIONS: [&dyn Evaluation; 7] = [
     &mris::Mris,
     &contest::Rivals,
+    &contest::scale::Growth,
     &video::Video,
     &zipf::Reads,
     &soak::Soak,

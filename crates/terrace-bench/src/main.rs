@@ -54,6 +54,8 @@ enum Command {
     Ycsb(contest::Common),
     /// Terrace beside its rivals: the evaluation of the FlashStore paper.
     Flashstore(contest::Common),
+    /// What becomes of a store as it grows to a hundred million objects, and of a killed one.
+    Scale(contest::scale::Arguments),
     /// All evaluations, and one report.
     All(all::Arguments),
     /// What those start for each run.
@@ -80,6 +82,9 @@ fn main() -> ExitCode {
         Command::Micro(common) => all::run_contest(&common, contest::MICRO),
         Command::Ycsb(common) => all::run_contest(&common, contest::YCSB),
         Command::Flashstore(common) => all::run_contest(&common, contest::FLASHSTORE),
+        Command::Scale(arguments) => {
+            contest::scale::run(&arguments).and_then(|failed| all::conclude(arguments.results(), &failed))
+        }
         Command::All(arguments) => all::run(&arguments),
         Command::ContestWorker => contest::worker::run(),
         Command::Soak(arguments) => soak::run(&arguments),

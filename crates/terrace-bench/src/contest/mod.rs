@@ -1,7 +1,7 @@
 //! Terrace beside its rivals: the same work, on the same drives, with the same RAM, each in a
 //! process of its own.
 //!
-//! [`micro`], [`ycsb`], [`recovery`] and [`flashstore`] are the works; [`worker`] is
+//! [`micro`], [`ycsb`], [`recovery`], [`flashstore`] and [`scale`] are the works; [`worker`] is
 //! the process, [`memory`] its bound and [`usage`] what it used; [`step`] is what is measured of a
 //! part, [`data`] the objects. [`targets`] says what was aimed at, [`report`] makes the pages. A
 //! run that fails leaves no result and is named at the end; the others go on. `--resume` makes only
@@ -13,6 +13,7 @@ pub mod memory;
 pub mod micro;
 pub mod recovery;
 pub mod report;
+pub mod scale;
 pub mod step;
 pub mod targets;
 #[cfg(test)]

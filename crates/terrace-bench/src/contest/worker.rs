@@ -5,7 +5,13 @@
 //! output. It ends when it is done, at the first error, and when the process that started it is
 //! gone.
 
-use super::{Meeting, Paths, flashstore, memory::MemoryLimit, micro, recovery, ycsb};
+use super::{
+    Meeting, Paths, flashstore,
+    memory::MemoryLimit,
+    micro, recovery,
+    scale::{self, grow},
+    ycsb,
+};
 use crate::Outcome;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -51,6 +57,10 @@ pub enum Task {
     Fill(recovery::Settings),
     /// Opens what a killed one left.
     Recover(recovery::Settings),
+    /// Grows step by step, then writes until it is killed.
+    Grow(scale::Settings),
+    /// Opens what that one left.
+    Reopen(grow::Reopening),
 }
 
 /// What a worker says.
@@ -59,6 +69,7 @@ pub enum Task {
 enum Line {
     Share(f64),
     Ready,
+    Measured(Value),
     Done(Value),
     Failed(String),
 }
@@ -73,6 +84,8 @@ pub struct Teller {
 pub enum Told {
     /// This share is done.
     Share(f64),
+    /// This was measured, before it is killed.
+    Measured(Value),
     /// It may be killed now.
     Ready,
 }
@@ -102,6 +115,11 @@ impl Teller {
         }
     }
 
+    /// This was measured of a task that is to be killed.
+    pub fn measured(&self, outcome: Value) {
+        (self.tell)(Told::Measured(outcome));
+    }
+
     /// The task may be killed.
     pub fn ready(&self) {
         (self.tell)(Told::Ready);
@@ -115,6 +133,8 @@ impl Task {
             Self::Ycsb(settings) => &mut settings.meeting,
             Self::FlashStore(settings) => &mut settings.meeting,
             Self::Fill(settings) | Self::Recover(settings) => &mut settings.meeting,
+            Self::Grow(settings) => &mut settings.meeting,
+            Self::Reopen(reopening) => &mut reopening.settings.meeting,
         }
     }
 }
@@ -132,6 +152,8 @@ pub fn perform(errand: Errand, teller: &Teller) -> Outcome<Value> {
         Task::FlashStore(settings) => serde_json::to_value(flashstore::measure(settings, teller)?)?,
         Task::Fill(settings) => serde_json::to_value(recovery::fill(settings, teller)?)?,
         Task::Recover(settings) => serde_json::to_value(recovery::recover(settings)?)?,
+        Task::Grow(settings) => serde_json::to_value(grow::grow(settings, teller)?)?,
+        Task::Reopen(reopening) => serde_json::to_value(grow::reopen(reopening)?)?,
     })
 }
 
@@ -147,6 +169,7 @@ pub fn run() -> Outcome {
     let teller = Teller::new(|told| {
         say(&match told {
             Told::Share(share) => Line::Share(share),
+            Told::Measured(outcome) => Line::Measured(outcome),
             Told::Ready => Line::Ready,
         });
     });
@@ -223,7 +246,7 @@ impl Worker {
         loop {
             match self.line()? {
                 Line::Share(done) => share(done),
-                Line::Ready => {}
+                Line::Ready | Line::Measured(_) => {}
                 Line::Done(outcome) => return Ok(T::deserialize(outcome)?),
                 Line::Failed(error) => return Err(error.into()),
             }
@@ -234,11 +257,31 @@ impl Worker {
     ///
     /// # Errors
     /// The task's, or the worker's.
-    pub fn kill_when_ready(mut self) -> Outcome {
+    pub fn kill_when_ready(self) -> Outcome {
+        self.watched_until_killed(|_| {}).map(drop)
+    }
+
+    /// The same, for what it measured before.
+    ///
+    /// # Errors
+    /// The task's, or the worker's.
+    pub fn measured_then_killed<T: DeserializeOwned>(self, share: impl Fn(f64)) -> Outcome<T> {
+        let measured = self.watched_until_killed(share)?;
+        Ok(T::deserialize(
+            measured.ok_or("the worker was ready before it had measured anything")?,
+        )?)
+    }
+
+    fn watched_until_killed(mut self, share: impl Fn(f64)) -> Outcome<Option<Value>> {
+        let mut measured = None;
         loop {
             match self.line()? {
-                Line::Share(_) => {}
-                Line::Ready => return Ok(self.child.kill()?),
+                Line::Share(done) => share(done),
+                Line::Measured(outcome) => measured = Some(outcome),
+                Line::Ready => {
+                    self.child.kill()?;
+                    return Ok(measured);
+                }
                 Line::Done(_) => return Err("the worker ended before it could be killed".into()),
                 Line::Failed(error) => return Err(error.into()),
             }

@@ -89,6 +89,11 @@ pub trait KeyValue: Send + Sync {
         None
     }
 
+    /// What it says of itself.
+    fn figures(&self) -> Figures {
+        Figures::default()
+    }
+
     /// The engine's process, if it has its own.
     fn process(&self) -> Option<u32> {
         None
@@ -102,6 +107,27 @@ pub trait KeyValue: Send + Sync {
     /// # Errors
     /// The engine's.
     fn close(self: Box<Self>) -> Outcome;
+}
+
+/// What an engine says of itself, as far as it does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// RAM of what could be forgotten and read again.
+    pub cache_bytes: Option<u64>,
+    /// RAM of an index that is whole in RAM.
+    pub hash_index_bytes: Option<u64>,
+    /// RAM of filters and block indexes of tables.
+    pub filter_bytes: Option<u64>,
+    /// Levels of its tree that have tables.
+    pub levels: Option<u64>,
+    /// Sorted runs in them: a key that is not there is looked for in each.
+    pub runs: Option<u64>,
+    /// Bytes of the tables.
+    pub table_bytes: Option<u64>,
+    /// Bytes of tables that merges have written since it was opened.
+    pub merged_bytes: Option<u64>,
+    /// Reads of devices since it was opened.
+    pub device_reads: Option<u64>,
 }
 
 /// What an engine can do.

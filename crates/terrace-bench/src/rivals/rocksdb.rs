@@ -4,13 +4,15 @@
 //! The settings are those of its guide (wiki: "Setup Options and Basic Tuning", "BlobDB", "RocksDB
 //! Tuning Guide"), without compression: values are random bytes, and no candidate compresses.
 
-use super::{KeyValue, Opening};
+use super::{Figures, KeyValue, Opening};
 use crate::Outcome;
 use ::terrace::Durability;
 use rocksdb::{BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Options, WriteBatch, WriteOptions, properties};
 
 /// Values from here on go to blob files.
 const BLOB_BYTES_MIN: u64 = 1 << 10;
+/// Levels that it has by itself.
+const LEVELS: usize = 7;
 
 /// An open database.
 pub struct RocksDb {
@@ -154,6 +156,29 @@ impl KeyValue for RocksDb {
                 + of(properties::CUR_SIZE_ALL_MEM_TABLES)?
                 + of(properties::ESTIMATE_TABLE_READERS_MEM)?,
         )
+    }
+
+    fn figures(&self) -> Figures {
+        let of = |name| self.database.property_int_value(name).ok().flatten();
+        let files = |level| -> Option<u64> {
+            let name = properties::num_files_at_level(level);
+            self.database.property_value(&name).ok().flatten()?.parse().ok()
+        };
+        let files: Option<Vec<u64>> = (0..LEVELS).map(files).collect();
+        let levels = files
+            .as_ref()
+            .map(|files| files.iter().filter(|&&count| count > 0).count() as u64);
+        // Each table of the first level is a run.
+        let first = files.as_ref().and_then(|files| files.first().copied());
+        let runs = levels.zip(first).map(|(levels, first)| levels - first.min(1) + first);
+        Figures {
+            // Filters and block indexes are among its blocks.
+            cache_bytes: of(properties::BLOCK_CACHE_USAGE),
+            levels,
+            runs,
+            table_bytes: of(properties::TOTAL_SST_FILES_SIZE),
+            ..Figures::default()
+        }
     }
 
     fn settings(&self) -> String {

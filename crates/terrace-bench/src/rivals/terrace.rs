@@ -1,6 +1,6 @@
 //! Terrace as one of the candidates. Without a second directory both tiers are on the one drive.
 
-use super::{KeyValue, Opening};
+use super::{Figures, KeyValue, Opening};
 use crate::Outcome;
 use ::terrace::{Batch, Condition, Durability, Options, PutOptions, ScanRange, Store};
 
@@ -159,6 +159,22 @@ impl KeyValue for Terrace {
 
     fn ram_bytes(&self) -> Option<u64> {
         Some(self.store.stats().ram.total_bytes())
+    }
+
+    fn figures(&self) -> Figures {
+        let stats = self.store.stats();
+        let filter_bytes = stats.index.pinned_bytes;
+        let blocks_bytes = stats.ram.index_blocks_bytes.saturating_sub(filter_bytes);
+        Figures {
+            cache_bytes: Some(stats.ram.values_bytes + stats.ram.recent_bytes + blocks_bytes),
+            hash_index_bytes: Some(stats.ram.hash_index_bytes),
+            filter_bytes: Some(filter_bytes),
+            levels: Some(stats.index.levels),
+            runs: Some(stats.index.runs),
+            table_bytes: Some(stats.index.bytes),
+            merged_bytes: Some(stats.index.compacted_bytes),
+            device_reads: Some(stats.reads.flash_reads + stats.reads.block_reads + stats.index.block_reads),
+        }
     }
 
     fn settings(&self) -> String {

@@ -228,6 +228,12 @@ pub struct IndexStats {
     pub tables: u64,
     /// Bytes of the tables.
     pub bytes: u64,
+    /// Levels that have tables.
+    pub levels: u64,
+    /// Sorted runs of tables: a key that is not there is looked for in each, by its filter.
+    pub runs: u64,
+    /// RAM of filters and block indexes of tables, which are always held.
+    pub pinned_bytes: u64,
     /// Bytes in memtables.
     pub memtable_bytes: u64,
     /// Entries that only say that a key was deleted, and that no merge has taken out yet.

@@ -379,8 +379,12 @@ impl OrderedIndex {
     pub fn stats(&self) -> IndexStats {
         let metrics = self.tree.metrics();
         let marks = self.marks.lock();
+        let state = self.tree.current_version();
         IndexStats {
             tables: self.tree.table_count() as u64,
+            levels: state.iter_levels().filter(|level| !level.is_empty()).count() as u64,
+            runs: state.iter_levels().map(|level| level.run_count() as u64).sum(),
+            pinned_bytes: self.pinned_bytes(),
             bytes: self.tree.disk_space(),
             memtable_bytes: self.memtables(&marks).map(|memtable| memtable.size()).sum(),
             persisted_seq: marks.persisted.as_ref().map_or(0, |mark| mark.applied_seq),

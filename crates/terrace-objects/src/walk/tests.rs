@@ -9,7 +9,7 @@ use crate::{
     lock,
 };
 use bytes::Bytes;
-use terrace::{Attributes, Options};
+use terrace::{Attributes, Options, ScanRange};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;

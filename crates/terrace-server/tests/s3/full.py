@@ -31,6 +31,8 @@ WRITERS = 4
 LARGE, SMALL, PART = 1_000_000, 20_000, 5 << 20
 REFUSAL_MAX = 0.010
 SPACE_BACK_MAX = 10
+# How many objects are overwritten by so much on a full device.
+SHRUNK, SHRINKS_TO = 100, 5_000
 # Files that are there for ever, and what a store needs for itself, on a device of 300 MB and more.
 SMALLEST_LEFT = 0.75
 
@@ -382,6 +384,25 @@ class Case:
                 self.held.pop(key, None)
             del self.doubt[key]
 
+    def shrink(self):
+        """Overwrites that let go of more than they bring, on a device that is full again, are taken and go on."""
+        keys = self.chance.sample(sorted(self.held), min(SHRUNK, len(self.held)))
+        refused = [0]
+
+        def overwrite(client, key):
+            status, _, answer = self.put(client, key, SHRINKS_TO)
+            refused[0] += status == 507
+            if status not in (200, 507):
+                complain(f"an overwrite answers {status}: {answer[:300]}")
+
+        began = time.monotonic()
+        self.each(overwrite, keys)
+        rate = len(keys) / (time.monotonic() - began)
+        print(f"    {len(keys)} overwrites that shrink: {rate:.0f}/s, {refused[0]} refused", flush=True)
+        if refused[0]:
+            complain(f"{refused[0]} of {len(keys)} overwrites that shrink are refused")
+        return rate
+
     def parts(self):
         """Uploads in parts, one that is completed and one that is given up, as far as there is room."""
         client = Client(self.server)
@@ -453,6 +474,7 @@ class Case:
         timer.join()
         self.kill()
         self.check()
+        return len(self.held)
 
     def ballast(self, size):
         """What another program takes of the first device."""
@@ -468,8 +490,8 @@ class Case:
                 pass
 
     def cycle(self, number):
-        if self.kills and number % 2 == 1:
-            self.fill_and_be_killed()
+        # What went in before the server was killed is on the device as well.
+        killed = self.fill_and_be_killed() if self.kills and number % 2 == 1 else 0
         if self.others and number % 2 == 1:
             self.ballast(self.devices[0].free() // 3)
         large = self.fill("large", LARGE)
@@ -497,6 +519,7 @@ class Case:
         full_rate = self.deletes(some, f"{share:.0%}")
         self.check()
         self.again(sum(self.before[key][1] for key in some))
+        self.shrink()
         rest = sorted(self.held)
         refused = [0]
 
@@ -513,7 +536,7 @@ class Case:
         self.check()
         self.deletes(sorted(self.held), "the rest")
         self.check()
-        bytes_in = (large + went_in) * LARGE + (small + more) * SMALL
+        bytes_in = (large + went_in) * LARGE + (killed + small + more) * SMALL
         size = sum(device.used() + device.free() for device in self.devices)
         print(f"    {large} + {small}: {bytes_in / 1e6:.0f} MB of {size / 1e6:.0f} MB", flush=True)
         if self.held:

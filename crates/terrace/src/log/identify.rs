@@ -90,8 +90,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Gives a used segment's file the length it had: with room behind it where the device has that,
-    /// and without where it is full, since the store must open there as well.
+    /// Gives a used segment's file the length it had: with room behind it where the device has
+    /// that, and without where it is full, since the store must open there as well.
     fn lengthen(&self, segment: &Segment) -> std::io::Result<()> {
         match self.allocate(&*segment.file) {
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {

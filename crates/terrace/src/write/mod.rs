@@ -318,16 +318,8 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
             commit(&records, &decide)
         }
     };
-    let committed = if batch.frees_space() {
-        commit(Committer::Freeing)?
-    } else {
-        let exchange = Exchange {
-            put_bytes: batch.put_bytes() as u64,
-            keys: placed.iter().map(|placed| &placed.operation.key[..]).collect(),
-            freed_bytes: batch.freed_bytes,
-        };
-        replace::commit(engine, &exchange, commit)?
-    };
+    let keys = || placed.iter().map(|placed| &placed.operation.key[..]).collect();
+    let committed = replace::commit_batch(engine, batch, keys, commit)?;
     engine
         .metrics
         .user_bytes

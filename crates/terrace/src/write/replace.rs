@@ -6,7 +6,7 @@
 //! looked up only when it was refused as any other.
 
 use crate::{
-    Error, Result, Tier,
+    Batch, Error, Result, Tier,
     engine::Engine,
     log::commit::{Committed, Committer},
 };
@@ -34,6 +34,27 @@ impl Exchange<'_> {
         }
         Ok(freed_bytes >= self.put_bytes.saturating_mul(FACTOR))
     }
+}
+
+/// Commits a batch, of which the keys are these: as one that frees space, or as it can be.
+///
+/// # Errors
+/// As [`commit`].
+pub fn commit_batch<'a>(
+    engine: &Engine,
+    batch: &Batch,
+    keys: impl FnOnce() -> Vec<&'a [u8]>,
+    commit_as: impl Fn(Committer) -> Result<Committed>,
+) -> Result<Committed> {
+    if batch.frees_space() {
+        return commit_as(Committer::Freeing);
+    }
+    let exchange = Exchange {
+        put_bytes: batch.put_bytes() as u64,
+        keys: keys(),
+        freed_bytes: batch.freed_bytes,
+    };
+    commit(engine, &exchange, commit_as)
 }
 
 /// Commits as a caller's write, and if the log has no room for such, as one that makes room.

@@ -32,6 +32,9 @@ const NAME: &str = "full_model::a_full_file_system_keeps_what_it_acknowledged_an
 /// Where the second device is, on the first.
 const LARGE_DEVICE: &str = "second";
 
+/// What somebody else has of the device.
+const BALLAST: &str = "ballast";
+
 /// Lives of one store.
 const LIVES: u64 = 2;
 /// Operations of one life.
@@ -323,7 +326,7 @@ impl<'a> Life<'a> {
         if self.store.stats().reserve_bytes == 0 {
             return;
         }
-        let ballast = self.device.dir().join("ballast");
+        let ballast = self.device.dir().join(BALLAST);
         let mut file = File::create(&ballast).unwrap();
         while file.write_all(&[1; 4096]).is_ok() {}
         let left = 4096 * self.rng.random_range(0..64);
@@ -441,6 +444,11 @@ fn history(device: &Device, seed: u64) {
         let text = String::from_utf8_lossy(&ended.stderr);
         eprint!("life {life}: {text}");
         assert!(!text.contains("panicked"), "life {life} of seed {seed}: {text}");
+    }
+    // A process that ended while somebody else had the room did not give it back.
+    if let Ok(file) = fs::metadata(device.dir().join(BALLAST)) {
+        eprintln!("somebody else still has {} bytes", file.len());
+        fs::remove_file(device.dir().join(BALLAST)).unwrap();
     }
     let life = Life::begin(device, is_two, &place.path().join("journal"), 0);
     let store = life.store;

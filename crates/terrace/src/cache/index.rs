@@ -93,6 +93,19 @@ impl Segment {
     }
 }
 
+impl Drop for Index {
+    /// Letting go of a place for a segment asks each thread that there ever was whether it still
+    /// reads it. Most of a large cache's are empty, and of those there is nothing to ask: a million
+    /// and a half of them, after a hundred threads, kept a server from ending for half a minute.
+    fn drop(&mut self) {
+        for segment in std::mem::take(&mut self.segments) {
+            if segment.load().is_none() {
+                std::mem::forget(segment);
+            }
+        }
+    }
+}
+
 /// A table, and how many of its slots are taken.
 #[derive(Debug)]
 struct Part {

@@ -9,7 +9,7 @@ use crate::{
     size::Size,
     time_span::TimeSpan,
 };
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use std::{ffi::OsString, path::PathBuf};
 
 /// Keeps objects on the storage each deserves: RAM, flash, disk.
@@ -102,7 +102,7 @@ pub enum Command {
     /// Change the capacity of a tier while a server runs
     ///
     /// The large tier's up, or down to what lives in it, a tenth of that and two blocks more; the
-    /// flash log's (--flash) up, or down to 8 segments. It holds until the server ends: change
+    /// flash log's (--tier flash) up, or down to 8 segments. It holds until the server ends: change
     /// large-capacity or flash-capacity in the settings as well.
     Capacity(CapacityArgs),
     /// Measure an S3 server
@@ -112,25 +112,34 @@ pub enum Command {
 /// Arguments of `capacity`.
 #[derive(Debug, Args)]
 pub struct CapacityArgs {
-    /// Most the blocks of the large tier may occupy, or `device`: what that has
-    #[arg(value_name = "SIZE|device", value_parser = large_capacity, required_unless_present = "flash", conflicts_with = "flash")]
-    pub size: Option<LargeCapacity>,
-    /// Most the flash log may occupy, instead
-    #[arg(long, value_name = "SIZE")]
-    pub flash: Option<Size>,
+    /// Most the tier may occupy; `device`, for the large tier: what that has
+    #[arg(value_name = "SIZE|device", value_parser = capacity)]
+    pub size: Capacity,
+    /// Whose: the blocks of the large tier, or the flash log
+    #[arg(long, value_enum, default_value = "large")]
+    pub tier: TierName,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// What the blocks may occupy.
-#[derive(Debug, Clone, Copy)]
-pub struct LargeCapacity(pub Option<Size>);
+/// A tier, on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TierName {
+    /// The flash log.
+    Flash,
+    /// Blocks.
+    Large,
+}
 
-fn large_capacity(text: &str) -> Result<LargeCapacity, String> {
+/// What a tier may occupy; `None` is what its device has.
+#[derive(Debug, Clone, Copy)]
+pub struct Capacity(pub Option<Size>);
+
+fn capacity(text: &str) -> Result<Capacity, String> {
     match text {
-        "device" => Ok(LargeCapacity(None)),
-        _ => text.parse().map(|size| LargeCapacity(Some(size))),
+        "device" => Ok(Capacity(None)),
+        _ => text.parse().map(|size| Capacity(Some(size))),
     }
 }
 

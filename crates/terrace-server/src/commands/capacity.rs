@@ -2,7 +2,7 @@
 
 use super::{print, print_json};
 use crate::{
-    cli::{CapacityArgs, LargeCapacity},
+    cli::{Capacity, CapacityArgs, TierName},
     control::{self, Asked, Request},
     failure::{Code, Failure, Outcome},
     settings::Settings,
@@ -10,13 +10,18 @@ use crate::{
     size::Size,
 };
 
-/// `terrace capacity SIZE|device`, `terrace capacity --flash SIZE`
+/// `terrace capacity SIZE|device [--tier flash|large]`
 pub fn run(args: &CapacityArgs, settings: &Settings) -> Outcome {
-    let (request, what) = match (args.flash, args.size) {
-        (Some(Size(bytes)), _) => (Request::FlashCapacity { bytes }, "segments"),
-        (None, wanted) => {
-            let large_bytes = wanted.and_then(|LargeCapacity(size)| size).map(|Size(bytes)| bytes);
-            (Request::Capacity { large_bytes }, "blocks")
+    let Capacity(wanted) = args.size;
+    let bytes = wanted.map(|Size(bytes)| bytes);
+    let (request, what) = match (args.tier, bytes) {
+        (TierName::Large, large_bytes) => (Request::Capacity { large_bytes }, "blocks"),
+        (TierName::Flash, Some(bytes)) => (Request::FlashCapacity { bytes }, "segments"),
+        (TierName::Flash, None) => {
+            return Err(Failure::new(
+                Code::Usage,
+                "the flash log has a capacity of its own; give a size instead of `device`",
+            ));
         }
     };
     let stop = signals::install()?;

@@ -121,12 +121,15 @@ fn the_log_is_made_shorter_and_longer_while_the_server_runs() {
             * 512
     };
     assert!(log(&place) > 30 << 20, "{}", log(&place));
-    let told = place.run(&["capacity", "--flash", "16MiB", "--json"]).code(0).json();
+    let told = place
+        .run(&["capacity", "16MiB", "--tier", "flash", "--json"])
+        .code(0)
+        .json();
     assert_eq!(told["capacity_bytes"], 16 << 20);
     eventually("a log within 16 MiB", || (log(&place) <= 16 << 20).then_some(()));
     (700..800).for_each(put);
     assert!(log(&place) <= 16 << 20, "{}", log(&place));
-    let text = place.run(&["capacity", "--flash", "48MiB"]).code(0).text();
+    let text = place.run(&["capacity", "48MiB", "--tier", "flash"]).code(0).text();
     assert!(
         text.contains("segments have") && text.contains("may have: 48"),
         "{text}"
@@ -137,10 +140,10 @@ fn the_log_is_made_shorter_and_longer_while_the_server_runs() {
         let found = service.client.get(&format!("/bucket/{number}")).status(200);
         assert!(found.body == value, "{number}");
     }
-    let refused = place.run(&["capacity", "--flash", "1MiB"]);
+    let refused = place.run(&["capacity", "1MiB", "--tier", "flash"]);
     assert!(refused.error().contains("at least 8 segments"), "{}", refused.error());
     place.run(&["capacity"]).code(2);
-    place.run(&["capacity", "device", "--flash", "1GiB"]).code(2);
+    place.run(&["capacity", "device", "--tier", "flash"]).code(2);
     signal(&service.child, "TERM");
     assert!(wait(&mut service.child).success());
 }

@@ -186,12 +186,12 @@ fn commit_record(
     let committed = if matches!(record.body, Body::Delete) {
         commit(Committer::Freeing)?
     } else {
-        let exchange = Exchange {
+        let exchange = || Exchange {
             put_bytes: user_bytes as u64 + pending.map_or(0, |pending| pending.extent().length),
             keys: vec![record.key],
             freed_bytes: 0,
         };
-        replace::commit(engine, &exchange, commit)?
+        replace::commit(engine, exchange, commit)?
     };
     engine
         .metrics

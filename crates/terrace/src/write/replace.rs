@@ -15,7 +15,7 @@ use crate::{
 const FACTOR: u64 = 2;
 
 /// What a write takes and lets go of.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Exchange<'a> {
     /// Bytes of keys, values and attributes that it puts.
     pub put_bytes: u64,
@@ -49,26 +49,27 @@ pub fn commit_batch<'a>(
     if batch.frees_space() {
         return commit_as(Committer::Freeing);
     }
-    let exchange = Exchange {
+    let exchange = || Exchange {
         put_bytes: batch.put_bytes() as u64,
         keys: keys(),
         freed_bytes: batch.freed_bytes,
     };
-    commit(engine, &exchange, commit_as)
+    commit(engine, exchange, commit_as)
 }
 
-/// Commits as a caller's write, and if the log has no room for such, as one that makes room.
+/// Commits as a caller's write, and if the log has no room for such, as one that makes room. What
+/// it exchanges is asked for only then.
 ///
 /// # Errors
 /// Those of `commit`; the index's.
-pub fn commit(
+pub fn commit<'a>(
     engine: &Engine,
-    exchange: &Exchange<'_>,
+    exchange: impl FnOnce() -> Exchange<'a>,
     commit: impl Fn(Committer) -> Result<Committed>,
 ) -> Result<Committed> {
     match commit(Committer::User) {
         Err(error @ Error::OutOfSpace { tier: Tier::Flash, .. }) => {
-            if exchange.makes_room(engine)? {
+            if exchange().makes_room(engine)? {
                 return commit(Committer::Replacing);
             }
             Err(error)

@@ -3,6 +3,7 @@
 use super::sign::{Signed, Signer};
 use crate::s3::notify::targets::Address;
 use bytes::{Buf as _, Bytes};
+use futures_util::FutureExt as _;
 use http_body::{Body, Frame, SizeHint};
 use hyper::{Request, body::Incoming, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
@@ -15,7 +16,7 @@ use std::{
     task::{Context, Poll},
     time::SystemTime,
 };
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, task::JoinHandle};
 use tokio_rustls::TlsConnector;
 
 /// What is sent is cut from a block of so many bytes, over and over.
@@ -190,7 +191,13 @@ pub struct Answer {
 pub struct Client {
     target: Arc<Target>,
     signer: Signer,
-    sender: Option<http1::SendRequest<Sent>>,
+    open: Option<Open>,
+}
+
+/// A connection, and the task that moves its bytes.
+struct Open {
+    sender: http1::SendRequest<Sent>,
+    ended: JoinHandle<()>,
 }
 
 impl Client {
@@ -200,7 +207,7 @@ impl Client {
         Self {
             target: Arc::clone(target),
             signer,
-            sender: None,
+            open: None,
         }
     }
 
@@ -210,56 +217,74 @@ impl Client {
     /// Why there is no answer; the next request has a new connection.
     pub async fn send(&mut self, call: Call<'_>, keep: usize) -> Result<Answer, String> {
         let keep = keep.min(KEPT_BYTES_MAX);
-        let was_open = self.sender.is_some();
+        let was_open = self.open.is_some();
         let mut answer = self.try_send(&call, keep).await;
         // A server may close a connection that is idle just when it is used again: every client
         // tries once more then, since each of these requests may be made twice.
         if answer.is_err() && was_open {
-            self.sender = None;
+            self.open = None;
             answer = self.try_send(&call, keep).await;
         }
         if answer.is_err() {
-            self.sender = None;
+            self.open = None;
         }
         answer
     }
 
+    /// Gives up when the connection has ended without an answer: a request that is handed over just
+    /// then can be lost in the channel between, and nobody would ever say so.
     async fn try_send(&mut self, call: &Call<'_>, keep: usize) -> Result<Answer, String> {
-        let sender = match self.sender.take().filter(|sender| !sender.is_closed()) {
-            Some(sender) => sender,
+        let open = match self.open.take().filter(|open| !open.sender.is_closed()) {
+            Some(open) => open,
             None => connect(&self.target).await?,
         };
-        let sender = self.sender.insert(sender);
-        sender.ready().await.map_err(|error| error.to_string())?;
-        let signed = self.signer.sign(call.method, call.path, call.query, SystemTime::now());
-        let target = if call.query.is_empty() {
-            call.path.to_owned()
-        } else {
-            format!("{}?{}", call.path, call.query)
-        };
-        let mut request = Request::builder()
-            .method(call.method)
-            .uri(target)
-            .header(header::HOST, &self.target.address.authority)
-            .header("x-amz-content-sha256", Signed::PAYLOAD)
-            .header("x-amz-date", signed.time)
-            .header(header::AUTHORIZATION, signed.authorization);
-        if let Some((first, last)) = call.range {
-            request = request.header(header::RANGE, format!("bytes={first}-{last}"));
+        let Open { sender, ended } = self.open.insert(open);
+        let exchange = exchange(sender, &self.target, &mut self.signer, call, keep);
+        tokio::select! {
+            biased;
+            answer = exchange => answer,
+            _ = ended => Err("the connection ended before the answer".to_owned()),
         }
-        let request = request.body(call.body.clone()).map_err(|error| error.to_string())?;
-        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
-        let (head, body) = answer.into_parts();
-        let etag = head.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
-        let etag = etag.map(str::to_owned);
-        let (bytes, body) = read(body, keep).await?;
-        Ok(Answer {
-            status: head.status.as_u16(),
-            bytes,
-            body,
-            etag,
-        })
     }
+}
+
+/// Sends a request on a connection and reads the answer.
+async fn exchange(
+    sender: &mut http1::SendRequest<Sent>,
+    target: &Target,
+    signer: &mut Signer,
+    call: &Call<'_>,
+    keep: usize,
+) -> Result<Answer, String> {
+    sender.ready().await.map_err(|error| error.to_string())?;
+    let signed = signer.sign(call.method, call.path, call.query, SystemTime::now());
+    let path = if call.query.is_empty() {
+        call.path.to_owned()
+    } else {
+        format!("{}?{}", call.path, call.query)
+    };
+    let mut request = Request::builder()
+        .method(call.method)
+        .uri(path)
+        .header(header::HOST, &target.address.authority)
+        .header("x-amz-content-sha256", Signed::PAYLOAD)
+        .header("x-amz-date", signed.time)
+        .header(header::AUTHORIZATION, signed.authorization);
+    if let Some((first, last)) = call.range {
+        request = request.header(header::RANGE, format!("bytes={first}-{last}"));
+    }
+    let request = request.body(call.body.clone()).map_err(|error| error.to_string())?;
+    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    let (head, body) = answer.into_parts();
+    let etag = head.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
+    let etag = etag.map(str::to_owned);
+    let (bytes, body) = read(body, keep).await?;
+    Ok(Answer {
+        status: head.status.as_u16(),
+        bytes,
+        body,
+        etag,
+    })
 }
 
 /// Reads a body to its end: how long it is, and its first bytes.
@@ -277,7 +302,7 @@ async fn read(body: Incoming, keep: usize) -> Result<(u64, Vec<u8>), String> {
     Ok((bytes, kept))
 }
 
-async fn connect(target: &Target) -> Result<http1::SendRequest<Sent>, String> {
+async fn connect(target: &Target) -> Result<Open, String> {
     let address = &target.address;
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
     let stream = stream.map_err(|error| format!("connecting: {error}"))?;
@@ -289,15 +314,15 @@ async fn connect(target: &Target) -> Result<http1::SendRequest<Sent>, String> {
             let (sender, connection) = http1::handshake(TokioIo::new(stream))
                 .await
                 .map_err(|error| error.to_string())?;
-            tokio::spawn(connection);
-            Ok(sender)
+            let ended = tokio::spawn(connection.map(drop));
+            Ok(Open { sender, ended })
         }
         _ => {
             let (sender, connection) = http1::handshake(TokioIo::new(stream))
                 .await
                 .map_err(|error| error.to_string())?;
-            tokio::spawn(connection);
-            Ok(sender)
+            let ended = tokio::spawn(connection.map(drop));
+            Ok(Open { sender, ended })
         }
     }
 }

@@ -186,7 +186,7 @@ impl ScanOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
+    use crate::log::move_queue::tests::value;
 
     fn bill(reads: u64, values: u64) -> Bill {
         let mut bill = Bill {
@@ -215,14 +215,6 @@ mod tests {
     #[test]
     fn what_is_bought_leaves_in_the_order_of_keys_and_short_values_are_copied() {
         let order = ScanOrder::new(1 << 20, 1 << 30);
-        let value = |number: u64, bytes| Moving {
-            key: Bytes::from(format!("{number:04}")),
-            hash: number,
-            version: number + 100,
-            attributes: Bytes::new(),
-            value: Bytes::from(vec![7; bytes]),
-            checksum: 0,
-        };
         order.enqueue([value(2, 100), value(1, 100), value(2, 100), value(3, 5000)].into_iter());
         let keys: Vec<_> = order.take().iter().map(|value| value.hash).collect();
         assert_eq!(keys, [1, 2, 3]);

@@ -176,10 +176,11 @@ impl MoveQueue {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn value(number: u64, bytes: usize) -> Moving {
+    /// One to be moved.
+    pub(crate) fn value(number: u64, bytes: usize) -> Moving {
         Moving {
             key: Bytes::from(format!("{number:04}")),
             hash: number,

@@ -124,24 +124,25 @@ impl LogGc {
         let freed = self.free_drained();
         self.delete_blocks()?;
         self.give_room_back()?;
-        self.ask_for_mark();
+        let drained = self.drained();
+        self.ask_for_mark(drained > 0);
         if self.takes_from_copies() {
             return Ok(true);
         }
-        let ring = self.ring();
+        let ring = self.ring(drained);
         self.is_under_way = ring.wants_draining(self.is_under_way);
         Ok(self.free_dead_segment(ring)? || self.drain_next(ring)? || freed)
     }
 
-    /// The ring as it is now.
-    fn ring(&self) -> Ring {
+    /// The ring as it is now, with so many drained segments.
+    fn ring(&self, drained: u32) -> Ring {
         let segments = &self.engine.log.segments;
         Ring {
             capacity: segments.capacity_now(),
             beyond_capacity: segments.beyond_capacity(),
             available: segments.available(),
             available_now: segments.available_now(),
-            drained: self.drained(),
+            drained,
             lent: lent_by_copies(&self.engine),
             reserve_is_whole: self.engine.log.reserve.is_whole(),
             index_load: self.engine.hash_index.load_of_bound(),
@@ -293,8 +294,7 @@ impl LogGc {
     }
 
     /// Asks for a mark of the index if drained segments or dead blocks wait to be persisted.
-    fn ask_for_mark(&mut self) {
-        let segments_wait = self.drained() > 0;
+    fn ask_for_mark(&mut self, segments_wait: bool) {
         if !segments_wait && self.dead_blocks.is_empty() {
             return;
         }

@@ -16,7 +16,7 @@ use crate::{
     },
     rivals::Candidate,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a store that has grown to the last step keeps of the rate of the first.
 const FILL_KEPT_MIN: f64 = 0.6;
@@ -40,11 +40,9 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
          caches hold; filters of RocksDB are in its cache. \"Written\" is what the process wrote for a byte of the caller's, background \
          work included; reads of the device are the engine's own account.",
     );
-    let groups: BTreeSet<(usize, String)> = rows.iter().map(group).collect();
-    for (number, wanted) in groups.iter().enumerate() {
-        let of_group: Vec<&Row> = rows.iter().filter(|row| group(row) == *wanted).collect();
-        let size = ValueSize::Bytes(wanted.0);
-        section.text(format!("Values of {size}; {}", wanted.1));
+    for (number, ((value_bytes, conditions), of_group)) in groups(&rows).into_iter().enumerate() {
+        let size = ValueSize::Bytes(value_bytes);
+        section.text(format!("Values of {size}; {conditions}"));
         section.chart(&format!("scale-fill-{number}"), fill_chart(size, &of_group));
         section.chart(&format!("scale-gets-{number}"), gets_chart(size, &of_group));
         let levels = of_group.iter().flat_map(|row| {
@@ -69,6 +67,15 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
         tuned.into_iter().collect(),
     );
     Ok((!rows.is_empty()).then_some(section))
+}
+
+/// What is compared with each other.
+fn groups(rows: &[Row]) -> BTreeMap<(usize, String), Vec<&Row>> {
+    let mut groups: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        groups.entry(group(row)).or_default().push(row);
+    }
+    groups
 }
 
 /// What is compared: the same values under the same conditions.
@@ -229,12 +236,10 @@ fn rate(levels: &[Level], which: impl Fn(&[Level]) -> Option<&Level>) -> Option<
 /// If a result has not its form.
 pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
     let rows: Vec<Row> = rows(records, EXPERIMENT)?;
-    let groups: BTreeSet<(usize, String)> = rows.iter().map(group).collect();
-    let of = |wanted: &(usize, String)| -> Vec<Target> {
-        let of_group: Vec<&Row> = rows.iter().filter(|row| group(row) == *wanted).collect();
-        targets_of(&of_group)
-    };
-    Ok(groups.iter().flat_map(of).collect())
+    Ok(groups(&rows)
+        .values()
+        .flat_map(|of_group| targets_of(of_group))
+        .collect())
 }
 
 fn targets_of(rows: &[&Row]) -> Vec<Target> {

@@ -37,9 +37,10 @@ pub const fn look(candidate: Candidate, setup: Setup) -> (usize, Mark) {
         Candidate::LevelDb => 4,
         Candidate::RocksDbBlobs => 5,
         Candidate::Fjall | Candidate::Lmdb | Candidate::Memcached => 6,
+        Candidate::Foyer | Candidate::FoyerOnInsertion => 7,
     };
     match (setup, candidate) {
-        (Setup::Hdd, _) | (_, Candidate::Lmdb) => (colour, Mark::PaleBar),
+        (Setup::Hdd, _) | (_, Candidate::Lmdb | Candidate::FoyerOnInsertion) => (colour, Mark::PaleBar),
         _ => (colour, Mark::Bar),
     }
 }
@@ -100,11 +101,12 @@ fn steps_table(section: &mut Section, caption: &str, steps: Vec<(String, Step)>)
     let each =
         |step: &Step, bytes: Option<u64>| number(bytes.map(|bytes| bytes as f64 / step.operations.max(1) as f64), 0);
     let mb_per_s = |step: &Step| (step.user_bytes > 0).then(|| step.user_bytes as f64 / 1e6 / step.seconds.max(1e-9));
-    let columns: [Column<'_, (String, Step)>; 16] = [
+    let columns: [Column<'_, (String, Step)>; 17] = [
         ("", &|(name, _)| name.clone()),
         ("operations/s", &|(_, step)| format!("{:.0}", step.rate())),
         ("pairs/s", &|(_, step)| format!("{:.0}", step.pair_rate())),
         ("MB/s", &|(_, step)| number(mb_per_s(step), 1)),
+        ("gets that found", &|(_, step)| number(step.hit_ratio, 3)),
         ("50 % µs", &|(_, step)| us(step, 50.0)),
         ("99 % µs", &|(_, step)| us(step, 99.0)),
         ("99.9 % µs", &|(_, step)| us(step, 99.9)),
@@ -243,7 +245,7 @@ fn recovery_section(records: &[Record]) -> Outcome<Option<Section>> {
     let mut section = Section::new("Opening after kill -9");
     section.text(
         "Values of 1 KiB; the process was killed while it wrote. Everything that was synced before was looked for and found. Berkeley DB's \
-         concurrent data store and memcached keep nothing of a killed process, so they are not here.",
+         concurrent data store, memcached and foyer keep nothing of a killed process, so they are not here.",
     );
     let found = !rows.is_empty();
     section.columns(

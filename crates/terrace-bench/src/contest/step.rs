@@ -8,7 +8,7 @@ use crate::{
         latency::LatencySummary,
         place::{Place, Traffic},
     },
-    rivals::{Candidate, KeyValue, Opening, disk_bytes},
+    rivals::{Candidate, Figures, KeyValue, Opening, disk_bytes},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -48,6 +48,9 @@ pub struct Step {
     /// only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash_bytes_max: Option<u64>,
+    /// Gets of a cache that found a value, of all that asked; others may not forget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hit_ratio: Option<f64>,
 }
 
 impl Step {
@@ -145,7 +148,9 @@ impl<'a> Bench<'a> {
                 .collect::<Outcome<Vec<Option<Traffic>>>>()
         };
         let (device_before, before) = (all()?, Usage::now(self.engine.process()));
+        let lookups = self.engine.figures();
         let (done, flash_bytes_max) = self.watched(work)?;
+        let hit_ratio = hit_ratio(&lookups, &self.engine.figures());
         let device_after = all()?;
         let usage = Usage::now(self.engine.process()).since(&before);
         let devices: Vec<Option<Traffic>> = device_after
@@ -166,8 +171,16 @@ impl<'a> Bench<'a> {
             device: devices.first().copied().flatten(),
             large_device: devices.get(1).copied().flatten(),
             flash_bytes_max,
+            hit_ratio,
         })
     }
+}
+
+/// The share of the gets between two figures that found a value; missing where none was made, or
+/// where the engine does not count.
+fn hit_ratio(before: &Figures, after: &Figures) -> Option<f64> {
+    let gets = after.gets? - before.gets?;
+    (gets > 0).then_some((after.found? - before.found?) as f64 / gets as f64)
 }
 
 thread_local! {

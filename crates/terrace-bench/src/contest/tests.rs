@@ -270,6 +270,7 @@ fn made(name: &str, operations: u64, cpu_seconds: f64, amplification: f64) -> su
         device: None,
         large_device: None,
         flash_bytes_max: None,
+        hit_ratio: None,
     }
 }
 

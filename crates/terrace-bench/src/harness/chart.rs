@@ -17,7 +17,7 @@ const MARGIN: i32 = 8;
 const TEXT: RGBColor = RGBColor(40, 40, 40);
 
 /// Colours that most people can tell apart (Okabe and Ito, 2008).
-const COLOURS: [RGBColor; 7] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(0, 158, 115),
     RGBColor(213, 94, 0),
@@ -25,6 +25,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
     RGBColor(110, 110, 110),
+    RGBColor(240, 228, 66),
 ];
 
 /// How a series is drawn.

@@ -4,7 +4,7 @@
 //! Debian's program, started for the run and spoken to by its meta commands (protocol.txt, "Meta
 //! Commands") over a unix socket, one connection for each caller that is busy.
 
-use super::{KeyValue, Opening};
+use super::{Figures, KeyValue, Lookups, Opening};
 use crate::Outcome;
 use ::terrace::Durability;
 use parking_lot::Mutex;
@@ -41,6 +41,7 @@ pub struct Memcached {
     _directory: tempfile::TempDir,
     socket: PathBuf,
     idle: Mutex<Vec<Connection>>,
+    lookups: Lookups,
     settings: String,
 }
 
@@ -88,6 +89,7 @@ impl Memcached {
             _directory: directory,
             socket,
             idle: Mutex::new(Vec::new()),
+            lookups: Lookups::default(),
             settings: format!(
                 "Debian's memcached; {ram_mib} MiB of RAM, extstore of {flash_mib} MiB, values to {} MiB, 2 threads, the rest its defaults; \
                  one connection for each thread, over a unix socket",
@@ -217,7 +219,9 @@ impl KeyValue for Memcached {
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool> {
         value.clear();
-        self.ask(|connection| connection.get(key, value))
+        let found = self.ask(|connection| connection.get(key, value))?;
+        self.lookups.count(found);
+        Ok(found)
     }
 
     fn delete(&self, key: &[u8], _: Durability) -> Outcome {
@@ -240,6 +244,10 @@ impl KeyValue for Memcached {
             "MN" => Ok(()),
             line => Err(format!("memcached: {line}").into()),
         }
+    }
+
+    fn figures(&self) -> Figures {
+        self.lookups.figures()
     }
 
     fn process(&self) -> Option<u32> {

@@ -12,6 +12,8 @@
 mod conformance;
 #[cfg(feature = "rival-fjall")]
 mod fjall;
+#[cfg(feature = "rival-foyer")]
+mod foyer;
 #[cfg(any(feature = "rival-leveldb", feature = "rival-berkeley-db"))]
 mod foreign;
 #[cfg(feature = "rival-lmdb")]
@@ -25,6 +27,8 @@ mod terrace;
 use crate::Outcome;
 use ::terrace::Durability;
 use serde::{Deserialize, Serialize};
+#[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::path::{Path, PathBuf};
 
 /// An open database. A write with [`Durability::Sync`] makes everything written before it durable
@@ -128,6 +132,54 @@ pub struct Figures {
     pub merged_bytes: Option<u64>,
     /// Reads of devices since it was opened.
     pub device_reads: Option<u64>,
+    /// Of a cache: gets since it was opened.
+    #[serde(default)]
+    pub gets: Option<u64>,
+    /// Of a cache: those of them that found a value.
+    #[serde(default)]
+    pub found: Option<u64>,
+}
+
+/// Counts the gets of a cache, and what they found. Each thread counts in one of several places,
+/// so that counting costs callers no line of memory that another core writes.
+#[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
+#[derive(Debug, Default)]
+struct Lookups {
+    places: [LookupsOfThreads; 16],
+}
+
+/// A line of memory of its own, and that which the processor fetches with it.
+#[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct LookupsOfThreads {
+    gets: AtomicU64,
+    found: AtomicU64,
+}
+
+#[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
+impl Lookups {
+    fn count(&self, found: bool) {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+        }
+        let place = &self.places[THREAD.with(|thread| thread % self.places.len())];
+        place.gets.fetch_add(1, Ordering::Relaxed);
+        place.found.fetch_add(u64::from(found), Ordering::Relaxed);
+    }
+
+    /// Gets, and those of them that found a value.
+    fn figures(&self) -> Figures {
+        let sum = |of: fn(&LookupsOfThreads) -> &AtomicU64| {
+            Some(self.places.iter().map(|place| of(place).load(Ordering::Relaxed)).sum())
+        };
+        Figures {
+            gets: sum(|place| &place.gets),
+            found: sum(|place| &place.found),
+            ..Figures::default()
+        }
+    }
 }
 
 /// What an engine can do.
@@ -166,11 +218,15 @@ pub enum Candidate {
     Lmdb,
     /// A cache in RAM that goes on on flash (extstore).
     Memcached,
+    /// A cache in Rust, in RAM and on flash; values go to flash when they leave RAM.
+    Foyer,
+    /// The same; values go to flash when they are inserted.
+    FoyerOnInsertion,
 }
 
 impl Candidate {
     /// All there are.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Terrace,
         Self::TerraceUncached,
         Self::BerkeleyDb,
@@ -180,6 +236,8 @@ impl Candidate {
         Self::Fjall,
         Self::Lmdb,
         Self::Memcached,
+        Self::Foyer,
+        Self::FoyerOnInsertion,
     ];
 
     /// For people.
@@ -195,6 +253,8 @@ impl Candidate {
             Self::Fjall => "fjall",
             Self::Lmdb => "LMDB",
             Self::Memcached => "memcached",
+            Self::Foyer => "foyer",
+            Self::FoyerOnInsertion => "foyer, written on insertion",
         }
     }
 
@@ -214,6 +274,7 @@ impl Candidate {
             Self::Fjall => ("rival-fjall", cfg!(feature = "rival-fjall")),
             Self::Lmdb => ("rival-lmdb", cfg!(feature = "rival-lmdb")),
             Self::Memcached => ("rival-memcached", cfg!(feature = "rival-memcached")),
+            Self::Foyer | Self::FoyerOnInsertion => ("rival-foyer", cfg!(feature = "rival-foyer")),
         }
     }
 
@@ -248,7 +309,7 @@ impl Candidate {
                 survives_kill: false,
                 ..all
             },
-            Self::Memcached => Abilities {
+            Self::Memcached | Self::Foyer | Self::FoyerOnInsertion => Abilities {
                 scans: false,
                 persists: false,
                 survives_kill: false,
@@ -281,6 +342,10 @@ impl Candidate {
             Self::Lmdb => Ok(Box::new(lmdb::Lmdb::open(opening)?)),
             #[cfg(feature = "rival-memcached")]
             Self::Memcached => Ok(Box::new(memcached::Memcached::open(opening)?)),
+            #[cfg(feature = "rival-foyer")]
+            Self::Foyer | Self::FoyerOnInsertion => {
+                Ok(Box::new(foyer::Foyer::open(opening, self == Self::FoyerOnInsertion)?))
+            }
             #[allow(unreachable_patterns)]
             _ => Err(format!(
                 "{} is not in this program: build it with --features {}",

@@ -12,10 +12,10 @@
 mod conformance;
 #[cfg(feature = "rival-fjall")]
 mod fjall;
-#[cfg(feature = "rival-foyer")]
-mod foyer;
 #[cfg(any(feature = "rival-leveldb", feature = "rival-berkeley-db"))]
 mod foreign;
+#[cfg(feature = "rival-foyer")]
+mod foyer;
 #[cfg(feature = "rival-lmdb")]
 mod lmdb;
 #[cfg(feature = "rival-memcached")]
@@ -27,9 +27,9 @@ mod terrace;
 use crate::Outcome;
 use ::terrace::Durability;
 use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 #[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::path::{Path, PathBuf};
 
 /// An open database. A write with [`Durability::Sync`] makes everything written before it durable
 /// too, as far as the engine can; without, it is acknowledged at once.

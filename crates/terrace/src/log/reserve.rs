@@ -13,8 +13,8 @@
 //! Who may give it up: flushes of the index; compactions, once flushes wait for them; log segments
 //! for commits that free space; cleaning, where blocks are on the same device. Each has its part,
 //! whoever was first: one segment is for the commits, and until the file is there again who makes
-//! other segments leaves the device what the index and cleaning may need, and who cleans what the
-//! index may need. Who restores it: recycling, as soon as the device has more room than that.
+//! other segments leaves the device that one and what the index and cleaning may need, and who
+//! cleans what the index may need. Who restores it: recycling, as soon as the device has more room than that.
 //!
 //! Invariant: the file holds nothing. It may be missing, cut or left over at any crash; an open
 //! makes it anew.
@@ -109,8 +109,15 @@ impl Reserve {
             tried_at: Mutex::default(),
         };
         if let Err(error) = reserve.make() {
-            // Another life of the store may have used it, and the commits have not had their part.
+            // Another life of the store may have used it, all of it or but for the commits' part.
             reserve.begin_use();
+            if reserve
+                .disk
+                .as_ref()
+                .is_some_and(|disk| !reserve.has_room_for_segment(disk))
+            {
+                reserve.take_segment();
+            }
             tracing::warn!(
                 %error,
                 bytes,
@@ -158,12 +165,16 @@ impl Reserve {
     /// Gives its space to whoever is on the way out. False if that was done before.
     pub fn give_up(&self) -> bool {
         let Some(disk) = &self.disk else { return false };
-        // Nothing new is taken from here on, so that nobody else has the space.
-        if !self.is_whole.swap(false, Ordering::AcqRel) {
+        // A second caller returns when the first is done, and each part is told before the room is
+        // there: else two segments are made of it, and the index has nothing.
+        let mut tried_at = self.tried_at.lock();
+        if !self.is_whole() {
             return false;
         }
-        *self.tried_at.lock() = Some(Instant::now());
+        *tried_at = Some(Instant::now());
         self.begin_use();
+        // Nothing new is taken from here on, so that nobody else has the space.
+        self.is_whole.store(false, Ordering::Release);
         tracing::warn!(
             bytes = self.bytes,
             "the flash device is full: its reserve is used, and nothing new is taken until something was deleted"
@@ -174,7 +185,7 @@ impl Reserve {
     /// From now on each has its part.
     fn begin_use(&self) {
         self.has_segment.store(true, Ordering::Release);
-        self.left.by_segments.store(self.others_bytes, Ordering::Release);
+        self.left.by_segments.store(self.bytes, Ordering::Release);
         if self.is_shared {
             self.left.by_cleaning.store(self.index_bytes, Ordering::Release);
         }
@@ -183,12 +194,30 @@ impl Reserve {
     /// Takes the segment that is for commits which free space. False if one had it, or nobody has
     /// given the reserve up.
     pub fn take_segment(&self) -> bool {
-        self.has_segment.swap(false, Ordering::AcqRel)
+        let is_there = self.has_segment.swap(false, Ordering::AcqRel);
+        if is_there {
+            self.left.by_segments.store(self.others_bytes, Ordering::Release);
+        }
+        is_there
     }
 
     /// It could not be made, and is still theirs.
     pub fn keep_segment(&self) {
-        self.has_segment.store(!self.is_whole(), Ordering::Release);
+        let _at_once = self.tried_at.lock();
+        if !self.is_whole() {
+            self.left.by_segments.store(self.bytes, Ordering::Release);
+            self.has_segment.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the device has room for the commits' segment beside one flush of the index: if not,
+    /// another life of the store has used it.
+    fn has_room_for_segment(&self, disk: &FileDisk) -> bool {
+        let path = Path::new(FILE);
+        let wanted = self.bytes - self.others_bytes + self.index_bytes / MEMTABLES;
+        let tried = disk.open(path, OpenMode::CREATE).and_then(|file| file.allocate(wanted));
+        drop(disk.remove(path));
+        tried.is_ok()
     }
 
     /// What is to be left of the device.
@@ -290,12 +319,52 @@ mod tests {
         assert_eq!(left(), (0, 0), "the file keeps their parts");
         assert!(!reserve.take_segment());
         assert!(reserve.give_up() && !reserve.give_up());
-        assert_eq!(left(), ((4 * 64 + 128) << 10, (4 * 64) << 10));
+        assert_eq!(left(), ((4 * 64 + 256 + 128) << 10, (4 * 64) << 10));
         assert!(reserve.take_segment() && !reserve.take_segment(), "one segment");
+        assert_eq!(
+            left(),
+            ((4 * 64 + 128) << 10, (4 * 64) << 10),
+            "of which the others see nothing"
+        );
         while !reserve.restore() {
             std::thread::yield_now();
         }
         assert_eq!(left(), (0, 0));
         assert!(!reserve.take_segment(), "it is in the file again");
+    }
+
+    /// Four deletes waited on a full device and asked for the reserve in one moment. The second saw
+    /// that it was given up before it was told what to leave to the index, and made a segment as
+    /// well; no flush had room after that, and each delete was refused after ten seconds.
+    #[test]
+    fn whoever_comes_second_knows_what_is_left_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            segment_bytes: 256 << 10,
+            split_threshold_bytes: 128 << 10,
+            ..Options::new(dir.path())
+        }
+        .tuned(|tuning| tuning.memtable_bytes = 64 << 10);
+        let large = FileDisk::new(&options.large_dir).unwrap();
+        for _ in 0..500 {
+            let reserve = Reserve::open(&options, &large).unwrap();
+            // A barrier wakes them too far apart.
+            let ready = AtomicU64::new(0);
+            let ask = || {
+                ready.fetch_add(1, Ordering::AcqRel);
+                while ready.load(Ordering::Acquire) < 2 {
+                    std::hint::spin_loop();
+                }
+                let gave = reserve.give_up();
+                let left = reserve.left.by_segments.load(Ordering::Acquire);
+                (gave, left)
+            };
+            let (one, other) = std::thread::scope(|scope| {
+                let one = scope.spawn(ask);
+                (ask(), one.join().unwrap())
+            });
+            assert!(one.0 != other.0, "one of them gave it up");
+            assert!(one.1 > 0 && other.1 > 0, "{one:?} {other:?}");
+        }
     }
 }

@@ -413,9 +413,7 @@ impl Segments {
                     break free.swap_remove(at);
                 }
             }
-            self.check_device(keep_free)?;
-            let made = self.create()?;
-            self.push_free(made);
+            self.add_free(|| self.left_beside(keep_free))?;
         };
         let segment = self
             .get(number)
@@ -473,13 +471,14 @@ impl Segments {
         unless(Mutation::SegmentLength, || file.sync_data())
     }
 
-    fn create(&self) -> Result<u32> {
+    fn create(&self, left_bytes: impl FnOnce() -> u64) -> Result<u32> {
         let _creating = self.creating.lock();
         if !self.may_grow() {
             let reason = format!("all {} segments of the log are in use", self.limit());
             let tier = Tier::Flash;
             return Err(Error::OutOfSpace { tier, reason });
         }
+        self.check_device(left_bytes())?;
         if let Some(number) = self.refill()? {
             return Ok(number);
         }

@@ -161,15 +161,20 @@ impl CommitLog {
             return false;
         }
         self.reserve.give_up();
-        if !self.reserve.take_segment() {
-            return self.segments.add_free_beside_others().is_ok();
-        }
-        let is_made = self.segments.add_free().is_ok();
-        if !is_made {
+        let mut is_theirs = false;
+        let made = self.segments.add_free(|| {
+            is_theirs = self.reserve.take_segment();
+            if is_theirs {
+                0
+            } else {
+                self.segments.left_of_reserve_bytes()
+            }
+        });
+        if is_theirs && made.is_err() {
             // Somebody else has the room of the device for now.
             self.reserve.keep_segment();
         }
-        is_made
+        made.is_ok()
     }
 
     fn no_segment(&self) -> Error {

@@ -86,33 +86,35 @@ impl Segments {
         self.left_of_reserve = left;
     }
 
-    /// Makes one more segment and leaves nothing to others.
+    /// Makes one more segment, if so much of the device is left to others. They are asked when
+    /// nobody else makes one: what one maker has taken, the next one does not count on.
     ///
     /// # Errors
-    /// The device's.
-    pub fn add_free(&self) -> Result<()> {
-        let made = self.create()?;
+    /// [`Error::OutOfSpace`], or the device's.
+    pub fn add_free(&self, left_bytes: impl FnOnce() -> u64) -> Result<()> {
+        let made = self.create(left_bytes)?;
         self.push_free(made);
         Ok(())
     }
 
-    /// The same, if what others may need is left.
-    ///
-    /// # Errors
-    /// The device's.
-    pub fn add_free_beside_others(&self) -> Result<()> {
-        self.check_device(0)?;
-        self.add_free()
-    }
-
-    /// Who leaves the reserved segments alone leaves the device what others need to make room on
-    /// it; who does not, what they need while the reserve is used.
-    pub(super) fn check_device(&self, keep_free: u32) -> Result<()> {
-        let left_bytes = if keep_free < RESERVED_SEGMENTS {
-            self.left_of_reserve.by_segments.load(Ordering::Acquire)
+    /// What a maker of segments leaves of the device that leaves so many free segments: who leaves
+    /// the reserved ones alone leaves what others need to make room on it; who does not, what they
+    /// need while the reserve is used.
+    pub(super) fn left_beside(&self, keep_free: u32) -> u64 {
+        if keep_free < RESERVED_SEGMENTS {
+            self.left_of_reserve_bytes()
         } else {
             self.left_to_others_bytes()
-        };
+        }
+    }
+
+    /// What is left to those whom the reserve is for: nothing while it is there.
+    pub fn left_of_reserve_bytes(&self) -> u64 {
+        self.left_of_reserve.by_segments.load(Ordering::Acquire)
+    }
+
+    /// Whether the device has room for a segment beside so much.
+    pub(super) fn check_device(&self, left_bytes: u64) -> Result<()> {
         if left_bytes == 0 {
             return Ok(());
         }

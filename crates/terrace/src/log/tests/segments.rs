@@ -12,7 +12,7 @@ use crate::{
     io::{PAGE_BYTES, Survival},
 };
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -180,12 +180,43 @@ fn of_a_full_device_with_its_reserve_used_one_segment_is_made_and_no_other() {
         assert!(matches!(segments.take(2, keep_free), Err(Error::OutOfSpace { .. })));
         assert!(segments.is_device_full());
     }
-    assert!(segments.add_free_beside_others().is_err());
-    segments.add_free().unwrap();
+    let beside_others = || segments.left_of_reserve_bytes();
+    assert!(segments.add_free(beside_others).is_err());
+    segments.add_free(|| 0).unwrap();
     assert_eq!((segments.free(), segments.created()), (1, 2));
     // While the reserve is there, what the device has is theirs.
     left.by_segments.store(0, Ordering::Release);
-    segments.add_free_beside_others().unwrap();
+    segments.add_free(beside_others).unwrap();
+}
+
+/// Each looked at the device, found room for one segment beside what others may need, and made one.
+#[test]
+fn of_those_who_make_segments_at_once_each_leaves_to_others_what_the_last_has_left() {
+    let disk = SimDisk::new(11);
+    let mut segments = ring(&disk, 64);
+    let left = Left::default();
+    segments.leave_of_reserve(left.clone());
+    segments.take(1, 0).unwrap();
+    left.by_segments.store(2 * SEGMENT_BYTES, Ordering::Release);
+    for round in 0..50 {
+        let created = segments.created();
+        disk.set_capacity(Some((u64::from(created) + 3) * SEGMENT_BYTES));
+        // A barrier wakes them too far apart.
+        let ready = AtomicUsize::new(0);
+        let make = || {
+            ready.fetch_add(1, Ordering::AcqRel);
+            while ready.load(Ordering::Acquire) < 2 {
+                std::hint::spin_loop();
+            }
+            segments.add_free(|| segments.left_of_reserve_bytes()).is_ok()
+        };
+        let made = std::thread::scope(|scope| {
+            let one = scope.spawn(make);
+            [make(), one.join().unwrap()]
+        });
+        assert!(made[0] != made[1], "round {round}: {made:?}");
+        assert_eq!(segments.created(), created + 1);
+    }
 }
 
 /// Of two full devices nothing was room again before nearly all was deleted: each block that went

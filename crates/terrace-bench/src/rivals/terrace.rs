@@ -174,6 +174,7 @@ impl KeyValue for Terrace {
             table_bytes: Some(stats.index.bytes),
             merged_bytes: Some(stats.index.compacted_bytes),
             device_reads: Some(stats.reads.flash_reads + stats.reads.block_reads + stats.index.block_reads),
+            ..Figures::default()
         }
     }
 

@@ -305,6 +305,19 @@ impl HashIndex {
         image::encode(&self.partitions[partition].image(), out);
     }
 
+    /// Calls `see` with the address of each record that has a slot, and its length at most: one
+    /// partition after the other, each as it is at a moment.
+    pub fn each_record(&self, mut see: impl FnMut(Address, u64)) {
+        for partition in &self.partitions {
+            let words = partition.image().words;
+            for slot in words.iter().filter_map(|word| Slot::from_word(*word)) {
+                if let Some(address) = slot.address() {
+                    see(address, slot.size().read_bytes_max());
+                }
+            }
+        }
+    }
+
     /// Puts an image in place of a partition's slots, except those whose address `keep` refuses.
     /// `false`, and nothing done, if the bytes are no image of a partition of this shape. The
     /// caller has hidden the table.

@@ -1,10 +1,10 @@
 //! What lives in the log's segments, about; and segments that give their room back to the file
 //! system.
 //!
-//! The applier tells of values that come and go. Lengths of overwritten values are averages, and of
-//! a segment that was written before the store was opened only what died since is known: it counts
-//! as full of life. So the figure is a hint: which segments are worth draining. What really lives
-//! in one says the index when it is drained.
+//! The applier tells of values that come and go. Lengths of overwritten values are averages. A
+//! segment that was written before the store was opened counts as full of life, but for what died
+//! since, until the hash index is asked what lives in it: about, as well. So the figure is a hint:
+//! which segments are worth draining. What really lives in one says the index when it is drained.
 //!
 //! A free segment whose room is given back keeps its file, empty. To be used again it is given its
 //! length as a new one is, durably and before its next header; so after a crash it is empty, or of
@@ -13,7 +13,10 @@
 
 use super::segments::{Segment, Segments};
 use crate::{Result, io::PAGE_BYTES};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 /// A segment that could not be drained is tried again when such a part of it has died.
 const TRIED_AGAIN_DIVISOR: u64 = 16;
@@ -65,6 +68,15 @@ impl Segments {
         if let Some(live_bytes) = self.live_bytes_at(position) {
             let less = |now: u64| Some(now.saturating_sub(bytes));
             let _ = live_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+
+    /// What lives in segments up to a generation, by their numbers. No more than is known already.
+    pub fn lives_in(&self, generation_max: u64, lives: &BTreeMap<u32, u64>) {
+        let former = |segment: &&Segment| segment.generation() <= generation_max;
+        for segment in self.iter().filter(former) {
+            let bytes = lives.get(&segment.number).copied().unwrap_or(0);
+            segment.live_bytes.fetch_min(bytes, Ordering::Relaxed);
         }
     }
 

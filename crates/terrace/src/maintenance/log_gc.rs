@@ -71,6 +71,8 @@ pub struct LogGc {
     /// What was last seen committed, and since when.
     quiet_since: (u64, Instant),
     blocks_seen: Option<(Progress, Instant)>,
+    /// The last segment of the store's former life, until it is known what lives in those.
+    former: Option<u64>,
     /// It has started, and not yet got where it stops.
     is_under_way: bool,
     /// Of the segments kept free for recycling so few are left that each segment must give
@@ -109,6 +111,7 @@ impl LogGc {
             probed_at: Instant::now(),
             quiet_since: (0, Instant::now()),
             blocks_seen: None,
+            former: Some(engine.log.segments.last_generation()),
             is_under_way: false,
             is_short: false,
             credit: Credit::new(engine.log.segments.segment_bytes()),
@@ -232,11 +235,34 @@ impl LogGc {
             || !self.engine.log.reserve.is_whole()
     }
 
+    /// Asks the hash index once what lives in segments of the store's former life. Until then they
+    /// count as full of life, and dead ones would be there until the log is full. Of an index that
+    /// has given slots up, or cannot be filled, nothing can be said.
+    fn weigh_former_segments(&mut self) {
+        let engine = &self.engine;
+        if engine.refilling.load(Ordering::Acquire) || engine.hash_index.evicted() > 0 {
+            return;
+        }
+        let Some(last) = self.former.take() else { return };
+        let segments = &engine.log.segments;
+        let mut lives = BTreeMap::new();
+        engine.hash_index.each_record(|address, bytes| {
+            if let Ok(number) = u32::try_from(address.bytes() / segments.segment_bytes()) {
+                *lives.entry(number).or_insert(0) += bytes;
+            }
+        });
+        segments.lives_in(last, &lives);
+        tracing::debug!(segments = lives.len(), "asked what lives in segments of before");
+    }
+
     /// A segment in which next to nothing lives is freed without need: it costs little, and its
     /// room is not waited for later.
     fn free_dead_segment(&mut self, ring: Ring) -> Result<bool> {
         if !ring.may_drain_more() || !self.dead_are_wanted() {
             return Ok(false);
+        }
+        if self.former.is_some() {
+            self.weigh_former_segments();
         }
         let engine = Arc::clone(&self.engine);
         let segments = &engine.log.segments;

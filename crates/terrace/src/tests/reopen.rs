@@ -21,6 +21,26 @@ fn overwrite(store: &Store, seed: u64) {
     }
 }
 
+/// A store on a full device was killed after everything was deleted. Opened again it did nothing,
+/// and 250 MB of dead segments were there for ever: each counted as full of life.
+#[test]
+fn segments_that_died_before_an_open_are_freed_while_nothing_happens() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    for n in 0..500_u64 {
+        store.put(format!("{n:03}"), bytes(n, 4_000)).unwrap();
+    }
+    for n in 1..500 {
+        store.delete(format!("{n:03}")).unwrap();
+    }
+    let used = store.stats().log.segments_used;
+    assert!(used >= 8, "{used} segments");
+    drop(store);
+    let store = open(dir.path());
+    eventually("their room", || store.stats().log.segments_used <= 2);
+    assert_eq!(store.get("000").unwrap().unwrap().value, bytes(0, 4_000));
+}
+
 #[test]
 fn recycled_segments_are_free_again_after_an_open() {
     let dir = tempfile::tempdir().unwrap();

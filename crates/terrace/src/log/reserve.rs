@@ -14,7 +14,8 @@
 //! for commits that free space; cleaning, where blocks are on the same device. Each has its part,
 //! whoever was first: one segment is for the commits, and until the file is there again who makes
 //! other segments leaves the device that one and what the index and cleaning may need, and who
-//! cleans what the index may need. Who restores it: recycling, as soon as the device has more room than that.
+//! cleans what the index may need. Who restores it: recycling, as soon as the device has more room
+//! than that.
 //!
 //! Invariant: the file holds nothing. It may be missing, cut or left over at any crash; an open
 //! makes it anew.

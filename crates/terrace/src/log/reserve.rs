@@ -164,10 +164,8 @@ impl Reserve {
         }
         *self.tried_at.lock() = Some(Instant::now());
         self.begin_use();
-        tracing::warn!(
-            bytes = self.bytes,
-            "the flash device is full: its reserve is used, and nothing new is taken until something was deleted"
-        );
+        // That the store is full is warned of where it is seen (`accounting::fill`).
+        tracing::info!(bytes = self.bytes, "the flash device is full: its reserve is used");
         disk.remove(Path::new(FILE)).is_ok()
     }
 

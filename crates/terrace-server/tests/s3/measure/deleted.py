@@ -65,10 +65,10 @@ def pages(server, when):
         "pages in between": [{"start-after": key(LISTED * place // PAGES)} for place in range(PAGES)],
         "deleted prefix": [{"prefix": key(DELETED // 2)[:9]}] * PAGES,
     }
-    for what, queries in asked.items():
+    for page, queries in asked.items():
         found = [server.page(connection, "listed", **query) for query in queries]
         times = [seconds * 1000 for seconds, _, _ in found]
-        RUN.note("list", when=when, what=what, unit="ms", first=round(times[0], 2), median=round(statistics.median(times), 2),
+        RUN.note("list", when=when, page=page, unit="ms", first=round(times[0], 2), median=round(statistics.median(times), 2),
                  most=round(max(times), 2), keys=statistics.median(keys for _, keys, _ in found))
     connection.close()
 

@@ -149,7 +149,7 @@ fn compress_side_by_side(lanes: &mut [Lane<'_>], blocks: usize) {
     let runs: [&[Block]; LANES] = from_fn(|lane| &lanes[at(lane)].blocks[..blocks]);
     let mut state: [Words; 4] = from_fn(|word| from_fn(|lane| lanes[at(lane)].md5.state[word]));
     for block in 0..blocks {
-        compress_one_of_each(&mut state, from_fn(|lane| &runs[lane][block]));
+        compress_one_of_each(&mut state, runs.map(|run| &run[block]));
     }
     for (number, lane) in lanes.iter_mut().enumerate() {
         lane.md5.state = state.map(|words| words[number]);

@@ -4,7 +4,7 @@
 
 use crate::{
     CacheStats, ExpireStats, FlashCacheStats, HashIndexStats, HomeKind, LargeStats, LogStats, QueueStats, RamStats,
-    ReadStats, SnapshotStats, Stats, Tier, Version, WrittenStats,
+    ReadStats, SnapshotStats, Stats, Version, WrittenStats,
     api::{clock::NEVER_MS, expiry},
     engine::Engine,
     log::segments::SegmentState,
@@ -74,7 +74,7 @@ pub fn stats(engine: &Engine) -> Stats {
         failed: engine.log.writer.failure(),
         damage: engine.damage.clone(),
         mended: engine.mended.clone(),
-        full: full(engine),
+        full: engine.full(),
         reserve_bytes: engine.log.reserve.bytes(),
         fill: engine.look_at_fill(),
     }
@@ -98,28 +98,6 @@ fn cache_stats(engine: &Engine) -> CacheStats {
         bytes: values.bytes() + values.index_bytes() + frames.retained_bytes(),
         capacity_bytes: values.capacity_bytes() + frames.share_bytes(),
     }
-}
-
-/// Why nothing new is taken, if it is not.
-fn full(engine: &Engine) -> Option<String> {
-    if engine.options.read_only {
-        return None;
-    }
-    let log = &engine.log;
-    let index = || {
-        let reason = log.index_full.refuses_commits()?;
-        Some(format!("the index has no room: {reason}"))
-    };
-    let recycling = || {
-        let stuck = log.recycling_is_stuck() && !log.segments.has_for_callers();
-        stuck.then(|| "the flash log has no free segment, and recycling cannot free one".to_owned())
-    };
-    let large = || {
-        let lacks = engine.large.lacks_room(engine.options.size_threshold_bytes);
-        lacks.then(|| "the large tier has no room for another value".to_owned())
-    };
-    let reserve = || log.reserve.refusal(Tier::Flash).map(|refusal| refusal.to_string());
-    reserve().or_else(index).or_else(recycling).or_else(large)
 }
 
 fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {

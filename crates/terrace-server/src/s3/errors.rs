@@ -176,7 +176,9 @@ fn told_of(error: &Error, key: &str) -> S3Error {
         Error::Invalid(message) => s3_error!(InvalidArgument, "{message}"),
         Error::ConditionFailed { .. } => S3Error::new(S3ErrorCode::PreconditionFailed),
         Error::OutOfSpace { tier, .. } => {
-            tracing::error!(%error, key, "out of space");
+            // What a full store answers: that it is full the engine says once, and the log of
+            // requests has each of these.
+            tracing::debug!(%error, key, "out of space");
             // Not 503: clients would try again at once, and room does not come by waiting.
             let mut full = s3_error!(ServiceUnavailable, "The {tier} tier of the store is full.");
             full.set_status_code(StatusCode::INSUFFICIENT_STORAGE);

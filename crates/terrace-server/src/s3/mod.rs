@@ -27,6 +27,7 @@ mod exchange;
 pub mod figures;
 mod form;
 mod front;
+mod hashing;
 mod head;
 mod judged;
 mod lifecycle;
@@ -57,6 +58,7 @@ use access_log::AccessLog;
 use bucket::{Bucket, Buckets};
 use collector::Collector;
 use figures::Figures;
+use hashing::Hashing;
 use limit::{Limiter, Sender};
 use logging::delivery::{self, Delivery};
 use notify::Targets;
@@ -101,6 +103,7 @@ pub struct Gateway {
     memory: Arc<Pool>,
     /// Held by who collects since the large tier is full.
     making_room: tokio::sync::Mutex<()>,
+    hashing: Arc<Hashing>,
     shared: Shared,
 }
 
@@ -190,6 +193,7 @@ impl Gateway {
             limiter: choices.rate.map(Limiter::new),
             memory: Pool::memory(choices.collected_bytes),
             making_room: tokio::sync::Mutex::default(),
+            hashing: Arc::default(),
             shared,
         }))
     }

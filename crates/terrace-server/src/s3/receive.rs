@@ -1,8 +1,9 @@
 //! Bodies of uploads on their way into the store.
 //!
-//! A body is taken in pieces of [`PIECE_BYTES`]. While one is hashed and written, in two calls side
-//! by side, the next is taken from the connection, and no further one: those two are all the memory
-//! a request has, and how a fast client is held back. No thread waits for a client.
+//! A body is taken in pieces of [`PIECE_BYTES`]. While one is hashed, with those of others that
+//! wait for it ([`super::hashing`]), and written, in two calls side by side, the next is taken from
+//! the connection, and no further one: those two are all the memory a request has, and how a fast
+//! client is held back. No thread waits for a client.
 //!
 //! A small body stays in memory and becomes the value of its object. A larger one goes into a value
 //! of its own, which is committed without waiting for the device; the commit of the object that
@@ -152,7 +153,7 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
     while !first.is_empty() {
         let (frames, same) = (first.frames.clone(), first.frames);
         let write = gateway.run(move |_, _| writing.take(&frames).told());
-        let hash = gateway.run(move |_, _| Ok(digests.with(&same)));
+        let hash = gateway.hashing.update(digests, same);
         let next = pieces.next_after(std::mem::take(&mut second));
         (writing, digests, first) = tokio::try_join!(write, hash, next)?;
     }
@@ -195,13 +196,8 @@ async fn compute(gateway: &Arc<Gateway>, data: &Bytes, algorithms: &[Algorithm])
         digests.update(data);
         return Ok(digests.finish());
     }
-    let data = data.clone();
-    gateway
-        .run(move |_, _| {
-            digests.update(&data);
-            Ok(digests.finish())
-        })
-        .await
+    let digests = gateway.hashing.update(digests, vec![data.clone()]).await?;
+    Ok(digests.finish())
 }
 
 /// A part of a body, in the buffers it came in; short ones are gathered.

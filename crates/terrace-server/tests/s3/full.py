@@ -6,7 +6,7 @@ For root: each case has loop devices with ext4 of their own, as files in the dir
 values of 1 MB are put until one is refused, then of 20 kB; a part of everything is deleted, some of it is overwritten and
 uploaded in parts, then the rest goes. Meanwhile another program may take space and give it back, and the server may be
 killed. Looked at are: what was acknowledged is there, byte for byte; what was deleted is gone; a refusal takes less than 10 ms;
-deletes on the full device have half their rate at least; `/readyz` says what writes will meet; the space is back after 10
+deletes on the full device have half their rate at least, and so have overwrites that shrink; `/readyz` says what writes will meet; the space is back after 10
 seconds; and each filling takes at least nine tenths of what the first one took. Ends with 1 if not.
 """
 
@@ -211,6 +211,8 @@ class Case:
         self.lock = threading.Lock()
         self.generation = 0
         self.first = None
+        # Seconds that overwrites on the full device took, in each cycle.
+        self.shrinking = []
 
     def unmount(self):
         for device in self.devices:
@@ -404,7 +406,7 @@ class Case:
         print(f"    {len(keys)} overwrites that shrink: {rate:.0f}/s, {refused[0]} refused", flush=True)
         if refused[0]:
             complain(f"{refused[0]} of {len(keys)} overwrites that shrink are refused")
-        return rate
+        return time.monotonic() - began
 
     def parts(self):
         """Uploads in parts, one that is completed and one that is given up, as far as there is room."""
@@ -523,7 +525,7 @@ class Case:
         full_rate = self.deletes(some, f"{share:.0%}")
         self.check()
         self.again(sum(self.before[key][1] for key in some))
-        self.shrink()
+        self.shrinking.append(self.shrink())
         rest = sorted(self.held)
         refused = [0]
 
@@ -554,8 +556,9 @@ class Case:
         status, answer, _ = client.send("PUT", "/bucket")
         if status != 200:
             raise Failed(f"the bucket is not made: {status} {answer}")
-        # The ordinary rate of deletes.
+        # The ordinary rates of deletes and of overwrites that shrink.
         self.each(lambda client, number: self.put(client, f"first/{number:04}", SMALL), range(1000))
+        ordinary_shrinking = self.shrink()
         ordinary = self.deletes(sorted(self.held), "ordinary")
         time.sleep(SPACE_BACK_MAX)
         begun_with = self.taken()
@@ -570,6 +573,11 @@ class Case:
                 self.first = took
             elif took < self.first * 0.9:
                 complain(f"cycle {number} took in {took / 1e6:.0f} MB, the first {self.first / 1e6:.0f} MB")
+        # A tenth of a second each: only all of them together say something.
+        shrinking = sum(self.shrinking) / len(self.shrinking)
+        print(f"    overwrites that shrink on the full device: {ordinary_shrinking / shrinking:.2f} of their ordinary rate", flush=True)
+        if shrinking > 2 * ordinary_shrinking:
+            complain(f"{SHRUNK} overwrites that shrink take {shrinking:.2f} s on the full device and {ordinary_shrinking:.2f} s else")
         self.server.end()
         if self.server.process.returncode != 0:
             complain(f"the server ended with {self.server.process.returncode}")

@@ -28,6 +28,9 @@ const RATE_SPAN_MIN: Duration = Duration::from_secs(60);
 const WARN_PERCENT: [u64; 2] = [85, 95];
 /// and again after it was so much below.
 const WARN_AGAIN_BELOW: u64 = 2;
+/// So long must new data be taken before it is said that there is room again: on a full device each
+/// deletion makes some, and the next write has it.
+const ROOM_AGAIN: Duration = Duration::from_secs(10);
 
 /// What was seen last.
 #[derive(Debug, Default)]
@@ -40,18 +43,22 @@ struct State {
     samples: VecDeque<(Instant, [u64; 2])>,
     /// How many of the shares were warned of.
     warned: [usize; 2],
+    /// It was said that nothing new is taken, and when that was last so.
+    full_at: Option<Instant>,
 }
 
 impl FillWatch {
-    /// Looks by `measure`, warns, and says what it has seen. What is younger than a second is not
-    /// looked at again.
-    pub fn look(&self, measure: impl FnOnce() -> FillStats) -> FillStats {
+    /// Looks by `measure`, which also says why nothing new is taken if it is not, warns, and says
+    /// what it has seen. What is younger than a second is not looked at again.
+    pub fn look(&self, measure: impl FnOnce() -> (FillStats, Option<String>)) -> FillStats {
         let mut state = self.0.lock();
         let now = Instant::now();
         let is_young = |at: Instant| now.duration_since(at) < LOOK_INTERVAL;
         if !state.looked_at.is_some_and(is_young) {
             state.looked_at = Some(now);
-            state.see(measure(), now);
+            let (fill, full) = measure();
+            state.see(fill, now);
+            state.see_full(full.as_deref(), now);
         }
         state.fill
     }
@@ -78,6 +85,27 @@ impl State {
             }
         }
         self.fill = fill;
+    }
+
+    /// Says once that nothing new is taken, and once that it is again: each refusal is in the log
+    /// of requests.
+    fn see_full(&mut self, reason: Option<&str>, now: Instant) {
+        match (reason, self.full_at) {
+            (Some(reason), told) => {
+                if told.is_none() {
+                    tracing::warn!(
+                        reason,
+                        "the store is full: nothing new is taken until something was deleted"
+                    );
+                }
+                self.full_at = Some(now);
+            }
+            (None, Some(at)) if now.duration_since(at) >= ROOM_AGAIN => {
+                tracing::warn!("the store has room again: new data is taken");
+                self.full_at = None;
+            }
+            (None, _) => {}
+        }
     }
 
     fn warn(&mut self, number: usize, tier: Tier, seen: &TierFill) {
@@ -136,6 +164,21 @@ mod tests {
         }
         assert_eq!(warned, [0, 1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 1, 2, 2]);
         assert_eq!(state.warned[1], 0, "both tiers are one device");
+    }
+
+    /// Each refusal was an error in the log.
+    #[test]
+    fn a_full_store_is_told_of_once_and_again_after_it_had_room() {
+        let mut state = State::default();
+        let began = Instant::now();
+        let full = [true, true, false, true, false, false, false, true];
+        let seconds = [0, 1, 2, 3, 4, 12, 13, 14];
+        let told = full.into_iter().zip(seconds).map(|(is_full, second)| {
+            state.see_full(is_full.then_some("why"), began + Duration::from_secs(second));
+            state.full_at.is_some()
+        });
+        let told: Vec<bool> = told.collect();
+        assert_eq!(told, [true, true, true, true, true, true, false, true]);
     }
 
     #[test]

@@ -2,14 +2,36 @@
 
 use super::Engine;
 use crate::{
-    HomeKind,
+    HomeKind, Tier,
     api::stats::{FillStats, TierFill},
 };
 
 impl Engine {
     /// How full the tiers are, as of a second ago at most.
     pub fn look_at_fill(&self) -> FillStats {
-        self.fill.look(|| measure(self))
+        self.fill.look(|| (measure(self), self.full()))
+    }
+
+    /// Why nothing new is taken, if it is not.
+    pub fn full(&self) -> Option<String> {
+        if self.options.read_only {
+            return None;
+        }
+        let log = &self.log;
+        let index = || {
+            let reason = log.index_full.refuses_commits()?;
+            Some(format!("the index has no room: {reason}"))
+        };
+        let recycling = || {
+            let stuck = log.recycling_is_stuck() && !log.segments.has_for_callers();
+            stuck.then(|| "the flash log has no free segment, and recycling cannot free one".to_owned())
+        };
+        let large = || {
+            let lacks = self.large.lacks_room(self.options.size_threshold_bytes);
+            lacks.then(|| "the large tier has no room for another value".to_owned())
+        };
+        let reserve = || log.reserve.refusal(Tier::Flash).map(|refusal| refusal.to_string());
+        reserve().or_else(index).or_else(recycling).or_else(large)
     }
 }
 

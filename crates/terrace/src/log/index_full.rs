@@ -24,20 +24,21 @@ struct State {
 }
 
 impl IndexFull {
-    /// Notes how a flush ended: with a full device, for this reason, or well.
-    pub fn flush_ended(&self, full: Option<String>) {
+    /// Notes how a flush ended: with a full device, for this reason, or well. True if the one
+    /// before ended otherwise.
+    pub fn flush_ended(&self, full: Option<String>) -> bool {
         let mut state = self.state.lock();
         state.applier_held_up &= full.is_some();
         self.refuses.store(state.applier_held_up, Ordering::Release);
-        state.flush = full;
+        std::mem::replace(&mut state.flush, full).is_some() != state.flush.is_some()
     }
 
-    /// Notes how a compaction ended.
-    pub fn compaction_ended(&self, full: Option<String>) {
+    /// Notes how a compaction ended. True if the one before ended otherwise.
+    pub fn compaction_ended(&self, full: Option<String>) -> bool {
         let mut state = self.state.lock();
         state.applier_held_up &= full.is_some();
         self.refuses.store(state.applier_held_up, Ordering::Release);
-        state.compaction = full;
+        std::mem::replace(&mut state.compaction, full).is_some() != state.compaction.is_some()
     }
 
     /// The applier may not seal its memtable now. Whether that is for want of room, so that waiting
@@ -82,11 +83,14 @@ mod tests {
     fn commits_are_refused_only_while_the_applier_is_held_up() {
         let index = IndexFull::default();
         assert!(!index.holds_up_applier(), "it waits, for there is room");
-        index.flush_ended(full());
+        assert!(
+            index.flush_ended(full()) && !index.flush_ended(full()),
+            "it is told of once"
+        );
         assert_eq!((index.reason(), index.refuses_commits()), (full(), None));
         assert!(index.holds_up_applier());
         assert_eq!((index.reason(), index.refuses_commits()), (full(), full()));
-        index.flush_ended(None);
+        assert!(index.flush_ended(None));
         assert_eq!((index.reason(), index.refuses_commits()), (None, None));
     }
 

@@ -174,12 +174,10 @@ impl Reserve {
         }
         *tried_at = Some(Instant::now());
         self.begin_use();
-        // Nothing new is taken from here on, so that nobody else has the space.
+        // Nothing new is taken from here on, so that nobody else has the space. That the store is
+        // full is warned of where it is seen (`accounting::fill`).
         self.is_whole.store(false, Ordering::Release);
-        tracing::warn!(
-            bytes = self.bytes,
-            "the flash device is full: its reserve is used, and nothing new is taken until something was deleted"
-        );
+        tracing::info!(bytes = self.bytes, "the flash device is full: its reserve is used");
         disk.remove(Path::new(FILE)).is_ok()
     }
 

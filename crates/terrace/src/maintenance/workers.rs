@@ -208,8 +208,9 @@ fn flush_index(engine: &Arc<Engine>) {
             if engine.log.reserve.give_up() {
                 continue;
             }
-            tracing::warn!(%error, "the index cannot be flushed; writes will be refused when memory is used up");
-            engine.log.index_full.flush_ended(Some(reason.clone()));
+            if engine.log.index_full.flush_ended(Some(reason.clone())) {
+                tracing::warn!(%error, "the index cannot be flushed; writes will be refused when memory is used up");
+            }
         } else {
             engine.log.writer.fail(&format!("flushing the index: {error}"));
         }
@@ -267,7 +268,10 @@ fn compact_index(engine: &Arc<Engine>) {
                     if engine.index.l0_runs() >= URGENT_RUNS && engine.log.reserve.give_up() {
                         return Next::Again;
                     }
-                    engine.log.index_full.compaction_ended(Some(reason.clone()));
+                    if !engine.log.index_full.compaction_ended(Some(reason.clone())) {
+                        // It was told of when the device became full.
+                        return Next::In(RETRY);
+                    }
                 }
                 tracing::warn!(%error, "compacting the index failed; trying again");
                 Next::In(RETRY)

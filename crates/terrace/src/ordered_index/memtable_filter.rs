@@ -62,6 +62,12 @@ impl Unflushed {
         filters.pop_front();
     }
 
+    /// Keys of the memtables, those that several have as often; a few less, since a filter may take
+    /// one for another.
+    pub fn keys(&self) -> u64 {
+        self.0.read().iter().map(|filter| filter.len()).sum()
+    }
+
     /// RAM they take, in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.read().iter().map(|filter| filter.bytes()).sum()

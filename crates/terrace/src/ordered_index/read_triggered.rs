@@ -7,8 +7,10 @@
 //! stay for as long as nobody writes.
 //!
 //! So what readers pay is counted, in *looks*: steps of scans and lookups, each as often as it had
-//! to look at a run that a merge would have spared it. When they have paid for the runs as much as
-//! a merge costs, the first level is merged into the next; when they have paid for memtables as
+//! to look at a run that a merge would have spared it. A memtable has every version of a key that
+//! was written since it was begun, and a scan steps over all but the newest: each step counts as
+//! many looks as there are versions of a key, on average. When they have paid for the runs as much
+//! as a merge costs, the first level is merged into the next; when they have paid for memtables as
 //! much as a flush costs, the memtable is sealed (the engine does so only while nobody writes: it
 //! would be followed by many short runs). It is the rule for skis, rented until the rent has come
 //! to their price: whatever comes after, looks and merges together cost at most twice what they
@@ -140,13 +142,21 @@ impl OrderedIndex {
         let state = self.tree.current_version();
         let has_deeper = state.iter_levels().skip(1).any(|level| !level.is_empty());
         let runs = state.l0().run_count() as u64;
-        let is_written = !self.tree.active_memtable().is_empty();
         Fare {
             looks: Arc::clone(&self.looks),
             runs: spared(runs, has_deeper),
-            memtables: u64::from(is_written) + self.tree.sealed_memtable_count() as u64,
+            memtables: self.looks_at_memtables(),
             steps: LOOKS_PER_BEGINNING,
         }
+    }
+
+    /// At how many items of memtables a step of a scan looks: one of each that has any, and as many
+    /// more as their keys have older versions.
+    fn looks_at_memtables(&self) -> u64 {
+        let active = self.tree.active_memtable();
+        let memtables = u64::from(!active.is_empty()) + self.tree.sealed_memtable_count() as u64;
+        let items: usize = self.memtables(&self.marks.lock()).map(|memtable| memtable.len()).sum();
+        memtables * (items as u64 / self.unflushed.keys().max(1)).max(1)
     }
 
     /// The merge that leaves no run in the first level, if there is one to make. It goes where the

@@ -186,3 +186,32 @@ fn scans_pay_for_the_memtables_they_look_at() {
     assert!(scans.count() < 99);
     assert!(!index.take_fare_of_flush(), "it is spent");
 }
+
+/// Objects of a bucket were overwritten thirty times each: a listing stepped over thirty versions
+/// of each and paid for one, so that it took a second of listings until the memtable was flushed.
+#[test]
+fn scans_pay_for_versions_that_they_step_over() {
+    let scans_until_flush = |versions_of_each: u64| {
+        let dir = tempfile::tempdir().unwrap();
+        let (index, _) = open(dir.path());
+        let mut applier = index.applier().unwrap();
+        let keys = 6_000 / versions_of_each;
+        let commits = (1..=versions_of_each).inspect(|seq| {
+            for key in 0..keys {
+                applier.insert(&key.to_be_bytes(), &flash_entry(*seq), *seq);
+            }
+            applier.applied(*seq);
+        });
+        let newest = commits.last().unwrap();
+        // Of the same keys, however many there are.
+        let bounds = (Bound::Unbounded, Bound::Excluded(200_u64.to_be_bytes().to_vec()));
+        let scans = (1..10_000).find(|_| {
+            let scan = index.scan_for_caller(bounds.clone(), newest).unwrap();
+            assert_eq!(versions(scan), vec![newest; 200]);
+            index.take_fare_of_flush()
+        });
+        scans.unwrap()
+    };
+    let (once, often) = (scans_until_flush(1), scans_until_flush(30));
+    assert!(often * 20 < once && once < often * 40, "{once} and {often} scans");
+}

@@ -103,6 +103,35 @@ fn few_deletions_and_those_that_cannot_pay_are_left_alone() {
     assert_eq!(index.tombstones(), 8_000);
 }
 
+/// Entries of objects that came over S3 are some 150 bytes long. By bytes the last 71,000
+/// tombstones did not pay for the 471,000 entries beside them, and a minute after 600,000 of a
+/// million keys of a bucket were deleted each listing still stepped over them, for 50 ms.
+#[test]
+fn deletions_of_long_entries_pay_as_those_of_short_ones_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, _) = open(dir.path());
+    let mut applier = index.applier().unwrap();
+    commit(&mut applier, 0..KEYS, |applier, key, seq| {
+        let mut entry = flash_entry(seq);
+        entry.attributes = vec![7; 200].into();
+        applier.insert(key, &entry, seq);
+    });
+    flush(&index, &mut applier);
+    assert_eq!(merge(&index, applier.applied_seq()), 0);
+    let deleted = 8_500;
+    assert!(
+        deleted * 512 < index.stats().bytes,
+        "{} bytes: they would pay by bytes",
+        index.stats().bytes
+    );
+    delete(&mut applier, 0..deleted);
+    assert!(index.wants_tombstones_flushed());
+    flush(&index, &mut applier);
+    assert!(merge(&index, applier.applied_seq()) > 0);
+    assert_eq!(index.tombstones(), 0);
+    assert_eq!(count(&index, applier.applied_seq()), KEYS - deleted);
+}
+
 /// The runs are merged for them once in a while: who deletes on and on has them merged together.
 #[test]
 fn deletions_that_go_on_are_merged_together() {

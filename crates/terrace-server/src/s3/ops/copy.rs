@@ -145,7 +145,7 @@ pub async fn into_value(
             let piece = [opened.next_piece(store).told()?];
             let is_end = piece[0].is_empty();
             if !is_end {
-                digests = digests.with(&piece);
+                digests.update(&piece[0]);
                 writing = writing.take(&piece).told()?;
             }
             Ok(((writing, digests, opened), is_end))

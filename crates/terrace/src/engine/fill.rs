@@ -4,12 +4,32 @@ use super::Engine;
 use crate::{
     HomeKind, Tier,
     api::stats::{FillStats, TierFill},
+    log::reserve::CLEANING_BLOCKS,
 };
+
+/// Most of the flash device that new data leaves to compactions of the index, as a divisor: of an
+/// index that is a larger part of it, tables are merged some at a time.
+const COMPACTION_ROOM_DIVISOR: u64 = 16;
 
 impl Engine {
     /// How full the tiers are, as of a second ago at most.
     pub fn look_at_fill(&self) -> FillStats {
-        self.fill.look(|| (measure(self), self.full()))
+        self.fill.look(|| {
+            self.leave_room_to_compactions();
+            (measure(self), self.full())
+        })
+    }
+
+    /// A compaction of the index has what it reads twice until it is done. Without room for that on
+    /// a full device it used the reserve, and nothing new was taken though log GC went on.
+    fn leave_room_to_compactions(&self) {
+        let most = self.flash_disk.total_bytes().unwrap_or(0) / COMPACTION_ROOM_DIVISOR;
+        let index_bytes = self.index.stats().bytes.min(most);
+        let cleaning_bytes = match self.log.reserve.is_shared() {
+            true => CLEANING_BLOCKS * self.options.split_threshold_bytes,
+            false => 0,
+        };
+        self.log.segments.leave_to_others(cleaning_bytes + index_bytes);
     }
 
     /// Why nothing new is taken, if it is not.

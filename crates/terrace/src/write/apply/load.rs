@@ -2,10 +2,10 @@
 //!
 //! Order of events: (1) the slots are taken over, but for those in segments that began after the
 //! checkpoint or hold nothing any more; (2) the filter; (3) each partition gets room for as many
-//! objects as the index has; (4) the keys of the log's records behind the checkpoint, up to what the
-//! index has persisted, are looked at in order: a put says where its object is, for anything else
-//! the ordered index is asked. Then the table is what it was after the last commit that the index
-//! has persisted.
+//! objects as the index has; (4) the keys of the log's records behind the checkpoint, up to what
+//! the index has persisted, are looked at in order: a put says where its object is, for anything
+//! else the ordered index is asked. Then the table is what it was after the last commit that the
+//! index has persisted.
 //!
 //! Invariants: nobody sees the table before all of that is done. The log is read without a gap, or
 //! not believed.

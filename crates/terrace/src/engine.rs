@@ -344,6 +344,13 @@ impl Engine {
         hits(AnsweredBy::Log) + hits(AnsweredBy::Cache) + self.flash_cache.small.reads()
     }
 
+    /// Whether RAM says that nothing applied has a key with this hash. Pending frames are to be
+    /// asked before.
+    #[inline]
+    pub fn knows_absent(&self, hash: u64) -> bool {
+        self.checkpoints.know_absent(&self.hash_index, hash)
+    }
+
     /// Whether the hash index has so little of the RAM left that it may take that recycling makes
     /// room in it.
     pub fn hash_index_is_crowded(&self) -> bool {

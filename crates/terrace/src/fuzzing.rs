@@ -145,6 +145,7 @@ pub fn encode_checkpoint(slots: &[u64], elsewhere: &[u64]) -> Vec<u8> {
         ended_seq: 45,
         generation_max: 9,
         filter_layers: 0,
+        was_crowded: false,
         file_bytes: 0,
     };
     write_checkpoint(&header, &index, &filter)

@@ -153,8 +153,8 @@ pub struct Tuning {
     /// 0 writes nothing.
     pub order_bytes_per_second: u64,
     /// After so many bytes of log a checkpoint of the hash index is written, so that an open need
-    /// not walk the ordered index: later, if it is long itself (the log is to have sixteen times
-    /// its length), but after half of the log's capacity at the latest; and at a close, unless
+    /// not walk the ordered index: later, if it is long itself (the log is to have four times its
+    /// length), but after half of the log's capacity at the latest; and at a close, unless
     /// little happened since. 1 GiB; 0 writes none.
     pub checkpoint_log_bytes: u64,
     /// Use direct I/O where the file system allows it.

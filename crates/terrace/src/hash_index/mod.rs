@@ -29,6 +29,13 @@
 //! address could be inserted after its key was overwritten or deleted. An old address that a reader
 //! got before a change may still be used for as long as the reader pins the segment.
 //!
+//! # No key of this class
+//!
+//! Of a class that has no slot, and none whose slot was taken out ([`HashIndex::class_hash`] names
+//! it for the callers' filter), no key is on flash ([`HashIndex::has_none`]): the first key of a
+//! class that comes there makes a slot, and later ones take it over. What was given up for lack of
+//! room is the exception, so a partition that ever gave a slot up no longer says so.
+//!
 //! # False matches
 //!
 //! A key that is not on flash finds a slot of its class with probability `entries /
@@ -165,6 +172,8 @@ pub struct HashIndex {
     buckets_min: usize,
     /// Whether lookups find nothing.
     hidden: AtomicBool,
+    /// Whether slots were given up for lack of room by the table that this one was restored from.
+    was_crowded: AtomicBool,
     /// Slots it may have, if its RAM is bounded.
     slots_max: Option<u64>,
 }
@@ -186,6 +195,7 @@ impl HashIndex {
             class_bits: Geometry::new(buckets_min).class_bits(),
             buckets_min,
             hidden: AtomicBool::new(false),
+            was_crowded: AtomicBool::new(false),
             slots_max: (config.ram_bytes_max != usize::MAX)
                 .then_some((config.partitions * buckets_max * table::SLOTS) as u64),
         })
@@ -197,6 +207,39 @@ impl HashIndex {
         let used = hash >> (64 - self.partition_bits - self.class_bits);
         let partition = (used >> self.class_bits) as usize;
         (&self.partitions[partition], used & ((1 << self.class_bits) - 1))
+    }
+
+    /// The bits of a hash that tell its class, and zeros: what all keys that share a slot have in
+    /// common.
+    #[must_use]
+    #[inline]
+    pub const fn class_hash(&self, hash: u64) -> u64 {
+        let others = 64 - self.partition_bits - self.class_bits;
+        hash >> others << others
+    }
+
+    /// Whether there is no slot of this hash's class, and none was given up for lack of room. See
+    /// the [module](self) for what follows from it.
+    #[must_use]
+    #[inline]
+    pub fn has_none(&self, hash: u64) -> bool {
+        let (partition, class) = self.route(hash);
+        // The count after the slots: a slot is counted before it is overwritten.
+        !self.is_hidden()
+            && partition.peek(class).is_none()
+            && partition.evicted() == 0
+            && !self.was_crowded.load(Ordering::Acquire)
+    }
+
+    /// Whether slots were given up for lack of room, here or by the table whose images it has.
+    #[must_use]
+    pub fn gave_slots_up(&self) -> bool {
+        self.evicted() > 0 || self.was_crowded.load(Ordering::Acquire)
+    }
+
+    /// The table whose images are restored here gave slots up.
+    pub fn restores_crowded(&self) {
+        self.was_crowded.store(true, Ordering::Release);
     }
 
     /// Where the record of a key with this hash probably is, and marks it as used. Takes no lock.
@@ -261,8 +304,9 @@ impl HashIndex {
             .map(Slot::recency)
     }
 
-    /// Removes all slots. The memory is kept.
+    /// Removes all slots, to be filled anew. The memory is kept.
     pub fn clear(&self) {
+        self.was_crowded.store(false, Ordering::Release);
         self.partitions.iter().for_each(Partition::clear);
     }
 
@@ -318,24 +362,32 @@ impl HashIndex {
         }
     }
 
-    /// Puts an image in place of a partition's slots, except those whose address `keep` refuses.
-    /// `false`, and nothing done, if the bytes are no image of a partition of this shape. The
-    /// caller has hidden the table.
-    pub fn restore_image(&self, partition: usize, image: &[u8], keep: impl Fn(Address) -> bool) -> bool {
-        let Some(partition) = self.partitions.get(partition) else {
-            return false;
-        };
-        let Some(mut slots) = image::decode(image, partition) else {
-            return false;
-        };
-        for word in &mut slots.words {
-            let address = Slot::from_word(*word).and_then(Slot::address);
-            if address.is_some_and(|address| !keep(address)) {
+    /// Puts an image in place of a partition's slots, except those whose address `keep` refuses:
+    /// gives their classes ([`HashIndex::class_hash`]). `None`, and nothing done, if the bytes are
+    /// no image of a partition of this shape. The caller has hidden the table.
+    pub fn restore_image(&self, number: usize, image: &[u8], keep: impl Fn(Address) -> bool) -> Option<Vec<u64>> {
+        let partition = self.partitions.get(number)?;
+        let mut slots = image::decode(image, partition)?;
+        let mut refused = Vec::new();
+        let buckets = slots.buckets;
+        for (at, word) in slots.words.iter_mut().enumerate() {
+            let Some(slot) = Slot::from_word(*word) else { continue };
+            if slot.address().is_some_and(|address| !keep(address)) {
+                let class = partition.geometry().class(at / table::SLOTS, slot.identity(), buckets);
+                let used = (number as u64) << self.class_bits | class;
+                refused.push(used << (64 - self.partition_bits - self.class_bits));
                 *word = 0;
             }
         }
         partition.restore(&slots);
-        true
+        Some(refused)
+    }
+
+    /// Makes room in one partition for its part of so many entries of all, at once.
+    pub fn make_room(&self, partition: usize, entries: u64) {
+        let share = entries / self.partitions.len() as u64;
+        // Hashes are spread evenly, but for some.
+        self.partitions[partition].make_room_for(share + share / 256);
     }
 
     /// Slots in use.

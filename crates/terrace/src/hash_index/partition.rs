@@ -208,8 +208,9 @@ impl Partition {
             }
             let crowded = self.entries() * 100 >= self.slots() * LOAD_PERCENT_MIN;
             if !crowded || !self.grow() {
+                // Counted first: who misses what is overwritten sees the count.
+                self.counts.evicted.store(self.evicted() + 1, Release);
                 self.write(self.least_used(&place, address), &place, size, address);
-                self.counts.evicted.store(self.evicted() + 1, Relaxed);
                 return;
             }
         }
@@ -317,11 +318,28 @@ impl Partition {
         if next > self.buckets_max {
             return false;
         }
+        self.grow_to(next);
+        true
+    }
+
+    fn grow_to(&self, next: usize) {
         let frozen = self.freeze();
-        self.table.reserve(buckets, next);
+        self.table.reserve(frozen.buckets, next);
         self.lay_out_anew(frozen, |frozen| self.spread(frozen, next));
         self.counts.growths.store(self.growths() + 1, Relaxed);
-        true
+    }
+
+    /// Grows at once to where so many slots can be in use, or to the largest: insertions that are
+    /// known to come then need no growth, and find room sooner.
+    pub(super) fn make_room_for(&self, entries: u64) {
+        let _writer = self.writer.lock();
+        let buckets = self.buckets.load(Relaxed) as usize;
+        let ladder = std::iter::successors(Some(buckets), |rung| Some(Table::next_buckets(*rung)));
+        let mut allowed = ladder.take_while(|rung| *rung <= self.buckets_max);
+        let is_enough = |rung: &usize| entries * 100 <= (*rung * SLOTS) as u64 * LOAD_PERCENT_MAX;
+        if let Some(next) = allowed.find(is_enough).filter(|next| *next > buckets) {
+            self.grow_to(next);
+        }
     }
 
     /// Lays the slots of `frozen` out over `next` buckets: first in plain memory, where a slot goes
@@ -343,7 +361,8 @@ impl Partition {
             }
         }
         self.counts.entries.store(self.entries() - lost, Relaxed);
-        self.counts.evicted.store(self.evicted() + lost, Relaxed);
+        // Before the layout counts as whole.
+        self.counts.evicted.store(self.evicted() + lost, Release);
     }
 
     /// The words of `next` buckets with the slots of `frozen`, and the slots for which both buckets
@@ -396,7 +415,7 @@ impl Partition {
 
     /// Slots overwritten for lack of room.
     pub(super) fn evicted(&self) -> u64 {
-        self.counts.evicted.load(Relaxed)
+        self.counts.evicted.load(Acquire)
     }
 
     /// Growths so far.

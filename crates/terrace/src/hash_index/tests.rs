@@ -411,3 +411,79 @@ fn readers_see_only_what_was_true_while_they_looked() {
         );
     }
 }
+
+#[test]
+fn it_says_of_a_class_that_it_has_none_unless_slots_were_given_up() {
+    let bounded = HashIndex::new(Config {
+        partitions: 1,
+        buckets_min: 16,
+        ram_bytes_max: 4 << 10,
+    });
+    let (bounded, free) = (bounded.unwrap(), index(1, 16));
+    let hashes: Vec<u64> = (0..2_000)
+        .map(|n| (n + 1_u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        .collect();
+    for (number, hash) in (0..).zip(&hashes) {
+        assert!(free.has_none(*hash), "{number}");
+        free.insert(*hash, address(number), 100);
+        bounded.insert(*hash, address(number), 100);
+        // A key that differs only in bits that the table does not use has the same class.
+        for key in [*hash, free.class_hash(*hash), *hash ^ 1] {
+            assert!(!free.has_none(key));
+            assert_eq!(free.class_hash(key), free.class_hash(*hash));
+        }
+    }
+    assert!(bounded.gave_slots_up() && !free.gave_slots_up());
+    assert!(
+        hashes.iter().all(|hash| !bounded.has_none(*hash)),
+        "some of them have no slot"
+    );
+    free.remove(hashes[7]);
+    assert!(free.has_none(hashes[7]));
+    free.hide();
+    assert!(!free.has_none(hashes[7]), "nothing is known of a hidden table");
+    free.show();
+    free.restores_crowded();
+    assert!(!free.has_none(hashes[7]) && free.gave_slots_up());
+    free.clear();
+    assert!(free.has_none(hashes[8]) && !free.gave_slots_up());
+}
+
+#[test]
+fn room_is_made_at_once_and_not_beyond_the_bound() {
+    let (grown, bounded) = (
+        index(2, 4),
+        Config {
+            partitions: 2,
+            buckets_min: 4,
+            ram_bytes_max: 16 << 10,
+        },
+    );
+    let bounded = HashIndex::new(bounded).unwrap();
+    let mut random = StdRng::seed_from_u64(5);
+    let hashes: Vec<u64> = (0..40_000).map(|_| random.random()).collect();
+    let insert = |index: &HashIndex, from: usize, to: usize| {
+        for (number, hash) in (from..to).zip(&hashes[from..to]) {
+            index.insert(*hash, address(number as u64), 100);
+        }
+    };
+    insert(&grown, 0, 1_000);
+    (0..2).for_each(|partition| grown.make_room(partition, 40_000));
+    let growths = grown.growths();
+    for (number, hash) in (0..).zip(&hashes[..1_000]) {
+        let found = address_of(&grown, *hash);
+        assert!(
+            found.is_some_and(|found| found >= address(number)),
+            "a later one of its class, or it"
+        );
+    }
+    insert(&grown, 1_000, 39_000);
+    assert_eq!(grown.growths(), growths, "there was room for all of them");
+    assert!(grown.load() > 0.85, "{}", grown.load());
+    assert_eq!(grown.evicted(), 0);
+    (0..2).for_each(|partition| grown.make_room(partition, 100));
+    assert_eq!(grown.growths(), growths, "there is room");
+    insert(&bounded, 0, 500);
+    (0..2).for_each(|partition| bounded.make_room(partition, 40_000));
+    assert!(bounded.ram_bytes() <= 16 << 10, "{}", bounded.ram_bytes());
+}

@@ -81,6 +81,12 @@ impl FramePool {
         self.put_buffer(std::hint::black_box(buffer));
     }
 
+    /// Gives back what waits for more frames than the next few: nothing is written for now.
+    pub fn trim(&self) {
+        self.buffers.lock().truncate(READY);
+        self.tables.lock().truncate(READY);
+    }
+
     /// RAM that waits for the next frames, in bytes.
     pub fn spare_bytes(&self) -> u64 {
         let buffers: usize = self.buffers.lock().iter().map(AlignedBuffer::capacity).sum();

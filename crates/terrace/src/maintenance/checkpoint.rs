@@ -25,8 +25,9 @@ const GENTLE_BYTES_PER_SECOND: u64 = 64 << 20;
 const MEMTABLES_LEFT: u64 = 4;
 
 /// At least this many times a checkpoint's length is written to the log before the next one: so
-/// they stay below a sixteenth of it.
-const LOG_PER_CHECKPOINT: u64 = 16;
+/// they stay below a quarter of it, and of the log less is to be read behind one than what takes as
+/// long as to load it.
+const LOG_PER_CHECKPOINT: u64 = 4;
 /// One is due after this part of the log at the latest: not so seldom that the log behind it is
 /// recycled before the next one.
 const RING_PART: u64 = 2;
@@ -155,6 +156,8 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
             ended_seq,
             generation_max,
             filter_layers,
+            // After the copies: what was given up by then is missing in them.
+            was_crowded: engine.hash_index.gave_slots_up(),
             file_bytes: 0,
         };
         sink.finish(&header)

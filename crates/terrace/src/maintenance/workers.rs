@@ -23,9 +23,9 @@ use std::{
 const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 /// Wait before trying again what a full device refused.
 const RETRY: Duration = Duration::from_millis(500);
-/// With so many runs in the index's first level a merge may use the reserve: half of what makes the
-/// applier wait for it.
-const URGENT_RUNS: usize = 15;
+/// With so many runs in the index's first level beyond those that are merged, a merge may use the
+/// reserve: a third of what makes the applier wait for it.
+const URGENT_RUNS: usize = 7;
 /// How long the index is left as it is before it is looked at what readers have paid for.
 const READERS_IDLE: Duration = Duration::from_millis(200);
 /// The same while nobody uses the store: scans raise its event, gets that pay do not.
@@ -265,7 +265,7 @@ fn compact_index(engine: &Arc<Engine>) {
             }
             Err(error) => {
                 if let Error::OutOfSpace { reason, .. } = &error {
-                    if engine.index.l0_runs() >= URGENT_RUNS && engine.log.reserve.give_up() {
+                    if engine.index.runs_behind() >= URGENT_RUNS && engine.log.reserve.give_up() {
                         return Next::Again;
                     }
                     if !engine.log.index_full.compaction_ended(Some(reason.clone())) {

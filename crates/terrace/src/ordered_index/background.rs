@@ -81,7 +81,7 @@ impl OrderedIndex {
     /// `OutOfSpace`, `Io`: the tables are as before; try again later. `Corruption`: a table is
     /// damaged.
     pub fn compact(&self, watermark_seq: u64) -> Result<bool> {
-        self.compact_by(watermark_seq, || Some(self.strategy.clone()))
+        self.compact_by(watermark_seq, || Some(Arc::new(self.shape().strategy())))
     }
 
     /// Merges the runs of the first level into the next if readers have paid for it (see

@@ -70,6 +70,7 @@ mod open;
 mod preload;
 mod read_triggered;
 mod scan;
+mod shape;
 mod state_copy;
 mod table_bytes;
 mod tombstones;
@@ -101,7 +102,7 @@ pub use state_copy::{State as IndexState, mend as mend_state};
 
 use crate::{Error, IndexStats, Result, key_hash};
 use damaged::DamageNote;
-use lsm_tree::{AbstractTree as _, Memtable, SeqNo, SequenceNumberCounter, Tree, UserValue, compaction::Leveled};
+use lsm_tree::{AbstractTree as _, Memtable, SeqNo, SequenceNumberCounter, Tree, UserValue};
 use memtable_filter::Unflushed;
 use parking_lot::Mutex;
 use read_triggered::{Looks, spared};
@@ -170,7 +171,6 @@ pub struct OrderedIndex {
     options: IndexOptions,
     /// The counter installed states take their seqnos from (the library's, shared).
     seqno: SequenceNumberCounter,
-    strategy: Arc<Leveled>,
     /// The last complete commit.
     applied_seq: AtomicU64,
     /// The highest watermark given to flush or compaction: older snapshots can no longer be read.

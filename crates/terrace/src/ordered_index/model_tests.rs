@@ -162,7 +162,7 @@ fn apply_until(index: &Arc<OrderedIndex>, history: &History, mut rng: StdRng, is
             return;
         }
         let until = Instant::now() + Duration::from_secs(60);
-        while (index.sealed_count() > 2 || index.l0_runs() > 10) && Instant::now() < until {
+        while (index.sealed_count() > 2 || index.runs_behind() > 2) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(200));
         }
     }

@@ -5,7 +5,7 @@
 
 use super::{
     IndexMark, IndexOptions, Marks, OrderedIndex, damaged::DamageNote, errors, item_seqno, mark::MARK_KEY,
-    memtable_filter::Unflushed, table_bytes::WrittenTables, tombstones::Tombstones,
+    memtable_filter::Unflushed, read_triggered::LAST_LEVEL, table_bytes::WrittenTables, tombstones::Tombstones,
 };
 use crate::{
     Error, Result, Tier,
@@ -14,7 +14,6 @@ use crate::{
 };
 use lsm_tree::{
     AbstractTree as _, AnyTree, Cache, CompressionType, Config, DescriptorTable, SeqNo, SequenceNumberCounter, Tree,
-    compaction::Leveled,
     config::{
         BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy, PinningPolicy,
     },
@@ -30,17 +29,16 @@ use std::{
     },
 };
 
-/// Bits per key of the bloom filters. An absent key asks every run: up to about four of level 0 and
-/// a few deeper ones. At 16 bits a filter errs once in some 2,000 lookups, so eight runs stay below
-/// 0.01 reads.
+/// Bits per key of the bloom filters. An absent key asks every run: those of level 0 and a few
+/// deeper ones. At 16 bits a filter errs once in some 2,000 lookups, so a dozen stays below 0.01
+/// reads.
 const FILTER_BITS_PER_KEY: f32 = 16.0;
+/// The same in the last level, which has one run and nine tenths of the keys: it errs once in 200
+/// lookups. Most absent keys are not looked for here at all, since hash index and filter know them.
+const LAST_FILTER_BITS_PER_KEY: f32 = 11.0;
 /// Open table files kept. Tables are at most 64 MiB, so this covers an index of 32 GiB without
 /// reopening.
 const OPEN_FILES_MAX: usize = 512;
-/// Runs gathered in the first level before they are merged into the next. Twice the library's own:
-/// a put of 1 KiB then costs an eighth less CPU, and the filters keep a lookup of an absent key
-/// below 0.01 reads all the same.
-const FIRST_LEVEL_RUNS: u8 = 8;
 /// File naming the current state.
 pub(super) const CURRENT_FILE: &str = "current";
 pub(super) const TABLES_DIR: &str = "tables";
@@ -77,7 +75,6 @@ impl OrderedIndex {
             dir: dir.to_path_buf(),
             options,
             seqno,
-            strategy: Arc::new(strategy(options.table_bytes)),
             applied_seq: AtomicU64::new(applied_seq),
             // States before the mark are gone.
             watermark_seq: AtomicU64::new(applied_seq),
@@ -110,15 +107,20 @@ fn config(dir: &Path, options: IndexOptions, seqno: SequenceNumberCounter) -> Co
         .use_descriptor_table(Some(Arc::new(DescriptorTable::new(OPEN_FILES_MAX))))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
         .data_block_hash_ratio_policy(HashRatioPolicy::all(0.0))
-        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
-            BloomConstructionPolicy::BitsPerKey(FILTER_BITS_PER_KEY),
-        )))
+        .filter_policy(filters())
         // Filters and block indexes whole and in RAM: a lookup costs at most one read of the device
         // per run.
         .filter_block_partitioning_policy(PinningPolicy::all(false))
         .index_block_partitioning_policy(PinningPolicy::all(false))
         .filter_block_pinning_policy(PinningPolicy::all(true))
         .index_block_pinning_policy(PinningPolicy::all(true))
+}
+
+fn filters() -> FilterPolicy {
+    let bloom = |bits| FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(bits));
+    let mut levels = vec![bloom(FILTER_BITS_PER_KEY); LAST_LEVEL];
+    levels.push(bloom(LAST_FILTER_BITS_PER_KEY));
+    FilterPolicy::new(levels)
 }
 
 fn read_mark(tree: &Tree, context: &str) -> Result<Option<IndexMark>> {
@@ -194,15 +196,4 @@ fn verify_state(dir: &Path, current: &[u8]) -> Result<()> {
         return Err(damaged(&name));
     }
     Ok(())
-}
-
-/// Bytes that the first level below the runs may have before it is merged on.
-pub(super) const fn first_level_bytes(table_bytes: u64) -> u64 {
-    table_bytes.saturating_mul(FIRST_LEVEL_RUNS as u64)
-}
-
-fn strategy(table_bytes: u64) -> Leveled {
-    Leveled::default()
-        .with_l0_threshold(FIRST_LEVEL_RUNS)
-        .with_table_target_size(table_bytes)
 }

@@ -2,9 +2,9 @@
 //!
 //! A run of the first level is one more place where each step of a scan has to look, and each
 //! lookup of a key that is not in a newer one; so is a memtable for a scan. The library merges the
-//! first level when eight runs have come together, so that each flush need not write the index
-//! anew. It does not know whether anybody reads: after the last flush of a burst up to seven runs
-//! stay for as long as nobody writes.
+//! first level when some runs have come together ([`super::shape`]), so that each flush need not
+//! write the index anew. It does not know whether anybody reads: after the last flush of a burst
+//! one run less than that may stay for as long as nobody writes.
 //!
 //! So what readers pay is counted, in *looks*: steps of scans and lookups, each as often as it had
 //! to look at a run that a merge would have spared it. A memtable has every version of a key that
@@ -167,7 +167,7 @@ impl OrderedIndex {
         let levels: Vec<u64> = state.iter_levels().map(|level| level.size()).collect();
         let runs = state.l0().run_count();
         let first = (1..levels.len()).find(|level| levels[*level] > 0).unwrap_or(LAST_LEVEL);
-        let is_full = first == LAST_LEVEL && levels[first] > super::open::first_level_bytes(self.options.table_bytes);
+        let is_full = first == LAST_LEVEL && levels[first] > self.shape().level_bytes();
         let into = if is_full { LAST_LEVEL - 1 } else { first };
         let others = usize::from(levels[into] > 0);
         (runs > 0 && runs + others > 1).then(|| MergeOfRuns {

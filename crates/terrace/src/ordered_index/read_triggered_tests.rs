@@ -3,7 +3,7 @@
 
 use super::{
     read_triggered::{BYTES_PER_LOOK, LAST_LEVEL, MergeOfRuns},
-    tests::{SMALL, flash_entry, mark, open},
+    tests::{flash_entry, mark, open},
     *,
 };
 use std::ops::Bound;
@@ -132,7 +132,7 @@ fn a_last_level_that_has_outgrown_the_first_is_left_alone() {
     let first = add(0..3_000, &mut applier);
     while index.compact(first).unwrap() {}
     let last_bytes = index.stats().bytes;
-    assert!(last_bytes > open::first_level_bytes(SMALL.table_bytes), "{last_bytes}");
+    assert!(last_bytes > index.shape().level_bytes(), "{last_bytes}");
     add(10..30, &mut applier);
     assert_eq!(index.merge_of_runs(), None, "one run in a level of its own is as good");
     let newest = add(20..40, &mut applier);

@@ -78,6 +78,7 @@ pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Described>> {
         Some(Pending::Deleted) => None,
         Some(Pending::Large(entry)) => Some((*entry).into()),
         Some(Pending::Small(hit)) => Some(hit.into()),
+        None if engine.knows_absent(hash) => None,
         None => engine.index.get_for_caller(key, hash)?.map(Described::from),
     };
     let is_living = |found: &Described| {

@@ -6,9 +6,10 @@
 //! that object and nothing else.
 //!
 //! A hit of the hash index is the key's newest applied record if its key matches (see
-//! `flash::index`), so it needs no second opinion. Pending frames are asked first, and a
-//! frame is pending until the applier has updated the indexes; so a read never misses a commit that
-//! was acknowledged before it began. A `Sync` commit is neither found there nor applied before
+//! `flash::index`), so it needs no second opinion. Pending frames are asked first, and a frame is
+//! pending until the applier has updated the indexes; so a read never misses a commit that was
+//! acknowledged before it began. Where there is no slot, and the filter of keys elsewhere does not
+//! have the key, there is no such object. A `Sync` commit is neither found there nor applied before
 //! it is durable, so nothing that was read is taken back by a crash; until then reads find what was
 //! there before, and do not wait.
 //!
@@ -198,10 +199,11 @@ fn locate(engine: &Engine, hash: u64, key: &[u8], presence: &Presence<'_>) -> Lo
             }
             Located::Here(found)
         }
-        None => engine
-            .hash_index
-            .lookup(hash)
-            .map_or(Located::Elsewhere, Located::Record),
+        None => match engine.hash_index.lookup(hash) {
+            Some(found) => Located::Record(found),
+            None if engine.knows_absent(hash) => Located::Here(None),
+            None => Located::Elsewhere,
+        },
     }
 }
 

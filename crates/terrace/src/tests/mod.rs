@@ -1,6 +1,7 @@
 //! Tests of the whole engine through its interface.
 #![allow(clippy::unwrap_used)]
 
+mod absent;
 mod basics;
 mod cache;
 mod capacity;

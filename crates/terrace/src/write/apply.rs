@@ -43,29 +43,31 @@ use fill::Filling;
 use load::Loader;
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The memtable is also sealed after this much log, so that replay after a crash stays short.
 const LOG_BYTES_PER_MARK: u64 = 256 << 20;
 /// The applier waits while this many memtables are unflushed,
 const SEALED_MEMTABLES_MAX: usize = 3;
-/// or the index has this many runs in its first level: reads would get slow.
-const FIRST_LEVEL_RUNS_MAX: usize = 30;
+/// or the index has this many runs more in its first level than are merged: reads would get slow.
+const RUNS_BEHIND_MAX: usize = 22;
 /// Records whose buckets in the hash index are fetched from memory side by side.
 const TOUCHED_TOGETHER: usize = 16;
 /// Wait before trying again to seal the memtable, when the index's device is full.
 const RETRY: Duration = Duration::from_millis(100);
 /// Between two looks whether the flusher has made room for another memtable.
 const ROOM_LOOK: Duration = Duration::from_millis(1);
-/// Wait for the next frame, or to be asked for something else.
+/// Wait for the next frame, or to be asked for something else. Spare memory of frames is given back
+/// then.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// State of the applying thread.
 pub struct Applier {
     engine: Arc<Engine>,
     index: IndexApplier,
-    /// Keys whose home may be inline or a block. Trusted once `filling` is over.
+    /// Classes of keys whose home may be inline or a block, or whose slot in the hash index was
+    /// taken out. Trusted once `filling` is over.
     elsewhere: Arc<KeyFilter>,
     filling: Option<Filling>,
     log_bytes_since_mark: u64,
@@ -168,11 +170,14 @@ impl Applier {
             if !filling.is_some_and(Filling::holds_up_frames) {
                 let engine = &self.engine;
                 let called = || engine.mark_wanted.load(Ordering::Acquire) || engine.log.is_closed();
+                let began = Instant::now();
                 let frames = engine.log.next_to_apply(wait, called);
                 if !frames.is_empty() {
                     self.apply_frames(&frames);
-                } else if self.engine.log.is_closed() {
+                } else if engine.log.is_closed() {
                     break;
+                } else if began.elapsed() >= IDLE_MAX {
+                    engine.log.pool.trim();
                 }
             }
             if let Err(error) = self.between_frames() {
@@ -204,7 +209,7 @@ impl Applier {
     /// Seals the memtable with its mark and has it flushed.
     fn rotate(&mut self) -> Result<()> {
         let engine = &self.engine;
-        while engine.index.sealed_count() >= SEALED_MEMTABLES_MAX || engine.index.l0_runs() >= FIRST_LEVEL_RUNS_MAX {
+        while engine.index.sealed_count() >= SEALED_MEMTABLES_MAX || engine.index.runs_behind() >= RUNS_BEHIND_MAX {
             if engine.log.writer.failure().is_some() || engine.log.is_closed() {
                 break;
             }
@@ -359,7 +364,8 @@ impl Applier {
 
     /// The key's entry, where the hash index cannot tell what it is.
     fn old_elsewhere(&self, hash: u64, key: &[u8]) -> Option<Entry> {
-        if self.filling.is_none() && !self.elsewhere.may_contain(hash) {
+        let class = self.engine.hash_index.class_hash(hash);
+        if self.filling.is_none() && !self.elsewhere.may_contain(class) {
             return None;
         }
         self.current_entry(hash, key)

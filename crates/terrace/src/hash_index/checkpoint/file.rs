@@ -172,6 +172,8 @@ pub struct Source {
     window_at: u64,
     part: Part,
     filter: KeyFilter,
+    /// Classes of slots that were refused: the filter gets them once it is read.
+    refused: Vec<u64>,
 }
 
 /// What comes next in the file.
@@ -220,6 +222,7 @@ impl Source {
             window_at: 0,
             part: Part::Slots { partition: 0 },
             filter: KeyFilter::default(),
+            refused: Vec::new(),
         }))
     }
 
@@ -239,7 +242,7 @@ impl Source {
     }
 
     /// Reads the next part: slots go to `index`, if there is one, but for those whose address
-    /// `keep` refuses. Says whether that was the last.
+    /// `keep` refuses; the filter has their keys in the end. Says whether that was the last.
     ///
     /// # Errors
     /// [`Error::Corruption`], the device's.
@@ -248,8 +251,10 @@ impl Source {
             Part::Slots { partition } if partition < self.header.partitions as usize => {
                 let chunk = self.chunk(ChunkKind::Slots)?;
                 let slots = open_chunk(&chunk, ChunkKind::Slots, self.chunks).ok_or_else(|| self.bad_chunk())?;
-                if !index.is_none_or(|index| index.restore_image(partition, slots, keep)) {
-                    return Err(damaged(format!("partition {partition} is none")));
+                if let Some(index) = index {
+                    let refused = index.restore_image(partition, slots, keep);
+                    let none = || damaged(format!("partition {partition} is none"));
+                    self.refused.extend(refused.ok_or_else(none)?);
                 }
                 self.part = Part::Slots {
                     partition: partition + 1,
@@ -267,6 +272,7 @@ impl Source {
             }
             Part::Filter { .. } => {
                 self.check_end()?;
+                self.refused.drain(..).for_each(|hash| self.filter.insert(hash));
                 self.part = Part::End;
             }
             Part::End => {}

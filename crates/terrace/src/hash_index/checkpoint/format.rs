@@ -14,7 +14,7 @@ use crate::{
 /// First bytes of a checkpoint.
 const MAGIC: [u8; 8] = *b"TERRCKP1";
 /// Version of the format written by this code.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Where the reserved bytes of the header begin.
 const HEADER_END: usize = 80;
 /// Length of the head of a chunk.
@@ -45,6 +45,8 @@ pub struct Header {
     pub generation_max: u64,
     /// Layers of the filter.
     pub filter_layers: u32,
+    /// Whether the hash index ever gave slots up for lack of room.
+    pub was_crowded: bool,
     /// Length of the file.
     pub file_bytes: u64,
 }
@@ -69,6 +71,7 @@ impl Header {
             (32, self.partitions),
             (36, self.buckets_min),
             (64, self.filter_layers),
+            (68, u32::from(self.was_crowded)),
         ] {
             page[at..at + 4].copy_from_slice(&number.to_le_bytes());
         }
@@ -99,7 +102,8 @@ impl Header {
             return Err(NotAHeader::Version(version));
         }
         let read = || {
-            let is_sound = u32_at(page, 68)? == 0 && is_zero(page.get(HEADER_END..)?);
+            let crowded = u32_at(page, 68)?;
+            let is_sound = crowded <= 1 && is_zero(page.get(HEADER_END..)?);
             let header = Self {
                 store_id: u64_at(page, 16)?,
                 segment_bytes: u64_at(page, 24)?,
@@ -109,6 +113,7 @@ impl Header {
                 ended_seq: u64_at(page, 48)?,
                 generation_max: u64_at(page, 56)?,
                 filter_layers: u32_at(page, 64)?,
+                was_crowded: crowded == 1,
                 file_bytes: u64_at(page, 72)?,
             };
             (is_sound && header.begun_seq <= header.ended_seq).then_some(header)

@@ -23,9 +23,12 @@ pub mod format;
 mod tests;
 
 use crate::{
-    CheckpointStats, FilledFrom, Result, api::stats::CheckpointCounters, hash_index::key_filter::KeyFilter, io::Disk,
+    CheckpointStats, FilledFrom, Result,
+    api::stats::CheckpointCounters,
+    hash_index::{HashIndex, key_filter::KeyFilter},
+    io::Disk,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::{
     io,
     path::Path,
@@ -62,8 +65,9 @@ pub fn remove(disk: &dyn Disk) -> io::Result<()> {
 #[derive(Debug)]
 pub struct Checkpoints {
     opened: Instant,
-    /// Keys that are elsewhere, while that is known of all of them, and so the hash index filled.
-    filter: Mutex<Option<Arc<KeyFilter>>>,
+    /// Classes of keys that are elsewhere, or whose slot was taken out, while that is known of all
+    /// of them, and so the hash index filled.
+    filter: RwLock<Option<Arc<KeyFilter>>>,
     /// Locked while one is taken.
     newest: Mutex<Option<Newest>>,
     /// Bytes of log applied since the open.
@@ -88,7 +92,7 @@ impl Default for Checkpoints {
     fn default() -> Self {
         Self {
             opened: Instant::now(),
-            filter: Mutex::default(),
+            filter: RwLock::default(),
             newest: Mutex::default(),
             applied_bytes: AtomicU64::new(0),
             filled: OnceLock::new(),
@@ -101,18 +105,31 @@ impl Checkpoints {
     /// The hash index and this filter have everything that is applied. From now on they can be
     /// copied.
     pub fn filled(&self, from: FilledFrom, filter: Arc<KeyFilter>) {
-        *self.filter.lock() = Some(filter);
+        *self.filter.write() = Some(filter);
         let _ = self.filled.set((from, self.opened.elapsed()));
     }
 
     /// The filter is built anew.
     pub fn filter_is_gone(&self) {
-        *self.filter.lock() = None;
+        *self.filter.write() = None;
     }
 
     /// The filter, if it is complete.
     pub fn filter(&self) -> Option<Arc<KeyFilter>> {
-        self.filter.lock().clone()
+        self.filter.read().clone()
+    }
+
+    /// Whether there is no object of a key with this hash among what is applied: it is on flash by
+    /// no slot, and elsewhere by no filter. `false` says nothing. docs/durability.md argues why no
+    /// object is hidden.
+    ///
+    /// The filter is held while the slots are looked at: it is the one that gets what is taken out
+    /// of them.
+    pub fn know_absent(&self, index: &HashIndex, hash: u64) -> bool {
+        let filter = self.filter.read();
+        filter
+            .as_ref()
+            .is_some_and(|filter| index.has_none(hash) && !filter.may_contain(index.class_hash(hash)))
     }
 
     /// RAM of the filter, in bytes, once it is complete.

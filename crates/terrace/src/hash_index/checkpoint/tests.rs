@@ -32,6 +32,7 @@ const HEADER: Header = Header {
     ended_seq: 45,
     generation_max: 9,
     filter_layers: 0,
+    was_crowded: false,
     file_bytes: 0,
 };
 
@@ -128,6 +129,21 @@ fn slots_that_are_refused_are_left_out() {
         assert_eq!(kept.peek(hash(n)).is_some(), address(n).packed().is_multiple_of(3));
     }
     assert_eq!(kept.len(), 33);
+    let filter = source.into_filter();
+    for n in 0..100 {
+        let is_refused = !address(n).packed().is_multiple_of(3);
+        assert_eq!(filter.may_contain(kept.class_hash(hash(n))), is_refused, "{n}");
+    }
+}
+
+#[test]
+fn it_is_said_whether_slots_were_given_up() {
+    let header = Header {
+        was_crowded: true,
+        file_bytes: PAGE_BYTES as u64,
+        ..HEADER
+    };
+    assert_eq!(Header::decode(&header.encode()), Ok(header));
 }
 
 #[test]
@@ -180,10 +196,11 @@ fn a_header_that_does_not_fit_its_file_is_noticed() {
     let refused = |what: &str, bytes: &[u8]| {
         assert!(matches!(read(bytes), Err(Error::Corruption { .. })), "{what}");
     };
-    refused("a newer format", &with_header(&bytes, |page| page[12] = 2));
+    refused("the format before", &with_header(&bytes, |page| page[12] = 1));
+    refused("a newer format", &with_header(&bytes, |page| page[12] = 3));
     refused("no format", &with_header(&bytes, |page| page[12] = 0));
     refused("reserved bytes", &with_header(&bytes, |page| page[4095] = 1));
-    refused("reserved word", &with_header(&bytes, |page| page[68] = 1));
+    refused("neither crowded nor not", &with_header(&bytes, |page| page[68] = 2));
     refused("the end before the begin", &with_header(&bytes, |page| page[48] = 40));
     refused("more partitions", &with_header(&bytes, |page| page[32] = 3));
     refused("fewer partitions", &with_header(&bytes, |page| page[32] = 1));
@@ -241,11 +258,11 @@ fn golden_bytes() {
         u32::from_le_bytes(bytes[8..12].try_into().unwrap()),
         crc32c::crc32c(&bytes[12..PAGE_BYTES])
     );
-    assert_eq!(FORMAT_VERSION, 1);
+    assert_eq!(FORMAT_VERSION, 2);
     assert_eq!(
         hex(&bytes[12..80]),
         concat!(
-            "01000000",
+            "02000000",
             "0807060504030201",
             "0000040000000000",
             "02000000",

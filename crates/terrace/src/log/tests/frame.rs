@@ -236,4 +236,10 @@ fn some_memory_is_ready_ahead_of_need_as_long_as_frames_are_lately() {
     assert_eq!(pool.waiting().len(), 3, "theirs came back");
     pool.make_ready();
     assert_eq!(pool.waiting().len(), 3);
+    pool.trim();
+    assert_eq!(
+        pool.waiting().len(),
+        2,
+        "the next frames find memory, and more is not kept"
+    );
 }

@@ -29,8 +29,11 @@ use std::{
 const WALK_STEP: usize = 2_000;
 /// With so many changes noted, no frame is applied until the checkpoint is loaded.
 const NOTED_MAX: usize = 1 << 20;
-/// The filter is built anew when it holds this many times the keys that can be in it.
+/// The filter is built anew when it holds this many times the keys that can be in it,
 const STALE_FILTER_FACTOR: u64 = 4;
+/// where one key may be in it that has lost its slot for so many that have one: deletions of half
+/// as many objects as there are cost a walk over all of them.
+const FLASH_OBJECTS_PER_SLOT_TAKEN_OUT: u64 = 8;
 
 /// How the hash index and the filter are being filled.
 pub(super) enum Filling {
@@ -114,13 +117,18 @@ impl Applier {
     }
 
     /// Takes the key out of the hash index. Gives the address that it said before, if that is
-    /// known.
+    /// known. Another key of its class may have lost its slot to this one: the filter tells of
+    /// both, before there is no slot.
     pub(super) fn remove_slot(&mut self, hash: u64) -> Option<Address> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
             loading.noted.push(Noted::NoSlot { hash });
             return None;
         }
-        self.engine.hash_index.remove(hash)
+        let index = &self.engine.hash_index;
+        if index.peek(hash).is_some() {
+            self.elsewhere.insert(index.class_hash(hash));
+        }
+        index.remove(hash)
     }
 
     /// The key is elsewhere from now on.
@@ -129,7 +137,7 @@ impl Applier {
             loading.noted.push(Noted::Elsewhere { hash });
             return;
         }
-        self.elsewhere.insert(hash);
+        self.elsewhere.insert(self.engine.hash_index.class_hash(hash));
     }
 
     /// Goes on with filling, or begins it anew if the filter has outlived its keys.
@@ -176,9 +184,10 @@ impl Applier {
                     index.insert(hash, address, record_bytes);
                 }
                 Noted::NoSlot { hash } => {
+                    loaded.filter.insert(index.class_hash(hash));
                     index.remove(hash);
                 }
-                Noted::Elsewhere { hash } => loaded.filter.insert(hash),
+                Noted::Elsewhere { hash } => loaded.filter.insert(index.class_hash(hash)),
             }
         }
         index.show();
@@ -220,14 +229,17 @@ impl Applier {
         for item in scan.take(WALK_STEP) {
             let (key, entry) = item?;
             let hash = key_hash(&key);
-            match entry.home {
-                Home::Flash { address } => {
+            let index = &self.engine.hash_index;
+            let address = match entry.home {
+                Home::Flash { address } => Address::new(address),
+                Home::Inline(_) | Home::Block(_) => None,
+            };
+            match address {
+                Some(address) => {
                     let record_bytes = record_bytes_max(key.len(), entry.attributes.len(), entry.length);
-                    if let Some(address) = Address::new(address) {
-                        fill_slot(&self.engine.hash_index, hash, address, record_bytes);
-                    }
+                    fill_slot(index, hash, address, record_bytes);
                 }
-                Home::Inline(_) | Home::Block(_) => self.elsewhere.insert(hash),
+                None => self.elsewhere.insert(index.class_hash(hash)),
             }
             seen += 1;
             walk.after = Bound::Excluded(key.to_vec());
@@ -237,8 +249,10 @@ impl Applier {
 
     fn filter_is_stale(&self) -> bool {
         let accounting = &self.engine.accounting;
-        let live = accounting.stats(HomeKind::Inline).objects + accounting.stats(HomeKind::Block).objects;
-        self.elsewhere.len() > (live + 100_000) * STALE_FILTER_FACTOR
+        let objects = |home| accounting.stats(home).objects;
+        let live = objects(HomeKind::Inline) + objects(HomeKind::Block);
+        let taken_out = objects(HomeKind::Flash) / FLASH_OBJECTS_PER_SLOT_TAKEN_OUT;
+        self.elsewhere.len() > (live + taken_out + 100_000) * STALE_FILTER_FACTOR
     }
 }
 

@@ -1,18 +1,20 @@
 //! Puts the hash index and the filter back from a checkpoint and the log behind it, in steps.
 //!
 //! Order of events: (1) the slots are taken over, but for those in segments that began after the
-//! checkpoint or hold nothing any more; (2) the filter; (3) the keys of the log's records behind
-//! the checkpoint, up to what the index has persisted, are looked at in order: a put says where its
-//! object is, for anything else the ordered index is asked. Then the table is what it was after the
-//! last commit that the index has persisted.
+//! checkpoint or hold nothing any more; (2) the filter; (3) each partition gets room for as many
+//! objects as the index has; (4) the keys of the log's records behind the checkpoint, up to what
+//! the index has persisted, are looked at in order: a put says where its object is, for anything
+//! else the ordered index is asked. Then the table is what it was after the last commit that the
+//! index has persisted.
 //!
 //! Invariants: nobody sees the table before all of that is done. The log is read without a gap, or
 //! not believed.
 //!
 //! On failure: an error, and the hash index is to be filled in the other way.
 
+use super::TOUCHED_TOGETHER;
 use crate::{
-    Error, Result,
+    Error, HomeKind, Result,
     engine::Engine,
     hash_index::{
         checkpoint::{FILE, NEW_FILE, file::Source},
@@ -42,6 +44,8 @@ pub struct Loader {
     /// By segment: whether slots that lead there are taken over.
     kept: Vec<bool>,
     contents_loaded: bool,
+    /// Partitions that have room for what the log behind brings.
+    roomy: usize,
     log: LogBehind,
 }
 
@@ -106,10 +110,14 @@ impl Loader {
         Ok(match begun {
             Ok(log) => {
                 engine.hash_index.hide();
+                if opened.header().was_crowded {
+                    engine.hash_index.restores_crowded();
+                }
                 Some(Self {
                     kept: kept_segments(engine, opened.header().generation_max),
                     source: opened,
                     contents_loaded: false,
+                    roomy: 0,
                     log,
                 })
             }
@@ -130,6 +138,12 @@ impl Loader {
                 kept.get(number).is_some_and(|kept| *kept)
             };
             self.contents_loaded = self.source.step(Some(&engine.hash_index), keep)?;
+            return Ok(false);
+        }
+        if self.roomy < engine.hash_index.shape().0 {
+            let objects = engine.accounting.stats(HomeKind::Flash).objects;
+            engine.hash_index.make_room(self.roomy, objects);
+            self.roomy += 1;
             return Ok(false);
         }
         self.log.step(engine, self.source.filter())
@@ -252,13 +266,18 @@ impl LogBehind {
     ) -> Result<()> {
         let base = u64::from(image.number) * engine.log.segments.segment_bytes();
         let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
-        for (at, record) in records(payload) {
+        let is_behind = |record: &Record<'_>| {
             let is_known = record.seq <= self.reached_seq || record.seq > self.persisted_seq;
-            if is_known || active(Mutation::CheckpointLog) {
-                continue;
+            !is_known && !active(Mutation::CheckpointLog)
+        };
+        let behind: Vec<_> = records(payload).filter(|(_, record)| is_behind(record)).collect();
+        for together in behind.chunks(TOUCHED_TOGETHER) {
+            let hashes = together.iter().map(|(_, record)| key_hash(record.key));
+            engine.hash_index.touch(hashes);
+            for (at, record) in together {
+                let position = base + (frame.offset + FRAME_HEADER_BYTES + at) as u64;
+                take_record(engine, filter, record, position)?;
             }
-            let position = base + (frame.offset + FRAME_HEADER_BYTES + at) as u64;
-            take_record(engine, filter, &record, position)?;
         }
         Ok(())
     }
@@ -275,34 +294,27 @@ fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, positio
     let found = match record.body {
         // Whatever was there before, this replaced it.
         Body::Put { .. } => Some((Address::new(position), record.record_bytes() as u64)),
-        Body::PutInline { .. } | Body::PutLarge { .. } => {
-            filter.insert(hash);
-            None
-        }
-        Body::Delete => None,
+        Body::PutInline { .. } | Body::PutLarge { .. } | Body::Delete => None,
         // Its key is a bound. What it hides is told by versions, and the drops that follow take it
         // out.
         Body::DeleteRange { .. } => return Ok(()),
         // Whether these counted is told by what the index made of them.
         Body::MoveToFlash { .. } | Body::MoveToBlock { .. } | Body::Drop { .. } => {
-            match engine.index.get(record.key)? {
-                None => None,
-                Some(entry) => match entry.home {
-                    Home::Flash { address } => {
-                        let bytes = record_bytes_max(record.key.len(), entry.attributes.len(), entry.length);
-                        Some((Address::new(address), bytes))
-                    }
-                    Home::Inline(_) | Home::Block(_) => {
-                        filter.insert(hash);
-                        None
-                    }
-                },
-            }
+            engine.index.get(record.key)?.and_then(|entry| match entry.home {
+                Home::Flash { address } => {
+                    let bytes = record_bytes_max(record.key.len(), entry.attributes.len(), entry.length);
+                    Some((Address::new(address), bytes))
+                }
+                Home::Inline(_) | Home::Block(_) => None,
+            })
         }
     };
-    match found {
-        Some((Some(address), bytes)) => index.insert(hash, address, bytes),
-        _ => index.remove(hash),
-    };
+    if let Some((Some(address), bytes)) = found {
+        index.insert(hash, address, bytes);
+    } else {
+        // It is elsewhere, or another key of its class may have lost its slot to it.
+        filter.insert(index.class_hash(hash));
+        index.remove(hash);
+    }
     Ok(())
 }

@@ -382,7 +382,8 @@ impl LogGc {
         self.tell_heat(&cold);
         // Also what was overwritten in this segment may still be read by a snapshot taken before
         // now.
-        engine.log.segments.drained(segment, engine.log.wait_applied()?);
+        let applied_seq = engine.log.wait_until_applied(engine.log.committed_seq())?;
+        engine.log.segments.drained(segment, applied_seq);
         if !cold.is_empty() {
             *engine.metrics.log_eviction_age.lock() = Some(segment.age());
         }

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     Error, Result, Tier,
     io::OpenMode,
+    metrics::count,
     mutation::{Mutation, unless},
 };
 use std::{
@@ -178,7 +179,7 @@ impl Space {
             });
         match listed {
             Ok(file) => {
-                self.counters.overhead_bytes.fetch_add(PAGE, Ordering::Relaxed);
+                count(&self.counters.overhead_bytes, PAGE);
                 let block = Arc::new(Block::open(number, file, Arc::clone(&self.room)));
                 self.blocks.write().insert(number, Arc::clone(&block));
                 Ok(block)
@@ -250,9 +251,7 @@ impl Space {
             block.group.wait(&[block.group.mark()], Some(&file))
         });
         synced.map_err(|error| self.fail(format!("{}: {error}", context())))?;
-        self.counters
-            .overhead_bytes
-            .fetch_add(footer.len() as u64, Ordering::Relaxed);
+        count(&self.counters.overhead_bytes, footer.len() as u64);
         self.change_meta(|meta| {
             let sealed = MetaBlock {
                 state: BlockState::Sealed,

@@ -5,7 +5,7 @@ pub use crate::bench::{BenchCommand, BenchCommandArgs};
 use crate::{
     failure::EXIT_CODES,
     s3::{access_key::Grant, account},
-    settings::{Layer, Listen, S3Listen},
+    settings::{Layer, Listen, S3Listen, Switch},
     size::Size,
     time_span::TimeSpan,
 };
@@ -194,6 +194,9 @@ pub struct ServeArgs {
     /// [default: no limit]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub s3_rate: Option<u32>,
+    /// Take S3 requests that are signed by version 2 [default: on]
+    #[arg(long, value_name = "on|off", value_enum, hide_possible_values = true)]
+    pub s3_signature_v2: Option<Switch>,
     /// Connections at a time, on each of the two addresses; more wait [default: 1024]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: Option<u32>,

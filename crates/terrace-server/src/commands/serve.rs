@@ -18,7 +18,7 @@ use crate::{
         notify::Targets,
         secrets::Secrets,
     },
-    settings::{self, S3Listen, Settings},
+    settings::{self, S3Listen, Settings, Switch},
     signals::{self, Received, Stopping},
     time_span::TimeSpan,
 };
@@ -304,6 +304,7 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets
         shared,
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),
+        no_version_2: args.s3_signature_v2.or(settings.s3_signature_v2) == Some(Switch::Off),
         targets: Arc::new(targets),
         websites: if args.s3_website_domain.is_empty() {
             settings.website_domains.clone()

@@ -43,6 +43,7 @@ mod service;
 pub mod signature;
 mod sts;
 pub mod verified;
+mod version_2;
 mod website;
 
 use errors::Told as _;
@@ -97,6 +98,8 @@ pub struct Gateway {
     /// Where events go.
     targets: Arc<Targets>,
     limiter: Option<Limiter>,
+    /// Signatures of version 2 are refused.
+    no_version_2: bool,
     /// What requests may make the server collect.
     memory: Arc<Pool>,
     /// Held by who collects since the large tier is full.
@@ -158,6 +161,8 @@ pub struct Choices {
     pub access_log: Option<AccessLog>,
     /// Requests a second that one sender may make.
     pub rate: Option<u32>,
+    /// Whether it refuses signatures of version 2.
+    pub no_version_2: bool,
     /// Domains below which hosts are web sites.
     pub websites: Vec<String>,
     /// Where events of buckets may go.
@@ -188,6 +193,7 @@ impl Gateway {
             websites: Domains(choices.websites),
             targets: choices.targets,
             limiter: choices.rate.map(Limiter::new),
+            no_version_2: choices.no_version_2,
             memory: Pool::memory(choices.collected_bytes),
             making_room: tokio::sync::Mutex::default(),
             shared,

@@ -1,10 +1,9 @@
 //! What is refused before `s3s` sees it: what the service does not have, and what `s3s` would let
 //! pass.
 //!
-//! Of the latter there are four. A header `x-amz-…` that is not signed: whoever has a presigned URL
-//! could otherwise add `x-amz-copy-source` to it and read any object its signer can read.
-//! Signatures of version 2, which cover neither body nor time; for both see [`signature`].
-//! Subresources that `s3s` does not know. And parts of uploads that do not say of which, which it
+//! Of the latter there are three. A header `x-amz-…` that is not signed: whoever has a presigned URL
+//! could otherwise add `x-amz-copy-source` to it and read any object its signer can read; see
+//! [`signature`]. Subresources that `s3s` does not know. And parts of uploads that do not say of which, which it
 //! would take for objects.
 
 use super::{
@@ -29,7 +28,7 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 const NOT_SUPPORTED: [&str; 2] = ["x-amz-mfa", "x-amz-write-offset-bytes"];
 
 /// Query names without a value that `s3s` knows: each names an operation of its own.
-const SUBRESOURCES: [&str; 31] = [
+pub const SUBRESOURCES: [&str; 31] = [
     "accelerate",
     "acl",
     "analytics",

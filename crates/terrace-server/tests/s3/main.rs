@@ -26,6 +26,7 @@ mod sessions;
 mod sign;
 mod sites;
 mod table;
+mod version_2;
 mod versions;
 
 use common::{Answer, PATIENCE, Place, bytes, eventually, files, signal, wait};

@@ -50,6 +50,10 @@ pub enum Command {
     /// While no server has the store open. The first start of `serve` makes one that may do
     /// everything.
     Key(KeyCommandArgs),
+    /// Make, list and change the keys that S3 clients name for SSE-KMS
+    ///
+    /// A running `serve` is asked, and goes by the change at once.
+    Kms(KmsCommandArgs),
     /// Encrypt anew what former master keys encrypted
     ///
     /// Put the new master key above the former one, each on its line. A running `serve` is asked to
@@ -260,6 +264,47 @@ pub struct KeyCreateArgs {
 pub struct KeyRemoveArgs {
     /// ID of the access key
     pub id: String,
+}
+
+/// Arguments of `kms`.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub struct KmsCommandArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KmsCommand,
+}
+
+/// What to do with keys for SSE-KMS.
+#[derive(Debug, Subcommand)]
+pub enum KmsCommand {
+    /// Make a key
+    Create(KmsCreateArgs),
+    /// List keys, whose they are, and how many versions they have
+    List(JsonArgs),
+    /// Encrypt with a new version of a key from now on; former versions open what they encrypted
+    Rotate(KmsNameArgs),
+    /// Neither encrypt nor decrypt with a key
+    Disable(KmsNameArgs),
+    /// Use a key again that was disabled
+    Enable(KmsNameArgs),
+}
+
+/// Arguments of `kms create`.
+#[derive(Debug, Args)]
+pub struct KmsCreateArgs {
+    /// Name, as clients write it: letters, digits and -_./
+    pub name: String,
+    /// Account, or ID of an access key, that may use it [default: everybody who has an access key]
+    #[arg(long, value_name = "ACCOUNT|ID")]
+    pub allow: Vec<String>,
+}
+
+/// Arguments of `kms rotate` and its like.
+#[derive(Debug, Args)]
+pub struct KmsNameArgs {
+    /// Name of the key
+    pub name: String,
 }
 
 /// Arguments of `import`.

@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     bucket::{Buckets, Record, Versioning},
     commit::NewObject,
-    lifecycle::{Expire, Filter, Noncurrent},
+    lifecycle::{Expire, Filter, Noncurrent, NoncurrentTransition, Transition},
     lock,
 };
 use bytes::Bytes;
@@ -189,4 +189,82 @@ fn locked_versions_outlive_their_rules() {
     assert!(world.walk(std::slice::from_ref(&rule), later));
     assert_eq!(world.left(), ["a"; 3], "the current one, and the two that are locked");
     assert!(!world.walk(&[rule], later), "what is locked makes no garbage");
+}
+
+/// A version that gets another class keeps all else, and so do its values.
+#[test]
+fn classes_change_and_nothing_else() {
+    let world = World::new(Versioning::Never);
+    world.put("first", 1);
+    world.switch(Versioning::Enabled);
+    world.put("first", 2 * DAY_MS);
+    let mut locked = Attributes::new();
+    lock::set_legal_hold(&mut locked, true);
+    world.put_with("locked", 1, locked);
+    let rule = Rule {
+        expire: None,
+        filter: Filter {
+            longer: Some(1),
+            ..Filter::default()
+        },
+        transitions: vec![Transition {
+            when: Expire::Days(1),
+            class: "STANDARD_IA".to_owned(),
+        }],
+        noncurrent_transitions: vec![NoncurrentTransition {
+            when: Noncurrent { days: 1, keep: 0 },
+            class: "GLACIER_IR".to_owned(),
+        }],
+        ..days_rule()
+    };
+    let all = || {
+        let query = versions::Query {
+            bucket: "abc",
+            prefix: "",
+            delimiter: None,
+            after: versions::After::Nothing,
+            limit: 100,
+        };
+        let entries = versions::page(&world.store, &query).unwrap().entries.into_iter();
+        let versions = entries.filter_map(|entry| match entry {
+            Entry::Key(version) => Some(version),
+            Entry::Prefix(_) => None,
+        });
+        versions.collect::<Vec<_>>()
+    };
+    let classes = || {
+        all()
+            .iter()
+            .map(|version| version.facts.class().name())
+            .collect::<Vec<_>>()
+    };
+    let before = all();
+    world.walk(&[rule.clone()], 2 * DAY_MS);
+    assert_eq!(classes(), ["STANDARD", "STANDARD", "STANDARD_IA"]);
+    let garbage = world.walk(&[rule.clone()], 4 * DAY_MS);
+    assert!(!garbage);
+    assert_eq!(classes(), ["STANDARD_IA", "GLACIER_IR", "STANDARD_IA"]);
+    for (was, is) in before.iter().zip(all()) {
+        let facts = [&was.facts, &is.facts];
+        let [was_kept, is_kept] = facts.map(|facts| {
+            let kept = record::with_class(&facts.attributes, Class::Standard);
+            let pairs = kept.iter().map(|(name, value)| (name.to_owned(), value.to_vec()));
+            pairs.collect::<Vec<_>>()
+        });
+        assert_eq!(was_kept, is_kept, "{}", was.key);
+    }
+    // Nothing goes back, and nothing is written again.
+    let versions = all().iter().map(|version| version.facts.version).collect::<Vec<_>>();
+    let back = Rule {
+        noncurrent_transitions: vec![NoncurrentTransition {
+            when: Noncurrent { days: 1, keep: 0 },
+            class: "STANDARD_IA".to_owned(),
+        }],
+        ..rule
+    };
+    world.walk(&[back], 9 * DAY_MS);
+    assert_eq!(
+        all().iter().map(|version| version.facts.version).collect::<Vec<_>>(),
+        versions
+    );
 }

@@ -15,6 +15,7 @@ use crate::{
         self, Gateway, Shared,
         access_key::{self, AccessKey, Grant, Keys, Level, NewKey},
         access_log::AccessLog,
+        kms,
         notify::Targets,
         secrets::Secrets,
     },
@@ -167,8 +168,12 @@ fn access_keys(store: &Store, s3: Option<SocketAddr>, secrets: Secrets) -> Outco
     }
     let keys = Keys::load(store, secrets.clone())?;
     secrets.keep_own(store)?;
+    secrets.kms().load(store, &secrets)?;
     // Not before it is known to open what is there: a key that is noted is needed from then on.
     secrets.register(store)?;
+    if secrets.is_given() {
+        kms::seal_anew(store, &secrets, true)?;
+    }
     Ok(Arc::new(keys))
 }
 

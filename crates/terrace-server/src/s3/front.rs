@@ -389,6 +389,11 @@ impl Inner {
                 .headers_mut()
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        if !is_refused && self.is_charged(&head, &exchange) {
+            response
+                .headers_mut()
+                .insert("x-amz-request-charged", HeaderValue::from_static("requester"));
+        }
         if let Some(headers) = &asked.headers {
             self.add_cors(&head, headers, response.headers_mut());
         }
@@ -462,6 +467,19 @@ impl Inner {
                 .may_begin()
                 .is_ok()
         })
+    }
+
+    /// Whether a request was let in because its account pays.
+    fn is_charged(&self, head: &Head, exchange: &Exchange) -> bool {
+        let bucket = head.bucket().filter(|_| head.pays);
+        let record = bucket
+            .and_then(|name| self.gateway.buckets.get(name).ok())
+            .map(|bucket| bucket.record());
+        let Some(record) = record.filter(|record| record.requester_pays) else {
+            return false;
+        };
+        let account = exchange.key().and_then(|key| self.gateway.access_keys.account(key));
+        account.is_some_and(|account| *account != *record.owner())
     }
 
     /// Refuses signatures of version 2 if this server takes none.

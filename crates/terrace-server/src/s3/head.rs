@@ -23,6 +23,8 @@ use terrace_objects::text::percent_decode_path;
 /// Most names in a query. No operation has a fourth of it, and each costs some hundred bytes for as
 /// long as the request is there, while two bytes make one.
 const QUERY_NAMES_MAX: usize = 128;
+/// What says who pays for a request.
+const PAYER: &str = "x-amz-request-payer";
 /// The media type of a form with a file.
 const FORM: &str = "multipart/form-data";
 /// The media type of the body of a call of STS.
@@ -85,6 +87,8 @@ pub struct Head {
     pub is_signed_in_query: bool,
     /// It is signed by version 2.
     pub version_2: Option<Version2>,
+    /// It says that its account pays for it.
+    pub pays: bool,
     /// The ranges it wants, if they are several.
     pub ranges: Option<Ranges>,
 }
@@ -131,6 +135,7 @@ impl Head {
             is_signed_in_header: authorization.is_some_and(|value| !value.as_bytes().trim_ascii().is_empty()),
             is_signed_in_query: has("X-Amz-Signature") || has("X-Amz-Algorithm") || version_2::is_in_query(&pairs),
             version_2,
+            pays: pays(&parts.headers, &pairs),
             ranges: None,
             query: pairs,
             of_host,
@@ -255,6 +260,13 @@ fn is(kind: &str, name: &str) -> bool {
 
 fn begins(kind: &str, name: &str) -> bool {
     kind.get(..name.len()).is_some_and(|start| is(start, name))
+}
+
+/// Whether a request says who pays, in its head or in a presigned URL.
+fn pays(headers: &HeaderMap, query: &[(String, String)]) -> bool {
+    let in_query = query.iter().find(|(name, _)| name == PAYER);
+    let said = headers.get(PAYER).map(HeaderValue::as_bytes);
+    said.or_else(|| in_query.map(|(_, value)| value.as_bytes())) == Some(&b"requester"[..])
 }
 
 fn refuse_many(query: &[(String, String)]) -> S3Result {

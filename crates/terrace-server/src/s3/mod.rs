@@ -48,8 +48,9 @@ mod website;
 
 use errors::Told as _;
 pub use errors::said;
+pub use terrace_objects::kms;
 pub use terrace_objects::{access_key, account, keyspace, secrets};
-use terrace_objects::{acl, bucket, collector, commit, list, lock, manifest, policy, session, versions};
+use terrace_objects::{acl, bucket, class, collector, commit, list, lock, manifest, policy, session, versions};
 
 use crate::http::{Listener, budget::Pool, engine::Engine};
 use access::Domains;

@@ -899,7 +899,7 @@ def test_encryption_with_the_master_key(s3, bucket):
 
 
 def test_what_is_not_there(s3, bucket):
-    fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="aws:kms")
+    fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="aws:kms:dsse")
     fails(400, "InvalidStorageClass", s3.put_object, Bucket=bucket, Key="k", Body=b"", StorageClass="GLACIER")
     s3.put_object(Bucket=bucket, Key="k", Body=b"", ACL="private", StorageClass="STANDARD")
     s3.get_object(Bucket=bucket, Key="k", VersionId="null")

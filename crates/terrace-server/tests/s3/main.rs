@@ -14,6 +14,7 @@ mod conformance;
 mod encryption;
 mod events;
 mod hostile;
+mod kms;
 mod lifecycle;
 mod locks;
 mod logs;

@@ -15,7 +15,7 @@ use crate::{
         commit::{Place, Requirement},
         crypt::{
             self, Sealing,
-            request::{self, CustomerKey, Told},
+            request::{self, CustomerKey, Told, context},
         },
         digest::{self, Algorithm},
         errors::Told as _,
@@ -63,7 +63,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         ..Requirement::default()
     };
     let attributes = checked_description(gateway, by.1, bucket, description!(input), locking!(input))?;
-    let sealing = encryption!(input).sealing_by(gateway, bucket).await?;
+    let sealing = encryption!(input).sealing_by(gateway, by, bucket).await?;
     let incoming = Incoming {
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
@@ -115,6 +115,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     } else {
         HeaderMap::new()
     };
+    output.ssekms_encryption_context = context(told.as_ref());
     set_encryption!(output, told);
     Ok(S3Response::with_headers(output, headers))
 }

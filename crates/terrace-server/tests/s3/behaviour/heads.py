@@ -286,4 +286,50 @@ def what_was_never_set(bucket):
     call(200, "put_bucket_request_payment", Bucket=bucket, RequestPaymentConfiguration={"Payer": "BucketOwner"})
 
 
-GROUPS = [bucket_names, authorization, dates, lengths, waiting_for_continue, presigned_urls, signatures_of_version_2, anonymous, what_was_never_set]
+def who_pays(bucket):
+    put(bucket, "k")
+    S3.put_bucket_policy(
+        Bucket=bucket,
+        Policy=json.dumps(
+            {
+                "Version": "2012-10-17",
+                "Statement": {
+                    "Effect": "Allow",
+                    "Principal": "*",
+                    "Action": ["s3:GetObject", "s3:PutObject", "s3:ListBucket"],
+                    "Resource": [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"],
+                },
+            }
+        ),
+    )
+    call(200, "get_object", who=OTHER, Bucket=bucket, Key="k")
+    call((400, "MalformedXML"), "put_bucket_request_payment", Bucket=bucket, RequestPaymentConfiguration={"Payer": "Nobody"})
+    call((403, "AccessDenied"), "put_bucket_request_payment", who=OTHER, Bucket=bucket, RequestPaymentConfiguration={"Payer": "Requester"})
+    call(200, "put_bucket_request_payment", Bucket=bucket, RequestPaymentConfiguration={"Payer": "Requester"})
+    check("who pays", call(200, "get_bucket_request_payment", Bucket=bucket)["Payer"], "Requester")
+    answer = call(200, "get_object", Bucket=bucket, Key="k")
+    check("the owner is not charged", answer.get("RequestCharged"), None)
+    target = new_bucket(who=OTHER)
+    for name, more in [
+        ("get_object", {"Key": "k"}),
+        ("head_object", {"Key": "k"}),
+        ("put_object", {"Key": "new", "Body": b"x"}),
+        ("list_objects_v2", {}),
+        ("list_objects", {}),
+    ]:
+        call((403, "AccessDenied"), name, who=OTHER, Bucket=bucket, **more)
+        call((403, "AccessDenied"), name, who=ANYBODY, Bucket=bucket, **more)
+        answer = call(200, name, who=OTHER, Bucket=bucket, RequestPayer="requester", **more)
+        check(f"{name} is charged", answer.get("RequestCharged"), "requester")
+    copied = {"Bucket": target, "Key": "k", "CopySource": f"{bucket}/k"}
+    call((403, "AccessDenied"), "copy_object", who=OTHER, **copied)
+    call(200, "copy_object", who=OTHER, RequestPayer="requester", **copied)
+    call((403, "AccessDenied"), "get_object", who=ANYBODY, Bucket=bucket, Key="k", RequestPayer="requester")
+    answers((403, "AccessDenied"), "GET", presigned("get_object", who=OTHER, Bucket=bucket, Key="k"), signed=False)
+    url = presigned("get_object", who=OTHER, Bucket=bucket, Key="k", RequestPayer="requester")
+    answers(200, "GET", url, signed=False, then={"x-amz-request-payer": "requester"})
+    call(200, "put_bucket_request_payment", Bucket=bucket, RequestPaymentConfiguration={"Payer": "BucketOwner"})
+    call(200, "get_object", who=OTHER, Bucket=bucket, Key="k")
+
+
+GROUPS = [bucket_names, authorization, dates, lengths, waiting_for_continue, presigned_urls, signatures_of_version_2, anonymous, what_was_never_set, who_pays]

@@ -13,6 +13,7 @@ pub use owned::NO_LISTS;
 
 use crate::{
     collector,
+    crypt::Wanted,
     error::{ObjectError, ObjectResult},
     keyspace,
     lifecycle::{self, Rule, Subject},
@@ -115,6 +116,16 @@ pub struct Encryption {
     /// The key of the store, as it was put; empty for the one of who names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kms_key: Option<String>,
+}
+
+impl Encryption {
+    /// The same as what encrypts asks for it.
+    pub fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            kms_key: self.kms_key.as_deref(),
+            bucket_key: self.bucket_key,
+        }
+    }
 }
 
 /// What keeps a bucket from being public, whatever its lists and its policy say.

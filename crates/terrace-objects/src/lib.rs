@@ -31,7 +31,6 @@ pub mod error;
 pub mod fuzzing;
 pub mod keep;
 pub mod keyspace;
-pub mod kms;
 pub mod lifecycle;
 pub mod list;
 pub mod local;

@@ -11,10 +11,9 @@ use crate::{
     error::{Condition, ObjectError},
     keep::keep,
     keyspace,
-    kms::Caller,
     read::{self, Opened},
     record::{self, Facts},
-    secrets::Secrets,
+    secrets::{Secrets, kms::Caller},
     write::{self, PIECE_BYTES, Received, Target, WHOLE_BYTES_MAX, Writing},
 };
 use bytes::{Buf as _, Bytes};
@@ -299,7 +298,12 @@ impl Object<'_> {
         };
         let sealing = crypt::by_default(
             &self.objects.secrets,
-            self.permit.bucket().record().encryption.as_ref(),
+            self.permit
+                .bucket()
+                .record()
+                .encryption
+                .as_ref()
+                .map(|wanted| wanted.wanted()),
             &Caller::Server,
         )?;
         if sealing.is_some() {

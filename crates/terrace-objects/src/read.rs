@@ -15,10 +15,9 @@ use crate::{
     },
     error::{ObjectError, ObjectResult},
     keyspace::{self, Id},
-    kms::Caller,
     manifest::{self, MANIFEST_BYTES_MAX, Part},
     record::Facts,
-    secrets::Secrets,
+    secrets::{Secrets, kms::Caller},
     write::PIECE_BYTES,
 };
 use bytes::Bytes;

@@ -17,8 +17,11 @@
 //! key" means to a client of SSE-S3; whoever has all of the store's files has the key, too. It
 //! wraps data keys only: encrypting secrets of access keys with it would protect nothing.
 
-use super::{keyspace, kms::KmsKeys, text};
+pub mod kms;
+
+use super::{keyspace, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use kms::KmsKeys;
 use parking_lot::{RwLock, RwLockReadGuard};
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},

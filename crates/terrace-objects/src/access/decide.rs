@@ -18,10 +18,11 @@ use crate::{
     acl::Permission,
     bucket::{Bucket, Record, stored},
     error::{ObjectError, ObjectResult},
-    kms::Caller,
     outbox::Cause,
     policy::Verdict,
     record::Facts,
+    secrets::kms::Caller,
+    session,
 };
 use std::{fmt, sync::Arc};
 use terrace::Store;
@@ -63,6 +64,18 @@ impl Principal {
             id: Arc::from(signer),
             keys: Arc::clone(keys),
         })
+    }
+
+    /// The same as who wants to use a key of the store.
+    pub fn caller(&self) -> Caller {
+        match self {
+            Self::Everybody | Self::Page => Caller::Nobody,
+            Self::System => Caller::Server,
+            Self::Key { id, keys } => keys.account(id).map_or(Caller::Nobody, |account| Caller::Key {
+                account,
+                id: session::parent(id).unwrap_or_else(|| id.to_string()),
+            }),
+        }
     }
 
     /// The account of a key, and its level in a bucket, or with what has this key in it.
@@ -244,7 +257,7 @@ impl Permit {
         if self.is_weak {
             return Caller::Nobody;
         }
-        Caller::of(&self.principal)
+        self.principal.caller()
     }
 
     /// The bucket, to write to.

@@ -19,11 +19,12 @@ pub mod pieces;
 
 pub use crate::manifest::SALT_BYTES;
 use crate::{
-    bucket,
     error::{ObjectError, ObjectResult},
     keyspace::fill_random,
-    kms::{self, Caller},
-    secrets::{Current, KEY_BYTES, KeyId, Secrets, cipher},
+    secrets::{
+        Current, KEY_BYTES, KeyId, Secrets, cipher,
+        kms::{self, Caller},
+    },
 };
 use pieces::Damaged;
 use ring::{
@@ -213,7 +214,7 @@ pub enum Protection {
     /// The client's.
     Customer(CustomerKey),
     /// One of the store's that the client named.
-    Kms(KmsProtection),
+    Kms(Box<KmsProtection>),
 }
 
 /// The encryption of a new object.
@@ -450,19 +451,24 @@ impl SealedKey {
     }
 }
 
+/// How a bucket wants objects to be encrypted of which a request says nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// By a key of the store that is called so, or nothing; else by the master key.
+    pub kms_key: Option<&'a str>,
+    /// It asks for bucket keys.
+    pub bucket_key: bool,
+}
+
 /// How an object is encrypted of which a request of this caller says nothing, in a bucket that
 /// wants it, or not.
 ///
 /// # Errors
 /// [`ObjectError::NoMasterKey`] if the bucket wants it encrypted and there is no master key; as
 /// [`by_kms`].
-pub fn by_default(
-    secrets: &Secrets,
-    wanted: Option<&bucket::Encryption>,
-    caller: &Caller,
-) -> ObjectResult<Option<Sealing>> {
+pub fn by_default(secrets: &Secrets, wanted: Option<Wanted<'_>>, caller: &Caller) -> ObjectResult<Option<Sealing>> {
     let Some(wanted) = wanted else { return Ok(None) };
-    let sealing = match &wanted.kms_key {
+    let sealing = match wanted.kms_key {
         None => by_master(secrets),
         Some(key) => by_kms(secrets, key, None, wanted.bucket_key, caller),
     };
@@ -486,11 +492,11 @@ pub fn by_kms(
         kms::name_of(key)
     };
     let key = secrets.kms().wrapping(name, caller)?;
-    Ok(Sealing::new(Protection::Kms(KmsProtection {
+    Ok(Sealing::new(Protection::Kms(Box::new(KmsProtection {
         key,
         context,
         bucket_key,
-    })))
+    }))))
 }
 
 /// How an object is encrypted by the server.

@@ -1,3 +1,4 @@
+//! Data keys as they are stored, and what opens them.
 #![allow(clippy::unwrap_used)]
 use super::*;
 

@@ -1,3 +1,4 @@
+//! Master keys, and what they encrypt.
 #![allow(clippy::unwrap_used)]
 use super::*;
 

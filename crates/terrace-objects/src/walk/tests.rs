@@ -83,8 +83,8 @@ impl World {
         walk.garbage
     }
 
-    /// Each version as `key`, or `-key` for a delete marker.
-    fn left(&self) -> Vec<String> {
+    /// All of them.
+    fn versions(&self) -> Vec<Version> {
         let query = versions::Query {
             bucket: "abc",
             prefix: "",
@@ -94,11 +94,19 @@ impl World {
         };
         let page = versions::page(&self.store, &query).unwrap();
         let entries = page.entries.into_iter().map(|entry| match entry {
-            crate::list::Entry::Key(version) if version.facts.is_delete_marker => format!("-{}", version.key),
-            crate::list::Entry::Key(version) => version.key,
-            crate::list::Entry::Prefix(prefix) => panic!("{prefix}"),
+            Entry::Key(version) => version,
+            Entry::Prefix(prefix) => panic!("{prefix}"),
         });
         entries.collect()
+    }
+
+    /// Each version as `key`, or `-key` for a delete marker.
+    fn left(&self) -> Vec<String> {
+        let shown = |version: Version| match version.facts.is_delete_marker {
+            true => format!("-{}", version.key),
+            false => version.key,
+        };
+        self.versions().into_iter().map(shown).collect()
     }
 }
 
@@ -217,21 +225,7 @@ fn classes_change_and_nothing_else() {
         }],
         ..days_rule()
     };
-    let all = || {
-        let query = versions::Query {
-            bucket: "abc",
-            prefix: "",
-            delimiter: None,
-            after: versions::After::Nothing,
-            limit: 100,
-        };
-        let entries = versions::page(&world.store, &query).unwrap().entries.into_iter();
-        let versions = entries.filter_map(|entry| match entry {
-            Entry::Key(version) => Some(version),
-            Entry::Prefix(_) => None,
-        });
-        versions.collect::<Vec<_>>()
-    };
+    let all = || world.versions();
     let classes = || {
         all()
             .iter()
@@ -239,9 +233,9 @@ fn classes_change_and_nothing_else() {
             .collect::<Vec<_>>()
     };
     let before = all();
-    world.walk(&[rule.clone()], 2 * DAY_MS);
+    world.walk(std::slice::from_ref(&rule), 2 * DAY_MS);
     assert_eq!(classes(), ["STANDARD", "STANDARD", "STANDARD_IA"]);
-    let garbage = world.walk(&[rule.clone()], 4 * DAY_MS);
+    let garbage = world.walk(std::slice::from_ref(&rule), 4 * DAY_MS);
     assert!(!garbage);
     assert_eq!(classes(), ["STANDARD_IA", "GLACIER_IR", "STANDARD_IA"]);
     for (was, is) in before.iter().zip(all()) {

@@ -101,9 +101,9 @@ pub fn of_object(error: ObjectError) -> S3Error {
             "The object was stored using a form of Server Side Encryption. \
              The correct parameters must be provided to retrieve the object."),
         ObjectError::KmsNotFound(key) => custom("KMS.NotFoundException", StatusCode::BAD_REQUEST,
-            &format!("Key '{key}' does not exist")),
+            format!("Key '{key}' does not exist")),
         ObjectError::KmsDisabled(key) => custom("KMS.DisabledException", StatusCode::BAD_REQUEST,
-            &format!("{key} is disabled.")),
+            format!("{key} is disabled.")),
         ObjectError::KmsDenied(key) => s3_error!(AccessDenied,
             "You are not authorized to use the key {key}: it is for others."),
         ObjectError::KmsNeedsVersion4 => s3_error!(InvalidArgument,

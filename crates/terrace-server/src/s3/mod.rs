@@ -48,7 +48,7 @@ mod website;
 
 use errors::Told as _;
 pub use errors::said;
-pub use terrace_objects::kms;
+pub use terrace_objects::secrets::kms;
 pub use terrace_objects::{access_key, account, keyspace, secrets};
 use terrace_objects::{acl, bucket, class, collector, commit, list, lock, manifest, policy, session, versions};
 

@@ -88,10 +88,21 @@ fn keys_that_are_named() {
     let json = place.run(&["kms", "list", "--json"]).code(0).json();
     assert_eq!(json[0]["versions"], 2);
     assert!(!has(&place, b"the plain text of a value"));
+}
+
+/// What is done with an object beside reading it, and by whom.
+#[test]
+fn named_keys_beside_s3() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    place.run(&["kms", "create", "photos"]).code(0);
+    put(client, "/bucket/1", "photos", b"the plain text of a value").status(200);
     // Tags and lists stay with it, and it with them.
     let tags = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
     client.send("PUT", "/bucket/1?tagging", &[], tags).status(200);
-    read_all(client);
+    assert_eq!(client.get("/bucket/1").status(200).text(), "the plain text of a value");
     // The command line has the store's keys; the page shows nobody what asks who reads it.
     let public = [KMS, (KEY_ID, "photos"), ("x-amz-acl", "public-read")];
     client.send("PUT", "/images", &[], b"").status(200);

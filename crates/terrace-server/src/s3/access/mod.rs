@@ -134,7 +134,7 @@ impl Gateway {
         if is_weak(noted) {
             return Caller::Nobody;
         }
-        Caller::of(&Principal::of(signer_of(credentials), &self.access_keys))
+        Principal::of(signer_of(credentials), &self.access_keys).caller()
     }
 
     /// Why something is done, as events tell it: an operation that somebody asked for, or none.

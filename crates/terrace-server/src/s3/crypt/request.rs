@@ -105,6 +105,16 @@ macro_rules! set_encryption {
     }};
 }
 
+/// The same of an answer to whoever made something, which says what it is bound to, too.
+#[macro_export]
+macro_rules! set_encryption_of_new {
+    ($output:expr, $said:expr) => {{
+        let said: Option<$crate::s3::crypt::request::Told> = $said;
+        $output.ssekms_encryption_context = $crate::s3::crypt::request::context(said.as_ref());
+        $crate::set_encryption!($output, said);
+    }};
+}
+
 impl CustomerFields {
     /// The key, if one is given, and checked.
     ///
@@ -264,7 +274,11 @@ impl Asked {
                 let bucket_key = self.bucket_key.unwrap_or(false);
                 by_kms(secrets, &key, self.context, bucket_key, caller).map(Some).told()
             }
-            None => by_default(secrets, bucket.record().encryption.as_ref(), caller).told(),
+            None => {
+                let record = bucket.record();
+                let wanted = record.encryption.as_ref().map(|wanted| wanted.wanted());
+                by_default(secrets, wanted, caller).told()
+            }
         }
     }
 
@@ -390,43 +404,38 @@ mod tests {
         }
     }
 
-    #[test]
-    fn who_decides() {
-        let secrets = Secrets::with_key(&"0f".repeat(32)).unwrap();
-        let bucket = |encryption| {
-            let record = Record {
-                encryption,
-                ..Record::default()
-            };
-            Bucket::apart("abc".to_owned(), record)
+    fn bucket(encryption: Option<Encryption>) -> Bucket {
+        let record = Record {
+            encryption,
+            ..Record::default()
         };
-        let (plain, default) = (bucket(None), bucket(Some(Encryption::default())));
-        let asked = |method: &str| Asked {
+        Bucket::apart("abc".to_owned(), record)
+    }
+
+    fn asked(method: &str) -> Asked {
+        Asked {
             method: (!method.is_empty()).then(|| method.to_owned()),
             ..Asked::default()
-        };
-        let says =
-            |asked: Asked, secrets: &Secrets, bucket: &Bucket| match asked.sealing(secrets, bucket, &Caller::Server) {
-                Ok(None) => "plain".to_owned(),
-                Ok(Some(Sealing {
-                    protection: Protection::Master(_),
-                    ..
-                })) => "master".to_owned(),
-                Ok(Some(Sealing {
-                    protection: Protection::Kms(kms),
-                    ..
-                })) => kms.key.name,
-                Ok(Some(_)) => "customer".to_owned(),
-                Err(error) => error.code().as_str().to_owned(),
-            };
-        let none = Secrets::default();
-        assert_eq!(says(asked(""), &none, &plain), "plain");
-        assert_eq!(says(asked(""), &secrets, &plain), "plain");
-        assert_eq!(says(asked(""), &secrets, &default), "master");
-        assert_eq!(says(asked(""), &none, &default), "NotImplemented");
-        assert_eq!(says(asked(AES256), &secrets, &plain), "master");
-        assert_eq!(says(asked(AES256), &none, &plain), "NotImplemented");
-        assert_eq!(says(asked(TWICE), &secrets, &plain), "NotImplemented");
+        }
+    }
+
+    /// Whose key encrypts, or the code that it is refused with.
+    fn says(asked: Asked, secrets: &Secrets, bucket: &Bucket) -> String {
+        match asked.sealing(secrets, bucket, &Caller::Server) {
+            Ok(None) => "plain".to_owned(),
+            Ok(Some(sealing)) => match sealing.protection {
+                Protection::Master(_) => "master".to_owned(),
+                Protection::Customer(_) => "customer".to_owned(),
+                Protection::Kms(kms) => kms.key.name,
+            },
+            Err(error) => error.code().as_str().to_owned(),
+        }
+    }
+
+    #[test]
+    fn keys_that_are_named() {
+        let secrets = Secrets::with_key(&"0f".repeat(32)).unwrap();
+        let plain = bucket(None);
         assert_eq!(says(asked(KMS), &secrets, &plain), "KMS.NotFoundException");
         let dir = tempfile::tempdir().unwrap();
         let store = terrace::Store::open(terrace::Options::new(dir.path())).unwrap();
@@ -460,6 +469,20 @@ mod tests {
         assert_eq!(says(asked(""), &secrets, &by_kms("")), "aws/s3");
         assert_eq!(says(asked(""), &secrets, &by_kms("photos")), "photos");
         assert_eq!(says(asked(AES256), &secrets, &by_kms("photos")), "master");
+    }
+
+    #[test]
+    fn who_decides() {
+        let secrets = Secrets::with_key(&"0f".repeat(32)).unwrap();
+        let (plain, default) = (bucket(None), bucket(Some(Encryption::default())));
+        let none = Secrets::default();
+        assert_eq!(says(asked(""), &none, &plain), "plain");
+        assert_eq!(says(asked(""), &secrets, &plain), "plain");
+        assert_eq!(says(asked(""), &secrets, &default), "master");
+        assert_eq!(says(asked(""), &none, &default), "NotImplemented");
+        assert_eq!(says(asked(AES256), &secrets, &plain), "master");
+        assert_eq!(says(asked(AES256), &none, &plain), "NotImplemented");
+        assert_eq!(says(asked(TWICE), &secrets, &plain), "NotImplemented");
         assert_eq!(says(asked("aes256"), &secrets, &plain), "InvalidArgument");
         let customer = |method: &str| Asked {
             customer: fields(AES256, KEY, &md5()),

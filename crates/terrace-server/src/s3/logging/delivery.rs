@@ -154,7 +154,7 @@ fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
     let attributes = record::with_list(&attributes, settings.list_in(&target.record()));
     let sealing = by_default(
         &gateway.shared.secrets,
-        target.record().encryption.as_ref(),
+        target.record().encryption.as_ref().map(|wanted| wanted.wanted()),
         &Caller::Server,
     )
     .told()?;

@@ -18,10 +18,7 @@ use crate::{
         bucket::Versioning,
         class::Class,
         commit::{self, NewObject, Place, Requirement},
-        crypt::{
-            DataKey, Sealing,
-            request::{CustomerKey, context},
-        },
+        crypt::{DataKey, Sealing, request::CustomerKey},
         digest::{self, Algorithm, Digests},
         errors::Told as _,
         keyspace,
@@ -32,7 +29,7 @@ use crate::{
         record,
         versions::{self, Name},
     },
-    set_checksums, set_encryption, source_conditions, source_customer,
+    set_checksums, set_encryption_of_new, source_conditions, source_customer,
 };
 use hyper::{HeaderMap, header, header::HeaderName};
 use s3s::{
@@ -183,12 +180,11 @@ pub async fn object(
     let replaces = directive(input.metadata_directive.as_ref().map(|directive| directive.as_str()))?;
     let retags = directive(input.tagging_directive.as_ref().map(|directive| directive.as_str()))?;
     let is_same = from.claim.bucket().name == input.bucket && from.key == input.key && from.name.is_none();
-    let redirects = input.website_redirect_location.is_some();
-    let has_class = input.storage_class.is_some();
+    let says_more = input.website_redirect_location.is_some() || input.storage_class.is_some();
     let asked = encryption!(input);
     let encrypts = asked.is_any();
     let sealing = asked.sealing_by(gateway, by, target).await?;
-    if is_same && !replaces && !retags && !redirects && !has_class && !encrypts && input.checksum_algorithm.is_none() {
+    if is_same && !replaces && !retags && !says_more && !encrypts && input.checksum_algorithm.is_none() {
         return Err(s3_error!(
             InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
@@ -232,8 +228,7 @@ pub async fn object(
         version_id: said::made(kept.version),
         ..CopyObjectOutput::default()
     };
-    output.ssekms_encryption_context = context(told.as_ref());
-    set_encryption!(output, told);
+    set_encryption_of_new!(output, told);
     Ok(S3Response::new(output))
 }
 

@@ -15,7 +15,7 @@ use crate::{
         commit::{Place, Requirement},
         crypt::{
             self, Sealing,
-            request::{self, CustomerKey, Told, context},
+            request::{self, CustomerKey, Told},
         },
         digest::{self, Algorithm},
         errors::Told as _,
@@ -27,7 +27,7 @@ use crate::{
         secrets::Secrets,
         versions::{self, Name},
     },
-    set_checksums, set_encryption,
+    set_checksums, set_encryption_of_new,
 };
 use bytes::Bytes;
 use hyper::{
@@ -115,8 +115,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     } else {
         HeaderMap::new()
     };
-    output.ssekms_encryption_context = context(told.as_ref());
-    set_encryption!(output, told);
+    set_encryption_of_new!(output, told);
     Ok(S3Response::with_headers(output, headers))
 }
 

@@ -16,10 +16,7 @@ use crate::{
     description, encryption, locking,
     s3::{
         Gateway,
-        crypt::{
-            self, DataKey, Sealing,
-            request::{CustomerKey, context},
-        },
+        crypt::{self, DataKey, Sealing, request::CustomerKey},
         digest::{Algorithm, Kind},
         errors::{self, Told as _},
         keyspace::{self, Id},
@@ -28,7 +25,7 @@ use crate::{
         record::Facts,
         secrets::Secrets,
     },
-    set_encryption,
+    set_encryption_of_new,
 };
 use s3s::{
     S3Request, S3Response, S3Result,
@@ -214,8 +211,7 @@ pub async fn create(
         checksum_type: Some(ChecksumType::from_static(kind.name())),
         ..CreateMultipartUploadOutput::default()
     };
-    output.ssekms_encryption_context = context(told.as_ref());
-    set_encryption!(output, told);
+    set_encryption_of_new!(output, told);
     Ok(S3Response::new(output))
 }
 

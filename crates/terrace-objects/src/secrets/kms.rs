@@ -4,16 +4,14 @@
 //! A key is a name with one or more versions, of 32 random bytes each. The latest wraps data keys,
 //! the others open what they wrapped; none is ever deleted, so rotating one loses nothing. They are
 //! kept as secrets of access keys are: encrypted with the master key where one was given, else as
-//! they are ([`crate::secrets`]). A key may be for certain accounts and access keys only, and
+//! they are ([`super`]). A key may be for certain accounts and access keys only, and
 //! whoever is none of them neither encrypts with it nor reads what it encrypts, whatever else lets
 //! them; that is asked where a data key is wrapped or unwrapped, and nowhere else.
 
+use super::{KEY_BYTES, KeyId, Secrets, StoredKey, wrapping_of};
 use crate::{
-    access::decide::Principal,
     error::{ObjectError, ObjectResult},
     keyspace,
-    secrets::{KEY_BYTES, KeyId, Secrets, StoredKey, wrapping_of},
-    session,
 };
 use parking_lot::{Mutex, RwLock};
 use ring::aead::LessSafeKey;
@@ -42,20 +40,6 @@ pub enum Caller {
     },
     /// The server itself, or the command line.
     Server,
-}
-
-impl Caller {
-    /// Who that is.
-    pub fn of(principal: &Principal) -> Self {
-        match principal {
-            Principal::Everybody | Principal::Page => Self::Nobody,
-            Principal::System => Self::Server,
-            Principal::Key { id, keys } => keys.account(id).map_or(Self::Nobody, |account| Self::Key {
-                account,
-                id: session::parent(id).unwrap_or_else(|| id.to_string()),
-            }),
-        }
-    }
 }
 
 /// What is told of a key.

@@ -1,3 +1,4 @@
+//! Named keys: who may use them, and what becomes of them.
 #![allow(clippy::unwrap_used)]
 use super::*;
 

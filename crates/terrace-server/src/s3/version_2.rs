@@ -173,11 +173,22 @@ pub fn carry(head: &Head, parts: &mut Parts, secret: impl FnOnce(&str) -> Option
             "The AWS Access Key Id you provided does not exist in our records."
         )
     })?;
-    let signed = claimed.text(head, &parts.headers).ok_or_else(mismatch)?;
     let tag = STANDARD.decode(claimed.signature).map_err(|_| mismatch())?;
-    let mut mac = Hmac::<Sha1>::new_from_slice(secret.as_bytes()).map_err(|_| mismatch())?;
-    mac.update(signed.as_bytes());
-    mac.verify_slice(&tag).map_err(|_| mismatch())?;
+    let is_right = |path: &str| {
+        let signed = claimed.text(head, &parts.headers, path);
+        let mac = Hmac::<Sha1>::new_from_slice(secret.as_bytes()).ok();
+        signed.zip(mac).is_some_and(|(signed, mut mac)| {
+            mac.update(signed.as_bytes());
+            mac.verify_slice(&tag).is_ok()
+        })
+    };
+    let path = head.uri.path();
+    // Where a path is a bucket's, S3 takes it as ending with a slash, and botocore signs it so; it
+    // means the same.
+    let is_bucket = head.place().is_some_and(|(_, key)| key.is_empty()) && !path.ends_with('/');
+    if !is_right(path) && !(is_bucket && is_right(&format!("{path}/"))) {
+        return Err(mismatch());
+    }
     let id = claimed.id.to_owned();
     parts.uri = meant(head, &parts.uri).ok_or(S3ErrorCode::InternalError)?;
     verified::sign(parts, &id, &secret, now).ok_or_else(|| S3ErrorCode::InternalError.into())
@@ -256,8 +267,9 @@ impl<'a> Claimed<'a> {
         Ok(())
     }
 
-    /// What is signed ("StringToSign" in the documentation). `None` if a header is no text.
-    fn text(&self, head: &Head, headers: &HeaderMap) -> Option<String> {
+    /// What is signed ("StringToSign" in the documentation) of a request for this path. `None` if a
+    /// header is no text.
+    fn text(&self, head: &Head, headers: &HeaderMap, path: &str) -> Option<String> {
         let value = |name: &str| headers.get(name).map_or(Some(""), as_text);
         let time = match self.time {
             Time::Signed(_) if headers.contains_key(&AMZ_DATE) => "",
@@ -275,7 +287,7 @@ impl<'a> Claimed<'a> {
         if let Some(bucket) = head.bucket().filter(|_| head.is_of_host()) {
             signed.extend(["/", bucket]);
         }
-        signed.push_str(head.uri.path());
+        signed.push_str(path);
         let mut named: Vec<_> = head.query.iter().filter(|(name, _)| is_covered(name)).collect();
         named.sort();
         for (at, (name, value)) in named.into_iter().enumerate() {

@@ -330,6 +330,29 @@ fn paths_as_they_came() {
     assert_eq!(code("GET", "/b/a%20b", &headers, at(THEN_S)), "SignatureDoesNotMatch");
 }
 
+/// botocore signs a bucket's path with a slash behind it, which it does not send.
+#[test]
+fn paths_of_buckets() {
+    let date = "Tue, 27 Mar 2007 19:36:42 GMT";
+    let code_of = |uri: &str, signed_as: &str| {
+        let said = signed(&format!("GET\n\n\n{date}\n{signed_as}"));
+        let headers = [NO_HOST, ("authorization", said.as_str()), ("date", date)];
+        code("GET", uri, &headers, at(THEN_S))
+    };
+    for (uri, signed_as) in [("/b", "/b"), ("/b", "/b/"), ("/b?acl", "/b/?acl"), ("/b/", "/b/")] {
+        assert_eq!(code_of(uri, signed_as), "", "{uri} {signed_as}");
+    }
+    for (uri, signed_as) in [
+        ("/b/", "/b"),
+        ("/b/k", "/b/k/"),
+        ("/b", "/b//"),
+        ("/b/k/", "/b/k"),
+        ("/", "//"),
+    ] {
+        assert_eq!(code_of(uri, signed_as), "SignatureDoesNotMatch", "{uri} {signed_as}");
+    }
+}
+
 /// What was signed for one operation is good for no other that this server has.
 #[test]
 fn every_subresource_is_covered() {

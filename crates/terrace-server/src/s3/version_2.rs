@@ -186,7 +186,8 @@ pub fn carry(head: &Head, parts: &mut Parts, secret: impl FnOnce(&str) -> Option
     // Where a path is a bucket's, S3 takes it as ending with a slash, and botocore signs it so; it
     // means the same.
     let is_bucket = head.place().is_some_and(|(_, key)| key.is_empty()) && !path.ends_with('/');
-    if !is_right(path) && !(is_bucket && is_right(&format!("{path}/"))) {
+    let is_signed = is_right(path) || (is_bucket && is_right(&format!("{path}/")));
+    if !is_signed {
         return Err(mismatch());
     }
     let id = claimed.id.to_owned();

@@ -13,6 +13,7 @@ pub use owned::NO_LISTS;
 
 use crate::{
     collector,
+    crypt::Wanted,
     error::{ObjectError, ObjectResult},
     keyspace,
     lifecycle::{self, Rule, Subject},
@@ -95,6 +96,9 @@ pub struct Record {
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
+    /// Other accounts' requests are let in only if they say that they pay.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub requester_pays: bool,
     /// The account that it belongs to, if not [`crate::account::DEFAULT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
@@ -103,11 +107,25 @@ pub struct Record {
     pub acl: Option<String>,
 }
 
-/// How objects of a bucket are encrypted: with a key that the master key wraps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How objects of a bucket are encrypted: with a key that the master key wraps, or one of the
+/// store's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encryption {
     /// `BucketKeyEnabled` as it was put; it says something only of keys that are elsewhere.
     pub bucket_key: bool,
+    /// The key of the store, as it was put; empty for the one of who names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kms_key: Option<String>,
+}
+
+impl Encryption {
+    /// The same as what encrypts asks for it.
+    pub fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            kms_key: self.kms_key.as_deref(),
+            bucket_key: self.bucket_key,
+        }
+    }
 }
 
 /// What keeps a bucket from being public, whatever its lists and its policy say.

@@ -62,6 +62,14 @@ pub enum ObjectError {
     NoMasterKey,
     /// The master key of the object is not one of those that the server has.
     MasterKeyMissing,
+    /// There is no key of the store that AWS would call so.
+    KmsNotFound(String),
+    /// The key is not to be used for now.
+    KmsDisabled(String),
+    /// The key is for others.
+    KmsDenied(String),
+    /// The key is for who signs by version 4.
+    KmsNeedsVersion4,
     /// The object needs a client's key, and none was given.
     KeyNeeded,
     /// A client's key was given for an object that has none.

@@ -61,6 +61,7 @@ pub fn keep(
         let name = keyspace::object(&place.permit.bucket().name, place.key);
         let sealed = sealing.wrapped(held.as_ref(), &name)?;
         record::encrypt(&mut attributes, &sealed.encode(), computed.length);
+        sealing.describe(&mut attributes);
     }
     let new = NewObject {
         value,

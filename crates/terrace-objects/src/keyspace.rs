@@ -24,6 +24,8 @@ pub const ACCOUNTS: &str = "\0s3/account/";
 pub const SESSION_KEY: &str = "\0s3/session-key";
 /// The master key that a store has drawn for itself, because none was given.
 pub const OWN_MASTER_KEY: &str = "\0s3/own-master-key";
+/// Keys that clients name for SSE-KMS: the name of one follows.
+pub const KMS_KEYS: &str = "\0s3/kms-key/";
 /// Which master keys have been used: the name of one follows.
 pub const MASTER_KEYS: &str = "\0s3/master-key/";
 /// Buckets: the bucket's name follows.

@@ -20,6 +20,7 @@ pub mod account;
 pub mod acl;
 pub mod bucket;
 pub mod checksum;
+pub mod class;
 pub mod collector;
 pub mod commit;
 pub mod crypt;

@@ -13,7 +13,7 @@ use crate::{
     keyspace,
     read::{self, Opened},
     record::{self, Facts},
-    secrets::Secrets,
+    secrets::{Secrets, kms::Caller},
     write::{self, PIECE_BYTES, Received, Target, WHOLE_BYTES_MAX, Writing},
 };
 use bytes::{Buf as _, Bytes};
@@ -113,6 +113,10 @@ pub fn open(store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Opt
 const ONLY_FOR_CLIENTS: &str =
     "the object is encrypted with a key that only an S3 client has (SSE-C), so only S3 can read it";
 
+/// Why one with a key that asks who reads cannot be shown to everybody.
+const ONLY_FOR_SIGNERS: &str =
+    "the object is encrypted with a key of the store that is for those who sign (SSE-KMS), so only S3 can read it";
+
 /// What the page may show of a bucket, or of what an import keeps where one would be.
 pub struct Shown(Claim);
 
@@ -152,11 +156,11 @@ fn open_values(claim: &Claim, store: &Store, key: &[u8], reading: &Reading) -> t
         opened => opened.map_err(|error| failed(error, wait_max))?,
     };
     let unlocked = opened.map(|mut opened| {
-        opened.unlock(&reading.secrets, None).map_err(|error| {
-            if matches!(error, ObjectError::KeyNeeded) {
-                return Error::invalid(ONLY_FOR_CLIENTS);
-            }
-            failed(error, wait_max)
+        opened.unlock(&reading.secrets, None).map_err(|error| match error {
+            ObjectError::KeyNeeded => Error::invalid(ONLY_FOR_CLIENTS),
+            ObjectError::KmsNeedsVersion4 => Error::invalid(ONLY_FOR_SIGNERS),
+            ObjectError::KmsDisabled(key) => Error::invalid(format!("{key} is disabled")),
+            error => failed(error, wait_max),
         })?;
         Ok(Values {
             store: store.clone(),
@@ -294,7 +298,13 @@ impl Object<'_> {
         };
         let sealing = crypt::by_default(
             &self.objects.secrets,
-            self.permit.bucket().record().encryption.is_some(),
+            self.permit
+                .bucket()
+                .record()
+                .encryption
+                .as_ref()
+                .map(|wanted| wanted.wanted()),
+            &Caller::Server,
         )?;
         if sealing.is_some() {
             self.objects

@@ -10,14 +10,14 @@ use crate::{
     access::decide::{Claim, Permit},
     collector::{Collector, Hold},
     crypt::{
-        CustomerKey, DataKey, ENCRYPTION, Encryption, RECORD_NUMBER, SALT_BYTES, SealedKey, damaged,
+        CustomerKey, DataKey, ENCRYPTION, Encryption, RECORD_NUMBER, SALT_BYTES, SealedKey, Wrapper, damaged,
         pieces::{self, Opener, sealed_length},
     },
     error::{ObjectError, ObjectResult},
     keyspace::{self, Id},
     manifest::{self, MANIFEST_BYTES_MAX, Part},
     record::Facts,
-    secrets::Secrets,
+    secrets::{Secrets, kms::Caller},
     write::PIECE_BYTES,
 };
 use bytes::Bytes;
@@ -215,7 +215,8 @@ impl Opened {
     /// As [`unlock`].
     pub fn unlock(&mut self, secrets: &Secrets, customer: Option<&CustomerKey>) -> ObjectResult {
         let name = keyspace::object_of(&self.key);
-        self.data_key = unlock(&self.facts, name, secrets, customer)?;
+        let caller = || self.permit.caller();
+        self.data_key = unlock(&self.facts, name, secrets, customer, caller)?;
         Ok(())
     }
 
@@ -469,8 +470,8 @@ fn open_part<'a>(
     Ok((reader, part, inside))
 }
 
-/// What decrypts an object, whose bucket and key are `name`, for whoever gives this key, or none.
-/// `None` if it is not encrypted.
+/// What decrypts an object, whose bucket and key are `name`, for a caller who gives this key, or
+/// none. `None` if it is not encrypted.
 ///
 /// # Errors
 /// `InvalidRequest` if the object needs a client's key and none is given, or the other way round;
@@ -480,6 +481,7 @@ pub fn unlock(
     name: &[u8],
     secrets: &Secrets,
     customer: Option<&CustomerKey>,
+    caller: impl FnOnce() -> Caller,
 ) -> ObjectResult<Option<DataKey>> {
     check(facts, customer)?;
     if facts.encryption.is_none() {
@@ -488,10 +490,14 @@ pub fn unlock(
     let stored = facts.attributes.get(ENCRYPTION);
     let sealed = stored.and_then(SealedKey::decode);
     let sealed = sealed.ok_or_else(|| damaged(name, "this program does not know how it is encrypted"))?;
-    match (sealed.id, customer) {
-        (Some(id), _) => sealed.unwrap_by_master(id, secrets, name).map(Some),
-        (None, None) => Err(ObjectError::KeyNeeded),
-        (None, Some(customer)) => {
+    match (sealed.by, customer) {
+        (Wrapper::Master(id), _) => sealed.unwrap_by_master(id, secrets, name).map(Some),
+        (Wrapper::Kms(id), _) => {
+            let data_key = sealed.unwrap_by_kms(id, secrets, &facts.attributes, name, &caller())?;
+            Ok(Some(data_key))
+        }
+        (Wrapper::Customer, None) => Err(ObjectError::KeyNeeded),
+        (Wrapper::Customer, Some(customer)) => {
             let data_key = sealed.unwrap_by(customer, name)?;
             data_key.map(Some).ok_or(ObjectError::Denied)
         }
@@ -502,7 +508,7 @@ pub fn unlock(
 fn check(facts: &Facts, customer: Option<&CustomerKey>) -> ObjectResult {
     match (facts.encryption, customer) {
         (Some(Encryption::Customer), None) => Err(ObjectError::KeyNeeded),
-        (Some(Encryption::Master) | None, Some(_)) => Err(ObjectError::KeyNotNeeded),
+        (Some(Encryption::Master | Encryption::Kms) | None, Some(_)) => Err(ObjectError::KeyNotNeeded),
         _ => Ok(()),
     }
 }
@@ -513,7 +519,8 @@ fn check(facts: &Facts, customer: Option<&CustomerKey>) -> ObjectResult {
 /// As [`unlock`].
 pub fn check_key(facts: &Facts, name: &[u8], secrets: &Secrets, customer: Option<&CustomerKey>) -> ObjectResult {
     match facts.encryption {
-        Some(Encryption::Customer) => unlock(facts, name, secrets, customer).map(drop),
+        // No key of the store is asked for it.
+        Some(Encryption::Customer) => unlock(facts, name, secrets, customer, || Caller::Nobody).map(drop),
         _ => check(facts, customer),
     }
 }

@@ -8,6 +8,7 @@
 //! and its entity tag is made of version and checksum, as the page does it.
 
 use crate::{
+    class::{Class, STORAGE_CLASS},
     crypt::{ENCRYPTION, Encryption},
     digest::{self, Algorithm, Computed},
     error::{ObjectError, ObjectResult},
@@ -50,7 +51,7 @@ const CONTENT_TYPE: &str = "content-type";
 /// What S3 answers for objects that were put without a media type.
 pub const CONTENT_TYPE_DEFAULT: &str = "binary/octet-stream";
 /// Headers that are kept as they are.
-pub const KEPT: [&str; 7] = [
+pub const KEPT: [&str; 8] = [
     CONTENT_TYPE,
     "cache-control",
     "content-disposition",
@@ -58,6 +59,7 @@ pub const KEPT: [&str; 7] = [
     "content-language",
     EXPIRES,
     REDIRECT,
+    STORAGE_CLASS,
 ];
 /// When caches are to forget the object.
 pub const EXPIRES: &str = "expires";
@@ -141,6 +143,11 @@ pub fn owned_as(attributes: &Attributes, other: &Attributes) -> Attributes {
 /// The same attributes, redirecting where other attributes say.
 pub fn with_redirect(attributes: &Attributes, other: &Attributes) -> Attributes {
     with(attributes, REDIRECT, other.get_str(REDIRECT))
+}
+
+/// The same attributes in another storage class.
+pub fn with_class(attributes: &Attributes, class: Class) -> Attributes {
+    with(attributes, STORAGE_CLASS, class.stored())
 }
 
 /// The same attributes with another wrapped key.
@@ -253,10 +260,9 @@ impl Facts {
     /// The same with those attributes only that a listing shows.
     pub fn listed(info: &ObjectInfo) -> Self {
         let checksums = Algorithm::ALL.map(Algorithm::header);
-        let shown = info
-            .attributes
-            .iter()
-            .filter(|(name, _)| checksums.contains(name) || [digest::KIND_ATTRIBUTE, ACCOUNT].contains(name));
+        let shown = info.attributes.iter().filter(|(name, _)| {
+            checksums.contains(name) || [digest::KIND_ATTRIBUTE, ACCOUNT, STORAGE_CLASS].contains(name)
+        });
         let attributes = shown.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
         Self::with(info, attributes)
     }
@@ -320,6 +326,11 @@ impl Facts {
         });
         let metadata: HashMap<_, _> = named.collect();
         (!metadata.is_empty()).then_some(metadata)
+    }
+
+    /// Its storage class.
+    pub fn class(&self) -> Class {
+        Class::of(&self.attributes)
     }
 
     /// It was put over S3, which notes when that was; no import and no command does.

@@ -17,8 +17,11 @@
 //! key" means to a client of SSE-S3; whoever has all of the store's files has the key, too. It
 //! wraps data keys only: encrypting secrets of access keys with it would protect nothing.
 
+pub mod kms;
+
 use super::{keyspace, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use kms::KmsKeys;
 use parking_lot::{RwLock, RwLockReadGuard};
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
@@ -45,12 +48,59 @@ pub const SEALED: &str = "key_aes_256_gcm";
 pub const OWN_ID: &str = "own-master-key";
 
 /// A key that a store has drawn, as it is stored: 64 hex digits, encrypted or not.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct StoredKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key_aes_256_gcm: Option<String>,
+}
+
+impl StoredKey {
+    /// A key that is encrypted as the secret of `id`, if a master key is given.
+    ///
+    /// # Errors
+    /// As [`Secrets::seal`].
+    pub fn of(id: &str, key: &[u8; KEY_BYTES], secrets: &Secrets) -> terrace::Result<Self> {
+        let key = text::hex(key);
+        let sealed = secrets.seal(id, &key)?;
+        Ok(Self {
+            key: sealed.is_none().then_some(key),
+            key_aes_256_gcm: sealed,
+        })
+    }
+
+    /// The key, and whether it is stored as it is.
+    ///
+    /// # Errors
+    /// As [`Secrets::open`].
+    pub fn open(&self, id: &str, secrets: &Secrets) -> terrace::Result<([u8; KEY_BYTES], bool)> {
+        let wrong = |what: &str| Error::corruption(format!("the {id} of the store"), what.to_owned());
+        let text = match (&self.key, &self.key_aes_256_gcm) {
+            (_, Some(sealed)) => secrets.open(id, sealed)?,
+            (Some(key), None) => key.clone(),
+            (None, None) => return Err(wrong("it is not there")),
+        };
+        let key = of_hex(&text).and_then(|key| key.try_into().ok());
+        let key = key.ok_or_else(|| wrong("it is not 64 hex digits"))?;
+        Ok((key, self.key_aes_256_gcm.is_none()))
+    }
+
+    /// The same encrypted with the current master key. `None` if it is, or there is none.
+    ///
+    /// # Errors
+    /// As [`Secrets::open`].
+    pub fn sealed_anew(&self, id: &str, secrets: &Secrets) -> terrace::Result<Option<Self>> {
+        let key_aes_256_gcm = match (&self.key, &self.key_aes_256_gcm) {
+            (_, Some(sealed)) => secrets.sealed_anew(id, sealed)?,
+            (Some(key), None) => secrets.seal(id, key)?,
+            (None, None) => None,
+        };
+        Ok(key_aes_256_gcm.is_some().then_some(Self {
+            key: None,
+            key_aes_256_gcm,
+        }))
+    }
 }
 
 /// Where a store keeps a key that it has drawn, and what that is encrypted as the secret of.
@@ -86,12 +136,7 @@ impl Drawn {
         secrets: &Secrets,
         condition: Condition,
     ) -> terrace::Result<()> {
-        let key = text::hex(key);
-        let sealed = secrets.seal(self.id, &key)?;
-        let record = StoredKey {
-            key: sealed.is_none().then_some(key),
-            key_aes_256_gcm: sealed,
-        };
+        let record = StoredKey::of(self.id, key, secrets)?;
         let json = serde_json::to_vec(&record).map_err(|error| Error::invalid(error.to_string()))?;
         let options = PutOptions {
             durability: Durability::Sync,
@@ -111,15 +156,7 @@ impl Drawn {
         };
         let wrong = |what: &str| Error::corruption(format!("the {} of the store", self.id), what.to_owned());
         let record: StoredKey = serde_json::from_slice(&json).map_err(|error| wrong(&error.to_string()))?;
-        let is_plain = record.key_aes_256_gcm.is_none();
-        let text = match (record.key, &record.key_aes_256_gcm) {
-            (_, Some(sealed)) => secrets.open(self.id, sealed)?,
-            (Some(key), None) => key,
-            (None, None) => return Err(wrong("it is not there")),
-        };
-        let key = of_hex(&text).and_then(|key| key.try_into().ok());
-        let key = key.ok_or_else(|| wrong("it is not 64 hex digits"))?;
-        Ok(Some((key, is_plain)))
+        record.open(self.id, secrets).map(Some)
     }
 
     /// The same, encrypted from now on if a master key is given.
@@ -207,6 +244,11 @@ impl MasterKey {
     }
 }
 
+/// The name of a key, and what wraps data keys with it; `None` if it has another length.
+pub(crate) fn wrapping_of(bytes: &[u8]) -> Option<(KeyId, LessSafeKey)> {
+    MasterKey::of(bytes).map(|key| (key.id, key.wrapping))
+}
+
 /// The cipher of a key; `None` if it has another length.
 pub fn cipher(key: &[u8]) -> Option<LessSafeKey> {
     UnboundKey::new(&AES_256_GCM, key).ok().map(LessSafeKey::new)
@@ -214,7 +256,7 @@ pub fn cipher(key: &[u8]) -> Option<LessSafeKey> {
 
 /// The master keys, if there are any. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Secrets(Arc<RwLock<Vec<MasterKey>>>);
+pub struct Secrets(Arc<RwLock<Vec<MasterKey>>>, KmsKeys);
 
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -242,11 +284,17 @@ impl Secrets {
     pub fn with_key(text: &str) -> Result<Self, String> {
         let keys: Option<Vec<_>> = text.split_ascii_whitespace().map(MasterKey::parse).collect();
         let keys = keys.filter(|keys| (1..=KEYS_MAX).contains(&keys.len()));
-        keys.map(|keys| Self(Arc::new(RwLock::new(keys)))).ok_or_else(|| {
-            "the key for secrets must be 64 hex digits, like `openssl rand -hex 32` prints them; below it may be \
+        keys.map(|keys| Self(Arc::new(RwLock::new(keys)), KmsKeys::default()))
+            .ok_or_else(|| {
+                "the key for secrets must be 64 hex digits, like `openssl rand -hex 32` prints them; below it may be \
              former ones, a line each"
-                .to_owned()
-        })
+                    .to_owned()
+            })
+    }
+
+    /// The keys that clients name.
+    pub const fn kms(&self) -> &KmsKeys {
+        &self.1
     }
 
     /// Whether there is a key, be it the store's own.
@@ -479,109 +527,4 @@ fn aad(id: &str) -> Aad<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn keys_are_hex() {
-        assert!(Secrets::with_key(&"0f".repeat(32)).is_ok());
-        assert!(Secrets::with_key(&format!("{}\n", "0F".repeat(32))).is_ok());
-        for text in ["", "password", &"0f".repeat(31), &"0g".repeat(32), &"+1".repeat(32)] {
-            assert!(Secrets::with_key(text).is_err(), "{text}");
-        }
-        let many = vec!["0f".repeat(32); KEYS_MAX + 1];
-        assert!(Secrets::with_key(&many.join("\n")).is_err());
-        assert!(Secrets::with_key(&many[1..].join("\n")).is_ok());
-    }
-
-    /// A server without the master key of a store started, and failed each reader.
-    #[test]
-    fn a_store_knows_its_master_keys() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(terrace::Options::new(dir.path())).unwrap();
-        let keys = |digits: &[&str]| {
-            let lines: Vec<_> = digits.iter().map(|digits| digits.repeat(32)).collect();
-            Secrets::with_key(&lines.join("\n")).unwrap()
-        };
-        Secrets::default().register(&store).unwrap();
-        let old = keys(&["0f"]);
-        old.register(&store).unwrap();
-        old.register(&store).unwrap();
-        let refused = Secrets::default().register(&store).unwrap_err().to_string();
-        assert!(refused.contains("no master key is given"), "{refused}");
-        assert!(refused.contains(&old.ids()[0].to_string()), "{refused}");
-        let refused = keys(&["0e"]).register(&store).unwrap_err().to_string();
-        assert!(refused.contains("another key is given"), "{refused}");
-        let both = keys(&["0e", "0f"]);
-        both.register(&store).unwrap();
-        assert!(old.register(&store).is_err(), "the new one may have been used");
-        both.forget_former(&store).unwrap();
-        keys(&["0e"]).register(&store).unwrap();
-        let sealed = old.seal("TRCEA", "secret").unwrap().unwrap();
-        assert_eq!(both.open("TRCEA", &sealed).unwrap(), "secret");
-        let anew = both.sealed_anew("TRCEA", &sealed).unwrap().unwrap();
-        assert_eq!(keys(&["0e"]).open("TRCEA", &anew).unwrap(), "secret");
-        assert_eq!(both.sealed_anew("TRCEA", &anew).unwrap(), None);
-        old.replace(&both);
-        assert_eq!(old.ids(), both.ids());
-    }
-
-    #[test]
-    fn a_store_draws_its_own_master_key_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(terrace::Options::new(dir.path())).unwrap();
-        let record = || store.get(keyspace::OWN_MASTER_KEY).unwrap();
-        let (one, other) = (Secrets::default(), Secrets::default());
-        one.load_own(&store).unwrap();
-        assert!(!one.has_key() && record().is_none());
-        one.draw_own(&store).unwrap();
-        other.draw_own(&store).unwrap();
-        one.draw_own(&store).unwrap();
-        assert_eq!(one.ids(), other.ids());
-        assert_eq!(one.ids().len(), 1);
-        assert!(one.has_key() && !one.is_given());
-        // It protects no secrets, and nothing says that it has to be given.
-        assert_eq!(one.seal("TRCEA", "secret").unwrap(), None);
-        one.register(&store).unwrap();
-        Secrets::default().check(&store).unwrap();
-
-        let given = Secrets::with_key(&"0f".repeat(32)).unwrap();
-        given.register(&store).unwrap();
-        given.keep_own(&store).unwrap();
-        assert_eq!(given.ids()[1..], one.ids(), "it only opens what is there");
-        let stored = String::from_utf8(record().unwrap().to_vec()).unwrap();
-        assert!(stored.contains(SEALED) && !stored.contains("\"key\""), "{stored}");
-        let again = Secrets::with_key(&"0f".repeat(32)).unwrap();
-        again.load_own(&store).unwrap();
-        assert_eq!(again.ids(), given.ids());
-        // Where the key that it is encrypted with is not given, what needs neither can be read.
-        for lacking in [Secrets::default(), Secrets::with_key(&"0e".repeat(32)).unwrap()] {
-            let known = lacking.ids();
-            lacking.load_own(&store).unwrap();
-            assert_eq!(lacking.ids(), known);
-        }
-        one.replace(&Secrets::with_key(&"0e".repeat(32)).unwrap());
-        assert_eq!(one.ids()[1..], other.ids());
-    }
-
-    /// What is stored, byte for byte: a server of tomorrow must open it.
-    #[test]
-    fn golden() {
-        let secrets = Secrets::with_key(&"0f".repeat(32)).unwrap();
-        let sealed = secrets.seal_with([7; NONCE_LEN], "TRCEA", "secret").unwrap().unwrap();
-        assert_eq!(sealed, "BwcHBwcHBwcHBwcH8i3TODFHPIdu1UP0jU3V3mbMxc7hdw");
-        assert_eq!(secrets.open("TRCEA", &sealed).unwrap(), "secret");
-        let refused = |secrets: &Secrets, id: &str, sealed: &str| secrets.open(id, sealed).unwrap_err().to_string();
-        assert!(refused(&secrets, "TRCEB", &sealed).contains("another key"));
-        let other = Secrets::with_key(&"0e".repeat(32)).unwrap();
-        assert!(refused(&other, "TRCEA", &sealed).contains("another key"));
-        assert!(refused(&secrets, "TRCEA", "AAAA").contains("another key"));
-        assert!(refused(&Secrets::default(), "TRCEA", &sealed).contains("--secrets-key-file"));
-        assert!(Secrets::default().seal("TRCEA", "secret").unwrap().is_none());
-        assert_ne!(
-            secrets.seal("TRCEA", "secret").unwrap(),
-            secrets.seal("TRCEA", "secret").unwrap()
-        );
-    }
-}
+mod tests;

@@ -1,4 +1,5 @@
-//! The walk that deletes what is due by the rules of a bucket's lifecycle.
+//! The walk that deletes what is due by the rules of a bucket's lifecycle, and changes storage
+//! classes.
 //!
 //! One page of versions per call, so that requests go in between. What a version is judged by
 //! besides itself (since when it is not the latest, how many are between, whether a delete marker
@@ -7,14 +8,16 @@
 use crate::{
     access::decide::Claim,
     bucket::Bucket,
+    class::Class,
     collector,
-    commit::{self, Outcome, Place, Requirement},
+    commit::{self, NewObject, Outcome, Place, Requirement},
     error::{ObjectError, ObjectResult},
     keyspace::{self, Id},
     lifecycle::{Rule, Subject},
     list::Entry,
+    manifest::MANIFEST_BYTES_MAX,
     outbox::Cause,
-    record::Facts,
+    record::{self, Facts},
     versions::{self, After, Name, Query, Version},
 };
 use std::sync::Arc;
@@ -137,6 +140,10 @@ impl Walk {
             });
             if due {
                 self.delete(store, bucket, &key, &facts, None)?;
+            } else {
+                let subject = Subject::of(&key, &facts);
+                let class = rules.iter().filter_map(|rule| rule.class(subject, self.now_ms)).max();
+                reclass(store, bucket, &key, &facts, is_latest, class)?;
             }
         } else {
             let (since_ms, newer, now_ms) = (self.last_ms, self.newer, self.now_ms);
@@ -145,6 +152,11 @@ impl Walk {
                 .any(|rule| rule.is_noncurrent_due(Subject::of(&key, &facts), since_ms, newer, now_ms));
             if due {
                 self.delete(store, bucket, &key, &facts, Some(name))?;
+            } else if !facts.is_delete_marker {
+                let subject = Subject::of(&key, &facts);
+                let class = |rule: &Rule| rule.noncurrent_class(subject, since_ms, newer, now_ms);
+                let class = rules.iter().filter_map(class).max();
+                reclass(store, bucket, &key, &facts, is_latest, class)?;
             }
             self.newer += 1;
         }
@@ -203,6 +215,52 @@ impl Walk {
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+}
+
+/// Gives a version the class that rules want, if it still is what was judged and they want a later
+/// one: its bytes, its time and all else stay. Locks are about other things.
+fn reclass(
+    store: &Store,
+    bucket: &Arc<Bucket>,
+    key: &str,
+    facts: &Facts,
+    is_latest: bool,
+    class: Option<Class>,
+) -> ObjectResult {
+    let Some(class) = class.filter(|class| *class > facts.class()) else {
+        return Ok(());
+    };
+    let at = match facts.order.filter(|_| !is_latest) {
+        None => keyspace::object(&bucket.name, key),
+        Some(order) => keyspace::version(&bucket.name, key, order),
+    };
+    let fail = |error: terrace::Error| ObjectError::engine(&error, &at);
+    let reader = store.reader(&at).map_err(fail)?;
+    let Some(reader) = reader.filter(|reader| reader.info().version == facts.version) else {
+        return Ok(());
+    };
+    // What was not put over S3 and is this long stays as it is.
+    let bytes = reader.info().length;
+    if bytes > MANIFEST_BYTES_MAX {
+        return Ok(());
+    }
+    let new = NewObject {
+        value: reader.read_range(0..bytes).map_err(fail)?,
+        attributes: record::with_class(&reader.info().attributes, class),
+    };
+    // Nobody is told: S3's events of this are none that happen here.
+    let permit = Claim::of_system(bucket).on_bucket()?;
+    let place = Place {
+        store,
+        durability: Durability::Buffered,
+        permit: &permit,
+        key,
+    };
+    // Replaced or gone meanwhile: what is there now is judged by the next walk.
+    match commit::redescribe(place, &at, facts.version, &new) {
+        Ok(_) | Err(ObjectError::NoSuchBucket) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -5,7 +5,7 @@ pub use crate::bench::{BenchCommand, BenchCommandArgs};
 use crate::{
     failure::EXIT_CODES,
     s3::{access_key::Grant, account},
-    settings::{Layer, Listen, S3Listen},
+    settings::{Layer, Listen, S3Listen, Switch},
     size::Size,
     time_span::TimeSpan,
 };
@@ -50,6 +50,10 @@ pub enum Command {
     /// While no server has the store open. The first start of `serve` makes one that may do
     /// everything.
     Key(KeyCommandArgs),
+    /// Make, list and change the keys that S3 clients name for SSE-KMS
+    ///
+    /// A running `serve` is asked, and goes by the change at once.
+    Kms(KmsCommandArgs),
     /// Encrypt anew what former master keys encrypted
     ///
     /// Put the new master key above the former one, each on its line. A running `serve` is asked to
@@ -194,6 +198,9 @@ pub struct ServeArgs {
     /// [default: no limit]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub s3_rate: Option<u32>,
+    /// Take S3 requests that are signed by version 2 [default: on]
+    #[arg(long, value_name = "on|off", value_enum, hide_possible_values = true)]
+    pub s3_signature_v2: Option<Switch>,
     /// Connections at a time, on each of the two addresses; more wait [default: 1024]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: Option<u32>,
@@ -257,6 +264,47 @@ pub struct KeyCreateArgs {
 pub struct KeyRemoveArgs {
     /// ID of the access key
     pub id: String,
+}
+
+/// Arguments of `kms`.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub struct KmsCommandArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KmsCommand,
+}
+
+/// What to do with keys for SSE-KMS.
+#[derive(Debug, Subcommand)]
+pub enum KmsCommand {
+    /// Make a key
+    Create(KmsCreateArgs),
+    /// List keys, whose they are, and how many versions they have
+    List(JsonArgs),
+    /// Encrypt with a new version of a key from now on; former versions open what they encrypted
+    Rotate(KmsNameArgs),
+    /// Neither encrypt nor decrypt with a key
+    Disable(KmsNameArgs),
+    /// Use a key again that was disabled
+    Enable(KmsNameArgs),
+}
+
+/// Arguments of `kms create`.
+#[derive(Debug, Args)]
+pub struct KmsCreateArgs {
+    /// Name, as clients write it: letters, digits and -_./
+    pub name: String,
+    /// Account, or ID of an access key, that may use it [default: everybody who has an access key]
+    #[arg(long, value_name = "ACCOUNT|ID")]
+    pub allow: Vec<String>,
+}
+
+/// Arguments of `kms rotate` and its like.
+#[derive(Debug, Args)]
+pub struct KmsNameArgs {
+    /// Name of the key
+    pub name: String,
 }
 
 /// Arguments of `import`.

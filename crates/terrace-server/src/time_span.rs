@@ -63,6 +63,17 @@ impl FromStr for TimeSpan {
 #[derive(Debug, Clone, Copy)]
 pub struct Moment(pub SystemTime);
 
+impl Moment {
+    /// The same as signatures of S3 have it: `20261121T053000Z`.
+    pub fn of_signature(self) -> String {
+        let text = self.to_string();
+        let seconds = text.split('.').next().unwrap_or_default();
+        let mut time: String = seconds.chars().filter(|letter| !"-:".contains(*letter)).collect();
+        time.push('Z');
+        time
+    }
+}
+
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.0.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -21,6 +21,8 @@ use crate::{
     outbox::Cause,
     policy::Verdict,
     record::Facts,
+    secrets::kms::Caller,
+    session,
 };
 use std::{fmt, sync::Arc};
 use terrace::Store;
@@ -44,6 +46,17 @@ pub enum Principal {
     System,
 }
 
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everybody => f.write_str("Everybody"),
+            Self::Key { id, .. } => f.debug_tuple("Key").field(id).finish(),
+            Self::Page => f.write_str("Page"),
+            Self::System => f.write_str("System"),
+        }
+    }
+}
+
 impl Principal {
     /// Whose request has the signature of this key, which was checked, or none.
     pub fn of(signer: Option<&str>, keys: &Arc<Keys>) -> Self {
@@ -51,6 +64,18 @@ impl Principal {
             id: Arc::from(signer),
             keys: Arc::clone(keys),
         })
+    }
+
+    /// The same as who wants to use a key of the store.
+    pub fn caller(&self) -> Caller {
+        match self {
+            Self::Everybody | Self::Page => Caller::Nobody,
+            Self::System => Caller::Server,
+            Self::Key { id, keys } => keys.account(id).map_or(Caller::Nobody, |account| Caller::Key {
+                account,
+                id: session::parent(id).unwrap_or_else(|| id.to_string()),
+            }),
+        }
     }
 
     /// The account of a key, and its level in a bucket, or with what has this key in it.
@@ -212,6 +237,8 @@ pub struct Permit {
     action: Action,
     bucket: Arc<Bucket>,
     cause: Option<Arc<dyn Cause>>,
+    principal: Principal,
+    is_weak: bool,
 }
 
 impl Permit {
@@ -223,6 +250,14 @@ impl Permit {
     /// Why, if somebody is to be told of what is done with it.
     pub fn cause(&self) -> Option<&dyn Cause> {
         self.cause.as_deref()
+    }
+
+    /// To whom it was given, as who wants to use a key of the store.
+    pub fn caller(&self) -> Caller {
+        if self.is_weak {
+            return Caller::Nobody;
+        }
+        self.principal.caller()
     }
 
     /// The bucket, to write to.
@@ -291,6 +326,8 @@ pub struct Claim {
     /// may depend on it.
     key: Option<Arc<str>>,
     cause: Option<Arc<dyn Cause>>,
+    is_weak: bool,
+    pays: bool,
 }
 
 impl fmt::Debug for Claim {
@@ -312,7 +349,19 @@ impl Claim {
             asker: None,
             key: None,
             cause: None,
+            is_weak: false,
+            pays: false,
         }
+    }
+
+    /// The same, or that its account pays for the request, as far as anybody does.
+    pub fn paying(self, pays: bool) -> Self {
+        Self { pays, ..self }
+    }
+
+    /// The same, or that its signature covers too little to use a key of the store.
+    pub fn weakly(self, is_weak: bool) -> Self {
+        Self { is_weak, ..self }
     }
 
     /// The same, about objects with this key, or that begin with it.
@@ -407,6 +456,8 @@ impl Claim {
                 action: self.action,
                 bucket: Arc::clone(&self.bucket),
                 cause: self.cause.clone(),
+                principal: self.principal.clone(),
+                is_weak: self.is_weak,
             }),
             Subject::Nothing | Subject::Bucket | Subject::Version(_) => Err(Denied::Forbidden),
         }
@@ -443,6 +494,12 @@ impl Claim {
             let is_theirs = is_of(record.owner(), action, subject, record);
             verdict == Verdict::Allowed && is_theirs && (able.is_some() || !is_stranger)
         };
+        // Whoever is nobody can pay nothing.
+        let is_charged = standing.is_some() && self.pays;
+        let is_owner = standing.is_some_and(|standing| *standing.account == *record.owner());
+        if record.requester_pays && !is_owner && !is_charged {
+            return is_published(&self.principal, action, subject);
+        }
         is_published(&self.principal, action, subject)
             || verdict != Verdict::Denied
                 && (by_policy()

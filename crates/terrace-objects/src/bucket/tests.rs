@@ -115,14 +115,17 @@ fn golden() {
         r#"{"created_ms":1700000000000,"public_read":true,"policy":"{}","cors":[{"origins":["*"],"methods":["GET"],"#,
         r#""headers":["x-*"],"expose":["etag"],"max_age_seconds":60}],"tags":[["a","b"]],"versioning":"enabled","#,
         r#""lifecycle":[{"id":"r","enabled":true,"filter":{"form":"and","prefix":"logs/","tags":[["a","b"]],"#,
-        r#""longer":10,"shorter":20},"expire":{"days":3},"noncurrent":{"days":1,"keep":2},"abort_days":7},"#,
+        r#""longer":10,"shorter":20},"expire":{"days":3},"noncurrent":{"days":1,"keep":2},"#,
+        r#""transitions":[{"when":{"days":2},"class":"GLACIER_IR"}],"noncurrent_transitions":[{"when":{"days":0,"#,
+        r#""keep":0},"class":"STANDARD_IA"}],"abort_days":7},"#,
         r#"{"id":"d","enabled":false,"filter":{"form":"one"},"expire":{"date_ms":5}},"#,
         r#"{"id":"m","enabled":true,"filter":{"form":"prefix","prefix":""},"expire":{"markers":true}}],"#,
         r#""acl_public":true,"public_access_block":{"refuse_lists":true,"ignore_lists":false,"refuse_policies":true,"#,
         r#""ignore_policies":false},"lock":{"default":{"mode":"GOVERNANCE","period":{"days":1}}},"#,
         r#""logging":{"target":"logs","target_created_ms":5,"format":"simple"},"website":{"index":"index.html"},"#,
         r#""notifications":[{"id":"n","kind":"queue","arn":"arn:aws:sqs:us-east-1:terrace:hook","#,
-        r#""events":["s3:ObjectCreated:*"]}],"encryption":{"bucket_key":true},"ownership":"BucketOwnerEnforced","#,
+        r#""events":["s3:ObjectCreated:*"]}],"encryption":{"bucket_key":true,"kms_key":"photos"},"#,
+        r#""ownership":"BucketOwnerEnforced","requester_pays":true,"#,
         r#""account":"press","acl":"press=FULL_CONTROL"}"#
     );
     let record = decode("abc", json.as_bytes()).unwrap();

@@ -21,7 +21,10 @@ pub use crate::manifest::SALT_BYTES;
 use crate::{
     error::{ObjectError, ObjectResult},
     keyspace::fill_random,
-    secrets::{Current, KEY_BYTES, KeyId, Secrets, cipher},
+    secrets::{
+        Current, KEY_BYTES, KeyId, Secrets, cipher,
+        kms::{self, Caller},
+    },
 };
 use pieces::Damaged;
 use ring::{
@@ -33,6 +36,12 @@ use terrace::{Attributes, Error};
 
 /// The attribute of a record with the key of an object's bytes, wrapped, if they are encrypted.
 pub const ENCRYPTION: &str = "s3-encryption";
+/// The attribute that names the key of the store that wraps it, if one does.
+pub const KMS_KEY: &str = "s3-kms-key";
+/// The attribute with what the client bound it to.
+const KMS_CONTEXT: &str = "s3-kms-context";
+/// The attribute of an object for which a bucket key was asked.
+const BUCKET_KEY: &str = "s3-bucket-key";
 /// Bytes of a data key that is wrapped: nonce, key and tag.
 const WRAPPED_BYTES: usize = NONCE_LEN + KEY_BYTES + pieces::TAG_BYTES;
 /// Bytes of a [`SealedKey`] as it is stored.
@@ -55,6 +64,8 @@ pub enum Encryption {
     Master,
     /// SSE-C: with a key that the client's wraps.
     Customer,
+    /// SSE-KMS: with a key that one of the store's wraps which the client named.
+    Kms,
     /// In a way that this program does not know.
     Unknown,
 }
@@ -124,17 +135,48 @@ pub enum Told {
     Master,
     /// SSE-C, and the MD5 of the key as the client gave it.
     Customer(String),
+    /// SSE-KMS
+    Kms {
+        /// The key's name as AWS has it.
+        arn: String,
+        /// What the client bound it to, as it came.
+        context: Option<String>,
+        /// It asked for a bucket key.
+        bucket_key: bool,
+    },
 }
 
 impl Told {
     /// Of an object, to whoever gave this key.
-    pub fn of(encryption: Option<Encryption>, customer: Option<&CustomerKey>) -> Option<Self> {
-        match encryption? {
+    pub fn of(attributes: &Attributes, customer: Option<&CustomerKey>) -> Option<Self> {
+        match Encryption::of(attributes)? {
             Encryption::Customer => customer.map(|customer| Self::Customer(customer.md5.clone())),
             Encryption::Master => Some(Self::Master),
+            Encryption::Kms => Some(Self::Kms {
+                arn: kms::arn(attributes.get_str(KMS_KEY).unwrap_or_default()),
+                context: attributes.get_str(KMS_CONTEXT).map(str::to_owned),
+                bucket_key: attributes.get(BUCKET_KEY).is_some(),
+            }),
             Encryption::Unknown => None,
         }
     }
+}
+
+/// A key of the store that a client named, and what it bound it to.
+#[derive(Clone)]
+pub struct KmsProtection {
+    /// The key.
+    pub key: kms::Current,
+    /// JSON in base64, as it came.
+    pub context: Option<String>,
+    /// It asked for a bucket key, which makes no difference here.
+    pub bucket_key: bool,
+}
+
+/// What a data key is bound to that a key of the store wraps: neither names of objects nor of keys
+/// have zero bytes.
+fn bound(name: &[u8], key: &str, context: &str) -> Vec<u8> {
+    [name, b"\0kms\0", key.as_bytes(), b"\0", context.as_bytes()].concat()
 }
 
 /// A client's key.
@@ -171,6 +213,8 @@ pub enum Protection {
     Master(Secrets),
     /// The client's.
     Customer(CustomerKey),
+    /// One of the store's that the client named.
+    Kms(Box<KmsProtection>),
 }
 
 /// The encryption of a new object.
@@ -185,7 +229,7 @@ pub struct Sealing {
 impl Sealing {
     /// Draws a data key.
     pub fn new(protection: Protection) -> Self {
-        let hides_md5 = matches!(protection, Protection::Customer(_));
+        let hides_md5 = !matches!(protection, Protection::Master(_));
         Self {
             protection,
             data_key: DataKey::new(hides_md5),
@@ -197,6 +241,23 @@ impl Sealing {
         match &self.protection {
             Protection::Master(_) => Told::Master,
             Protection::Customer(customer) => Told::Customer(customer.md5.clone()),
+            Protection::Kms(kms) => Told::Kms {
+                arn: kms::arn(&kms.key.name),
+                context: kms.context.clone(),
+                bucket_key: kms.bucket_key,
+            },
+        }
+    }
+
+    /// Adds to the attributes of its record what says how it is encrypted, besides its data key.
+    pub fn describe(&self, attributes: &mut Attributes) {
+        let Protection::Kms(kms) = &self.protection else { return };
+        attributes.set(KMS_KEY, kms.key.name.as_str());
+        if let Some(context) = &kms.context {
+            attributes.set(KMS_CONTEXT, context.as_str());
+        }
+        if kms.bucket_key {
+            attributes.set(BUCKET_KEY, "");
         }
     }
 
@@ -204,7 +265,8 @@ impl Sealing {
     pub fn hold(&self) -> Option<Current<'_>> {
         match &self.protection {
             Protection::Master(secrets) => Some(secrets.current()),
-            Protection::Customer(_) => None,
+            // Versions of the store's keys stay for ever.
+            Protection::Customer(_) | Protection::Kms(_) => None,
         }
     }
 
@@ -217,33 +279,63 @@ impl Sealing {
         match &self.protection {
             Protection::Master(_) => {
                 let (id, key) = held.and_then(Current::wrapping).ok_or(ObjectError::NoMasterKey)?;
-                SealedKey::wrap(key, Some(id), name, &self.data_key)
+                SealedKey::wrap(key, Wrapper::Master(id), name, &self.data_key)
             }
-            Protection::Customer(customer) => SealedKey::wrap(&customer.cipher()?, None, name, &self.data_key),
+            Protection::Customer(customer) => {
+                SealedKey::wrap(&customer.cipher()?, Wrapper::Customer, name, &self.data_key)
+            }
+            Protection::Kms(kms) => {
+                let name = bound(name, &kms.key.name, kms.context.as_deref().unwrap_or_default());
+                SealedKey::wrap(&kms.key.cipher, Wrapper::Kms(kms.key.id), &name, &self.data_key)
+            }
         }
     }
 }
 
-/// A data key as it is stored: version `u8`, kind `u8` (1 SSE-S3, 2 SSE-C), two zero bytes, the
-/// name of the master key (zero for SSE-C), and nonce, key and tag of AES-256-GCM.
+/// What wraps a data key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrapper {
+    /// The master key of this name.
+    Master(KeyId),
+    /// A client's.
+    Customer,
+    /// The version of this name of a key of the store, which an attribute names.
+    Kms(KeyId),
+}
+
+/// A data key as it is stored: version `u8`, kind `u8` (1 SSE-S3, 2 SSE-C, 3 SSE-KMS), two zero
+/// bytes, the name of what wraps it (zero for SSE-C), and nonce, key and tag of AES-256-GCM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealedKey {
-    /// Which master key; `None` if it is a client's.
-    pub id: Option<KeyId>,
+    /// What wraps it.
+    pub by: Wrapper,
     wrapped: [u8; WRAPPED_BYTES],
 }
 
 impl SealedKey {
     const fn encryption(&self) -> Encryption {
-        match self.id {
-            Some(_) => Encryption::Master,
-            None => Encryption::Customer,
+        match self.by {
+            Wrapper::Master(_) => Encryption::Master,
+            Wrapper::Customer => Encryption::Customer,
+            Wrapper::Kms(_) => Encryption::Kms,
+        }
+    }
+
+    /// Which master key wraps it, if one does.
+    pub const fn master(&self) -> Option<KeyId> {
+        match self.by {
+            Wrapper::Master(id) => Some(id),
+            Wrapper::Customer | Wrapper::Kms(_) => None,
         }
     }
 
     /// What is stored.
     pub fn encode(&self) -> Vec<u8> {
-        let (kind, id) = self.id.map_or((2, [0; 8]), |id| (1, id.0));
+        let (kind, id) = match self.by {
+            Wrapper::Master(id) => (1, id.0),
+            Wrapper::Customer => (2, [0; 8]),
+            Wrapper::Kms(id) => (3, id.0),
+        };
         let mut out = Vec::with_capacity(SEALED_KEY_BYTES);
         out.extend_from_slice(&[VERSION, kind, 0, 0]);
         out.extend_from_slice(&id);
@@ -255,25 +347,26 @@ impl SealedKey {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; SEALED_KEY_BYTES] = bytes.try_into().ok()?;
         let id: [u8; 8] = bytes[4..12].try_into().ok()?;
-        let id = match bytes[..4] {
-            [VERSION, 1, 0, 0] => Some(KeyId(id)),
-            [VERSION, 2, 0, 0] if id == [0; 8] => None,
+        let by = match bytes[..4] {
+            [VERSION, 1, 0, 0] => Wrapper::Master(KeyId(id)),
+            [VERSION, 2, 0, 0] if id == [0; 8] => Wrapper::Customer,
+            [VERSION, 3, 0, 0] => Wrapper::Kms(KeyId(id)),
             _ => return None,
         };
         let wrapped = bytes[12..].try_into().ok()?;
-        Some(Self { id, wrapped })
+        Some(Self { by, wrapped })
     }
 
-    fn wrap(key: &LessSafeKey, id: Option<KeyId>, name: &[u8], data_key: &DataKey) -> ObjectResult<Self> {
+    fn wrap(key: &LessSafeKey, by: Wrapper, name: &[u8], data_key: &DataKey) -> ObjectResult<Self> {
         let mut nonce = [0; NONCE_LEN];
         fill_random(&mut nonce);
-        Self::wrap_with(nonce, key, id, name, data_key)
+        Self::wrap_with(nonce, key, by, name, data_key)
     }
 
     fn wrap_with(
         nonce: [u8; NONCE_LEN],
         key: &LessSafeKey,
-        id: Option<KeyId>,
+        by: Wrapper,
         name: &[u8],
         data_key: &DataKey,
     ) -> ObjectResult<Self> {
@@ -285,7 +378,7 @@ impl SealedKey {
         wrapped[..NONCE_LEN].copy_from_slice(&nonce);
         wrapped[NONCE_LEN..NONCE_LEN + KEY_BYTES].copy_from_slice(&bytes);
         wrapped[NONCE_LEN + KEY_BYTES..].copy_from_slice(tag.as_ref());
-        Ok(Self { id, wrapped })
+        Ok(Self { by, wrapped })
     }
 
     /// The data key, if it was wrapped with this key for the object of this name.
@@ -297,7 +390,7 @@ impl SealedKey {
         let bytes = opened.ok()?.try_into().ok()?;
         Some(DataKey {
             bytes,
-            hides_md5: self.id.is_none(),
+            hides_md5: self.master().is_none(),
         })
     }
 
@@ -315,13 +408,33 @@ impl SealedKey {
     /// If it cannot be unwrapped.
     pub fn anew(&self, secrets: &Secrets, name: &[u8]) -> ObjectResult<Option<Self>> {
         let current = secrets.ids().first().copied();
-        let Some(id) = self.id.filter(|id| Some(*id) != current) else {
+        let Some(id) = self.master().filter(|id| Some(*id) != current) else {
             return Ok(None);
         };
         let data_key = self.unwrap_by_master(id, secrets, name)?;
         let held = secrets.current();
         let (id, key) = held.wrapping().ok_or(ObjectError::NoMasterKey)?;
-        Self::wrap(key, Some(id), name, &data_key).map(Some)
+        Self::wrap(key, Wrapper::Master(id), name, &data_key).map(Some)
+    }
+
+    /// The data key of an object with these attributes, if a key of the store wrapped it which this
+    /// caller may use.
+    ///
+    /// # Errors
+    /// As [`KmsKeys::unwrapping`](kms::KmsKeys::unwrapping); damage.
+    pub fn unwrap_by_kms(
+        &self,
+        id: KeyId,
+        secrets: &Secrets,
+        attributes: &Attributes,
+        name: &[u8],
+        caller: &Caller,
+    ) -> ObjectResult<DataKey> {
+        let key = attributes.get_str(KMS_KEY).unwrap_or_default();
+        let cipher = secrets.kms().unwrapping(key, id, caller)?;
+        let bound = bound(name, key, attributes.get_str(KMS_CONTEXT).unwrap_or_default());
+        self.unwrap_with(&cipher, &bound)
+            .ok_or_else(|| damaged(name, "its key cannot be unwrapped"))
     }
 
     /// The data key, if a master key wrapped it.
@@ -338,12 +451,52 @@ impl SealedKey {
     }
 }
 
-/// How an object is encrypted of which a request says nothing, in a bucket that wants it, or not.
+/// How a bucket wants objects to be encrypted of which a request says nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// By a key of the store that is called so, or nothing; else by the master key.
+    pub kms_key: Option<&'a str>,
+    /// It asks for bucket keys.
+    pub bucket_key: bool,
+}
+
+/// How an object is encrypted of which a request of this caller says nothing, in a bucket that
+/// wants it, or not.
 ///
 /// # Errors
-/// [`ObjectError::NoMasterKey`] if the bucket wants it encrypted and there is no master key.
-pub fn by_default(secrets: &Secrets, is_wanted: bool) -> ObjectResult<Option<Sealing>> {
-    is_wanted.then(|| by_master(secrets)).transpose()
+/// [`ObjectError::NoMasterKey`] if the bucket wants it encrypted and there is no master key; as
+/// [`by_kms`].
+pub fn by_default(secrets: &Secrets, wanted: Option<Wanted<'_>>, caller: &Caller) -> ObjectResult<Option<Sealing>> {
+    let Some(wanted) = wanted else { return Ok(None) };
+    let sealing = match wanted.kms_key {
+        None => by_master(secrets),
+        Some(key) => by_kms(secrets, key, None, wanted.bucket_key, caller),
+    };
+    sealing.map(Some)
+}
+
+/// How an object is encrypted with a key of the store that a client calls so, or calls nothing.
+///
+/// # Errors
+/// As [`KmsKeys::wrapping`](kms::KmsKeys::wrapping).
+pub fn by_kms(
+    secrets: &Secrets,
+    key: &str,
+    context: Option<String>,
+    bucket_key: bool,
+    caller: &Caller,
+) -> ObjectResult<Sealing> {
+    let name = if key.is_empty() {
+        kms::DEFAULT
+    } else {
+        kms::name_of(key)
+    };
+    let key = secrets.kms().wrapping(name, caller)?;
+    Ok(Sealing::new(Protection::Kms(Box::new(KmsProtection {
+        key,
+        context,
+        bucket_key,
+    }))))
 }
 
 /// How an object is encrypted by the server.
@@ -370,81 +523,4 @@ impl From<Damaged> for ObjectError {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn secrets(digits: &[&str]) -> Secrets {
-        let lines: Vec<_> = digits.iter().map(|digits| digits.repeat(32)).collect();
-        Secrets::with_key(&lines.join("\n")).unwrap()
-    }
-
-    fn wrapped(secrets: &Secrets) -> SealedKey {
-        let held = secrets.current();
-        let (id, key) = held.wrapping().unwrap();
-        SealedKey::wrap_with(
-            [7; NONCE_LEN],
-            key,
-            Some(id),
-            b"b/k",
-            &DataKey::of_bytes([9; 32], false),
-        )
-        .unwrap()
-    }
-
-    /// What is stored, byte for byte: a server of tomorrow must open it.
-    #[test]
-    fn golden() {
-        let secrets = secrets(&["0f"]);
-        let sealed = wrapped(&secrets);
-        let bytes = sealed.encode();
-        assert_eq!(crate::text::hex(&bytes), GOLDEN);
-        assert!(SealedKey::decode(&bytes).unwrap() == sealed);
-        let opened = sealed.unwrap_by_master(sealed.id.unwrap(), &secrets, b"b/k").unwrap();
-        assert_eq!(opened.bytes, [9; 32]);
-        for at in 0..bytes.len() {
-            assert!(SealedKey::decode(&bytes[..at]).is_none());
-        }
-        for (at, value) in [(0, 2), (1, 3), (1, 2), (2, 1), (3, 1)] {
-            let mut wrong = bytes.clone();
-            wrong[at] = value;
-            assert!(SealedKey::decode(&wrong).is_none(), "byte {at}");
-        }
-    }
-
-    // Computed with Python's `cryptography` from what the module says of the format.
-    const GOLDEN: &str = "010100000cfd17a06a5ae0ec0707070707070707070707079dc31ef167b101fb316feb532964be88\
-                          a824b4d3e00668aafbc96e2e2d0ee02295d8687694ef30cb55131302cbc2b6c9";
-
-    #[test]
-    fn a_key_opens_its_own_object_only() {
-        let old = secrets(&["0f"]);
-        let sealed = wrapped(&old);
-        let id = sealed.id.unwrap();
-        assert!(sealed.unwrap_by_master(id, &old, b"b/other").is_err());
-        assert!(sealed.unwrap_by_master(id, &secrets(&["0e"]), b"b/k").is_err());
-        for at in 12..SEALED_KEY_BYTES {
-            let mut bytes = sealed.encode();
-            bytes[at] ^= 1;
-            let wrong = SealedKey::decode(&bytes).unwrap();
-            assert!(wrong.unwrap_by_master(id, &old, b"b/k").is_err(), "byte {at}");
-        }
-        let both = secrets(&["0e", "0f"]);
-        let anew = sealed.anew(&both, b"b/k").unwrap().unwrap();
-        assert!(anew.anew(&both, b"b/k").unwrap().is_none() && sealed.anew(&old, b"b/k").unwrap().is_none());
-        let opened = anew
-            .unwrap_by_master(anew.id.unwrap(), &secrets(&["0e"]), b"b/k")
-            .unwrap();
-        assert_eq!(opened.bytes, [9; 32]);
-    }
-
-    #[test]
-    fn only_keys_of_clients_hide_the_md5() {
-        let md5 = [5; 16];
-        assert_eq!(DataKey::of_bytes([9; 32], false).etag(md5), md5);
-        let hidden = DataKey::of_bytes([9; 32], true).etag(md5);
-        assert_ne!(hidden, md5);
-        assert_eq!(DataKey::of_bytes([9; 32], true).etag(md5), hidden);
-        assert_ne!(DataKey::of_bytes([8; 32], true).etag(md5), hidden);
-    }
-}
+mod tests;

@@ -12,12 +12,15 @@
 //! and what is deleted is exactly the version that was judged. It may be there for up to an hour
 //! longer. What was not put through S3 has no time, and is not old by any number of days.
 
-use crate::{keyspace, record::Facts, tags};
+use crate::{class::Class, keyspace, record::Facts, tags};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
+
+/// Shortest object whose class a rule changes that says nothing of lengths.
+const MOVED_BYTES_MIN: u64 = 128 << 10;
 
 /// A rule, as it is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +38,12 @@ pub struct Rule {
     /// When versions are deleted that are not the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noncurrent: Option<Noncurrent>,
+    /// When the current object gets another storage class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transitions: Vec<Transition>,
+    /// When versions get one that are not the latest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub noncurrent_transitions: Vec<NoncurrentTransition>,
     /// Days after which an upload that is not complete is aborted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abort_days: Option<u32>,
@@ -60,6 +69,24 @@ pub struct Noncurrent {
     /// If there are at least so many between it and the latest.
     #[serde(default)]
     pub keep: u32,
+}
+
+/// When a current object gets another storage class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    /// When; delete markers have none.
+    pub when: Expire,
+    /// The class.
+    pub class: String,
+}
+
+/// When a version gets another storage class that is not the latest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoncurrentTransition {
+    /// When.
+    pub when: Noncurrent,
+    /// The class.
+    pub class: String,
 }
 
 /// How a client wrote a filter, so that it gets it back that way.
@@ -173,6 +200,39 @@ impl Rule {
             && since_ms > 0
             && now_ms >= midnight_after(since_ms, noncurrent.days)
             && self.filter.matches(subject)
+    }
+
+    /// The storage class that a current object has by this rule.
+    pub fn class(&self, subject: Subject<'_>, now_ms: u64) -> Option<Class> {
+        if !self.moves(subject) {
+            return None;
+        }
+        let due = self.transitions.iter().filter(|transition| match transition.when {
+            Expire::Days(days) => subject.written_ms > 0 && now_ms >= midnight_after(subject.written_ms, days),
+            Expire::DateMs(ms) => now_ms >= ms,
+            Expire::Markers(_) => false,
+        });
+        due.filter_map(|transition| Class::parse(&transition.class)).max()
+    }
+
+    /// The same of a version that is not the latest: since when it is not, and how many there are
+    /// between it and the latest.
+    pub fn noncurrent_class(&self, subject: Subject<'_>, since_ms: u64, newer: u32, now_ms: u64) -> Option<Class> {
+        if !self.moves(subject) || since_ms == 0 {
+            return None;
+        }
+        let due = self.noncurrent_transitions.iter().filter(|transition| {
+            newer >= transition.when.keep && now_ms >= midnight_after(since_ms, transition.when.days)
+        });
+        due.filter_map(|transition| Class::parse(&transition.class)).max()
+    }
+
+    /// Whether it changes the class of a version. Of a short one only if it says something of
+    /// lengths, as S3 has it.
+    fn moves(&self, subject: Subject<'_>) -> bool {
+        let asks_length = self.filter.longer.is_some() || self.filter.shorter.is_some();
+        let is_long = asks_length || subject.length >= MOVED_BYTES_MIN;
+        self.enabled && is_long && self.filter.matches(subject)
     }
 
     /// Whether a delete marker that is all that is left of an object is due.

@@ -70,3 +70,47 @@ fn all_of_a_filter_must_hold() {
     assert!(!matches("logs/x", &facts(11, "", 0)));
     assert!(Filter::default().matches(Subject::of("", &facts(0, "", 0))));
 }
+
+#[test]
+fn classes_by_rules() {
+    let moves = |when, class: &str| Transition {
+        when,
+        class: class.to_owned(),
+    };
+    let mut rule = Rule {
+        expire: None,
+        transitions: vec![
+            moves(Expire::Days(40), "GLACIER_IR"),
+            moves(Expire::Days(0), "STANDARD_IA"),
+        ],
+        noncurrent_transitions: vec![NoncurrentTransition {
+            when: Noncurrent { days: 2, keep: 1 },
+            class: "ONEZONE_IA".to_owned(),
+        }],
+        ..days(0)
+    };
+    let long = facts(MOVED_BYTES_MIN, "", 10 * DAY_MS + 1);
+    let class = |rule: &Rule, facts: &Facts, day| rule.class(Subject::of("k", facts), day * DAY_MS);
+    assert_eq!(class(&rule, &long, 10), None, "not before a midnight");
+    assert_eq!(class(&rule, &long, 11), Some(Class::StandardIa));
+    assert_eq!(class(&rule, &long, 50), Some(Class::StandardIa));
+    assert_eq!(class(&rule, &long, 51), Some(Class::GlacierIr), "the last that is due");
+    let noncurrent = |since, newer, day| rule.noncurrent_class(Subject::of("k", &long), since, newer, day * DAY_MS);
+    assert_eq!(noncurrent(10 * DAY_MS, 1, 12), Some(Class::OneZoneIa));
+    assert_eq!(noncurrent(10 * DAY_MS, 1, 11), None);
+    assert_eq!(noncurrent(10 * DAY_MS, 0, 12), None, "it is one of those to keep");
+    assert_eq!(noncurrent(0, 1, 12), None, "since when is not known");
+    // What was not put over S3 is not old by days, but by a date.
+    let unknown = facts(MOVED_BYTES_MIN, "", 0);
+    assert_eq!(class(&rule, &unknown, 99), None);
+    rule.transitions
+        .push(moves(Expire::DateMs(20 * DAY_MS), "INTELLIGENT_TIERING"));
+    assert_eq!(class(&rule, &unknown, 20), Some(Class::IntelligentTiering));
+    // Short ones stay, unless the rule says which lengths it means.
+    let short = facts(MOVED_BYTES_MIN - 1, "", 10 * DAY_MS);
+    assert_eq!(class(&rule, &short, 99), None);
+    rule.filter.longer = Some(1);
+    assert_eq!(class(&rule, &short, 99), Some(Class::GlacierIr));
+    rule.enabled = false;
+    assert_eq!(class(&rule, &short, 99), None);
+}

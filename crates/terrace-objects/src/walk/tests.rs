@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     bucket::{Buckets, Record, Versioning},
     commit::NewObject,
-    lifecycle::{Expire, Filter, Noncurrent},
+    lifecycle::{Expire, Filter, Noncurrent, NoncurrentTransition, Transition},
     lock,
 };
 use bytes::Bytes;
@@ -83,8 +83,8 @@ impl World {
         walk.garbage
     }
 
-    /// Each version as `key`, or `-key` for a delete marker.
-    fn left(&self) -> Vec<String> {
+    /// All of them.
+    fn versions(&self) -> Vec<Version> {
         let query = versions::Query {
             bucket: "abc",
             prefix: "",
@@ -94,11 +94,19 @@ impl World {
         };
         let page = versions::page(&self.store, &query).unwrap();
         let entries = page.entries.into_iter().map(|entry| match entry {
-            crate::list::Entry::Key(version) if version.facts.is_delete_marker => format!("-{}", version.key),
-            crate::list::Entry::Key(version) => version.key,
-            crate::list::Entry::Prefix(prefix) => panic!("{prefix}"),
+            Entry::Key(version) => version,
+            Entry::Prefix(prefix) => panic!("{prefix}"),
         });
         entries.collect()
+    }
+
+    /// Each version as `key`, or `-key` for a delete marker.
+    fn left(&self) -> Vec<String> {
+        let shown = |version: Version| match version.facts.is_delete_marker {
+            true => format!("-{}", version.key),
+            false => version.key,
+        };
+        self.versions().into_iter().map(shown).collect()
     }
 }
 
@@ -189,4 +197,68 @@ fn locked_versions_outlive_their_rules() {
     assert!(world.walk(std::slice::from_ref(&rule), later));
     assert_eq!(world.left(), ["a"; 3], "the current one, and the two that are locked");
     assert!(!world.walk(&[rule], later), "what is locked makes no garbage");
+}
+
+/// A version that gets another class keeps all else, and so do its values.
+#[test]
+fn classes_change_and_nothing_else() {
+    let world = World::new(Versioning::Never);
+    world.put("first", 1);
+    world.switch(Versioning::Enabled);
+    world.put("first", 2 * DAY_MS);
+    let mut locked = Attributes::new();
+    lock::set_legal_hold(&mut locked, true);
+    world.put_with("locked", 1, locked);
+    let rule = Rule {
+        expire: None,
+        filter: Filter {
+            longer: Some(1),
+            ..Filter::default()
+        },
+        transitions: vec![Transition {
+            when: Expire::Days(1),
+            class: "STANDARD_IA".to_owned(),
+        }],
+        noncurrent_transitions: vec![NoncurrentTransition {
+            when: Noncurrent { days: 1, keep: 0 },
+            class: "GLACIER_IR".to_owned(),
+        }],
+        ..days_rule()
+    };
+    let all = || world.versions();
+    let classes = || {
+        all()
+            .iter()
+            .map(|version| version.facts.class().name())
+            .collect::<Vec<_>>()
+    };
+    let before = all();
+    world.walk(std::slice::from_ref(&rule), 2 * DAY_MS);
+    assert_eq!(classes(), ["STANDARD", "STANDARD", "STANDARD_IA"]);
+    let garbage = world.walk(std::slice::from_ref(&rule), 4 * DAY_MS);
+    assert!(!garbage);
+    assert_eq!(classes(), ["STANDARD_IA", "GLACIER_IR", "STANDARD_IA"]);
+    for (was, is) in before.iter().zip(all()) {
+        let facts = [&was.facts, &is.facts];
+        let [was_kept, is_kept] = facts.map(|facts| {
+            let kept = record::with_class(&facts.attributes, Class::Standard);
+            let pairs = kept.iter().map(|(name, value)| (name.to_owned(), value.to_vec()));
+            pairs.collect::<Vec<_>>()
+        });
+        assert_eq!(was_kept, is_kept, "{}", was.key);
+    }
+    // Nothing goes back, and nothing is written again.
+    let versions = all().iter().map(|version| version.facts.version).collect::<Vec<_>>();
+    let back = Rule {
+        noncurrent_transitions: vec![NoncurrentTransition {
+            when: Noncurrent { days: 1, keep: 0 },
+            class: "STANDARD_IA".to_owned(),
+        }],
+        ..rule
+    };
+    world.walk(&[back], 9 * DAY_MS);
+    assert_eq!(
+        all().iter().map(|version| version.facts.version).collect::<Vec<_>>(),
+        versions
+    );
 }

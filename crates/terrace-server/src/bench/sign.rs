@@ -49,7 +49,7 @@ impl Signer {
 
     /// Signs a request for a path without percent signs and a query that [`query`] has made.
     pub fn sign(&mut self, method: &str, path: &str, query: &str, now: SystemTime) -> Signed {
-        let time = amz_time(now);
+        let time = Moment(now).of_signature();
         let (day, region) = (&time[..8], self.region.as_str());
         let key = match self.key.take() {
             Some((of, key)) if of == day => key,
@@ -81,15 +81,6 @@ pub fn query(pairs: &[(&str, &str)]) -> String {
         .collect();
     pairs.sort();
     pairs.join("&")
-}
-
-/// `YYYYMMDDTHHMMSSZ`
-fn amz_time(now: SystemTime) -> String {
-    let text = Moment(now).to_string();
-    let seconds = text.split('.').next().unwrap_or_default();
-    let mut time: String = seconds.chars().filter(|letter| !"-:".contains(*letter)).collect();
-    time.push('Z');
-    time
 }
 
 #[cfg(test)]

@@ -66,7 +66,12 @@ pub fn backup(args: &BackupArgs, settings: Settings) -> Outcome {
             let show = |done, total| bar.show(done, total);
             match control::ask(&settings.options.flash_dir, &request, &stop, show)? {
                 Asked::BackedUp(summary) => summary,
-                Asked::Nobody | Asked::Stats(_) | Asked::Keys(_) | Asked::Rewrapped(_) | Asked::Capacity(_) => {
+                Asked::Nobody
+                | Asked::Stats(_)
+                | Asked::Keys(_)
+                | Asked::Rewrapped(_)
+                | Asked::Capacity(_)
+                | Asked::Kms(_) => {
                     return Err(failure);
                 }
             }

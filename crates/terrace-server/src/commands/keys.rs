@@ -45,9 +45,12 @@ fn with_keys(
             let asked = control::ask(&settings.options.flash_dir, &Request::Key(request), &never, |_, _| {})?;
             match asked {
                 Asked::Keys(keys) => Ok(keys),
-                Asked::Nobody | Asked::BackedUp(_) | Asked::Stats(_) | Asked::Rewrapped(_) | Asked::Capacity(_) => {
-                    Err(failure)
-                }
+                Asked::Nobody
+                | Asked::BackedUp(_)
+                | Asked::Stats(_)
+                | Asked::Rewrapped(_)
+                | Asked::Capacity(_)
+                | Asked::Kms(_) => Err(failure),
             }
         }
         Err(failure) => Err(failure),

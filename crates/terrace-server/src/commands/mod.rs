@@ -4,6 +4,7 @@
 mod backup;
 mod capacity;
 mod keys;
+mod kms;
 mod listing;
 mod objects;
 mod rewrap;
@@ -36,6 +37,7 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
     match command {
         Command::Serve(args) => serve::serve(*args, settings),
         Command::Key(args) => keys::run(args.command, settings),
+        Command::Kms(args) => kms::run(args.command, &settings),
         Command::Rewrap(args) => rewrap::run(args.json, &settings),
         Command::Import(args) => serve::import(&args, settings),
         Command::Put(args) => objects::put(&args, settings),

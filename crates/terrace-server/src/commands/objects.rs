@@ -44,6 +44,7 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         secrets.check(&store)?;
     }
     secrets.load_own(&store)?;
+    secrets.kms().load(&store, &secrets)?;
     let objects = Objects::of(&store, settings.durability, secrets)?;
     let version = match objects.find(&key) {
         Some(_) if args.ttl.is_some() => {
@@ -175,6 +176,7 @@ pub fn get(args: &GetArgs, settings: Settings) -> Outcome {
     let store = open(&settings, Access::Look)?;
     let secrets = settings.secrets()?;
     secrets.load_own(&store)?;
+    secrets.kms().load(&store, &secrets)?;
     let reading = Reading {
         secrets,
         ..Reading::default()

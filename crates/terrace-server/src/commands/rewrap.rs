@@ -28,7 +28,12 @@ pub fn run(json: bool, settings: &Settings) -> Outcome {
         Err(failure) if failure.code == Code::InUse => {
             match control::ask(&settings.options.flash_dir, &Request::Rewrap, &stop, |_, _| {})? {
                 Asked::Rewrapped(report) => report,
-                Asked::Nobody | Asked::BackedUp(_) | Asked::Stats(_) | Asked::Keys(_) | Asked::Capacity(_) => {
+                Asked::Nobody
+                | Asked::BackedUp(_)
+                | Asked::Stats(_)
+                | Asked::Keys(_)
+                | Asked::Capacity(_)
+                | Asked::Kms(_) => {
                     return Err(failure);
                 }
             }

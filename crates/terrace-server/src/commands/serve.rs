@@ -15,10 +15,11 @@ use crate::{
         self, Gateway, Shared,
         access_key::{self, AccessKey, Grant, Keys, Level, NewKey},
         access_log::AccessLog,
+        kms,
         notify::Targets,
         secrets::Secrets,
     },
-    settings::{self, S3Listen, Settings},
+    settings::{self, S3Listen, Settings, Switch},
     signals::{self, Received, Stopping},
     time_span::TimeSpan,
 };
@@ -167,8 +168,12 @@ fn access_keys(store: &Store, s3: Option<SocketAddr>, secrets: Secrets) -> Outco
     }
     let keys = Keys::load(store, secrets.clone())?;
     secrets.keep_own(store)?;
+    secrets.kms().load(store, &secrets)?;
     // Not before it is known to open what is there: a key that is noted is needed from then on.
     secrets.register(store)?;
+    if secrets.is_given() {
+        kms::seal_anew(store, &secrets, true)?;
+    }
     Ok(Arc::new(keys))
 }
 
@@ -304,6 +309,7 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets
         shared,
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),
+        no_version_2: args.s3_signature_v2.or(settings.s3_signature_v2) == Some(Switch::Off),
         targets: Arc::new(targets),
         websites: if args.s3_website_domain.is_empty() {
             settings.website_domains.clone()

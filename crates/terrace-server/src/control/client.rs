@@ -3,7 +3,7 @@
 use super::{Answer, BackupSummary, KeySummary, Request, SOCKET, TierCapacity, short_path};
 use crate::{
     failure::{Code, Failure, Outcome},
-    s3::rewrap::Report,
+    s3::{kms::Summary, rewrap::Report},
 };
 use std::{
     fs::File,
@@ -31,6 +31,8 @@ pub enum Asked {
     Capacity(TierCapacity),
     /// What was asked of access keys is done.
     Keys(Vec<KeySummary>),
+    /// What was asked of keys for SSE-KMS is done.
+    Kms(Vec<Summary>),
 }
 
 /// Asks the server of the store in `flash_dir`. `show` is told how far it is; the connection is
@@ -75,6 +77,7 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
             Answer::Rewrapped(report) => return Ok(Asked::Rewrapped(report)),
             Answer::Capacity(tier) => return Ok(Asked::Capacity(tier)),
             Answer::Keys(keys) => return Ok(Asked::Keys(keys)),
+            Answer::Kms(keys) => return Ok(Asked::Kms(keys)),
             Answer::Failed { code, message } => return Err(Failure::new(code, message)),
         }
         if stop.load(Ordering::Relaxed) {

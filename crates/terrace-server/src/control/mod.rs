@@ -20,6 +20,7 @@ use crate::{
     failure::Code,
     s3::{
         access_key::{Level, NewKey},
+        kms::{Change, Summary},
         rewrap::Report,
     },
 };
@@ -45,6 +46,8 @@ pub enum Request {
     Stats,
     /// Do something with access keys.
     Key(KeyRequest),
+    /// Do something with keys for SSE-KMS.
+    Kms(KmsRequest),
     /// Read the master keys again, and encrypt with the first what the others encrypted.
     Rewrap,
     /// Change what the blocks of the large tier may take.
@@ -69,6 +72,16 @@ pub enum KeyRequest {
     List,
     /// Remove the one with this ID.
     Remove(String),
+}
+
+/// What to do with keys for SSE-KMS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum KmsRequest {
+    /// Tell which there are.
+    List,
+    /// Change the one of this name.
+    Change(String, Change),
 }
 
 /// An access key.
@@ -143,6 +156,8 @@ pub enum Answer {
     /// The access key that was made, or all there are, without secrets. Of one that was removed:
     /// nothing, if it was not there.
     Keys(Vec<KeySummary>),
+    /// The key for SSE-KMS that was changed, or all there are.
+    Kms(Vec<Summary>),
     /// It failed.
     Failed {
         /// The exit code of who asked.

@@ -1,7 +1,8 @@
 //! The socket's side of `serve`.
 
 use super::{
-    Answer, BackupRequest, KeyRequest, KeySummary, REQUEST_BYTES_MAX, Request, SOCKET, TierCapacity, short_path,
+    Answer, BackupRequest, KeyRequest, KeySummary, KmsRequest, REQUEST_BYTES_MAX, Request, SOCKET, TierCapacity,
+    short_path,
 };
 use crate::{
     failure::{Code, Failure, Outcome},
@@ -173,16 +174,8 @@ fn converse(stream: &UnixStream, served: &Served, stop: &AtomicBool, is_busy: bo
         Ok(Request::Rewrap) => encrypt_anew(stream, served, stop),
         Ok(Request::Capacity { large_bytes }) => tell(stream, &set_capacity(&served.store, Tier::Large, large_bytes)),
         Ok(Request::FlashCapacity { bytes }) => tell(stream, &set_capacity(&served.store, Tier::Flash, Some(bytes))),
-        Ok(Request::Key(request)) => {
-            let answer = change_keys(served, request).unwrap_or_else(|error| {
-                let failure = Failure::from(error);
-                Answer::Failed {
-                    code: failure.code,
-                    message: failure.message,
-                }
-            });
-            tell(stream, &answer)
-        }
+        Ok(Request::Key(request)) => tell(stream, &change_keys(served, request).unwrap_or_else(failed)),
+        Ok(Request::Kms(request)) => tell(stream, &change_kms(served, request).unwrap_or_else(failed)),
         Err(error) => tell(
             stream,
             &refuse(&format!(
@@ -218,6 +211,28 @@ fn set_capacity(store: &Store, tier: Tier, bytes: Option<u64>) -> Answer {
         capacity_bytes,
         allocated_bytes,
     })
+}
+
+fn failed(error: terrace::Error) -> Answer {
+    let Failure { code, message, .. } = Failure::from(error);
+    Answer::Failed { code, message }
+}
+
+fn change_kms(served: &Served, request: KmsRequest) -> terrace::Result<Answer> {
+    let secrets = &served.shared.secrets;
+    Ok(Answer::Kms(match request {
+        KmsRequest::List => secrets.kms().all(),
+        KmsRequest::Change(name, change) => {
+            let key = secrets.kms().change(&served.store, secrets, &name, change)?;
+            tracing::info!(
+                name,
+                is_disabled = key.is_disabled,
+                versions = key.versions,
+                "a key was changed"
+            );
+            vec![key]
+        }
+    }))
 }
 
 fn change_keys(served: &Served, request: KeyRequest) -> terrace::Result<Answer> {

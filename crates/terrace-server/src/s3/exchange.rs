@@ -83,6 +83,11 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// The access key of whoever asked.
+    pub fn key(&self) -> Option<&str> {
+        self.noted.key.as_deref()
+    }
+
     /// Begins one.
     pub fn begin(gateway: &Arc<Gateway>, head: Arc<Head>, headers: &HeaderMap) -> Self {
         gateway.figures.in_flight.inc();

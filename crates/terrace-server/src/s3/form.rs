@@ -11,6 +11,7 @@ mod policy;
 pub use fields::Form;
 pub use policy::{Extras, check};
 
+use super::refuse::refuse_class;
 use s3s::{S3Result, dto::PostObjectInput, s3_error};
 
 /// Longest file.
@@ -38,15 +39,8 @@ pub fn refuse(input: &PostObjectInput) -> S3Result {
             "A field you provided implies functionality that is not implemented."
         ));
     }
-    if input
-        .storage_class
-        .as_ref()
-        .is_some_and(|class| class.as_str() != "STANDARD")
-    {
-        return Err(s3_error!(
-            InvalidStorageClass,
-            "The storage class you specified is not valid"
-        ));
+    if let Some(class) = &input.storage_class {
+        refuse_class(class.as_str())?;
     }
     if input.key.is_empty() {
         return Err(s3_error!(

@@ -20,7 +20,7 @@ use super::{
     ops,
     refuse::{XML_BYTES_MAX, refuse},
     service::Service,
-    sts,
+    signature, sts, version_2,
     website::Visit,
 };
 use futures_util::future::{BoxFuture, Either, Ready, ready};
@@ -46,7 +46,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Instant, SystemTime},
 };
 
 /// How many times its bytes XML takes when it is read: the shortest element that `s3s` makes
@@ -248,6 +248,7 @@ impl Inner {
         // The address pays until a signature is known to be right, and gets back what it paid if it
         // is.
         let admitted = refuse(head, headers).and_then(|()| self.admit(head.peer));
+        let admitted = admitted.and_then(|()| self.refuse_version_2(head));
         match admitted.and_then(|()| Promise::of(head, headers)) {
             Err(refusal) => Way::Short(Err(refusal)),
             Ok(_) if head.method == Method::OPTIONS => Way::Short(self.preflight(head, headers)),
@@ -267,6 +268,14 @@ impl Inner {
         body: Incoming,
         promise: Option<Promise>,
     ) -> S3Result<Response<Body>> {
+        if head.version_2.is_some() {
+            version_2::carry(
+                head,
+                &mut parts,
+                |id| self.gateway.access_keys.secret(id),
+                SystemTime::now(),
+            )?;
+        }
         let ticket = asked.exchange.ticket();
         parts.extensions.insert(Arc::clone(&ticket));
         parts.extensions.insert(Arc::clone(head));
@@ -380,6 +389,11 @@ impl Inner {
                 .headers_mut()
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        if !is_refused && self.is_charged(&head, &exchange) {
+            response
+                .headers_mut()
+                .insert("x-amz-request-charged", HeaderValue::from_static("requester"));
+        }
         if let Some(headers) = &asked.headers {
             self.add_cors(&head, headers, response.headers_mut());
         }
@@ -422,6 +436,9 @@ impl Inner {
         let is_open = !form.is_signed() && self.is_open(head, &parts.headers, &extras, &form);
         parts.extensions.insert(extras);
         if !is_open {
+            if form.is_version_2() && self.gateway.no_version_2 {
+                return Err(signature::not_version_2());
+            }
             form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
             form.check_version_4(|id| self.gateway.access_keys.secret(id))?;
         }
@@ -450,6 +467,27 @@ impl Inner {
                 .may_begin()
                 .is_ok()
         })
+    }
+
+    /// Whether a request was let in because its account pays.
+    fn is_charged(&self, head: &Head, exchange: &Exchange) -> bool {
+        let bucket = head.bucket().filter(|_| head.pays);
+        let record = bucket
+            .and_then(|name| self.gateway.buckets.get(name).ok())
+            .map(|bucket| bucket.record());
+        let Some(record) = record.filter(|record| record.requester_pays) else {
+            return false;
+        };
+        let account = exchange.key().and_then(|key| self.gateway.access_keys.account(key));
+        account.is_some_and(|account| *account != *record.owner())
+    }
+
+    /// Refuses signatures of version 2 if this server takes none.
+    fn refuse_version_2(&self, head: &Head) -> S3Result {
+        if head.version_2.is_some() && self.gateway.no_version_2 {
+            return Err(signature::not_version_2());
+        }
+        Ok(())
     }
 
     /// Counts a request for the address that it came from.

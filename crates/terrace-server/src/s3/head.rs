@@ -4,7 +4,12 @@
 //! signed, what its query names. No check reads path or query for itself, so no two of them take
 //! one request for two. `s3s` reads the same head once more, by the rules that are followed here.
 
-use super::{access::Domains, refuse::is_subresource, signature};
+use super::{
+    access::Domains,
+    refuse::is_subresource,
+    signature,
+    version_2::{self, Version2},
+};
 use crate::http::{ranges::Ranges, tls::TlsVersion};
 use hyper::{
     HeaderMap, Method, Uri, Version,
@@ -18,6 +23,8 @@ use terrace_objects::text::percent_decode_path;
 /// Most names in a query. No operation has a fourth of it, and each costs some hundred bytes for as
 /// long as the request is there, while two bytes make one.
 const QUERY_NAMES_MAX: usize = 128;
+/// What says who pays for a request.
+const PAYER: &str = "x-amz-request-payer";
 /// The media type of a form with a file.
 const FORM: &str = "multipart/form-data";
 /// The media type of the body of a call of STS.
@@ -78,6 +85,10 @@ pub struct Head {
     pub is_signed_in_header: bool,
     /// It is signed in the query.
     pub is_signed_in_query: bool,
+    /// It is signed by version 2.
+    pub version_2: Option<Version2>,
+    /// It says that its account pays for it.
+    pub pays: bool,
     /// The ranges it wants, if they are several.
     pub ranges: Option<Ranges>,
 }
@@ -86,12 +97,16 @@ impl Head {
     /// Reads a head, and takes out of the headers what is read only here. What the second says is
     /// an error if something is said twice, or too much.
     pub fn read(parts: &mut Parts, peer: Peer, hosts: Hosts<'_>) -> (Arc<Self>, S3Result) {
-        let text = |name| text(&parts.headers, name);
         let (path, query) = (parts.uri.path(), parts.uri.query());
         let pairs = form_urlencoded::parse(query.unwrap_or("").as_bytes()).into_owned();
         let mut pairs: Vec<_> = pairs.take(QUERY_NAMES_MAX + 1).collect();
-        let clear = signature::refuse_repeated(&parts.headers, &pairs).and_then(|()| refuse_many(&pairs));
+        let mut clear = signature::refuse_repeated(&parts.headers, &pairs).and_then(|()| refuse_many(&pairs));
         pairs.truncate(QUERY_NAMES_MAX);
+        let version_2 = Version2::of(&parts.headers, &pairs);
+        if version_2.is_some() {
+            clear = clear.and_then(|()| version_2::take_out(&pairs, &mut parts.headers));
+        }
+        let text = |name| text(&parts.headers, name);
         let host = text(header::HOST);
         let site = host.and_then(|host| hosts.sites.bucket(host));
         let of_host = site.or_else(|| hosts.buckets.bucket(host?)).map(str::to_owned);
@@ -118,7 +133,9 @@ impl Head {
             // What is no text is no signature either, and is refused as such. What is empty says
             // nothing.
             is_signed_in_header: authorization.is_some_and(|value| !value.as_bytes().trim_ascii().is_empty()),
-            is_signed_in_query: has("X-Amz-Signature") || has("X-Amz-Algorithm"),
+            is_signed_in_query: has("X-Amz-Signature") || has("X-Amz-Algorithm") || version_2::is_in_query(&pairs),
+            version_2,
+            pays: pays(&parts.headers, &pairs),
             ranges: None,
             query: pairs,
             of_host,
@@ -141,7 +158,8 @@ impl Head {
     /// signed header a range stays, since the signature covers it. A header `Authorization` without
     /// a value says nothing; `s3s` would refuse that, too.
     fn take_out(&mut self, headers: &mut HeaderMap) {
-        let range = text(headers, header::RANGE).filter(|_| !self.is_signed_in_header);
+        let is_covered = self.is_signed_in_header && self.version_2.is_none();
+        let range = text(headers, header::RANGE).filter(|_| !is_covered);
         if let Some(range) = range.filter(|text| s3s::dto::Range::parse(text).is_err()) {
             self.ranges = Ranges::parse(range).filter(|_| self.method == Method::GET && !self.is_signed());
             headers.remove(header::RANGE);
@@ -242,6 +260,13 @@ fn is(kind: &str, name: &str) -> bool {
 
 fn begins(kind: &str, name: &str) -> bool {
     kind.get(..name.len()).is_some_and(|start| is(start, name))
+}
+
+/// Whether a request says who pays, in its head or in a presigned URL.
+fn pays(headers: &HeaderMap, query: &[(String, String)]) -> bool {
+    let in_query = query.iter().find(|(name, _)| name == PAYER);
+    let said = headers.get(PAYER).map(HeaderValue::as_bytes);
+    said.or_else(|| in_query.map(|(_, value)| value.as_bytes())) == Some(&b"requester"[..])
 }
 
 fn refuse_many(query: &[(String, String)]) -> S3Result {

@@ -159,6 +159,11 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, he
         "REST-QUERY-STRING"
     };
     context.add("s3:authType", place);
+    if let Some(version_2) = &head.version_2 {
+        context.add("s3:signatureversion", "AWS");
+        add_age_ms(context, version_2.signed_ms());
+        return;
+    }
     context.add("s3:signatureversion", "AWS4-HMAC-SHA256");
     let in_head = headers.get("x-amz-date").and_then(|value| value.to_str().ok());
     let signed = in_head.or_else(|| head.value("X-Amz-Date"));
@@ -167,7 +172,11 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, he
 
 /// Adds how old a signature is of this time.
 fn add_age(context: &mut Context, signed: Option<&str>) {
-    if let Some(signed_ms) = signed.and_then(milliseconds_of) {
+    add_age_ms(context, signed.and_then(milliseconds_of));
+}
+
+fn add_age_ms(context: &mut Context, signed_ms: Option<u64>) {
+    if let Some(signed_ms) = signed_ms {
         let age_ms = super::keyspace::now_ms().saturating_sub(signed_ms);
         context.add("s3:signatureAge", age_ms.to_string());
     }

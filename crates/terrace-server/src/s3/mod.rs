@@ -44,12 +44,14 @@ mod service;
 pub mod signature;
 mod sts;
 pub mod verified;
+mod version_2;
 mod website;
 
 use errors::Told as _;
 pub use errors::said;
+pub use terrace_objects::secrets::kms;
 pub use terrace_objects::{access_key, account, keyspace, secrets};
-use terrace_objects::{acl, bucket, collector, commit, list, lock, manifest, policy, session, versions};
+use terrace_objects::{acl, bucket, class, collector, commit, list, lock, manifest, policy, session, versions};
 
 use crate::http::{Listener, budget::Pool, engine::Engine};
 use access::Domains;
@@ -99,6 +101,8 @@ pub struct Gateway {
     /// Where events go.
     targets: Arc<Targets>,
     limiter: Option<Limiter>,
+    /// Signatures of version 2 are refused.
+    no_version_2: bool,
     /// What requests may make the server collect.
     memory: Arc<Pool>,
     /// Held by who collects since the large tier is full.
@@ -161,6 +165,8 @@ pub struct Choices {
     pub access_log: Option<AccessLog>,
     /// Requests a second that one sender may make.
     pub rate: Option<u32>,
+    /// Whether it refuses signatures of version 2.
+    pub no_version_2: bool,
     /// Domains below which hosts are web sites.
     pub websites: Vec<String>,
     /// Where events of buckets may go.
@@ -191,6 +197,7 @@ impl Gateway {
             websites: Domains(choices.websites),
             targets: choices.targets,
             limiter: choices.rate.map(Limiter::new),
+            no_version_2: choices.no_version_2,
             memory: Pool::memory(choices.collected_bytes),
             making_room: tokio::sync::Mutex::default(),
             hashing: Arc::default(),

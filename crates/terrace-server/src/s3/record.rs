@@ -20,7 +20,7 @@ const SYSTEM_BYTES_MAX: usize = 2048;
 #[derive(Debug, Default)]
 pub struct Description {
     /// In the order of [`KEPT`].
-    pub kept: [Option<String>; 7],
+    pub kept: [Option<String>; 8],
     /// User metadata.
     pub metadata: Option<Metadata>,
     /// Tags, encoded as a query, and checked.
@@ -43,6 +43,12 @@ macro_rules! description {
                 $input.content_language.take(),
                 $input.expires.take().map(|time| record::http_date(&time)),
                 $input.website_redirect_location.take(),
+                // What nobody says is said of the standard one.
+                $input
+                    .storage_class
+                    .take()
+                    .map(|class| class.as_str().to_owned())
+                    .filter(|class| class != "STANDARD"),
             ],
             metadata: $input.metadata.take(),
             tagging: $input.tagging.take(),

@@ -1,13 +1,13 @@
 //! What is refused before `s3s` sees it: what the service does not have, and what `s3s` would let
 //! pass.
 //!
-//! Of the latter there are four. A header `x-amz-…` that is not signed: whoever has a presigned URL
-//! could otherwise add `x-amz-copy-source` to it and read any object its signer can read.
-//! Signatures of version 2, which cover neither body nor time; for both see [`signature`].
-//! Subresources that `s3s` does not know. And parts of uploads that do not say of which, which it
-//! would take for objects.
+//! Of the latter there are three. A header `x-amz-…` that is not signed: whoever has a presigned
+//! URL could otherwise add `x-amz-copy-source` to it and read any object its signer can read; see
+//! [`signature`]. Subresources that `s3s` does not know. And parts of uploads that do not say of
+//! which, which it would take for objects.
 
 use super::{
+    class::Class,
     digest::Algorithm,
     errors,
     form::{FILE_BYTES_MAX, FORM_BYTES_MAX},
@@ -28,8 +28,11 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 /// What headers begin with that ask for something the service does not have.
 const NOT_SUPPORTED: [&str; 2] = ["x-amz-mfa", "x-amz-write-offset-bytes"];
 
+/// Storage classes whose objects S3 must restore before they can be read.
+pub const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
+
 /// Query names without a value that `s3s` knows: each names an operation of its own.
-const SUBRESOURCES: [&str; 31] = [
+pub const SUBRESOURCES: [&str; 31] = [
     "accelerate",
     "acl",
     "analytics",
@@ -287,19 +290,32 @@ fn refuse_trailer(headers: &HeaderMap) -> S3Result {
     ))
 }
 
+/// Refuses storage classes that nobody knows, and archives: here each object can be read at once.
+///
+/// # Errors
+/// `InvalidStorageClass`
+pub fn refuse_class(name: &str) -> S3Result {
+    if Class::parse(name).is_some() {
+        return Ok(());
+    }
+    let reason = if ARCHIVES.contains(&name) {
+        ": nothing is archived here"
+    } else {
+        ""
+    };
+    Err(s3_error!(
+        InvalidStorageClass,
+        "The storage class you specified is not valid{reason}"
+    ))
+}
+
 /// Refuses values of headers that the service does not have.
 fn refuse_values(headers: &HeaderMap) -> S3Result {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if text("content-md5").is_some_and(|value| value.trim().is_empty()) {
         return Err(s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid."));
     }
-    if text("x-amz-storage-class").is_some_and(|value| value != "STANDARD") {
-        return Err(s3_error!(
-            InvalidStorageClass,
-            "The storage class you specified is not valid"
-        ));
-    }
-    Ok(())
+    text("x-amz-storage-class").map_or(Ok(()), refuse_class)
 }
 
 #[cfg(test)]
@@ -322,6 +338,7 @@ mod tests {
         for (headers, code) in [
             (("x-amz-mfa", "x 123456"), "NotImplemented"),
             (("x-amz-storage-class", "GLACIER"), "InvalidStorageClass"),
+            (("x-amz-storage-class", "standard_ia"), "InvalidStorageClass"),
             (("content-md5", ""), "InvalidDigest"),
         ] {
             assert_eq!(refused("POST", "/b", &[headers]).as_deref(), Some(code), "{headers:?}");
@@ -357,6 +374,7 @@ mod tests {
         for headers in [
             ("x-amz-acl", "private"),
             ("x-amz-storage-class", "STANDARD"),
+            ("x-amz-storage-class", "GLACIER_IR"),
             ("x-amz-meta-a", "b"),
         ] {
             assert_eq!(

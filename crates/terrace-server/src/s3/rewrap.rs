@@ -15,7 +15,7 @@
 use super::{
     Shared,
     crypt::{ENCRYPTION, Encryption, SealedKey},
-    keyspace, record,
+    keyspace, kms, record,
     secrets::{self, SEALED, Secrets},
     session,
 };
@@ -35,7 +35,8 @@ const SECRET: &str = "secret_aes_256_gcm";
 pub struct Report {
     /// Data keys of objects, versions and uploads.
     pub data_keys: u64,
-    /// Secrets of access keys, and what temporary credentials are made with.
+    /// Secrets of access keys, what temporary credentials are made with, and keys that clients
+    /// name.
     pub access_keys: u64,
 }
 
@@ -167,7 +168,7 @@ fn sealed(info: &ObjectInfo, key: &[u8]) -> terrace::Result<SealedKey> {
 /// Whether its data key is wrapped with a former master key.
 fn needs(info: &ObjectInfo, secrets: &Secrets, key: &[u8]) -> terrace::Result<bool> {
     let sealed = sealed(info, key)?;
-    Ok(sealed.id.is_some() && sealed.id != secrets.ids().first().copied())
+    Ok(sealed.master().is_some() && sealed.master() != secrets.ids().first().copied())
 }
 
 /// Wraps a data key anew. False if that was not needed, or the record has changed.
@@ -219,6 +220,7 @@ fn access_keys(store: &Store, secrets: &Secrets, writes: bool) -> terrace::Resul
             written += secret(store, secrets, writes, &item?, (id, SEALED))?;
         }
     }
+    written += kms::seal_anew(store, secrets, writes)?;
     Ok(written)
 }
 
@@ -259,6 +261,7 @@ mod tests {
     use super::*;
     use crate::s3::{
         crypt::{self, Protection, Sealing},
+        kms::Caller,
         record::Facts,
     };
     use terrace::{Attributes, Options};
@@ -303,7 +306,9 @@ mod tests {
         places.iter().all(|place| {
             let info = store.head(place).unwrap().unwrap();
             assert_eq!(info.attributes.get_str("colour"), Some("red"));
-            let unlocked = crypt::unlock(&Facts::of(&info), keyspace::object_of(place), secrets, None);
+            let unlocked = crypt::unlock(&Facts::of(&info), keyspace::object_of(place), secrets, None, || {
+                Caller::Nobody
+            });
             unlocked.is_ok_and(|data_key| data_key.is_some())
         })
     }

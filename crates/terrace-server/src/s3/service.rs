@@ -39,7 +39,7 @@ operations! { gateway:
     get_bucket_location GetBucketLocationInput -> GetBucketLocationOutput = |request| buckets::location(gateway, &request);
     get_bucket_accelerate_configuration GetBucketAccelerateConfigurationInput -> GetBucketAccelerateConfigurationOutput = |request| buckets::acceleration(gateway, &request);
     get_bucket_request_payment GetBucketRequestPaymentInput -> GetBucketRequestPaymentOutput = |request| buckets::payer(gateway, &request);
-    put_bucket_request_payment PutBucketRequestPaymentInput -> PutBucketRequestPaymentOutput = |request| buckets::set_payer(gateway, &request);
+    put_bucket_request_payment PutBucketRequestPaymentInput -> PutBucketRequestPaymentOutput = |request| buckets::set_payer(gateway, request).await;
     get_bucket_replication GetBucketReplicationInput -> GetBucketReplicationOutput = |request| buckets::replication(gateway, &request);
     delete_bucket_replication DeleteBucketReplicationInput -> DeleteBucketReplicationOutput = |request| buckets::delete_replication(gateway, &request);
     get_bucket_versioning GetBucketVersioningInput -> GetBucketVersioningOutput = |request| buckets::versioning(gateway, &request);

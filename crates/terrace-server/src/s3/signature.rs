@@ -4,10 +4,10 @@
 //! URL. S3 tells the cases apart (the "Error responses" of its API reference), and clients act on
 //! the codes.
 
-use super::head::Head;
+use super::{head::Head, version_2};
 use hyper::{HeaderMap, Method, header};
 use ring::hmac;
-use s3s::{S3Result, s3_error};
+use s3s::{S3Error, S3Result, s3_error};
 
 /// The only algorithm.
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -22,8 +22,6 @@ const QUERY_FIELDS: [&str; 6] = [
     "X-Amz-SignedHeaders",
     "X-Amz-Expires",
 ];
-/// What a URL has that was presigned by version 2.
-const VERSION_2_FIELDS: [&str; 2] = ["Signature", "AWSAccessKeyId"];
 /// Headers that need not be signed: the first two are covered by the signature in another way.
 const UNSIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
 /// Headers of which there is one at most, besides those that begin with [`OURS`]. What is said
@@ -57,17 +55,15 @@ const RESPONSE_HEADERS: &str = "response-";
 /// `InvalidArgument`, `InvalidRequest`, `AuthorizationHeaderMalformed`,
 /// `AuthorizationQueryParametersError`, `AccessDenied`.
 pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
-    if VERSION_2_FIELDS.iter().any(|name| head.has(name)) {
-        return Err(version_2());
+    if head.version_2.is_some() {
+        version_2::check(head, headers)?;
+        return check_content_hash(headers);
     }
     let authorization = headers.get(header::AUTHORIZATION);
     // What is no text is no signature either, and is refused as such.
     let in_header = authorization.map(|value| value.to_str().unwrap_or("?"));
     match (in_header, head.is_signed_in_query) {
-        (Some(_), true) => Err(s3_error!(
-            InvalidArgument,
-            "A request is signed in the Authorization header or in the query, not in both."
-        )),
+        (Some(_), true) => Err(two_signatures()),
         (Some(text), false) => check_header(head, headers, text),
         (None, true) => check_query(head),
         (None, false) => refuse_choices(head),
@@ -113,7 +109,7 @@ pub fn is_of_signature(name: &str) -> bool {
     let is_version_4 = name
         .get(..OURS.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(OURS));
-    is_version_4 || VERSION_2_FIELDS.contains(&name)
+    is_version_4 || version_2::FIELDS.contains(&name)
 }
 
 /// The key's ID of a credential, and the scope behind it, if that is one for this service.
@@ -164,7 +160,16 @@ pub fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     }
 }
 
-fn version_2() -> s3s::S3Error {
+/// A request is signed in two ways.
+pub fn two_signatures() -> S3Error {
+    s3_error!(
+        InvalidArgument,
+        "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or the Authorization header should be specified"
+    )
+}
+
+/// A request is signed by version 2 where that is not taken.
+pub fn not_version_2() -> S3Error {
     s3_error!(
         InvalidRequest,
         "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
@@ -172,15 +177,6 @@ fn version_2() -> s3s::S3Error {
 }
 
 fn check_header(head: &Head, headers: &HeaderMap, text: &str) -> S3Result {
-    if let Some(rest) = text.strip_prefix("AWS ") {
-        return Err(match rest.split_once(':') {
-            Some((id, signature)) if !id.is_empty() && !signature.is_empty() => version_2(),
-            _ => s3_error!(
-                InvalidArgument,
-                "The authorization header is not of the form ID:SIGNATURE."
-            ),
-        });
-    }
     let Some(rest) = text.strip_prefix(ALGORITHM) else {
         return Err(s3_error!(
             InvalidArgument,
@@ -328,7 +324,7 @@ mod tests {
             ""
         );
         assert_eq!(refused(""), "");
-        assert_eq!(refused("AWS id:signature"), "InvalidRequest");
+        assert_eq!(refused("AWS id:signature"), "");
         assert_eq!(refused("AWS nothing"), "InvalidArgument");
         assert_eq!(refused("Basic x"), "InvalidArgument");
         for wrong in [
@@ -372,10 +368,7 @@ mod tests {
         ] {
             assert_eq!(url(change), "AuthorizationQueryParametersError", "{change:?}");
         }
-        assert_eq!(
-            refused("GET", "/b/k?AWSAccessKeyId=x&Signature=y", &[]),
-            "InvalidRequest"
-        );
+        assert_eq!(refused("GET", "/b/k?AWSAccessKeyId=x&Signature=y", &[]), "AccessDenied");
         assert_eq!(
             refused("GET", "/b/k?X-Amz-Signature=0", &[("authorization", "Basic x")]),
             "InvalidArgument"

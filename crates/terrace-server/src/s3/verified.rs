@@ -6,10 +6,15 @@
 //! that is not signed, byte for byte, with a key's secret, for this method, path, query and these
 //! headers, and now.
 
-use super::{chunks::Signatures, digest, head::Head, judged, session, signature};
-use hyper::{HeaderMap, header};
+use super::{REGION, chunks::Signatures, digest, head::Head, judged, session, signature};
+use crate::time_span::Moment;
+use hyper::{
+    HeaderMap, Method,
+    header::{self, HeaderValue},
+    http::request::Parts,
+};
 use ring::{digest as sha, hmac};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use terrace_objects::text::percent_encode;
 
 /// How far clocks may differ, as `s3s` has it.
@@ -18,6 +23,8 @@ const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
 const HASH_DIGITS: usize = 64;
 /// What has no hash of its own in a signature.
 const NO_HASH: &str = "UNSIGNED-PAYLOAD";
+/// Where the hash of a body is said.
+const CONTENT_HASH: &str = "x-amz-content-sha256";
 /// What a body in chunks has in its place, or how that begins.
 const IN_CHUNKS: &str = "STREAMING-";
 /// The field of a query that the signature itself is in, and does not cover.
@@ -37,7 +44,7 @@ struct Claimed<'a> {
 impl<'a> Claimed<'a> {
     fn of(head: &'a Head, headers: &'a HeaderMap) -> Option<Self> {
         let text = |name: &str| headers.get(name)?.to_str().ok();
-        let payload = text("x-amz-content-sha256");
+        let payload = text(CONTENT_HASH);
         if head.is_signed_in_query {
             let seconds = head.value("X-Amz-Expires")?.parse().ok()?;
             return Some(Self {
@@ -87,13 +94,12 @@ impl<'a> Claimed<'a> {
             return None;
         }
         let signed = head.query.iter().filter(|(name, _)| name != IN_QUERY);
-        let mut pairs: Vec<_> = signed.map(|(name, value)| (encoded(name), encoded(value))).collect();
-        pairs.sort();
-        let mut text = format!("{}\n{path}\n", head.method);
-        for (at, (name, value)) in pairs.iter().enumerate() {
-            text.extend([if at == 0 { "" } else { "&" }, name.as_str(), "=", value.as_str()]);
-        }
-        text.push('\n');
+        self.canonical_of(&head.method, path, &canonical_query(signed), headers)
+    }
+
+    /// The same of a path and a query that are written as they are signed.
+    fn canonical_of(&self, method: &Method, path: &str, query: &str, headers: &HeaderMap) -> Option<String> {
+        let mut text = format!("{method}\n{path}\n{query}\n");
         let mut before = "";
         for name in self.signed_headers.split(';') {
             let mut values = headers.get_all(name).iter();
@@ -177,6 +183,49 @@ pub fn signer<'h>(
     let secret = |id: &str| session::parent(id).is_none().then(|| secret(id)).flatten();
     let verified = Verified::of(head, headers, secret, now_ms)?;
     (!verified.claimed.payload.starts_with(IN_CHUNKS)).then_some(verified.id)
+}
+
+/// A query as it is signed.
+pub fn canonical_query<'q>(pairs: impl Iterator<Item = &'q (String, String)>) -> String {
+    let mut pairs: Vec<_> = pairs.map(|(name, value)| (encoded(name), encoded(value))).collect();
+    pairs.sort();
+    let mut text = String::new();
+    for (at, (name, value)) in pairs.iter().enumerate() {
+        text.extend([if at == 0 { "" } else { "&" }, name.as_str(), "=", value.as_str()]);
+    }
+    text
+}
+
+/// Signs a request whose path and query are written as they are signed, for a key that it was found
+/// to be of in another way. `None` if it cannot be.
+pub fn sign(parts: &mut Parts, id: &str, secret: &str, now: SystemTime) -> Option<()> {
+    let time = Moment(now).of_signature();
+    let scope = format!("{}/{REGION}/s3/aws4_request", time.split('T').next()?);
+    parts
+        .headers
+        .entry(CONTENT_HASH)
+        .or_insert(HeaderValue::from_static(NO_HASH));
+    parts.headers.insert("x-amz-date", HeaderValue::from_str(&time).ok()?);
+    let credential = format!("{id}/{scope}");
+    let claimed = Claimed {
+        credential: &credential,
+        time: &time,
+        life: SKEW_MAX,
+        signed_headers: "x-amz-content-sha256;x-amz-date",
+        signature: "",
+        payload: parts.headers.get(CONTENT_HASH)?.to_str().ok()?,
+    };
+    let (path, query) = (parts.uri.path(), parts.uri.query().unwrap_or(""));
+    let canonical = claimed.canonical_of(&parts.method, path, query, &parts.headers)?;
+    let key = signature::key(secret, scope.split('/'));
+    let signature = digest::hex(hmac::sign(&key, claimed.text(&scope, &canonical).as_bytes()).as_ref());
+    let said = format!(
+        "{} Credential={credential}, SignedHeaders={}, Signature={signature}",
+        signature::ALGORITHM,
+        claimed.signed_headers
+    );
+    parts.headers.insert(header::AUTHORIZATION, said.try_into().ok()?);
+    Some(())
 }
 
 /// Text as it stands in a query that is signed.

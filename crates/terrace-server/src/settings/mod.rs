@@ -152,6 +152,9 @@ pub struct Layer {
     #[arg(skip)]
     #[serde(default, deserialize_with = "number_or_text")]
     pub s3_rate: Option<u32>,
+    /// Whether signatures of version 2 are taken; its own flag is `serve --s3-signature-v2`.
+    #[arg(skip)]
+    pub s3_signature_v2: Option<Switch>,
     /// Connections at a time on each address; its own flag is `serve --connections`.
     #[arg(skip)]
     #[serde(default, deserialize_with = "number_or_text")]
@@ -194,6 +197,16 @@ pub enum DurabilityChoice {
     Buffered,
 }
 
+/// Whether something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// It is
+    On,
+    /// It is not
+    Off,
+}
+
 /// Settings as they apply.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -229,6 +242,8 @@ pub struct Settings {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// S3 requests per second that one sender may make.
     pub s3_rate: Option<u32>,
+    /// Whether signatures of version 2 are taken.
+    pub s3_signature_v2: Option<Switch>,
     /// Connections at a time on each address.
     pub connections: Option<u32>,
     /// The same of one sender.
@@ -383,6 +398,7 @@ impl Layer {
             tls_cert: self.tls_cert.or(below.tls_cert),
             tls_key: self.tls_key.or(below.tls_key),
             s3_rate: self.s3_rate.or(below.s3_rate),
+            s3_signature_v2: self.s3_signature_v2.or(below.s3_signature_v2),
             connections: self.connections.or(below.connections),
             sender_connections: self.sender_connections.or(below.sender_connections),
             large_wait: self.large_wait.or(below.large_wait),
@@ -469,6 +485,7 @@ impl Layer {
             access_log: self.access_log,
             tls: pair(self.tls_cert, self.tls_key)?,
             s3_rate: self.s3_rate,
+            s3_signature_v2: self.s3_signature_v2,
             connections: self.connections,
             sender_connections: self.sender_connections,
             large_wait: self.large_wait,

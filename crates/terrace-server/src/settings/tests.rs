@@ -48,7 +48,7 @@ fn flag_beats_variable_beats_file_beats_default() {
 }
 
 /// Every setting, as a file and the environment have it.
-const SETTINGS: [(&str, &str); 33] = [
+const SETTINGS: [(&str, &str); 34] = [
     ("flash", "/f"),
     ("large", "/l"),
     ("size-threshold", "1KiB"),
@@ -79,6 +79,7 @@ const SETTINGS: [(&str, &str); 33] = [
     ("tls-cert", "/crt"),
     ("tls-key", "/key"),
     ("s3-rate", "7"),
+    ("s3-signature-v2", "off"),
     ("connections", "8"),
     ("sender-connections", "9"),
     ("large-wait", "250ms"),
@@ -120,6 +121,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         tls_cert: Some("/crt".into()),
         tls_key: Some("/key".into()),
         s3_rate: Some(7),
+        s3_signature_v2: Some(Switch::Off),
         connections: Some(8),
         sender_connections: Some(9),
         large_wait: Some(TimeSpan(std::time::Duration::from_millis(250))),

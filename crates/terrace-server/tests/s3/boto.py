@@ -34,7 +34,7 @@ def client(**config):
     config.setdefault("retries", {"max_attempts": 1})
     # A request that is sent again because the machine was busy would be done twice.
     config.setdefault("read_timeout", 600)
-    # By default boto3 presigns with version 2, which the server refuses.
+    # By default boto3 presigns with version 2.
     config.setdefault("signature_version", "s3v4")
     return boto3.client(
         "s3", endpoint_url=ENDPOINT, aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
@@ -466,6 +466,39 @@ def test_presigned(s3, bucket):
     fails(404, "NoSuchKey", s3.get_object, Bucket=bucket, Key="stolen")
 
 
+def test_signatures_of_version_2(s3, bucket):
+    by_default = client(signature_version=None)
+    url = by_default.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "p ü+/x"}, ExpiresIn=60)
+    # A media type is covered whether it was signed or not, and urllib sends one of its own.
+    assert "AWSAccessKeyId=" in url and fetch(url, "PUT", content=b"version 2")[0] == 403
+    none = {"Content-Type": ""}
+    assert fetch(url, "PUT", none, b"version 2")[0] == 200
+    params = {"Bucket": bucket, "Key": "p ü+/x", "ResponseContentType": "text/x; a=b", "ResponseContentDisposition": 'x="a b+c"'}
+    url = by_default.generate_presigned_url("get_object", Params=params, ExpiresIn=60)
+    _, headers, content = fetch(url)
+    assert (content, headers["Content-Type"], headers["Content-Disposition"]) == (b"version 2", "text/x; a=b", 'x="a b+c"')
+    assert fetch(url, "DELETE")[0] == 403 and fetch(url.replace("Expires=", "Expires=1"))[0] == 403
+    params = {"Bucket": bucket, "Key": "meta", "Metadata": {"a": "b c"}, "ACL": "public-read"}
+    assert fetch(by_default.generate_presigned_url("put_object", Params=params), "PUT", none, b"x")[0] == 200
+    assert fetch(f"{ENDPOINT}/{bucket}/meta")[1]["x-amz-meta-a"] == "b c"
+    made = by_default.generate_presigned_post(bucket, "form")["fields"]
+    assert "AWSAccessKeyId" in made and post(f"{ENDPOINT}/{bucket}", made, b"form")[0] == 204
+    # What signs all of its requests so.
+    old = client(signature_version="s3")
+    content = data(12 * MIB)
+    old.upload_fileobj(io.BytesIO(content), bucket, "ä/b c+d", ExtraArgs={"Metadata": {"k": "v"}, "ContentType": "image/x"})
+    got = old.get_object(Bucket=bucket, Key="ä/b c+d", Range="bytes=5-10")
+    assert body(got) == content[5:11] and got["Metadata"] == {"k": "v"} and got["ContentType"] == "image/x"
+    old.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": "ä/b c+d"})
+    assert body(s3.get_object(Bucket=bucket, Key="copy")) == content
+    assert keys(old.list_objects_v2(Bucket=bucket, Prefix="ä/")) == ["ä/b c+d"]
+    old.put_object_tagging(Bucket=bucket, Key="copy", Tagging={"TagSet": [{"Key": "a", "Value": "b"}]})
+    old.put_object_acl(Bucket=bucket, Key="copy", ACL="private")
+    old.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Suspended"})
+    found = keys(old.list_objects_v2(Bucket=bucket))
+    assert not old.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key} for key in found]}).get("Errors")
+
+
 def test_anonymous_and_policies(s3, bucket):
     s3.put_object(Bucket=bucket, Key="page.html", Body=b"<p>", ContentType="text/html")
     url = f"{ENDPOINT}/{bucket}/page.html"
@@ -869,7 +902,7 @@ def test_encryption_with_the_master_key(s3, bucket):
 
 
 def test_what_is_not_there(s3, bucket):
-    fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="aws:kms")
+    fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="aws:kms:dsse")
     fails(400, "InvalidStorageClass", s3.put_object, Bucket=bucket, Key="k", Body=b"", StorageClass="GLACIER")
     s3.put_object(Bucket=bucket, Key="k", Body=b"", ACL="private", StorageClass="STANDARD")
     s3.get_object(Bucket=bucket, Key="k", VersionId="null")

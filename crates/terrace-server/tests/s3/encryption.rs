@@ -278,7 +278,6 @@ fn what_cannot_be_encrypted_so() {
         (md5.as_str(), digest),
     ];
     for (headers, status, expected) in [
-        (vec![(ALGORITHM, "aws:kms")], 501, "NotImplemented"),
         (vec![(ALGORITHM, "aws:kms:dsse")], 501, "NotImplemented"),
         (vec![(ALGORITHM, "AES512")], 400, "InvalidArgument"),
         (full[1..].to_vec(), 400, "InvalidArgument"),
@@ -468,7 +467,7 @@ fn buckets_that_encrypt_what_comes() {
     assert_eq!(elements(&shown, "SSEAlgorithm"), ["AES256"]);
     assert_eq!(elements(&shown, "BucketKeyEnabled"), ["false"]);
     let text = String::from_utf8_lossy(DEFAULT);
-    let kms = text.replace("AES256", "aws:kms");
+    let kms = text.replace("AES256", "aws:kms:dsse");
     is(
         &client.send("PUT", encryption, &[], kms.as_bytes()),
         501,

@@ -10,7 +10,7 @@ use crate::{
 /// Credentials that end.
 pub struct Session {
     pub client: Client,
-    token: String,
+    pub token: String,
 }
 
 impl Session {

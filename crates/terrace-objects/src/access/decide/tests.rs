@@ -333,3 +333,44 @@ fn what_is_not_known_needs_everything() {
         assert_eq!(Action::of(operation).level(), Level::Admin, "{operation}");
     }
 }
+
+/// What the requester pays for is for whoever says so and can, besides the bucket's own account.
+#[test]
+fn who_pays_is_let_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_keys, principals) = keys(&dir);
+    let record = Record {
+        public_read: true,
+        requester_pays: true,
+        account: Some("press".to_owned()),
+        ..Record::default()
+    };
+    let stranger = principals.last().unwrap();
+    let object = facts(true, true);
+    let may = |principal: &Principal, record: &Record, pays: bool| {
+        let claim = Claim::new(principal.clone(), Action::Read, &bucket(record.clone())).paying(pays);
+        claim.on(&object).is_ok()
+    };
+    assert!(may(stranger, &record, true) && !may(stranger, &record, false));
+    for pays in [false, true] {
+        assert!(!may(&Principal::Everybody, &record, pays), "nobody can pay nothing");
+        assert!(!may(&Principal::Page, &record, pays));
+        assert!(may(&Principal::System, &record, pays));
+        let own = Record {
+            account: None,
+            ..record.clone()
+        };
+        assert!(may(stranger, &own, pays), "it is of the bucket's account");
+        let free = Record {
+            requester_pays: false,
+            ..record.clone()
+        };
+        assert!(may(&Principal::Everybody, &free, pays) && may(stranger, &free, pays));
+    }
+    // What an import published is not S3's.
+    assert!(
+        Claim::new(Principal::Page, Action::Read, &bucket(record))
+            .on(&facts(false, false))
+            .is_ok()
+    );
+}

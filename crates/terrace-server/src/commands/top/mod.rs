@@ -54,15 +54,18 @@ fn sample(flash_dir: &Path) -> Outcome<Sample> {
             stats,
             at: Instant::now(),
         }),
-        Asked::Nobody | Asked::BackedUp(_) | Asked::Keys(_) | Asked::Rewrapped(_) | Asked::Capacity(_) => {
-            Err(Failure::new(
-                Code::Error,
-                format!(
-                    "no server has the store in {} open; start `terrace serve`, or see `terrace stat` for a store at rest",
-                    flash_dir.display()
-                ),
-            ))
-        }
+        Asked::Nobody
+        | Asked::BackedUp(_)
+        | Asked::Keys(_)
+        | Asked::Rewrapped(_)
+        | Asked::Capacity(_)
+        | Asked::Kms(_) => Err(Failure::new(
+            Code::Error,
+            format!(
+                "no server has the store in {} open; start `terrace serve`, or see `terrace stat` for a store at rest",
+                flash_dir.display()
+            ),
+        )),
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
     form, front,
     head::{Head, Peer},
     judged::{self, Asker},
+    kms::Caller,
     limit::Sender,
     notify::Cause,
     policy::Policy,
@@ -87,9 +88,21 @@ fn signer_of(credentials: Option<&Credentials>) -> Option<&str> {
     credentials.map(|credentials| credentials.access_key.as_str())
 }
 
+/// Something is signed by version 2.
+#[derive(Debug, Clone, Copy)]
+struct Weak;
+
+/// Whether a request is signed by version 2, in its head or as a form.
+fn is_weak(noted: &Extensions) -> bool {
+    let in_head = Head::of(noted).is_ok_and(|head| head.version_2.is_some());
+    in_head || noted.get::<Weak>().is_some()
+}
+
 /// The claim of a principal, with what was noted with its request.
 fn claim_of(principal: Principal, noted: &Extensions, action: Action, bucket: &Arc<Bucket>) -> Claim {
     Claim::new(principal, action, bucket)
+        .weakly(is_weak(noted))
+        .paying(Head::of(noted).is_ok_and(|head| head.pays))
         .asking(noted.get::<Asker>().cloned())
         .within(noted.get::<Within>().map(|within| Arc::clone(&within.0)))
         .caused_by(noted.get::<Arc<Cause>>().map(|cause| Arc::clone(cause) as _))
@@ -113,6 +126,15 @@ impl Gateway {
     pub(super) fn claim(&self, (noted, credentials): By<'_>, action: Action, bucket: &Arc<Bucket>) -> Claim {
         let principal = Principal::of(signer_of(credentials), &self.access_keys);
         claim_of(principal, noted, action, bucket)
+    }
+
+    /// Whoever makes this request, as who wants to use a key of the store: that is for those who
+    /// sign by version 4, as AWS's are.
+    pub(super) fn kms_caller(&self, (noted, credentials): By<'_>) -> Caller {
+        if is_weak(noted) {
+            return Caller::Nobody;
+        }
+        Principal::of(signer_of(credentials), &self.access_keys).caller()
     }
 
     /// Why something is done, as events tell it: an operation that somebody asked for, or none.
@@ -324,6 +346,9 @@ impl S3Access for Access {
             return Ok(());
         };
         extras.put_into(&mut request.input);
+        if !extras.said().contains_key("x-amz-algorithm") {
+            request.extensions.insert(Weak);
+        }
         if let Some(Judged(bucket)) = request.extensions.get() {
             check_owner(bucket, request.input.expected_bucket_owner.as_deref())?;
         }

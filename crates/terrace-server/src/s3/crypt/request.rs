@@ -1,12 +1,14 @@
 //! What requests say of encryption.
 
 pub use super::{CustomerKey, Told};
-use super::{Protection, Sealing, by_default, by_master};
+use super::{Protection, Sealing, by_default, by_kms, by_master};
 use crate::s3::{
     Gateway,
+    access::By,
     bucket::Bucket,
     errors::{self, Told as _},
     keyspace,
+    kms::{self, Caller},
     secrets::{KEY_BYTES, Secrets},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -16,8 +18,12 @@ use std::sync::Arc;
 
 /// The one algorithm there is.
 pub const AES256: &str = "AES256";
-/// What `x-amz-server-side-encryption` says of keys that are elsewhere.
-const KMS: [&str; 2] = ["aws:kms", "aws:kms:dsse"];
+/// What `x-amz-server-side-encryption` says of keys that are named.
+pub const KMS: &str = "aws:kms";
+/// The same, to encrypt twice.
+const TWICE: &str = "aws:kms:dsse";
+/// Longest context in bytes, as it comes.
+const CONTEXT_BYTES_MAX: usize = 4096;
 /// Headers that have a client's key in them.
 const SECRET: [&str; 2] = [
     "x-amz-server-side-encryption-customer-key",
@@ -69,6 +75,8 @@ macro_rules! encryption {
                 .take()
                 .map(|method| method.as_str().to_owned()),
             kms_key: $input.ssekms_key_id.take(),
+            context: $input.ssekms_encryption_context.take(),
+            bucket_key: $input.bucket_key_enabled.take(),
             customer: $crate::customer!($input),
         }
     };
@@ -84,11 +92,26 @@ macro_rules! set_encryption {
             Some($crate::s3::crypt::request::Told::Master) => {
                 $output.server_side_encryption = Some(s3s::dto::ServerSideEncryption::from_static("AES256"));
             }
+            Some($crate::s3::crypt::request::Told::Kms { arn, bucket_key, .. }) => {
+                $output.server_side_encryption = Some(s3s::dto::ServerSideEncryption::from_static("aws:kms"));
+                $output.ssekms_key_id = Some(arn);
+                $output.bucket_key_enabled = bucket_key.then_some(true);
+            }
             Some($crate::s3::crypt::request::Told::Customer(md5)) => {
                 $output.sse_customer_algorithm = Some("AES256".to_owned());
                 $output.sse_customer_key_md5 = Some(md5);
             }
         }
+    }};
+}
+
+/// The same of an answer to whoever made something, which says what it is bound to, too.
+#[macro_export]
+macro_rules! set_encryption_of_new {
+    ($output:expr, $said:expr) => {{
+        let said: Option<$crate::s3::crypt::request::Told> = $said;
+        $output.ssekms_encryption_context = $crate::s3::crypt::request::context(said.as_ref());
+        $crate::set_encryption!($output, said);
     }};
 }
 
@@ -151,6 +174,10 @@ pub struct Asked {
     pub method: Option<String>,
     /// `x-amz-server-side-encryption-aws-kms-key-id`
     pub kms_key: Option<String>,
+    /// `x-amz-server-side-encryption-context`
+    pub context: Option<String>,
+    /// `x-amz-server-side-encryption-bucket-key-enabled`
+    pub bucket_key: Option<bool>,
     /// A client's key.
     pub customer: CustomerFields,
 }
@@ -171,62 +198,125 @@ pub async fn have_master_key(gateway: &Arc<Gateway>) -> S3Result {
         .await
 }
 
+/// Has the key of who names none, if this is what such a key is called.
+///
+/// # Errors
+/// The store's.
+pub async fn have_kms_key(gateway: &Arc<Gateway>, key: &str) -> S3Result {
+    let is_default = key.is_empty() || kms::name_of(key) == kms::DEFAULT;
+    if !is_default || gateway.shared.secrets.kms().has(kms::DEFAULT) {
+        return Ok(());
+    }
+    gateway
+        .run(|gateway, store| {
+            let secrets = &gateway.shared.secrets;
+            let made = secrets.kms().have_default(store, secrets);
+            made.map_err(|error| errors::of_engine(&error, keyspace::KMS_KEYS.as_bytes()))
+        })
+        .await
+}
+
+/// Reads a context: an object of texts, as JSON in base64.
+fn check_context(context: &str) -> S3Result {
+    let json = STANDARD
+        .decode(context)
+        .ok()
+        .filter(|_| context.len() <= CONTEXT_BYTES_MAX);
+    let read = json.and_then(|json| serde_json::from_slice::<std::collections::BTreeMap<String, String>>(&json).ok());
+    read.map(drop).ok_or_else(|| {
+        s3_error!(
+            InvalidArgument,
+            "The header 'x-amz-server-side-encryption-context' shall be Base64-encoded UTF-8 string holding JSON which represents a string-string map"
+        )
+    })
+}
+
 impl Asked {
-    /// The same as [`Asked::sealing`], with a master key if one is needed.
+    /// The same as [`Asked::sealing`], with a master key or the default one of the store if that is
+    /// needed.
     ///
     /// # Errors
     /// As that, and the store's.
-    pub async fn sealing_by(self, gateway: &Arc<Gateway>, bucket: &Bucket) -> S3Result<Option<Sealing>> {
-        if self.method.as_deref() == Some(AES256) {
-            have_master_key(gateway).await?;
+    pub async fn sealing_by(self, gateway: &Arc<Gateway>, by: By<'_>, bucket: &Bucket) -> S3Result<Option<Sealing>> {
+        match self.method.as_deref() {
+            Some(AES256) => have_master_key(gateway).await?,
+            Some(KMS) => have_kms_key(gateway, self.kms_key.as_deref().unwrap_or_default()).await?,
+            _ => {}
         }
-        self.sealing(&gateway.shared.secrets, bucket)
+        let caller = gateway.kms_caller(by);
+        self.sealing(&gateway.shared.secrets, bucket, &caller)
     }
 
     /// How the object is to be encrypted: as the request says, or else as the bucket does.
     ///
     /// # Errors
     /// `InvalidArgument`, `InvalidEncryptionAlgorithmError`, `NotImplemented`.
-    pub fn sealing(self, secrets: &Secrets, bucket: &Bucket) -> S3Result<Option<Sealing>> {
+    pub fn sealing(self, secrets: &Secrets, bucket: &Bucket, caller: &Caller) -> S3Result<Option<Sealing>> {
         let customer = self.customer.read()?;
-        if customer.is_some() && (self.method.is_some() || self.kms_key.is_some()) {
+        let is_kms = self.kms_key.is_some() || self.context.is_some();
+        if customer.is_some() && (self.method.is_some() || is_kms) {
             return Err(s3_error!(
                 InvalidArgument,
                 "Server Side Encryption with Customer provided key is incompatible with the encryption method specified"
             ));
         }
-        let is_asked = check_method(self.method.as_deref(), self.kms_key.as_deref())?;
+        let method = check_method(self.method.as_deref(), is_kms)?;
         if let Some(customer) = customer {
             return Ok(Some(Sealing::new(Protection::Customer(customer))));
         }
-        if is_asked {
-            return by_master(secrets).map(Some).told();
+        match method {
+            Some(Method::Master) => by_master(secrets).map(Some).told(),
+            Some(Method::Kms) => {
+                if let Some(context) = &self.context {
+                    check_context(context)?;
+                }
+                let key = self.kms_key.unwrap_or_default();
+                let bucket_key = self.bucket_key.unwrap_or(false);
+                by_kms(secrets, &key, self.context, bucket_key, caller).map(Some).told()
+            }
+            None => {
+                let record = bucket.record();
+                let wanted = record.encryption.as_ref().map(|wanted| wanted.wanted());
+                by_default(secrets, wanted, caller).told()
+            }
         }
-        by_default(secrets, bucket.record().encryption.is_some()).told()
     }
 
     /// Something is said of encryption.
     pub const fn is_any(&self) -> bool {
-        self.method.is_some() || self.customer.key.is_some() || self.customer.algorithm.is_some()
+        self.method.is_some()
+            || self.kms_key.is_some()
+            || self.customer.key.is_some()
+            || self.customer.algorithm.is_some()
     }
 }
 
-/// Whether a method is named that the service has.
+/// By whose key the server encrypts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// The master key.
+    Master,
+    /// One of the store's, which is named.
+    Kms,
+}
+
+/// The method that is named, if one is, and something else of keys that are named, or not.
 ///
 /// # Errors
 /// `InvalidArgument`, `NotImplemented`.
-pub fn check_method(method: Option<&str>, kms_key: Option<&str>) -> S3Result<bool> {
+pub fn check_method(method: Option<&str>, is_kms: bool) -> S3Result<Option<Method>> {
     match method {
-        Some(method) if KMS.contains(&method) => Err(s3_error!(
+        Some(KMS) => Ok(Some(Method::Kms)),
+        Some(TWICE) => Err(s3_error!(
             NotImplemented,
-            "There is no key management service: encrypt with AES256, or with keys of your own (SSE-C), instead of {method}."
+            "Nothing is encrypted twice here: encrypt with AES256 or {KMS} instead of {TWICE}."
         )),
-        _ if kms_key.is_some() => Err(s3_error!(
+        _ if is_kms => Err(s3_error!(
             InvalidArgument,
             "Server Side Encryption with AWS KMS managed key requires HTTP header x-amz-server-side-encryption : aws:kms"
         )),
-        None => Ok(false),
-        Some(AES256) => Ok(true),
+        None => Ok(None),
+        Some(AES256) => Ok(Some(Method::Master)),
         Some(_) => Err(s3_error!(
             InvalidArgument,
             "The encryption method specified is not supported"
@@ -234,10 +324,26 @@ pub fn check_method(method: Option<&str>, kms_key: Option<&str>) -> S3Result<boo
     }
 }
 
+/// What an answer to who made something says that it is bound to.
+pub fn context(told: Option<&Told>) -> Option<String> {
+    match told? {
+        Told::Kms { context, .. } => context.clone(),
+        Told::Master | Told::Customer(_) => None,
+    }
+}
+
 /// What an answer says of encryption, as headers.
 pub fn headers(told: &Told) -> Vec<(&'static str, &str)> {
     match told {
         Told::Master => vec![("x-amz-server-side-encryption", AES256)],
+        Told::Kms { arn, bucket_key, .. } => {
+            let mut said = vec![
+                ("x-amz-server-side-encryption", KMS),
+                ("x-amz-server-side-encryption-aws-kms-key-id", arn.as_str()),
+            ];
+            said.extend(bucket_key.then_some(("x-amz-server-side-encryption-bucket-key-enabled", "true")));
+            said
+        }
         Told::Customer(md5) => vec![
             ("x-amz-server-side-encryption-customer-algorithm", AES256),
             ("x-amz-server-side-encryption-customer-key-md5", md5),
@@ -298,30 +404,77 @@ mod tests {
         }
     }
 
+    fn bucket(encryption: Option<Encryption>) -> Bucket {
+        let record = Record {
+            encryption,
+            ..Record::default()
+        };
+        Bucket::apart("abc".to_owned(), record)
+    }
+
+    fn asked(method: &str) -> Asked {
+        Asked {
+            method: (!method.is_empty()).then(|| method.to_owned()),
+            ..Asked::default()
+        }
+    }
+
+    /// Whose key encrypts, or the code that it is refused with.
+    fn says(asked: Asked, secrets: &Secrets, bucket: &Bucket) -> String {
+        match asked.sealing(secrets, bucket, &Caller::Server) {
+            Ok(None) => "plain".to_owned(),
+            Ok(Some(sealing)) => match sealing.protection {
+                Protection::Master(_) => "master".to_owned(),
+                Protection::Customer(_) => "customer".to_owned(),
+                Protection::Kms(kms) => kms.key.name,
+            },
+            Err(error) => error.code().as_str().to_owned(),
+        }
+    }
+
+    #[test]
+    fn keys_that_are_named() {
+        let secrets = Secrets::with_key(&"0f".repeat(32)).unwrap();
+        let plain = bucket(None);
+        assert_eq!(says(asked(KMS), &secrets, &plain), "KMS.NotFoundException");
+        let dir = tempfile::tempdir().unwrap();
+        let store = terrace::Store::open(terrace::Options::new(dir.path())).unwrap();
+        for name in [kms::DEFAULT, "photos"] {
+            let made = kms::Change::Create(Vec::new());
+            secrets.kms().change(&store, &secrets, name, made).unwrap();
+        }
+        let named = |method: &str, key: &str, context: &str| Asked {
+            kms_key: (!key.is_empty()).then(|| key.to_owned()),
+            context: (!context.is_empty()).then(|| STANDARD.encode(context)),
+            ..asked(method)
+        };
+        assert_eq!(says(asked(KMS), &secrets, &plain), "aws/s3");
+        assert_eq!(
+            says(named(KMS, "alias/photos", r#"{"a":"b"}"#), &secrets, &plain),
+            "photos"
+        );
+        for wrong in ["[]", r#"{"a":1}"#, "x"] {
+            assert_eq!(says(named(KMS, "photos", wrong), &secrets, &plain), "InvalidArgument");
+        }
+        for method in ["", AES256] {
+            assert_eq!(says(named(method, "photos", ""), &secrets, &plain), "InvalidArgument");
+            assert_eq!(says(named(method, "", "{}"), &secrets, &plain), "InvalidArgument");
+        }
+        let by_kms = |key: &str| {
+            bucket(Some(Encryption {
+                bucket_key: false,
+                kms_key: Some(key.to_owned()),
+            }))
+        };
+        assert_eq!(says(asked(""), &secrets, &by_kms("")), "aws/s3");
+        assert_eq!(says(asked(""), &secrets, &by_kms("photos")), "photos");
+        assert_eq!(says(asked(AES256), &secrets, &by_kms("photos")), "master");
+    }
+
     #[test]
     fn who_decides() {
         let secrets = Secrets::with_key(&"0f".repeat(32)).unwrap();
-        let bucket = |encryption| {
-            let record = Record {
-                encryption,
-                ..Record::default()
-            };
-            Bucket::apart("abc".to_owned(), record)
-        };
         let (plain, default) = (bucket(None), bucket(Some(Encryption::default())));
-        let asked = |method: &str| Asked {
-            method: (!method.is_empty()).then(|| method.to_owned()),
-            ..Asked::default()
-        };
-        let says = |asked: Asked, secrets: &Secrets, bucket: &Bucket| match asked.sealing(secrets, bucket) {
-            Ok(None) => "plain".to_owned(),
-            Ok(Some(Sealing {
-                protection: Protection::Master(_),
-                ..
-            })) => "master".to_owned(),
-            Ok(Some(_)) => "customer".to_owned(),
-            Err(error) => error.code().as_str().to_owned(),
-        };
         let none = Secrets::default();
         assert_eq!(says(asked(""), &none, &plain), "plain");
         assert_eq!(says(asked(""), &secrets, &plain), "plain");
@@ -329,7 +482,7 @@ mod tests {
         assert_eq!(says(asked(""), &none, &default), "NotImplemented");
         assert_eq!(says(asked(AES256), &secrets, &plain), "master");
         assert_eq!(says(asked(AES256), &none, &plain), "NotImplemented");
-        assert_eq!(says(asked("aws:kms"), &secrets, &plain), "NotImplemented");
+        assert_eq!(says(asked(TWICE), &secrets, &plain), "NotImplemented");
         assert_eq!(says(asked("aes256"), &secrets, &plain), "InvalidArgument");
         let customer = |method: &str| Asked {
             customer: fields(AES256, KEY, &md5()),

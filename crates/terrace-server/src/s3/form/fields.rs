@@ -93,6 +93,11 @@ impl Form {
         self.field("x-amz-signature").is_some() || self.field("signature").is_some()
     }
 
+    /// Whether that is one of version 2.
+    pub fn is_version_2(&self) -> bool {
+        self.is_signed() && self.field("x-amz-signature").is_none()
+    }
+
     /// Checks a signature of version 2, in a time that tells nothing of the right one. `secret`
     /// knows the secrets of access keys. Other forms, and keys that do not exist, are left to
     /// `s3s`.

@@ -12,7 +12,7 @@ use crate::s3::{
     receive::{self, WHOLE_BYTES_MAX},
     record,
 };
-use crate::s3::{crypt::by_default, logging::Logging as _};
+use crate::s3::{crypt::by_default, kms::Caller, logging::Logging as _};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use s3s::S3Result;
@@ -152,7 +152,12 @@ fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
     };
     let attributes = Attributes::new().with("content-type", "text/plain");
     let attributes = record::with_list(&attributes, settings.list_in(&target.record()));
-    let sealing = by_default(&gateway.shared.secrets, target.record().encryption.is_some()).told()?;
+    let sealing = by_default(
+        &gateway.shared.secrets,
+        target.record().encryption.as_ref().map(|wanted| wanted.wanted()),
+        &Caller::Server,
+    )
+    .told()?;
     let data_key = sealing.as_ref().map(|sealing| &sealing.data_key);
     let received = receive::whole(text, digests.finish(), data_key).told()?;
     let requirement = Requirement::default();

@@ -142,10 +142,11 @@ impl Entry<'_> {
     /// What they end with: from the host ID on.
     fn end(&self) -> [String; 8] {
         let head = self.of_all.head;
+        let version = if head.version_2.is_some() { "SigV2" } else { "SigV4" };
         let (signature, authentication) = match (self.of_all.key, head.is_signed_in_query) {
             (None, _) => ("-", "-"),
-            (Some(_), true) => ("SigV4", "QueryString"),
-            (Some(_), false) => ("SigV4", "AuthHeader"),
+            (Some(_), true) => (version, "QueryString"),
+            (Some(_), false) => (version, "AuthHeader"),
         };
         let tls = head.peer.tls;
         [

@@ -78,8 +78,7 @@ pub async fn get(
         last_modified: Some(Timestamp::from(facts.modified)),
         object_parts,
         object_size: wants(ObjectAttributes::OBJECT_SIZE).then(|| signed(facts.length)),
-        storage_class: wants(ObjectAttributes::STORAGE_CLASS)
-            .then(|| StorageClass::from_static(StorageClass::STANDARD)),
+        storage_class: wants(ObjectAttributes::STORAGE_CLASS).then(|| StorageClass::from_static(facts.class().name())),
         version_id: bucket.shown(Name::of(facts)),
         ..GetObjectAttributesOutput::default()
     };

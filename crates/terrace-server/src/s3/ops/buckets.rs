@@ -1,6 +1,6 @@
 //! Buckets: list, create, head, delete, location, versioning.
 
-use super::{acl, change_here, ownership};
+use super::{acl, change_bucket, change_here, ownership};
 use crate::asked_acl;
 use crate::s3::{
     Gateway, REGION, account,
@@ -190,22 +190,32 @@ pub fn payer(
     gateway: &Gateway,
     request: &S3Request<GetBucketRequestPaymentInput>,
 ) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
-    gateway.bucket(&request.input.bucket)?;
-    let payer = Some(Payer::from_static(Payer::BUCKET_OWNER));
-    Ok(S3Response::new(GetBucketRequestPaymentOutput { payer }))
+    let payer = if gateway.bucket(&request.input.bucket)?.record().requester_pays {
+        Payer::REQUESTER
+    } else {
+        Payer::BUCKET_OWNER
+    };
+    Ok(S3Response::new(GetBucketRequestPaymentOutput {
+        payer: Some(Payer::from_static(payer)),
+    }))
 }
 
-/// PutBucketRequestPayment, for clients that set what is so.
-pub fn set_payer(
-    gateway: &Gateway,
-    request: &S3Request<PutBucketRequestPaymentInput>,
+/// PutBucketRequestPayment: nobody pays anything here, but who must say so is kept out otherwise.
+pub async fn set_payer(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutBucketRequestPaymentInput>,
 ) -> S3Result<S3Response<PutBucketRequestPaymentOutput>> {
-    gateway.bucket(&request.input.bucket)?;
-    match request.input.request_payment_configuration.payer.as_str() {
-        Payer::BUCKET_OWNER => Ok(S3Response::new(PutBucketRequestPaymentOutput {})),
-        Payer::REQUESTER => Err(s3_error!(NotImplemented, "Nobody pays for requests here.")),
-        _ => Err(errors::malformed_xml()),
-    }
+    let requester_pays = match request.input.request_payment_configuration.payer.as_str() {
+        Payer::BUCKET_OWNER => false,
+        Payer::REQUESTER => true,
+        _ => return Err(errors::malformed_xml()),
+    };
+    change_bucket(gateway, request.input.bucket, move |record| {
+        record.requester_pays = requester_pays;
+        Ok(())
+    })
+    .await?;
+    Ok(S3Response::new(PutBucketRequestPaymentOutput {}))
 }
 
 /// GetBucketReplication: there is none.

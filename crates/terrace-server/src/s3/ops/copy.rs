@@ -16,6 +16,7 @@ use crate::{
             decide::{Action, Claim, Permit},
         },
         bucket::Versioning,
+        class::Class,
         commit::{self, NewObject, Place, Requirement},
         crypt::{DataKey, Sealing, request::CustomerKey},
         digest::{self, Algorithm, Digests},
@@ -28,7 +29,7 @@ use crate::{
         record,
         versions::{self, Name},
     },
-    set_checksums, set_encryption, source_conditions, source_customer,
+    set_checksums, set_encryption_of_new, source_conditions, source_customer,
 };
 use hyper::{HeaderMap, header, header::HeaderName};
 use s3s::{
@@ -179,11 +180,11 @@ pub async fn object(
     let replaces = directive(input.metadata_directive.as_ref().map(|directive| directive.as_str()))?;
     let retags = directive(input.tagging_directive.as_ref().map(|directive| directive.as_str()))?;
     let is_same = from.claim.bucket().name == input.bucket && from.key == input.key && from.name.is_none();
-    let redirects = input.website_redirect_location.is_some();
+    let says_more = input.website_redirect_location.is_some() || input.storage_class.is_some();
     let asked = encryption!(input);
     let encrypts = asked.is_any();
-    let sealing = asked.sealing_by(gateway, target).await?;
-    if is_same && !replaces && !retags && !redirects && !encrypts && input.checksum_algorithm.is_none() {
+    let sealing = asked.sealing_by(gateway, by, target).await?;
+    if is_same && !replaces && !retags && !says_more && !encrypts && input.checksum_algorithm.is_none() {
         return Err(s3_error!(
             InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
@@ -227,7 +228,7 @@ pub async fn object(
         version_id: said::made(kept.version),
         ..CopyObjectOutput::default()
     };
-    set_encryption!(output, told);
+    set_encryption_of_new!(output, told);
     Ok(S3Response::new(output))
 }
 
@@ -259,8 +260,9 @@ fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: boo
     let base = if replaces { given } else { of_source };
     let tags = if retags { given } else { of_source };
     let attributes = record::with_tagging(base, record::tagging(tags));
-    // A copy takes neither the source's list along nor where it redirects to.
+    // A copy takes neither the source's list along nor where it redirects to, nor its class.
     let attributes = record::with_redirect(&attributes, given);
+    let attributes = record::with_class(&attributes, Class::of(given));
     let mut attributes = record::owned_as(&attributes, given);
     lock::copy(given, &mut attributes);
     attributes

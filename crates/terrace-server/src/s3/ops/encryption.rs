@@ -4,7 +4,7 @@ use super::change_bucket;
 use crate::s3::{
     Gateway,
     bucket::Encryption,
-    crypt::request::{AES256, check_method, have_master_key},
+    crypt::request::{AES256, KMS, Method, check_method, have_kms_key, have_master_key},
     errors,
 };
 use hyper::StatusCode;
@@ -25,17 +25,18 @@ pub fn get(
     request: &S3Request<GetBucketEncryptionInput>,
 ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
     let record = gateway.bucket(&request.input.bucket)?.record();
-    let encryption = record.encryption.ok_or_else(|| {
+    let encryption = record.encryption.clone().ok_or_else(|| {
         errors::custom(
             "ServerSideEncryptionConfigurationNotFoundError",
             StatusCode::NOT_FOUND,
             "The server side encryption configuration was not found",
         )
     })?;
+    let algorithm = if encryption.kms_key.is_some() { KMS } else { AES256 };
     let rule = ServerSideEncryptionRule {
         apply_server_side_encryption_by_default: Some(ServerSideEncryptionByDefault {
-            kms_master_key_id: None,
-            sse_algorithm: ServerSideEncryption::from_static(AES256),
+            kms_master_key_id: encryption.kms_key.filter(|key| !key.is_empty()),
+            sse_algorithm: ServerSideEncryption::from_static(algorithm),
         }),
         bucket_key_enabled: Some(encryption.bucket_key),
     };
@@ -65,13 +66,19 @@ pub async fn put(
             "a KMSMasterKeyID is not applicable if the default sse algorithm is not aws:kms or aws:kms:dsse"
         ));
     }
-    check_method(Some(default.sse_algorithm.as_str()), None).map_err(|error| match error.code() {
+    let method = check_method(Some(default.sse_algorithm.as_str()), false).map_err(|error| match error.code() {
         s3s::S3ErrorCode::InvalidArgument => malformed(),
         _ => error,
     })?;
-    have_master_key(gateway).await?;
+    let kms_key = default.kms_master_key_id.unwrap_or_default();
+    let kms_key = (method == Some(Method::Kms)).then_some(kms_key);
+    match &kms_key {
+        None => have_master_key(gateway).await?,
+        Some(key) => have_kms_key(gateway, key).await?,
+    }
     let encryption = Encryption {
         bucket_key: rule.bucket_key_enabled.unwrap_or(false),
+        kms_key,
     };
     set(gateway, input.bucket, Some(encryption)).await?;
     Ok(S3Response::new(PutBucketEncryptionOutput {}))

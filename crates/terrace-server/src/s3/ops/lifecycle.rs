@@ -1,5 +1,7 @@
 //! Lifecycle rules of a bucket: put, get, delete.
 
+mod transitions;
+
 use crate::s3::ops::change_here;
 use crate::s3::{
     Gateway, errors,
@@ -102,16 +104,6 @@ fn read_rules(given: Vec<LifecycleRule>) -> S3Result<Vec<Rule>> {
 }
 
 fn read_rule(given: LifecycleRule) -> S3Result<Rule> {
-    let moves = given.transitions.is_some_and(|list| !list.is_empty())
-        || given
-            .noncurrent_version_transitions
-            .is_some_and(|list| !list.is_empty());
-    if moves {
-        return Err(s3_error!(
-            NotImplemented,
-            "There is one storage class only; transitions are not implemented."
-        ));
-    }
     let enabled = match given.status.as_str() {
         ExpirationStatus::ENABLED => true,
         ExpirationStatus::DISABLED => false,
@@ -133,6 +125,18 @@ fn read_rule(given: LifecycleRule) -> S3Result<Rule> {
             .noncurrent_version_expiration
             .map(|given| read_noncurrent(&given))
             .transpose()?,
+        transitions: given
+            .transitions
+            .unwrap_or_default()
+            .iter()
+            .map(transitions::read)
+            .collect::<S3Result<_>>()?,
+        noncurrent_transitions: given
+            .noncurrent_version_transitions
+            .unwrap_or_default()
+            .iter()
+            .map(transitions::read_noncurrent)
+            .collect::<S3Result<_>>()?,
         abort_days: given
             .abort_incomplete_multipart_upload
             .map(|given| {
@@ -159,12 +163,14 @@ fn check_rule(rule: &Rule) -> S3Result {
             "The maximum size of a prefix is {KEY_BYTES_MAX}."
         ));
     }
-    if rule.expire.is_none() && rule.noncurrent.is_none() && rule.abort_days.is_none() {
+    let moves = !rule.transitions.is_empty() || !rule.noncurrent_transitions.is_empty();
+    if rule.expire.is_none() && rule.noncurrent.is_none() && rule.abort_days.is_none() && !moves {
         return Err(s3_error!(
             InvalidRequest,
             "At least one action needs to be specified in a rule."
         ));
     }
+    transitions::check(rule)?;
     let by_object = !filter.tags.is_empty() || filter.longer.is_some() || filter.shorter.is_some();
     if by_object && rule.abort_days.is_some() {
         return Err(s3_error!(
@@ -189,6 +195,12 @@ fn check_rule(rule: &Rule) -> S3Result {
     Ok(())
 }
 
+fn read_date(date: &Timestamp) -> S3Result<Expire> {
+    let ms = milliseconds(date).filter(|ms| ms % DAY_MS == 0);
+    let ms = ms.ok_or_else(|| s3_error!(InvalidArgument, "'Date' must be at midnight GMT"))?;
+    Ok(Expire::DateMs(ms))
+}
+
 /// A number of days, which is at least one.
 fn days(given: Option<i32>, name: &str) -> S3Result<u32> {
     let given = given.ok_or_else(errors::malformed_xml)?;
@@ -199,11 +211,7 @@ fn days(given: Option<i32>, name: &str) -> S3Result<u32> {
 fn read_expiration(given: &LifecycleExpiration) -> S3Result<Expire> {
     match (given.days, &given.date, given.expired_object_delete_marker) {
         (Some(_), None, None) => days(given.days, "'Days' for Expiration action").map(Expire::Days),
-        (None, Some(date), None) => {
-            let ms = milliseconds(date).filter(|ms| ms % DAY_MS == 0);
-            let ms = ms.ok_or_else(|| s3_error!(InvalidArgument, "'Date' must be at midnight GMT"))?;
-            Ok(Expire::DateMs(ms))
-        }
+        (None, Some(date), None) => read_date(date),
         (None, None, Some(wanted)) => Ok(Expire::Markers(wanted)),
         _ => Err(errors::malformed_xml()),
     }
@@ -220,19 +228,20 @@ pub(super) fn milliseconds(time: &Timestamp) -> Option<u64> {
     seconds.checked_mul(1000)?.checked_add(fraction)
 }
 
+/// How many versions besides the latest a rule keeps as they are.
+fn read_keep(given: Option<i32>) -> S3Result<u32> {
+    let Some(given) = given else { return Ok(0) };
+    let keep = u32::try_from(given).ok().filter(|keep| (1..=KEEP_MAX).contains(keep));
+    keep.ok_or_else(|| {
+        s3_error!(
+            InvalidArgument,
+            "'NewerNoncurrentVersions' must be between 1 and {KEEP_MAX}"
+        )
+    })
+}
+
 fn read_noncurrent(given: &NoncurrentVersionExpiration) -> S3Result<Noncurrent> {
-    let keep = match given.newer_noncurrent_versions {
-        None => 0,
-        Some(given) => {
-            let keep = u32::try_from(given).ok().filter(|keep| (1..=KEEP_MAX).contains(keep));
-            keep.ok_or_else(|| {
-                s3_error!(
-                    InvalidArgument,
-                    "'NewerNoncurrentVersions' must be between 1 and {KEEP_MAX}"
-                )
-            })?
-        }
-    };
+    let keep = read_keep(given.newer_noncurrent_versions)?;
     Ok(Noncurrent {
         days: days(
             given.noncurrent_days,
@@ -336,14 +345,17 @@ fn shown(rule: &Rule) -> LifecycleRule {
             newer_noncurrent_versions: i32::try_from(noncurrent.keep).ok().filter(|keep| *keep > 0),
             noncurrent_days: i32::try_from(noncurrent.days).ok(),
         }),
-        noncurrent_version_transitions: None,
+        noncurrent_version_transitions: transitions::shown_list(
+            &rule.noncurrent_transitions,
+            transitions::shown_noncurrent,
+        ),
         prefix: filter.prefix.clone().filter(|_| filter.form == Form::Prefix),
         status: ExpirationStatus::from_static(if rule.enabled {
             ExpirationStatus::ENABLED
         } else {
             ExpirationStatus::DISABLED
         }),
-        transitions: None,
+        transitions: transitions::shown_list(&rule.transitions, transitions::shown),
     }
 }
 
@@ -363,6 +375,7 @@ fn shown_expiration(expire: Expire) -> LifecycleExpiration {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use s3s::dto;
 
     fn rule(change: impl FnOnce(&mut LifecycleRule)) -> LifecycleRule {
         let mut rule = LifecycleRule {
@@ -431,10 +444,85 @@ mod tests {
                 });
             }),
         ];
+        let mut given = given;
+        given.push(rule(|rule| {
+            rule.id = Some("d".to_owned());
+            rule.transitions = Some(vec![to(Some(0), "INTELLIGENT_TIERING"), to(Some(2), "GLACIER_IR")]);
+            rule.noncurrent_version_transitions = Some(vec![dto::NoncurrentVersionTransition {
+                newer_noncurrent_versions: Some(3),
+                noncurrent_days: Some(30),
+                storage_class: Some("ONEZONE_IA".to_owned().into()),
+            }]);
+        }));
         let stored = read_rules(given.clone()).unwrap();
         let json = serde_json::to_string(&stored).unwrap();
         assert_eq!(serde_json::from_str::<Vec<Rule>>(&json).unwrap(), stored);
         assert_eq!(stored.iter().map(shown).collect::<Vec<_>>(), given);
+    }
+
+    fn to(days: Option<i32>, class: &str) -> dto::Transition {
+        dto::Transition {
+            date: None,
+            days,
+            storage_class: Some(class.to_owned().into()),
+        }
+    }
+
+    #[test]
+    fn transitions_that_are_wrong() {
+        let with = |list: Vec<dto::Transition>| refused(|rule| rule.transitions = Some(list));
+        for (list, code) in [
+            (vec![to(Some(2), "GLACIER_IR")], ""),
+            (vec![to(Some(3), "GLACIER_IR")], "InvalidArgument"),
+            (vec![to(Some(-1), "GLACIER_IR")], "InvalidArgument"),
+            (vec![to(Some(2), "STANDARD_IA")], "InvalidArgument"),
+            (vec![to(Some(1), "GLACIER")], "NotImplemented"),
+            (vec![to(Some(1), "DEEP_ARCHIVE")], "NotImplemented"),
+            (vec![to(Some(1), "STANDARD")], "MalformedXML"),
+            (vec![to(Some(1), "REDUCED_REDUNDANCY")], "MalformedXML"),
+            (vec![to(Some(1), "glacier_ir")], "MalformedXML"),
+            (vec![to(None, "GLACIER_IR")], "MalformedXML"),
+            (
+                vec![to(Some(1), "GLACIER_IR"), to(Some(2), "GLACIER_IR")],
+                "InvalidRequest",
+            ),
+        ] {
+            let text = format!("{list:?}");
+            assert_eq!(with(list), code, "{text}");
+        }
+        let midnight = Timestamp::from(UNIX_EPOCH + Duration::from_millis(DAY_MS));
+        let by_date = dto::Transition {
+            date: Some(midnight),
+            ..to(None, "GLACIER_IR")
+        };
+        assert_eq!(
+            with(vec![by_date.clone()]),
+            "InvalidRequest",
+            "the expiration is by days"
+        );
+        assert_eq!(
+            refused(|rule| {
+                rule.expiration = None;
+                rule.transitions = Some(vec![by_date]);
+            }),
+            "",
+            "it is an action"
+        );
+        let noncurrent = |days| {
+            refused(|rule| {
+                rule.noncurrent_version_expiration = Some(NoncurrentVersionExpiration {
+                    newer_noncurrent_versions: None,
+                    noncurrent_days: Some(31),
+                });
+                rule.noncurrent_version_transitions = Some(vec![dto::NoncurrentVersionTransition {
+                    newer_noncurrent_versions: None,
+                    noncurrent_days: days,
+                    storage_class: Some("STANDARD_IA".to_owned().into()),
+                }]);
+            })
+        };
+        let codes = [Some(30), Some(31), Some(29), None].map(noncurrent);
+        assert_eq!(codes, ["", "InvalidArgument", "InvalidArgument", "MalformedXML"]);
     }
 
     #[test]

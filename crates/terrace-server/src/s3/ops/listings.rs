@@ -232,7 +232,7 @@ impl Shown {
                 last_modified: Some(Timestamp::from(facts.modified)),
                 owner: owners.map(|owners| owners.of(facts)),
                 size: Some(signed(facts.length)),
-                storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
+                storage_class: Some(ObjectStorageClass::from_static(facts.class().name())),
                 ..Object::default()
             })
             .collect();
@@ -448,9 +448,7 @@ fn shown_version(version: &Version, encoding: Encoding, owners: &Owners) -> Obje
         last_modified: Some(Timestamp::from(facts.modified)),
         owner: Some(owners.of(facts)),
         size: Some(signed(facts.length)),
-        storage_class: Some(ObjectVersionStorageClass::from_static(
-            ObjectVersionStorageClass::STANDARD,
-        )),
+        storage_class: Some(ObjectVersionStorageClass::from_static(facts.class().name())),
         version_id: Some(Name::of(facts).to_string()),
         ..ObjectVersion::default()
     }

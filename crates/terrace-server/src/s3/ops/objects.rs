@@ -27,7 +27,7 @@ use crate::{
         secrets::Secrets,
         versions::{self, Name},
     },
-    set_checksums, set_encryption,
+    set_checksums, set_encryption_of_new,
 };
 use bytes::Bytes;
 use hyper::{
@@ -63,7 +63,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         ..Requirement::default()
     };
     let attributes = checked_description(gateway, by.1, bucket, description!(input), locking!(input))?;
-    let sealing = encryption!(input).sealing_by(gateway, bucket).await?;
+    let sealing = encryption!(input).sealing_by(gateway, by, bucket).await?;
     let incoming = Incoming {
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
@@ -115,7 +115,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     } else {
         HeaderMap::new()
     };
-    set_encryption!(output, told);
+    set_encryption_of_new!(output, told);
     Ok(S3Response::with_headers(output, headers))
 }
 

@@ -94,7 +94,7 @@ impl Said<'_> {
                 set(&mut head, name, &text);
             }
         }
-        let told = Told::of(facts.encryption, self.customer);
+        let told = Told::of(&facts.attributes, self.customer);
         for (name, text) in told.iter().flat_map(request::headers) {
             set(&mut head, name, text);
         }

@@ -1,5 +1,6 @@
 """Signatures, dates, lengths, names of buckets: what is in the head of a request."""
 
+import email.utils
 import hmac
 import socket
 
@@ -169,6 +170,53 @@ def presigned_urls(bucket):
     answers((403, "SignatureDoesNotMatch"), "PUT", acl, {}, b"x", signed=False, then={"x-amz-acl": "private"})
 
 
+def signatures_of_version_2(bucket):
+    """As boto3 presigns by default."""
+    put(bucket, "k")
+    old = client(ACCESS_KEY, SECRET_KEY, signature_version=None)
+    get = lambda seconds=600, **more: presigned("get_object", seconds, who=old, Bucket=bucket, Key="k", **more)
+    answers(200, "GET", get(), signed=False)
+    check("response header", send("GET", get(ResponseContentType="text/x"), signed=False)[2]["content-type"], "text/x")
+    answers((403, "SignatureDoesNotMatch"), "GET", get().replace("/k?", "/k2?"), signed=False)
+    answers((403, "SignatureDoesNotMatch"), "GET", get() + "&response-content-type=x", signed=False)
+    answers((403, "SignatureDoesNotMatch"), "GET", get() + "&tagging", signed=False)
+    answers((403, "SignatureDoesNotMatch"), "DELETE", get(), signed=False)
+    answers((403, "AccessDenied"), "GET", get(-10), signed=False)
+    holds("expired", b"Request has expired" in send("GET", get(-10), signed=False)[3])
+    for name in ["AWSAccessKeyId", "Signature", "Expires"]:
+        answers((403, "AccessDenied"), "GET", re.sub(f"([?&]){name}=[^&]*", r"\1", get()), signed=False)
+    answers((403, "AccessDenied"), "GET", re.sub(r"Expires=\d+", "Expires=soon", get()), signed=False)
+    answers((403, "InvalidAccessKeyId"), "GET", get().replace(ACCESS_KEY, "NOTTHERE"), signed=False)
+    answers((400, "InvalidArgument"), "GET", get() + "&" + presigned("get_object", Bucket=bucket, Key="k").split("?")[1], signed=False)
+    answers((400, "InvalidArgument"), "GET", get())
+    answers((403, "AccessDenied"), "GET", presigned("get_object", who=client(OTHER_KEY, OTHER_SECRET, signature_version=None), Bucket=bucket, Key="k"), signed=False)
+    date = lambda seconds=0: email.utils.formatdate(time.time() + seconds, usegmt=True)
+
+    def signed(text):
+        return f"AWS {ACCESS_KEY}:" + base64.b64encode(hmac.digest(SECRET_KEY.encode(), text.encode(), "sha1")).decode()
+
+    def header(expected, seconds=0, change=lambda text: text, **then):
+        at = date(seconds)
+        said = {"date": at, "authorization": change(signed(f"GET\n\n\n{at}\n/{bucket}/k"))}
+        answers(expected, "GET", f"/{bucket}/k", signed=False, then={**said, **then})
+
+    header(200)
+    header(200, 800)
+    header((403, "RequestTimeTooSkewed"), 1000)
+    header((403, "RequestTimeTooSkewed"), -1000)
+    header((403, "AccessDenied"), date="yesterday")
+    header((403, "SignatureDoesNotMatch"), change=lambda text: text[:-3] + "AA=")
+    header((403, "SignatureDoesNotMatch"), change=lambda text: text[:-1])
+    header((403, "SignatureDoesNotMatch"), **{"x-amz-acl": "private"})
+    header((403, "SignatureDoesNotMatch"), **{"content-type": "text/x"})
+    header((403, "InvalidAccessKeyId"), change=lambda text: text.replace(ACCESS_KEY, "NOTTHERE"))
+    header((400, "InvalidArgument"), change=lambda text: text.split(":")[0])
+    answers((403, "AccessDenied"), "GET", f"/{bucket}/k", signed=False, then={"authorization": signed(f"GET\n\n\n\n/{bucket}/k")})
+    at = date()
+    said = signed(f"GET\n\n\n\nx-amz-date:{at}\n/{bucket}/k")
+    answers(200, "GET", f"/{bucket}/k", signed=False, then={"x-amz-date": at, "authorization": said})
+
+
 def anonymous(bucket):
     put(bucket, "private")
     put(bucket, "public", ACL="public-read")
@@ -238,4 +286,50 @@ def what_was_never_set(bucket):
     call(200, "put_bucket_request_payment", Bucket=bucket, RequestPaymentConfiguration={"Payer": "BucketOwner"})
 
 
-GROUPS = [bucket_names, authorization, dates, lengths, waiting_for_continue, presigned_urls, anonymous, what_was_never_set]
+def who_pays(bucket):
+    put(bucket, "k")
+    S3.put_bucket_policy(
+        Bucket=bucket,
+        Policy=json.dumps(
+            {
+                "Version": "2012-10-17",
+                "Statement": {
+                    "Effect": "Allow",
+                    "Principal": "*",
+                    "Action": ["s3:GetObject", "s3:PutObject", "s3:ListBucket"],
+                    "Resource": [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"],
+                },
+            }
+        ),
+    )
+    call(200, "get_object", who=OTHER, Bucket=bucket, Key="k")
+    call((400, "MalformedXML"), "put_bucket_request_payment", Bucket=bucket, RequestPaymentConfiguration={"Payer": "Nobody"})
+    call((403, "AccessDenied"), "put_bucket_request_payment", who=OTHER, Bucket=bucket, RequestPaymentConfiguration={"Payer": "Requester"})
+    call(200, "put_bucket_request_payment", Bucket=bucket, RequestPaymentConfiguration={"Payer": "Requester"})
+    check("who pays", call(200, "get_bucket_request_payment", Bucket=bucket)["Payer"], "Requester")
+    answer = call(200, "get_object", Bucket=bucket, Key="k")
+    check("the owner is not charged", answer.get("RequestCharged"), None)
+    target = new_bucket(who=OTHER)
+    for name, more in [
+        ("get_object", {"Key": "k"}),
+        ("head_object", {"Key": "k"}),
+        ("put_object", {"Key": "new", "Body": b"x"}),
+        ("list_objects_v2", {}),
+        ("list_objects", {}),
+    ]:
+        call((403, "AccessDenied"), name, who=OTHER, Bucket=bucket, **more)
+        call((403, "AccessDenied"), name, who=ANYBODY, Bucket=bucket, **more)
+        answer = call(200, name, who=OTHER, Bucket=bucket, RequestPayer="requester", **more)
+        check(f"{name} is charged", answer.get("RequestCharged"), "requester")
+    copied = {"Bucket": target, "Key": "k", "CopySource": f"{bucket}/k"}
+    call((403, "AccessDenied"), "copy_object", who=OTHER, **copied)
+    call(200, "copy_object", who=OTHER, RequestPayer="requester", **copied)
+    call((403, "AccessDenied"), "get_object", who=ANYBODY, Bucket=bucket, Key="k", RequestPayer="requester")
+    answers((403, "AccessDenied"), "GET", presigned("get_object", who=OTHER, Bucket=bucket, Key="k"), signed=False)
+    url = presigned("get_object", who=OTHER, Bucket=bucket, Key="k", RequestPayer="requester")
+    answers(200, "GET", url, signed=False, then={"x-amz-request-payer": "requester"})
+    call(200, "put_bucket_request_payment", Bucket=bucket, RequestPaymentConfiguration={"Payer": "BucketOwner"})
+    call(200, "get_object", who=OTHER, Bucket=bucket, Key="k")
+
+
+GROUPS = [bucket_names, authorization, dates, lengths, waiting_for_continue, presigned_urls, signatures_of_version_2, anonymous, what_was_never_set, who_pays]

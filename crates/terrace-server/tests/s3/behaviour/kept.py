@@ -321,9 +321,9 @@ def keys_of_the_server(bucket):
     call((400, "InvalidArgument"), "put_object", Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="aes:kms")
     call((400, "InvalidArgument"), "put_object", Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="AES256", SSEKMSKeyId="x")
     call((400, "InvalidArgument"), "put_object", Bucket=bucket, Key="k", Body=b"", SSEKMSKeyId="x")
-    call((501, "NotImplemented"), "put_object", Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="aws:kms")
+    call((501, "NotImplemented"), "put_object", Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="aws:kms:dsse")
     call((400, "InvalidArgument"), "put_object", Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="rot13")
-    kms = {"Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "x"}}]}
+    kms = {"Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms:dsse", "KMSMasterKeyID": "x"}}]}
     call((501, "NotImplemented"), "put_bucket_encryption", Bucket=bucket, ServerSideEncryptionConfiguration=kms)
     upload = call(200, "create_multipart_upload", Bucket=bucket, Key="m", ServerSideEncryption="AES256")
     check("of an upload", upload["ServerSideEncryption"], "AES256")
@@ -342,4 +342,90 @@ def keys_of_the_server(bucket):
     check("copied", answer["ServerSideEncryption"], "AES256")
 
 
-GROUPS = [versions, lock_settings, locks, keys_of_clients, uploads_with_keys_of_clients, keys_of_the_server]
+def named_keys(bucket):
+    """SSE-KMS with the key of who names none."""
+    kms = {"ServerSideEncryption": "aws:kms"}
+    arn = "arn:aws:kms:us-east-1:terrace:key/aws/s3"
+
+    def said(name, answer, key=arn):
+        check(f"{name}: method and key", (answer.get("ServerSideEncryption"), answer.get("SSEKMSKeyId")), ("aws:kms", key))
+
+    put_answer = call(200, "put_object", Bucket=bucket, Key="k", Body=b"content", **kms)
+    said("put", put_answer)
+    holds("no MD5", put_answer["ETag"] != f'"{hashlib.md5(b"content").hexdigest()}"')
+    for name in ["get_object", "head_object"]:
+        answer = call(200, name, Bucket=bucket, Key="k")
+        said(name, answer)
+        check(f"{name}: the same entity tag", (answer["ETag"], answer["ContentLength"]), (put_answer["ETag"], 7))
+    check("a range", body(call(206, "get_object", Bucket=bucket, Key="k", Range="bytes=1-2")), b"on")
+    for key in ["alias/aws/s3", "aws/s3", arn, "arn:aws:kms:eu-west-1:123456789012:alias/aws/s3"]:
+        said(key, call(200, "put_object", Bucket=bucket, Key="k", Body=b"x", SSEKMSKeyId=key, **kms))
+    for key in ["nothing", "arn:aws:kms:us-east-1:terrace:key/nothing"]:
+        call((400, "KMS.NotFoundException"), "put_object", Bucket=bucket, Key="n", Body=b"x", SSEKMSKeyId=key, **kms)
+        call((400, "KMS.NotFoundException"), "create_multipart_upload", Bucket=bucket, Key="n", SSEKMSKeyId=key, **kms)
+    call((404, "NoSuchKey"), "get_object", Bucket=bucket, Key="n")
+    # Both of it say how something is to be stored, so neither belongs to a read.
+    answers((400, "InvalidArgument"), "GET", f"/{bucket}/k", {"x-amz-server-side-encryption": "aws:kms"})
+    call((400, "InvalidRequest"), "get_object", Bucket=bucket, Key="k", **CUSTOMER)
+    call((400, "InvalidArgument"), "put_object", Bucket=bucket, Key="k", Body=b"", **kms, **CUSTOMER)
+    # What a client binds it to is an object of texts.
+    context = lambda text: base64.b64encode(text.encode()).decode()
+    answer = call(200, "put_object", Bucket=bucket, Key="k", Body=b"x", SSEKMSEncryptionContext=context('{"a":"b"}'), **kms)
+    check("context", answer.get("SSEKMSEncryptionContext"), context('{"a":"b"}'))
+    check("read with it", body(call(200, "get_object", Bucket=bucket, Key="k")), b"x")
+    for odd in ["x", context("x"), context("[]"), context('{"a":1}')]:
+        call((400, "InvalidArgument"), "put_object", Bucket=bucket, Key="k", Body=b"", SSEKMSEncryptionContext=odd, **kms)
+    # Copies and parts.
+    said("copy", call(200, "copy_object", Bucket=bucket, Key="c", CopySource=f"{bucket}/k", **kms))
+    check("copied", body(call(200, "get_object", Bucket=bucket, Key="c")), b"x")
+    answer = call(200, "copy_object", Bucket=bucket, Key="c", CopySource=f"{bucket}/k")
+    check("a copy takes it not along", answer.get("ServerSideEncryption"), None)
+    names = {"Bucket": bucket, "Key": "m"}
+    upload = call(200, "create_multipart_upload", BucketKeyEnabled=True, **names, **kms)
+    said("upload", upload)
+    names["UploadId"] = upload["UploadId"]
+    part = call(200, "upload_part", PartNumber=1, Body=b"part", **names)
+    said("part", part)
+    done = call(200, "complete_multipart_upload", MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}, **names)
+    said("completed", done)
+    answer = call(200, "get_object", Bucket=bucket, Key="m")
+    check("parts", (body(answer), answer.get("BucketKeyEnabled")), (b"part", True))
+    # Only who signs by version 4 may use such a key.
+    call(200, "put_object_acl", Bucket=bucket, Key="k", ACL="public-read")
+    call((400, "InvalidArgument"), "get_object", who=ANYBODY, Bucket=bucket, Key="k")
+    call(200, "head_object", who=ANYBODY, Bucket=bucket, Key="k")
+    old = client(ACCESS_KEY, SECRET_KEY, signature_version="s3")
+    call((400, "InvalidArgument"), "get_object", who=old, Bucket=bucket, Key="k")
+    call((400, "InvalidArgument"), "put_object", who=old, Bucket=bucket, Key="k", Body=b"", **kms)
+    # Buckets that want it.
+    rules = lambda **more: {"Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", **more}, "BucketKeyEnabled": True}]}
+    call(200, "put_bucket_encryption", Bucket=bucket, ServerSideEncryptionConfiguration=rules())
+    shown = call(200, "get_bucket_encryption", Bucket=bucket)["ServerSideEncryptionConfiguration"]
+    check("shown", shown, rules())
+    said("by default", call(200, "put_object", Bucket=bucket, Key="d", Body=b"x"))
+    answer = call(200, "put_object", Bucket=bucket, Key="d", Body=b"x", ServerSideEncryption="AES256")
+    check("what is said counts", answer["ServerSideEncryption"], "AES256")
+    call(200, "put_bucket_encryption", Bucket=bucket, ServerSideEncryptionConfiguration=rules(KMSMasterKeyID=arn))
+    shown = call(200, "get_bucket_encryption", Bucket=bucket)["ServerSideEncryptionConfiguration"]
+    check("shown with its key", shown, rules(KMSMasterKeyID=arn))
+    call(200, "put_bucket_encryption", Bucket=bucket, ServerSideEncryptionConfiguration=rules(KMSMasterKeyID="nothing"))
+    call((400, "KMS.NotFoundException"), "put_object", Bucket=bucket, Key="d", Body=b"x")
+    call(204, "delete_bucket_encryption", Bucket=bucket)
+    # Policies see what a request says.
+    statement = {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:PutObject",
+        "Resource": f"arn:aws:s3:::{bucket}/*",
+        "Condition": {"StringNotEquals": {"s3:x-amz-server-side-encryption": "aws:kms"}},
+    }
+    S3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    call((403, "AccessDenied"), "put_object", Bucket=bucket, Key="k", Body=b"")
+    call(200, "put_object", Bucket=bucket, Key="k", Body=b"", **kms)
+    statement["Condition"] = {"StringNotEquals": {"s3:x-amz-server-side-encryption-aws-kms-key-id": arn}}
+    S3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    call((403, "AccessDenied"), "put_object", Bucket=bucket, Key="k", Body=b"", **kms)
+    call(200, "put_object", Bucket=bucket, Key="k", Body=b"", SSEKMSKeyId=arn, **kms)
+
+
+GROUPS = [versions, lock_settings, locks, keys_of_clients, uploads_with_keys_of_clients, keys_of_the_server, named_keys]

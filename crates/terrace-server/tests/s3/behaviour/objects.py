@@ -94,6 +94,67 @@ def headers_kept(bucket):
     holds("STANDARD is not said", "StorageClass" not in S3.head_object(Bucket=bucket, Key="s"))
 
 
+def storage_classes(bucket):
+    classes = ["REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"]
+
+    def said(key):
+        return S3.head_object(Bucket=bucket, Key=key).get("StorageClass")
+
+    def listed(entries):
+        return {entry["Key"]: entry["StorageClass"] for entry in entries}
+
+    for name in classes:
+        call(200, "put_object", Bucket=bucket, Key=name, Body=b"x", StorageClass=name)
+        check("head", said(name), name)
+        check("get", call(200, "get_object", Bucket=bucket, Key=name).get("StorageClass"), name)
+        answer = call(200, "get_object_attributes", Bucket=bucket, Key=name, ObjectAttributes=["StorageClass"])
+        check("attributes", answer["StorageClass"], name)
+    for name in ["GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "EXPRESS_ONEZONE", "standard", "FOO"]:
+        call((400, "InvalidStorageClass"), "put_object", Bucket=bucket, Key="n", Body=b"x", StorageClass=name)
+        call((400, "InvalidStorageClass"), "create_multipart_upload", Bucket=bucket, Key="n", StorageClass=name)
+        call((400, "InvalidStorageClass"), "copy_object", Bucket=bucket, Key="n", CopySource=f"{bucket}/GLACIER_IR", StorageClass=name)
+    call((404, "NoSuchKey"), "get_object", Bucket=bucket, Key="n")
+    put(bucket, "plain")
+    expected = dict({name: name for name in classes}, plain="STANDARD")
+    for name in ["list_objects", "list_objects_v2"]:
+        check(name, listed(getattr(S3, name)(Bucket=bucket)["Contents"]), expected)
+    check("versions", listed(S3.list_object_versions(Bucket=bucket)["Versions"]), expected)
+    # Uploads show it, and what they become has it.
+    names = {"Bucket": bucket, "Key": "m"}
+    names["UploadId"] = call(200, "create_multipart_upload", StorageClass="STANDARD_IA", **names)["UploadId"]
+    check("uploads", listed(S3.list_multipart_uploads(Bucket=bucket)["Uploads"]), {"m": "STANDARD_IA"})
+    check("parts", S3.list_parts(**names)["StorageClass"], "STANDARD_IA")
+    part = call(200, "upload_part", PartNumber=1, Body=b"x", **names)
+    call(200, "complete_multipart_upload", MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}, **names)
+    check("completed", said("m"), "STANDARD_IA")
+    # A copy has the class that is asked for, or the standard one; onto itself that is a change.
+    call(200, "copy_object", Bucket=bucket, Key="c", CopySource=f"{bucket}/m")
+    check("a copy takes it not along", said("c"), None)
+    call(200, "copy_object", Bucket=bucket, Key="c", CopySource=f"{bucket}/m", StorageClass="GLACIER_IR")
+    check("a copy that asks", said("c"), "GLACIER_IR")
+    call(200, "put_object", Bucket=bucket, Key="self", Body=b"x", Metadata={"a": "b"})
+    call((400, "InvalidRequest"), "copy_object", Bucket=bucket, Key="self", CopySource=f"{bucket}/self")
+    call(200, "copy_object", Bucket=bucket, Key="self", CopySource=f"{bucket}/self", StorageClass="STANDARD_IA")
+    answer = call(200, "get_object", Bucket=bucket, Key="self")
+    check("changed", (answer.get("StorageClass"), answer["Metadata"], body(answer)), ("STANDARD_IA", {"a": "b"}, b"x"))
+    call(200, "copy_object", Bucket=bucket, Key="self", CopySource=f"{bucket}/self", StorageClass="STANDARD")
+    check("and back", said("self"), None)
+    # Tags and lists keep it.
+    S3.put_object_tagging(Bucket=bucket, Key="m", Tagging={"TagSet": [{"Key": "a", "Value": "b"}]})
+    S3.put_object_acl(Bucket=bucket, Key="m", ACL="private")
+    check("kept", said("m"), "STANDARD_IA")
+    deny = {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:PutObject",
+        "Resource": f"arn:aws:s3:::{bucket}/*",
+        "Condition": {"StringEquals": {"s3:x-amz-storage-class": "STANDARD_IA"}},
+    }
+    S3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))
+    call((403, "AccessDenied"), "put_object", Bucket=bucket, Key="p", Body=b"", StorageClass="STANDARD_IA")
+    call(200, "put_object", Bucket=bucket, Key="p", Body=b"", StorageClass="ONEZONE_IA")
+
+
 def ranges(bucket):
     S3.put_object(Bucket=bucket, Key="k", Body=b"testcontent")
     for wanted, part, said in [
@@ -413,6 +474,7 @@ def owners_expected(bucket):
 GROUPS = [
     reading_and_writing,
     headers_kept,
+    storage_classes,
     ranges,
     conditions_on_reading,
     conditions_on_writing,

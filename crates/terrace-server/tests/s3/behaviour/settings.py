@@ -200,6 +200,18 @@ def lifecycle(bucket):
     set_rules((400, "InvalidRequest"), rule(Filter={"And": {"ObjectSizeGreaterThan": 50, "ObjectSizeLessThan": 5}}))
     set_rules(200, rule(Filter={}))
     set_rules((400, "MalformedXML"))
+    moves = lambda *list, **more: dict({"Status": "Enabled", "ID": "m", "Filter": {"Prefix": ""}, "Transitions": [*list]}, **more)
+    to = lambda days, name: {"Days": days, "StorageClass": name}
+    rarely = moves(to(0, "INTELLIGENT_TIERING"), to(30, "STANDARD_IA"), Expiration={"Days": 31})
+    rarely["NoncurrentVersionTransitions"] = [{"NoncurrentDays": 3, "StorageClass": "GLACIER_IR", "NewerNoncurrentVersions": 2}]
+    set_rules(200, rarely)
+    check("transitions", S3.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"], [rarely])
+    set_rules((400, "InvalidArgument"), moves(to(29, "STANDARD_IA")))
+    set_rules((400, "InvalidArgument"), moves(to(-1, "GLACIER_IR")))
+    set_rules((400, "InvalidArgument"), moves(to(3, "GLACIER_IR"), Expiration={"Days": 3}))
+    set_rules((400, "InvalidRequest"), moves(to(3, "GLACIER_IR"), to(4, "GLACIER_IR")))
+    set_rules((400, "MalformedXML"), moves(to(3, "FOO")))
+    set_rules((501, "NotImplemented"), moves(to(3, "GLACIER")))
     answers((400, "MalformedXML"), "PUT", f"/{bucket}?lifecycle", {"content-md5": md5(b"<x")}, b"<x")
     call(204, "delete_bucket_lifecycle", Bucket=bucket)
     call((404, "NoSuchLifecycleConfiguration"), "get_bucket_lifecycle_configuration", Bucket=bucket)

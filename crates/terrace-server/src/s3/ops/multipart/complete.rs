@@ -11,7 +11,7 @@ use crate::{
         bucket::{Bucket, Versioning},
         collector,
         commit::{self, NewObject, Outcome, Place, Requirement},
-        crypt::{Encryption, request::AES256},
+        crypt::request::{AES256, KMS, Told},
         digest::{self, Algorithm, Checksum, KIND_ATTRIBUTE, Kind},
         errors::{self, Told as _},
         keyspace::{self, Id, now_ms},
@@ -90,8 +90,14 @@ pub async fn complete(
         version_id: said::made(completed.version),
         ..CompleteMultipartUploadOutput::default()
     };
-    if Encryption::of(&completed.attributes) == Some(Encryption::Master) {
-        output.server_side_encryption = Some(ServerSideEncryption::from_static(AES256));
+    match Told::of(&completed.attributes, None) {
+        None | Some(Told::Customer(_)) => {}
+        Some(Told::Master) => output.server_side_encryption = Some(ServerSideEncryption::from_static(AES256)),
+        Some(Told::Kms { arn, bucket_key, .. }) => {
+            output.server_side_encryption = Some(ServerSideEncryption::from_static(KMS));
+            output.ssekms_key_id = Some(arn);
+            output.bucket_key_enabled = bucket_key.then_some(true);
+        }
     }
     set_checksums!(output, digest::stored(&completed.attributes));
     output.checksum_type = digest::stored(&completed.attributes).checksum_type;

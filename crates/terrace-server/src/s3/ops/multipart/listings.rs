@@ -5,6 +5,7 @@ use crate::{
     s3::{
         Gateway,
         bucket::Bucket,
+        class::Class,
         digest::{self, Algorithm, Kind},
         errors::{self, Told as _},
         keyspace,
@@ -96,7 +97,7 @@ pub async fn parts(
         upload_id: Some(input.upload_id),
         initiator: Some(initiator(owner.clone())),
         owner: Some(owner),
-        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+        storage_class: Some(StorageClass::from_static(Class::of(&upload.info.attributes).name())),
         part_number_marker: Some(i32::from(marker)),
         next_part_number_marker: last.filter(|_| truncated),
         max_parts: i32::try_from(most).ok(),
@@ -232,6 +233,7 @@ struct Kept {
     account: Option<String>,
     /// What the client chose its parts to have.
     checksum: Option<(Algorithm, Kind)>,
+    class: Class,
 }
 
 impl Kept {
@@ -240,6 +242,7 @@ impl Kept {
         Self {
             account: record::account(&info.attributes).map(str::to_owned),
             checksum: said.is_chosen.then_some((said.algorithm, said.kind)),
+            class: Class::of(&info.attributes),
         }
     }
 
@@ -253,7 +256,7 @@ impl Kept {
             initiator: Some(initiator(owner.clone())),
             key: Some(key.to_owned()),
             owner: Some(owner),
-            storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+            storage_class: Some(StorageClass::from_static(self.class.name())),
             upload_id: Some(id.to_string()),
         }
     }

@@ -20,11 +20,12 @@ use crate::{
         digest::{Algorithm, Kind},
         errors::{self, Told as _},
         keyspace::{self, Id},
+        kms::Caller,
         manifest::PARTS_MAX,
         record::Facts,
         secrets::Secrets,
     },
-    set_encryption,
+    set_encryption_of_new,
 };
 use s3s::{
     S3Request, S3Response, S3Result,
@@ -91,11 +92,16 @@ impl Upload {
         })
     }
 
-    /// What the parts are encrypted with, if they are, for whoever gives this key, or none.
+    /// What the parts are encrypted with, if they are, for a caller who gives this key, or none.
     ///
     /// # Errors
     /// `InvalidRequest` if it is not the key that the upload was begun with.
-    pub fn data_key(&self, secrets: &Secrets, customer: Option<&CustomerKey>) -> S3Result<Option<DataKey>> {
+    pub fn data_key(
+        &self,
+        secrets: &Secrets,
+        customer: Option<&CustomerKey>,
+        caller: impl FnOnce() -> Caller,
+    ) -> S3Result<Option<DataKey>> {
         let facts = Facts::of(&self.info);
         let needs_key = facts.encryption == Some(crypt::Encryption::Customer);
         if needs_key && customer.is_none() {
@@ -111,7 +117,7 @@ impl Upload {
             ));
         }
         let name = keyspace::object_of(&self.record);
-        crypt::unlock(&facts, name, secrets, customer).map_err(|error| match error {
+        crypt::unlock(&facts, name, secrets, customer, caller).map_err(|error| match error {
             ObjectError::Denied => s3_error!(
                 InvalidRequest,
                 "The provided encryption parameters did not match the ones used originally."
@@ -173,7 +179,8 @@ pub async fn create(
         kind,
         is_chosen: chosen.is_some(),
     };
-    let sealing = encryption!(input).sealing_by(gateway, &bucket).await?;
+    let by = (&request.extensions, request.credentials.as_ref());
+    let sealing = encryption!(input).sealing_by(gateway, by, &bucket).await?;
     let told = sealing.as_ref().map(Sealing::told);
     let id = Id::new();
     let record = keyspace::upload(&bucket.name, &input.key, id);
@@ -190,6 +197,7 @@ pub async fn create(
             if let Some(sealing) = &sealing {
                 let sealed = sealing.wrapped(held.as_ref(), keyspace::object_of(&record)).told()?;
                 options.attributes.set(crypt::ENCRYPTION, sealed.encode());
+                sealing.describe(&mut options.attributes);
             }
             let put = store.put_with(&record, "", &options);
             put.map_err(|error| errors::of_engine(&error, &record)).map(|_| ())
@@ -203,7 +211,7 @@ pub async fn create(
         checksum_type: Some(ChecksumType::from_static(kind.name())),
         ..CreateMultipartUploadOutput::default()
     };
-    set_encryption!(output, told);
+    set_encryption_of_new!(output, told);
     Ok(S3Response::new(output))
 }
 

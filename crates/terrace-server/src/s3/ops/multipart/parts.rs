@@ -40,8 +40,9 @@ pub async fn put(
     let number = part_number(input.part_number)?;
     let customer = customer!(input).read()?;
     let upload = find(gateway, &input.bucket, &input.key, &input.upload_id).await?;
-    let data_key = upload.data_key(&gateway.shared.secrets, customer.as_ref())?;
-    let told = Told::of(Encryption::of(&upload.info.attributes), customer.as_ref());
+    let by = (&request.extensions, request.credentials.as_ref());
+    let data_key = upload.data_key(&gateway.shared.secrets, customer.as_ref(), || gateway.kms_caller(by))?;
+    let told = Told::of(&upload.info.attributes, customer.as_ref());
     let mut incoming = Incoming {
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
@@ -109,8 +110,8 @@ pub async fn copy(
     )?;
     let customer = customer!(input).read()?;
     let upload = find(gateway, &input.bucket, &input.key, &input.upload_id).await?;
-    let data_key = upload.data_key(&gateway.shared.secrets, customer.as_ref())?;
-    let told = Told::of(Encryption::of(&upload.info.attributes), customer.as_ref());
+    let data_key = upload.data_key(&gateway.shared.secrets, customer.as_ref(), || gateway.kms_caller(by))?;
+    let told = Told::of(&upload.info.attributes, customer.as_ref());
     let conditions = source_conditions!(input);
     let mut opened = copy::open(gateway, &from, conditions).await?;
     let range = match input.copy_source_range.as_deref() {

@@ -1,0 +1,81 @@
+//! `terrace kms`: the keys that S3 clients name for SSE-KMS.
+
+use super::{Access, close, open, print, print_json};
+use crate::{
+    cli::KmsCommand,
+    control::{self, Asked, KmsRequest, Request},
+    failure::{Code, Outcome},
+    s3::kms::{Change, Summary},
+    settings::Settings,
+};
+use std::{fmt::Write as _, sync::atomic::AtomicBool};
+
+/// `terrace kms create|list|rotate|disable|enable`
+pub fn run(command: KmsCommand, settings: &Settings) -> Outcome {
+    let (name, change) = match command {
+        KmsCommand::List(args) => return list(args.json, settings),
+        KmsCommand::Create(args) => (args.name, Change::Create(args.allow)),
+        KmsCommand::Rotate(args) => (args.name, Change::Rotate),
+        KmsCommand::Disable(args) => (args.name, Change::Disable),
+        KmsCommand::Enable(args) => (args.name, Change::Enable),
+    };
+    ask(settings, KmsRequest::Change(name, change)).map(drop)
+}
+
+fn list(json: bool, settings: &Settings) -> Outcome {
+    let keys = ask(settings, KmsRequest::List)?;
+    if json {
+        return print_json(&keys);
+    }
+    let mut text = String::new();
+    for key in keys {
+        let state = if key.is_disabled { ", disabled" } else { "" };
+        let whose = if key.principals.is_empty() {
+            "everybody".to_owned()
+        } else {
+            key.principals.join(" ")
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}  for {whose}, versions: {}{state}", key.name, key.versions);
+    }
+    print(&text)
+}
+
+/// Does something with the keys of a store: by itself, or, while a server has the store, by asking
+/// that.
+fn ask(settings: &Settings, request: KmsRequest) -> Outcome<Vec<Summary>> {
+    let access = match &request {
+        KmsRequest::List => Access::Look,
+        KmsRequest::Change(_, Change::Create(_)) => Access::Create,
+        KmsRequest::Change(..) => Access::Change,
+    };
+    match open(settings, access) {
+        Ok(store) => {
+            let secrets = settings.secrets()?;
+            secrets.check(&store)?;
+            secrets.kms().load(&store, &secrets)?;
+            let KmsRequest::Change(name, change) = request else {
+                return Ok(secrets.kms().all());
+            };
+            // Before anything is encrypted with it.
+            secrets.register(&store)?;
+            let key = secrets.kms().change(&store, &secrets, &name, change)?;
+            close(&store)?;
+            Ok(vec![key])
+        }
+        Err(failure) if failure.code == Code::InUse => {
+            let never = AtomicBool::new(false);
+            let asked = control::ask(&settings.options.flash_dir, &Request::Kms(request), &never, |_, _| {})?;
+            match asked {
+                Asked::Kms(keys) => Ok(keys),
+                Asked::Nobody
+                | Asked::BackedUp(_)
+                | Asked::Stats(_)
+                | Asked::Rewrapped(_)
+                | Asked::Capacity(_)
+                | Asked::Keys(_) => Err(failure),
+            }
+        }
+        Err(failure) => Err(failure),
+    }
+}

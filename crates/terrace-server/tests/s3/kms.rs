@@ -1,0 +1,203 @@
+//! SSE-KMS: keys of the store that clients name, whose they are, and what becomes of them.
+
+use crate::{
+    Service,
+    access::key,
+    common::{Answer, Place, bytes, files},
+    encryption::{ALGORITHM, begin, complete, is, master_keys, stop},
+    operating::plain,
+    sign::{Client, Mode},
+};
+
+const KMS: (&str, &str) = (ALGORITHM, "aws:kms");
+const KEY_ID: &str = "x-amz-server-side-encryption-aws-kms-key-id";
+
+fn put(client: &Client, target: &str, key: &str, body: &[u8]) -> Answer {
+    client.send("PUT", target, &[KMS, (KEY_ID, key)], body)
+}
+
+/// Whether a file of the store has these bytes.
+fn has(place: &Place, text: &[u8]) -> bool {
+    files(&place.path("terrace-data")).iter().any(|path| {
+        let content = std::fs::read(path).unwrap_or_default();
+        content.windows(text.len()).any(|window| window == text)
+    })
+}
+
+#[test]
+fn keys_that_are_named() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    is(&put(client, "/bucket/k", "photos", b"v"), 400, "KMS.NotFoundException");
+    place.run(&["kms", "create", "photos"]).code(0);
+    place.run(&["kms", "create", "photos"]).code(2);
+    place.run(&["kms", "create", "a b"]).code(2);
+    place.run(&["kms", "rotate", "none"]).code(2);
+    let long = bytes(1_200_000);
+    for (at, body) in [&b""[..], b"the plain text of a value", &bytes(70_000), &long]
+        .into_iter()
+        .enumerate()
+    {
+        let target = format!("/bucket/{at}");
+        let stored = put(client, &target, "photos", body).status(200);
+        assert_eq!(stored.header(ALGORITHM), Some("aws:kms"));
+        assert_eq!(stored.header(KEY_ID), Some("arn:aws:kms:us-east-1:terrace:key/photos"));
+        let got = client.get(&target).status(200);
+        assert!(got.body == body && got.header("etag") == stored.header("etag"));
+        assert_eq!(got.header(KEY_ID), stored.header(KEY_ID));
+    }
+    // A new version encrypts from now on, and the former one opens what it encrypted.
+    place.run(&["kms", "rotate", "photos"]).code(0);
+    put(client, "/bucket/new", "alias/photos", b"new").status(200);
+    let upload = begin(client, &[], &[KMS, (KEY_ID, "photos")]);
+    let target = format!("/bucket/parts?partNumber=1&uploadId={upload}");
+    let tag = client
+        .put(&target, &long, Mode::Chunks)
+        .status(200)
+        .header("etag")
+        .unwrap()
+        .to_owned();
+    complete(client, &upload, &[tag]).status(200);
+    let read_all = |client: &Client| {
+        assert_eq!(client.get("/bucket/1").status(200).text(), "the plain text of a value");
+        assert_eq!(client.get("/bucket/new").status(200).text(), "new");
+        assert!(
+            client.get("/bucket/3").status(200).body == long && client.get("/bucket/parts").status(200).body == long
+        );
+    };
+    read_all(client);
+    // While it is disabled nothing is read, and nothing written.
+    place.run(&["kms", "disable", "photos"]).code(0);
+    is(&client.get("/bucket/1"), 400, "KMS.DisabledException");
+    is(&put(client, "/bucket/k", "photos", b"v"), 400, "KMS.DisabledException");
+    let copied = client.send("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/1")], b"");
+    is(&copied, 400, "KMS.DisabledException");
+    client.send("HEAD", "/bucket/1", &[], b"").status(200);
+    let listed = place.run(&["kms", "list"]).code(0).text();
+    assert!(
+        listed.contains("photos  for everybody, versions: 2, disabled"),
+        "{listed}"
+    );
+    let service = service.restart(&place, "KILL");
+    let client = &service.client;
+    is(&client.get("/bucket/1"), 400, "KMS.DisabledException");
+    place.run(&["kms", "enable", "photos"]).code(0);
+    read_all(client);
+    let json = place.run(&["kms", "list", "--json"]).code(0).json();
+    assert_eq!(json[0]["versions"], 2);
+    assert!(!has(&place, b"the plain text of a value"));
+}
+
+/// What is done with an object beside reading it, and by whom.
+#[test]
+fn named_keys_beside_s3() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    place.run(&["kms", "create", "photos"]).code(0);
+    put(client, "/bucket/1", "photos", b"the plain text of a value").status(200);
+    // Tags and lists stay with it, and it with them.
+    let tags = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+    client.send("PUT", "/bucket/1?tagging", &[], tags).status(200);
+    assert_eq!(client.get("/bucket/1").status(200).text(), "the plain text of a value");
+    // The command line has the store's keys; the page shows nobody what asks who reads it.
+    let public = [KMS, (KEY_ID, "photos"), ("x-amz-acl", "public-read")];
+    client.send("PUT", "/images", &[], b"").status(200);
+    client.send("PUT", "/images/1/small", &public, b"public").status(200);
+    let shown = plain(service.page_address(), "/images/1/small").status(400);
+    assert!(shown.text().contains("SSE-KMS"), "{}", shown.text());
+    stop(service);
+    let got = place.run(&["get", "bucket/1"]).code(0);
+    assert_eq!(got.text(), "the plain text of a value");
+    place.run(&["kms", "disable", "photos"]).code(0);
+    let refused = place.run(&["get", "bucket/1"]);
+    assert!(refused.error().contains("disabled"), "{}", refused.error());
+}
+
+/// Who names a key wants others not to read the object unless that key lets them.
+#[test]
+fn keys_are_for_those_who_may_use_them() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    let (one, other) = (
+        key(&place, &service, "bucket=write"),
+        key(&place, &service, "bucket=admin"),
+    );
+    let press = place
+        .run(&["key", "create", "--json", "--account", "press", "--allow", "*=admin"])
+        .code(0)
+        .json();
+    let press = client.with_key(&press);
+    place
+        .run(&["kms", "create", "ours", "--allow", &one.id, "--allow", "press"])
+        .code(0);
+    put(&one, "/bucket/k", "ours", b"secret").status(200);
+    for stranger in [&other, client] {
+        is(&put(stranger, "/bucket/l", "ours", b"v"), 403, "AccessDenied");
+        is(&stranger.get("/bucket/k"), 403, "AccessDenied");
+        let copied = stranger.send("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/k")], b"");
+        is(&copied, 403, "AccessDenied");
+        let upload = begin(&one, &[], &[KMS, (KEY_ID, "ours")]);
+        let part = format!("/bucket/parts?partNumber=1&uploadId={upload}");
+        is(&stranger.put(&part, b"v", Mode::Whole), 403, "AccessDenied");
+        let from = [("x-amz-copy-source", "/bucket/k")];
+        is(&stranger.send("PUT", &part, &from, b""), 403, "AccessDenied");
+        assert_eq!(one.put(&part, b"v", Mode::Whole).status, 200);
+    }
+    assert_eq!(one.get("/bucket/k").status(200).text(), "secret");
+    // The account that may use the key may not read the bucket, until its policy lets it.
+    is(&press.get("/bucket/k"), 403, "AccessDenied");
+    let policy = r#"{"Statement":{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*"}}"#;
+    client.send("PUT", "/bucket?policy", &[], policy.as_bytes()).status(204);
+    assert_eq!(press.get("/bucket/k").status(200).text(), "secret");
+    is(&other.get("/bucket/k"), 403, "AccessDenied");
+    is(&plain(&client.address, "/bucket/k"), 400, "InvalidArgument");
+    // Whoever may write may take it away, and see that it is there: that asks no key.
+    other.send("HEAD", "/bucket/k", &[], b"").status(200);
+    other.send("DELETE", "/bucket/k", &[], b"").status(204);
+}
+
+/// A master key that is given later encrypts the named keys, and a rotation of it takes them along.
+#[test]
+fn named_keys_are_kept_as_secrets_are() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    client
+        .send("PUT", "/bucket/default", &[KMS], b"of the default key")
+        .status(200);
+    place.run(&["kms", "create", "photos"]).code(0);
+    put(client, "/bucket/k", "photos", b"value").status(200);
+    let client = client.clone();
+    stop(service);
+    let read = |service: &Service| {
+        assert_eq!(
+            service.client.get("/bucket/default").status(200).text(),
+            "of the default key"
+        );
+        assert_eq!(service.client.get("/bucket/k").status(200).text(), "value");
+    };
+    let start = |digits: &[&str]| {
+        let keys = master_keys(&place, digits);
+        Service::with_key(&place, &[&keys], &client.id, &client.secret)
+    };
+    let service = start(&["0f"]);
+    read(&service);
+    let listed = place.run(&["kms", "list"]).code(0).text();
+    assert!(listed.contains("aws/s3") && listed.contains("photos"), "{listed}");
+    // The new one above the old one; then the old one can go.
+    master_keys(&place, &["0e", "0f"]);
+    place.run(&["rewrap"]).code(0);
+    stop(service);
+    let service = start(&["0e"]);
+    read(&service);
+    stop(service);
+    let key = master_keys(&place, &["0e"]);
+    assert_eq!(place.run(&["get", "bucket/k", &key]).code(0).text(), "value");
+}

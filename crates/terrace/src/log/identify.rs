@@ -61,6 +61,7 @@ impl Segments {
             } => {
                 segment.generation.store(generation, Ordering::Release);
                 segment.live_bytes.store(self.segment_bytes, Ordering::Relaxed);
+                segment.is_former.store(true, Ordering::Release);
                 segment.first_seq.store(first_seq, Ordering::Release);
                 segment.set_state(match segment_use {
                     SegmentUse::Log => SegmentState::Sealed,

@@ -11,7 +11,7 @@
 //! its length and without a header of its next use, which is what a file looks like that was just
 //! made. Its generation is not forgotten: the index's mark lists it with the free ones.
 
-use super::segments::{Segment, Segments};
+use super::segments::{Segment, SegmentState, Segments};
 use crate::{Result, io::PAGE_BYTES};
 use std::{
     collections::BTreeMap,
@@ -71,10 +71,11 @@ impl Segments {
         }
     }
 
-    /// What lives in segments up to a generation, by their numbers. No more than is known already.
-    pub fn lives_in(&self, generation_max: u64, lives: &BTreeMap<u32, u64>) {
-        let former = |segment: &&Segment| segment.generation() <= generation_max;
-        for segment in self.iter().filter(former) {
+    /// What lives in segments that were written before the store was opened, by their numbers. No
+    /// more than is known already.
+    pub fn lives_in_former(&self, lives: &BTreeMap<u32, u64>) {
+        let former = |segment: &&Segment| segment.is_former.load(Ordering::Acquire);
+        for segment in self.in_state(SegmentState::Sealed).filter(former) {
             let bytes = lives.get(&segment.number).copied().unwrap_or(0);
             segment.live_bytes.fetch_min(bytes, Ordering::Relaxed);
         }

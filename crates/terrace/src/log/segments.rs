@@ -91,6 +91,8 @@ pub struct Segment {
     pub(super) lacks_room: AtomicBool,
     /// See `liveness`.
     pub(super) live_bytes: AtomicU64,
+    /// It was written before the store was opened.
+    pub(super) is_former: AtomicBool,
     /// The round of recycling in which it could not be drained for want of room, and what lived in
     /// it then.
     pub(super) refused: Mutex<Option<(u64, u64)>>,
@@ -112,6 +114,7 @@ impl Segment {
             cut_at: AtomicU64::new(u64::MAX),
             lacks_room: AtomicBool::new(false),
             live_bytes: AtomicU64::new(0),
+            is_former: AtomicBool::new(false),
             refused: Mutex::new(None),
             begun: Mutex::new(Instant::now()),
         }
@@ -469,6 +472,7 @@ impl Segments {
         segment.last_seq.store(first_seq, Ordering::Release);
         segment.end_bytes.store(PAGE_BYTES as u64, Ordering::Release);
         segment.live_bytes.store(0, Ordering::Relaxed);
+        segment.is_former.store(false, Ordering::Release);
         *segment.refused.lock() = None;
         *segment.begun.lock() = Instant::now();
         segment.set_state(match segment_use {

@@ -75,8 +75,8 @@ pub struct LogGc {
     /// What was last seen committed, and since when.
     quiet_since: (u64, Instant),
     blocks_seen: Option<(Progress, Instant)>,
-    /// The last segment of the store's former life, until it is known what lives in those.
-    former: Option<u64>,
+    /// The hash index was asked what lives in segments of the store's former life.
+    former_are_weighed: bool,
     /// It has started, and not yet got where it stops.
     is_under_way: bool,
     /// Of the segments kept free for recycling so few are left that each segment must give
@@ -115,7 +115,7 @@ impl LogGc {
             probed_at: Instant::now(),
             quiet_since: (0, Instant::now()),
             blocks_seen: None,
-            former: Some(engine.log.segments.last_generation()),
+            former_are_weighed: false,
             is_under_way: false,
             is_short: false,
             credit: Credit::new(engine.log.segments.segment_bytes()),
@@ -246,7 +246,7 @@ impl LogGc {
         if engine.refilling.load(Ordering::Acquire) || engine.hash_index.evicted() > 0 {
             return;
         }
-        let Some(last) = self.former.take() else { return };
+        self.former_are_weighed = true;
         let segments = &engine.log.segments;
         let mut lives = BTreeMap::new();
         engine.hash_index.each_record(|address, bytes| {
@@ -254,7 +254,7 @@ impl LogGc {
                 *lives.entry(number).or_insert(0) += bytes;
             }
         });
-        segments.lives_in(last, &lives);
+        segments.lives_in_former(&lives);
         tracing::debug!(segments = lives.len(), "asked what lives in segments of before");
     }
 
@@ -264,7 +264,7 @@ impl LogGc {
         if !ring.may_drain_more() || !self.dead_are_wanted() {
             return Ok(false);
         }
-        if self.former.is_some() {
+        if !self.former_are_weighed {
             self.weigh_former_segments();
         }
         let engine = Arc::clone(&self.engine);

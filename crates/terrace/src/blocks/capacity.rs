@@ -11,7 +11,6 @@
 //! On failure: `StorageFull`, as from a device, with words that name the option. Nothing is taken
 //! then.
 
-use super::format::RecordKind;
 use crate::io::Disk;
 use std::{
     io,
@@ -39,14 +38,6 @@ impl Origin {
         match self {
             Self::User => 0,
             Self::Recycling | Self::Cleaning => 1,
-        }
-    }
-
-    /// What its records say: those that were moved carry their version.
-    pub(super) const fn kind(self) -> RecordKind {
-        match self {
-            Self::User => RecordKind::Put,
-            Self::Recycling | Self::Cleaning => RecordKind::Destaged,
         }
     }
 }

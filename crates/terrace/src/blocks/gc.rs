@@ -7,7 +7,7 @@
 
 mod policy;
 
-pub use policy::{Bounds, Picture, Plan};
+pub use policy::{Bounds, Picture};
 
 use crate::metrics::event::Event;
 use parking_lot::{Mutex, MutexGuard};

@@ -20,7 +20,6 @@ use super::{
 use crate::{
     Error, Result, Tier,
     io::OpenMode,
-    metrics::count,
     mutation::{Mutation, unless},
 };
 use std::{
@@ -179,7 +178,7 @@ impl Space {
             });
         match listed {
             Ok(file) => {
-                count(&self.counters.overhead_bytes, PAGE);
+                self.counters.overhead_bytes.fetch_add(PAGE, Ordering::Relaxed);
                 let block = Arc::new(Block::open(number, file, Arc::clone(&self.room)));
                 self.blocks.write().insert(number, Arc::clone(&block));
                 Ok(block)
@@ -251,7 +250,9 @@ impl Space {
             block.group.wait(&[block.group.mark()], Some(&file))
         });
         synced.map_err(|error| self.fail(format!("{}: {error}", context())))?;
-        count(&self.counters.overhead_bytes, footer.len() as u64);
+        self.counters
+            .overhead_bytes
+            .fetch_add(footer.len() as u64, Ordering::Relaxed);
         self.change_meta(|meta| {
             let sealed = MetaBlock {
                 state: BlockState::Sealed,

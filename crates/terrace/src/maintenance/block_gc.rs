@@ -21,7 +21,7 @@ use crate::{
     Error, Result,
     blocks::{
         BlockScan, MovedHead, Origin, ScannedExtent,
-        gc::{Bounds, Finding, Picture, Plan},
+        gc::{Bounds, Finding, Picture},
     },
     engine::Engine,
     log::commit::Committer,
@@ -121,15 +121,19 @@ impl BlockGc {
         }
         let shares = engine.large.shares();
         let picture = Picture::of(&shares, &bounds, |share| self.set_aside.contains_key(&share.number));
-        let plan = picture.plan(&bounds, totals.live_bytes, self.outstanding_bytes());
+        let tolerated_bytes = picture.set_aside_bytes + picture.held_bytes;
+        let is_over = bounds.is_over(picture.living_bytes, totals.live_bytes);
+        let must_wait = bounds.are_outstanding(self.outstanding_bytes(), picture.living_bytes);
+        let next = picture.emptiest.filter(|_| is_over && !must_wait);
         engine.block_gc.publish(Finding {
-            tolerated_bytes: picture.tolerated_bytes(),
-            is_stuck: plan == Plan::Stuck,
-            cleans: matches!(plan, Plan::Clean(_)),
+            tolerated_bytes,
+            // Dead blocks that nobody holds are room that is on its way.
+            is_stuck: picture.dead_bytes == 0 && next.is_none(),
+            cleans: next.is_some(),
         });
-        match plan {
-            Plan::Clean(block) => self.clean(block.number).map(|()| true),
-            Plan::Wait | Plan::Stuck => Ok(false),
+        match next {
+            Some(block) => self.clean(block.number).map(|()| true),
+            None => Ok(false),
         }
     }
 
@@ -221,8 +225,10 @@ impl BlockGc {
         }
         self.move_all(&mut gathered, &mut began)?;
         drop(walk);
-        let applied = engine.log.wait_until_applied(engine.log.committed_seq());
-        applied.map(drop).map_err(Trouble::Store)
+        let seq = engine.log.committed_seq();
+        engine.log.seal();
+        let applied = engine.log.wait_for(|| engine.log.applied_seq() >= seq);
+        applied.map_err(Trouble::Store)
     }
 
     /// Takes an extent that the walk has found, if it is alive.

@@ -28,14 +28,13 @@ use crate::{
         format::{Body, Record},
     },
     maintenance::moves,
-    metrics::count,
     ordered_index::KeyBounds,
     visibility::range_tombstones::{DeletedRange, RANGES_MAX},
 };
 use std::{
     collections::VecDeque,
     ops::Bound,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -213,7 +212,10 @@ impl Expirer {
         pass.walk
             .step(&self.engine, |expires_ms| *earliest_ms = (*earliest_ms).min(expires_ms))?;
         if pass.walk.is_over {
-            count(&self.engine.expire_counters.expiry_passes, 1);
+            self.engine
+                .expire_counters
+                .expiry_passes
+                .fetch_add(1, Ordering::Relaxed);
             self.engine.expiring.pass_ends(pass.earliest_ms);
             let distance = self
                 .engine

@@ -23,7 +23,7 @@ use crate::{
     log::{
         address::Address,
         commit::Committer,
-        format::Record,
+        format::{FRAME_HEADER_BYTES, Record, records},
         scan::SegmentImage,
         segments::{LEFT_BY_COPIES, SCARCE_SEGMENTS, Segment, SegmentState, Segments},
     },
@@ -32,7 +32,6 @@ use crate::{
         moves::{self, Committed},
         promote::{lent_by_copies, release_to_log},
     },
-    metrics::count,
     mutation::{Mutation, active},
     ordered_index::Home,
 };
@@ -49,9 +48,6 @@ use std::{
 /// How often a segment is tried that could not be drained for want of room, though nothing here has
 /// made any.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// Where nothing can leave for the large tier, a segment with more than this in it is not drained:
-/// to write it again would give back too little.
-const LIVE_PERCENT_MAX: usize = 80;
 /// Without a commit for so long nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
 /// At most this often the index is asked to persist what freeing waits for.
@@ -158,7 +154,8 @@ impl LogGc {
 
     #[allow(clippy::cast_possible_truncation)] // at most as many as the ring has
     fn drained(&self) -> u32 {
-        self.engine.log.segments.in_state(SegmentState::Drained).count() as u32
+        let is_drained = |segment: &&Segment| segment.state() == SegmentState::Drained;
+        self.engine.log.segments.iter().filter(is_drained).count() as u32
     }
 
     /// Seals and deletes blocks, if that is due. A full large tier must not keep the log from being
@@ -356,11 +353,14 @@ impl LogGc {
     fn free_drained(&mut self) -> bool {
         let segments = &self.engine.log.segments;
         let mut freed = false;
-        for segment in segments.in_state(SegmentState::Drained) {
+        for segment in segments
+            .iter()
+            .filter(|segment| segment.state() == SegmentState::Drained)
+        {
             let generation = segment.generation();
             if self.may_reuse(segment.drained_seq()) && segments.free_drained(segment) {
                 self.engine.log.frames.forget_use(generation);
-                count(&self.engine.metrics.segments_reclaimed, 1);
+                self.engine.metrics.segments_reclaimed.fetch_add(1, Ordering::Relaxed);
                 freed = true;
             }
         }
@@ -382,7 +382,7 @@ impl LogGc {
         if self.refuses_damage(segment, &image)? {
             return Ok(());
         }
-        let live = self.live_records(&image)?;
+        let live = self.live_records(segment, &image)?;
         let live = self.drop_dead(live)?;
         let Chosen {
             mut hot,
@@ -408,8 +408,10 @@ impl LogGc {
         self.tell_heat(&cold);
         // Also what was overwritten in this segment may still be read by a snapshot taken before
         // now.
-        let applied_seq = engine.log.wait_until_applied(engine.log.committed_seq())?;
-        engine.log.segments.drained(segment, applied_seq);
+        let seq = engine.log.committed_seq();
+        engine.log.seal();
+        engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
+        engine.log.segments.drained(segment, engine.log.applied_seq());
         if !cold.is_empty() {
             *engine.metrics.log_eviction_age.lock() = Some(segment.age());
         }
@@ -481,7 +483,7 @@ impl LogGc {
     /// With the large tier full, writing live values again only helps if enough of the segment is
     /// dead.
     fn reinserting_helps(&self, values: &[&[Live<'_>]], image: &SegmentImage) -> bool {
-        record_bytes(values) < image.len_bytes() * LIVE_PERCENT_MAX / 100
+        record_bytes(values) < image.len_bytes() * 8 / 10
     }
 
     /// Refuses what the log has no room for as a whole: a part of a segment that is written again
@@ -497,27 +499,37 @@ impl LogGc {
         })
     }
 
-    fn live_records<'a>(&self, image: &'a SegmentImage) -> Result<Vec<Live<'a>>> {
+    fn live_records<'a>(&self, segment: &Segment, image: &'a SegmentImage) -> Result<Vec<Live<'a>>> {
         let engine = &self.engine;
+        let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
         let mut live = Vec::new();
         let mut unknown = Vec::new();
-        let records = image.frames().flat_map(|frame| image.records(&frame));
-        for (address, record) in records.filter(|(_, record)| record.body.is_home()) {
-            let hash = key_hash(record.key);
-            // The hash index never lies about a slot it has; if it has none, the ordered index must
-            // say.
-            let recent = engine.hash_index.recency(hash, address);
-            let length = record.body.value().len() as u64;
-            let found = Live {
-                hash,
-                is_pinned: engine.placement.is_pinned_to_log(record.key, length),
-                record,
-                uses: recent.unwrap_or(0),
-            };
-            if recent.is_some() {
-                live.push(found);
-            } else {
-                unknown.push((found, address));
+        for frame in image.frames() {
+            let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
+            for (at, record) in records(payload) {
+                if !record.body.is_home() {
+                    continue;
+                }
+                let hash = key_hash(record.key);
+                let position = base + (frame.offset + FRAME_HEADER_BYTES + at) as u64;
+                let Some(address) = Address::new(position) else {
+                    continue;
+                };
+                // The hash index never lies about a slot it has; if it has none, the ordered index
+                // must say.
+                let recent = engine.hash_index.recency(hash, address);
+                let length = record.body.value().len() as u64;
+                let found = Live {
+                    hash,
+                    is_pinned: engine.placement.is_pinned_to_log(record.key, length),
+                    record,
+                    uses: recent.unwrap_or(0),
+                };
+                if recent.is_some() {
+                    live.push(found);
+                } else {
+                    unknown.push((found, address));
+                }
             }
         }
         sort_by_key(&mut unknown, |(found, _)| found.record.key);
@@ -558,7 +570,10 @@ impl LogGc {
     fn reinsert(&self, values: &[Live<'_>]) -> Committed {
         let moves = values.iter().map(|live| (live.hash, moves::to_flash(&live.record)));
         let committed = moves::commit(&self.engine, Committer::LogGc, moves);
-        count(&self.engine.metrics.reinserted_bytes, committed.bytes as u64);
+        self.engine
+            .metrics
+            .reinserted_bytes
+            .fetch_add(committed.bytes as u64, Ordering::Relaxed);
         committed
     }
 

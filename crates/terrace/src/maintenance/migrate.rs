@@ -22,10 +22,11 @@ use crate::{
     Error, Result, Tier,
     blocks::Origin,
     engine::{Engine, go_on_if},
+    flash_cache::count,
     log::commit::Committer,
     maintenance::{log_gc::second_chance::SEGMENT_SHARE_MAX_PERCENT, moves},
     manifest::Placed,
-    metrics::{bucket::Bucket, count},
+    metrics::bucket::Bucket,
     ordered_index::{Entry, Home, KeyBounds},
     read::stored_value,
 };
@@ -241,7 +242,9 @@ fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
         Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => {}
         outcome => outcome?,
     }
-    engine.log.wait_until_applied(engine.log.committed_seq())?;
+    let seq = engine.log.committed_seq();
+    engine.log.seal();
+    engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
     to_log.truncate(committed.moves);
     let bytes = to_log.iter().chain(&to_blocks).map(|(_, entry, _)| entry.length).sum();
     let migration = &engine.migration;

@@ -11,9 +11,9 @@ use crate::{
     engine::Engine,
     log::move_queue::Moving,
     maintenance::moves::{self, Moved, commit_bytes},
-    metrics::{bucket::Bucket, count},
+    metrics::bucket::Bucket,
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 /// The worker's state.
 pub struct Orderer {
@@ -43,7 +43,10 @@ impl Orderer {
         let mut rest = &taken[..];
         while !rest.is_empty() {
             if !engine.log.has_room_for_moves() {
-                count(&order.counters.dropped_no_room, rest.len() as u64);
+                order
+                    .counters
+                    .dropped_no_room
+                    .fetch_add(rest.len() as u64, Ordering::Relaxed);
                 break;
             }
             let (part, others) = rest.split_at(values_of_commit(rest, commit_bytes(&engine)));

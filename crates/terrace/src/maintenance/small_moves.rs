@@ -9,9 +9,10 @@
 use crate::{
     Error,
     engine::Engine,
+    flash_cache::count,
     log::move_queue::Moving,
     maintenance::moves::{self, commit_bytes},
-    metrics::{bucket::Bucket, count},
+    metrics::bucket::Bucket,
     ordered_index::Home,
 };
 

@@ -1,9 +1,9 @@
 //! What a scan pays for the values that it had to read one by one, and what it buys for that
 //! ([`crate::scan_order`]).
 
-use super::{scan::ScanItem, small_reads::moving};
+use super::scan::ScanItem;
 use crate::{
-    Result,
+    Result, key_hash,
     log::{format::record_bytes_max, move_queue::Moving},
     ordered_index::Home,
     scan_order::{Bill, Form, form},
@@ -58,5 +58,13 @@ pub fn charge(items: &[ScanItem], values: &[Option<Result<Bytes>>], read_for: im
 }
 
 fn value_of((item, value): (&ScanItem, &Option<Result<Bytes>>)) -> Option<Moving> {
-    Some(moving(item.key.clone(), item.entry(), value.as_ref()?.as_ref().ok()?))
+    let entry = item.entry();
+    Some(Moving {
+        key: item.key.clone(),
+        hash: key_hash(&item.key),
+        version: entry.version.0,
+        attributes: entry.attributes.clone(),
+        value: value.as_ref()?.as_ref().ok()?.clone(),
+        checksum: entry.checksum,
+    })
 }

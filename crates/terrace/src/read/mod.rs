@@ -37,7 +37,7 @@ use crate::{
         format::{Body, Extent, Record, record_bytes_max},
         reader::{Found, read_record},
     },
-    metrics::{count, counters::AnsweredBy},
+    metrics::counters::AnsweredBy,
     ordered_index::{Entry, Home},
     visibility::presence::Presence,
     write::check_key,
@@ -45,6 +45,7 @@ use crate::{
 use bytes::Bytes;
 use describe::{Described, find_entry, object_info};
 pub use describe::{decode_attributes, head, head_in_ram};
+use std::sync::atomic::Ordering;
 
 /// How often a lookup starts again before a mismatch counts as damage.
 const ATTEMPTS: usize = 4;
@@ -227,21 +228,29 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     })
 }
 
-/// What [`get`] gives, as far as it can be said without asking a device.
-///
+/// What can be said of a key without asking a device.
+enum Near {
+    /// What [`get`] gives.
+    Here(Option<Hit>),
+    /// In the log, if the record there is the key's.
+    InLog(hash_index::Found),
+    /// Nothing.
+    Elsewhere,
+}
+
 /// # Errors
 /// As [`get`].
-fn locate_near(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Located> {
+fn get_near(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Near> {
     check_key(key)?;
     let hash = key_hash(key);
     Ok(match locate(engine, hash, key, presence) {
-        Located::Here(found) => Located::Here(counted(engine, found)),
+        Located::Here(found) => Near::Here(counted(engine, found)),
         Located::Record(found) => match flash_in_ram(engine, key, found.address, None) {
-            InRam::Read(Some(hit)) => Located::Here(hit.living(key, presence)),
-            InRam::Read(None) => Located::Elsewhere,
-            InRam::Absent(_) => Located::Record(found),
+            InRam::Read(Some(hit)) => Near::Here(hit.living(key, presence)),
+            InRam::Read(None) => Near::Elsewhere,
+            InRam::Absent(_) => Near::InLog(found),
         },
-        located => located,
+        Located::InBlock | Located::Elsewhere => Near::Elsewhere,
     })
 }
 
@@ -315,9 +324,12 @@ fn read_flash(
     });
     drop(read);
     let (found, device_reads) = outcome?;
-    count(&engine.metrics.flash_reads, device_reads);
+    engine.metrics.flash_reads.fetch_add(device_reads, Ordering::Relaxed);
     let Found::Record(Some(read)) = found else {
-        count(&engine.metrics.false_flash_reads, device_reads);
+        engine
+            .metrics
+            .false_flash_reads
+            .fetch_add(device_reads, Ordering::Relaxed);
         return Ok(None);
     };
     Ok(Some(take_read(engine, place, key, read)))

@@ -30,13 +30,12 @@ use crate::{
     engine::Engine,
     key_hash,
     log::format::{Body, Record},
-    metrics::count,
     mutation::{Mutation, active},
 };
 use condition::Precheck;
 pub use delete_range::delete_range;
 use replace::Exchange;
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::atomic::Ordering};
 use stream::PendingLarge;
 
 /// Checks a key's length.
@@ -180,11 +179,9 @@ fn commit_record(
         enter_if_taken(&judged, pending);
         Ok(judged)
     };
-    let commit = |committer| {
+    let commit = |who| {
         let records = [(hash, record)];
-        engine
-            .log
-            .commit_as(committer, durability, &records, large_turn, decide)
+        engine.log.commit_as(who, durability, &records, large_turn, decide)
     };
     let committed = if matches!(record.body, Body::Delete) {
         commit(Committer::Freeing)?
@@ -196,7 +193,10 @@ fn commit_record(
         };
         replace::commit(engine, exchange, commit)?
     };
-    count(&engine.metrics.user_bytes, user_bytes as u64);
+    engine
+        .metrics
+        .user_bytes
+        .fetch_add(user_bytes as u64, Ordering::Relaxed);
     Ok(committed)
 }
 
@@ -308,9 +308,9 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         enter_if_taken(&judged, pending());
         Ok(judged)
     };
-    let commit = |committer| {
+    let commit = |who| {
         let commit = |records: &[_], decide: &dyn Fn() -> Result<Judged>| {
-            engine.log.commit_as(committer, durability, records, large_turn, decide)
+            engine.log.commit_as(who, durability, records, large_turn, decide)
         };
         if active(Mutation::BatchInOneCommit) {
             commit_one_by_one(&records, &decide, commit)
@@ -320,7 +320,10 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
     };
     let keys = || placed.iter().map(|placed| &placed.operation.key[..]).collect();
     let committed = replace::commit_batch(engine, batch, keys, commit)?;
-    count(&engine.metrics.user_bytes, user_bytes as u64);
+    engine
+        .metrics
+        .user_bytes
+        .fetch_add(user_bytes as u64, Ordering::Relaxed);
     Ok(committed)
 }
 

@@ -74,8 +74,9 @@ impl Segments {
     /// What lives in segments that were written before the store was opened, by their numbers. No
     /// more than is known already.
     pub fn lives_in_former(&self, lives: &BTreeMap<u32, u64>) {
-        let former = |segment: &&Segment| segment.is_former.load(Ordering::Acquire);
-        for segment in self.in_state(SegmentState::Sealed).filter(former) {
+        let former =
+            |segment: &&Segment| segment.state() == SegmentState::Sealed && segment.is_former.load(Ordering::Acquire);
+        for segment in self.iter().filter(former) {
             let bytes = lives.get(&segment.number).copied().unwrap_or(0);
             segment.live_bytes.fetch_min(bytes, Ordering::Relaxed);
         }

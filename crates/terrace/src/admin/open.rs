@@ -16,7 +16,7 @@ use crate::{
     blocks::{LargeOptions, LargeSpace, OpenReport, live_bytes_of, unsynced::UnsyncedLarge},
     engine::{Engine, Parts, mark::MarkPayload},
     io::{Disk, FileDisk},
-    log::reserve::{CLEANING_BLOCKS, Reserve},
+    log::reserve::Reserve,
     log::{
         self,
         commit::{BatchSize, CommitLog},
@@ -269,10 +269,7 @@ fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Resu
     let left = log.reserve.left();
     large.leave_to_index(Arc::clone(&left.by_cleaning));
     log.segments.leave_of_reserve(left);
-    if log.reserve.is_shared() {
-        log.segments
-            .leave_to_others(CLEANING_BLOCKS * options.split_threshold_bytes);
-    }
+    log.segments.leave_to_others(log.reserve.cleaning_bytes());
     Ok(())
 }
 

@@ -4,7 +4,6 @@ use super::Engine;
 use crate::{
     HomeKind, Tier,
     api::stats::{FillStats, TierFill},
-    log::reserve::CLEANING_BLOCKS,
 };
 
 /// Most of the flash device that new data leaves to compactions of the index, as a divisor: of an
@@ -25,10 +24,7 @@ impl Engine {
     fn leave_room_to_compactions(&self) {
         let most = self.flash_disk.total_bytes().unwrap_or(0) / COMPACTION_ROOM_DIVISOR;
         let index_bytes = self.index.stats().bytes.min(most);
-        let cleaning_bytes = match self.log.reserve.is_shared() {
-            true => CLEANING_BLOCKS * self.options.split_threshold_bytes,
-            false => 0,
-        };
+        let cleaning_bytes = self.log.reserve.cleaning_bytes();
         self.log.segments.leave_to_others(cleaning_bytes + index_bytes);
     }
 

@@ -47,7 +47,7 @@ const MEMTABLES: u64 = 4;
 const MARGIN_DIVISOR: u64 = 4;
 /// Blocks of room that are left to cleaning where it shares the device: as many as the large tier
 /// keeps from callers.
-pub const CLEANING_BLOCKS: u64 = 2;
+const CLEANING_BLOCKS: u64 = 2;
 /// At most this often it is tried to make it again.
 const RESTORE_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -72,6 +72,8 @@ pub struct Reserve {
     others_bytes: u64,
     /// What must be left beside it when it is made again.
     margin_bytes: u64,
+    /// What new data leaves to cleaning on a shared device.
+    cleaning_bytes: u64,
     is_shared: bool,
     is_whole: AtomicBool,
     /// It was given up, and the commits have not had their segment of it.
@@ -94,6 +96,7 @@ impl Reserve {
         let disk = FileDisk::new(dir).map_err(|error| Error::io_on(Tier::Flash, dir.display().to_string(), &error))?;
         let is_shared = on_one_device(&disk, large);
         let block_bytes = if is_shared { options.split_threshold_bytes } else { 0 };
+        let cleaning_bytes = CLEANING_BLOCKS * block_bytes;
         let index_bytes = MEMTABLES * options.tuning.memtable_bytes;
         let others_bytes = index_bytes + block_bytes;
         let bytes = others_bytes + options.segment_bytes;
@@ -103,7 +106,8 @@ impl Reserve {
             bytes,
             index_bytes,
             others_bytes,
-            margin_bytes: bytes / MARGIN_DIVISOR + CLEANING_BLOCKS * block_bytes,
+            margin_bytes: bytes / MARGIN_DIVISOR + cleaning_bytes,
+            cleaning_bytes,
             is_whole: AtomicBool::new(false),
             has_segment: AtomicBool::new(false),
             left: Left::default(),
@@ -136,6 +140,7 @@ impl Reserve {
             index_bytes: 0,
             others_bytes: 0,
             margin_bytes: 0,
+            cleaning_bytes: 0,
             is_shared: false,
             is_whole: AtomicBool::new(true),
             has_segment: AtomicBool::new(false),
@@ -252,6 +257,11 @@ impl Reserve {
         !self.is_whole() && self.disk.as_ref().is_some_and(|disk| self.has_room(disk))
     }
 
+    /// Room that new data leaves to cleaning: none where blocks have a device of their own.
+    pub const fn cleaning_bytes(&self) -> u64 {
+        self.cleaning_bytes
+    }
+
     /// Whether the large tier is on the same device.
     pub const fn is_shared(&self) -> bool {
         self.is_shared
@@ -292,18 +302,22 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn small(dir: &Path) -> Options {
+        let options = Options {
+            segment_bytes: 256 << 10,
+            split_threshold_bytes: 128 << 10,
+            ..Options::new(dir)
+        };
+        options.tuned(|tuning| tuning.memtable_bytes = 64 << 10)
+    }
+
     /// The index gave it up and took some pages of it; the commits, which were to have a segment of
     /// what was left beside the others' whole parts, had none: a delete was refused after ten
     /// seconds though there was room.
     #[test]
     fn whoever_gives_it_up_the_commits_have_a_segment_and_the_others_keep_their_parts() {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options {
-            segment_bytes: 256 << 10,
-            split_threshold_bytes: 128 << 10,
-            ..Options::new(dir.path())
-        }
-        .tuned(|tuning| tuning.memtable_bytes = 64 << 10);
+        let options = small(dir.path());
         let large = FileDisk::new(&options.large_dir).unwrap();
         let reserve = Reserve::open(&options, &large).unwrap();
         let left = || {
@@ -338,12 +352,7 @@ mod tests {
     #[test]
     fn whoever_comes_second_knows_what_is_left_to_others() {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options {
-            segment_bytes: 256 << 10,
-            split_threshold_bytes: 128 << 10,
-            ..Options::new(dir.path())
-        }
-        .tuned(|tuning| tuning.memtable_bytes = 64 << 10);
+        let options = small(dir.path());
         let large = FileDisk::new(&options.large_dir).unwrap();
         for _ in 0..500 {
             let reserve = Reserve::open(&options, &large).unwrap();

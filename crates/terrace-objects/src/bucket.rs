@@ -113,7 +113,7 @@ pub struct Record {
 pub struct Encryption {
     /// `BucketKeyEnabled` as it was put; it says something only of keys that are elsewhere.
     pub bucket_key: bool,
-    /// The key of the store, as it was put; empty for the one of who names none.
+    /// The key of the store, as it was put; empty for the default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kms_key: Option<String>,
 }

@@ -68,7 +68,7 @@ pub enum ObjectError {
     KmsDisabled(String),
     /// The key is for others.
     KmsDenied(String),
-    /// The key is for who signs by version 4.
+    /// The key is for callers that sign by version 4.
     KmsNeedsVersion4,
     /// The object needs a client's key, and none was given.
     KeyNeeded,

@@ -66,7 +66,7 @@ impl Principal {
         })
     }
 
-    /// The same as who wants to use a key of the store.
+    /// The same principal, as the caller of a key of the store.
     pub fn caller(&self) -> Caller {
         match self {
             Self::Everybody | Self::Page => Caller::Nobody,
@@ -252,7 +252,7 @@ impl Permit {
         self.cause.as_deref()
     }
 
-    /// To whom it was given, as who wants to use a key of the store.
+    /// The principal it was given to, as the caller of a key of the store.
     pub fn caller(&self) -> Caller {
         if self.is_weak {
             return Caller::Nobody;

@@ -72,6 +72,10 @@ pub struct Record {
     /// What is deleted when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lifecycle: Vec<Rule>,
+    /// Rules may put short objects into archives without saying that they mean them, of which there
+    /// are none here: it is kept as it was put.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lifecycle_minimum_varies: bool,
     /// Its access control list says that everybody may list it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub acl_public: bool,

@@ -56,10 +56,10 @@ pub fn keep(
         settings.apply(&mut attributes);
     }
     let modified_ms = record::complete(&mut attributes, &computed, id);
-    let held = sealing.as_ref().and_then(Sealing::hold);
-    if let Some(sealing) = &sealing {
+    let held = sealing.as_ref().map(Sealing::hold);
+    if let Some((sealing, held)) = sealing.as_ref().zip(held.as_ref()) {
         let name = keyspace::object(&place.permit.bucket().name, place.key);
-        let sealed = sealing.wrapped(held.as_ref(), &name)?;
+        let sealed = sealing.wrapped(held, &name)?;
         record::encrypt(&mut attributes, &sealed.encode(), computed.length);
         sealing.describe(&mut attributes);
     }

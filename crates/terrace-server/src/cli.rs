@@ -54,7 +54,7 @@ pub enum Command {
     ///
     /// A running `serve` is asked, and goes by the change at once.
     Kms(KmsCommandArgs),
-    /// Encrypt anew what former master keys encrypted
+    /// Encrypt anew what former master keys, and former versions of named keys, encrypted
     ///
     /// Put the new master key above the former one, each on its line. A running `serve` is asked to
     /// do it; reads and writes go on meanwhile. Afterwards the former key is needed no more. Bytes
@@ -282,12 +282,15 @@ pub enum KmsCommand {
     Create(KmsCreateArgs),
     /// List keys, whose they are, and how many versions they have
     List(JsonArgs),
-    /// Encrypt with a new version of a key from now on; former versions open what they encrypted
+    /// Encrypt with a new version of a key from now on; former versions open what they encrypted,
+    /// until `terrace rewrap` has encrypted that anew
     Rotate(KmsNameArgs),
     /// Neither encrypt nor decrypt with a key
     Disable(KmsNameArgs),
     /// Use a key again that was disabled
     Enable(KmsNameArgs),
+    /// Delete a key that is disabled, if nothing is encrypted with it
+    Delete(KmsNameArgs),
 }
 
 /// Arguments of `kms create`.

@@ -17,7 +17,6 @@
 
 pub mod pieces;
 
-pub use crate::manifest::SALT_BYTES;
 use crate::{
     error::{ObjectError, ObjectResult},
     keyspace::fill_random,
@@ -26,6 +25,8 @@ use crate::{
         kms::{self, Caller},
     },
 };
+pub use crate::{manifest::SALT_BYTES, secrets::kms::KMS_KEY};
+use parking_lot::RwLockReadGuard;
 use pieces::Damaged;
 use ring::{
     aead::{Aad, LessSafeKey, NONCE_LEN, Nonce},
@@ -36,8 +37,6 @@ use terrace::{Attributes, Error};
 
 /// The attribute of a record with the key of an object's bytes, wrapped, if they are encrypted.
 pub const ENCRYPTION: &str = "s3-encryption";
-/// The attribute that names the key of the store that wraps it, if one does.
-pub const KMS_KEY: &str = "s3-kms-key";
 /// The attribute with what the client bound it to.
 const KMS_CONTEXT: &str = "s3-kms-context";
 /// The attribute of an object for which a bucket key was asked.
@@ -261,12 +260,12 @@ impl Sealing {
         }
     }
 
-    /// The master key, which must stay the current one until what is wrapped is committed.
-    pub fn hold(&self) -> Option<Current<'_>> {
+    /// What it is wrapped with, which must stay the current key until that is committed.
+    pub fn hold(&self) -> Held<'_> {
         match &self.protection {
-            Protection::Master(secrets) => Some(secrets.current()),
-            // Versions of the store's keys stay for ever.
-            Protection::Customer(_) | Protection::Kms(_) => None,
+            Protection::Master(secrets) => Held::Master(secrets.current()),
+            Protection::Kms(kms) => Held::Kms(kms.key.hold()),
+            Protection::Customer(_) => Held::Nothing,
         }
     }
 
@@ -274,11 +273,16 @@ impl Sealing {
     /// what [`Sealing::hold`] gave.
     ///
     /// # Errors
-    /// `NotImplemented` if there is no master key any more.
-    pub fn wrapped(&self, held: Option<&Current<'_>>, name: &[u8]) -> ObjectResult<SealedKey> {
+    /// `NotImplemented` if there is no master key any more; that the key of the store was disabled
+    /// or deleted since it was chosen.
+    pub fn wrapped(&self, held: &Held<'_>, name: &[u8]) -> ObjectResult<SealedKey> {
         match &self.protection {
             Protection::Master(_) => {
-                let (id, key) = held.and_then(Current::wrapping).ok_or(ObjectError::NoMasterKey)?;
+                let master = match held {
+                    Held::Master(current) => current.wrapping(),
+                    Held::Kms(_) | Held::Nothing => None,
+                };
+                let (id, key) = master.ok_or(ObjectError::NoMasterKey)?;
                 SealedKey::wrap(key, Wrapper::Master(id), name, &self.data_key)
             }
             Protection::Customer(customer) => {
@@ -286,10 +290,21 @@ impl Sealing {
             }
             Protection::Kms(kms) => {
                 let name = bound(name, &kms.key.name, kms.context.as_deref().unwrap_or_default());
-                SealedKey::wrap(&kms.key.cipher, Wrapper::Kms(kms.key.id), &name, &self.data_key)
+                let (id, cipher) = kms.key.latest()?;
+                SealedKey::wrap(&cipher, Wrapper::Kms(id), &name, &self.data_key)
             }
         }
     }
+}
+
+/// What a data key is wrapped with, held until that is committed.
+pub enum Held<'s> {
+    /// The current master key.
+    Master(Current<'s>),
+    /// The store's keys as they are.
+    Kms(RwLockReadGuard<'s, ()>),
+    /// A client's key, which the store does not have.
+    Nothing,
 }
 
 /// What wraps a data key.
@@ -402,15 +417,33 @@ impl SealedKey {
         Ok(self.unwrap_with(&customer.cipher()?, name))
     }
 
-    /// The same data key wrapped with the current master key. `None` if it is, or is a client's.
+    /// The same data key, of an object with these attributes, wrapped with the current master key,
+    /// or the latest version of the key of the store that wrapped it. `None` if it is, or is a
+    /// client's.
     ///
     /// # Errors
     /// If it cannot be unwrapped.
-    pub fn anew(&self, secrets: &Secrets, name: &[u8]) -> ObjectResult<Option<Self>> {
-        let current = secrets.ids().first().copied();
-        let Some(id) = self.master().filter(|id| Some(*id) != current) else {
+    pub fn anew(&self, secrets: &Secrets, attributes: &Attributes, name: &[u8]) -> ObjectResult<Option<Self>> {
+        match self.by {
+            Wrapper::Customer => Ok(None),
+            Wrapper::Master(id) => self.anew_by_master(id, secrets, name),
+            Wrapper::Kms(id) => {
+                let key = attributes.get_str(KMS_KEY).unwrap_or_default();
+                let Some((former, latest, cipher)) = secrets.kms().anew(key, id) else {
+                    return Ok(None);
+                };
+                let name = bound(name, key, attributes.get_str(KMS_CONTEXT).unwrap_or_default());
+                let data_key = self.unwrap_with(&former, &name);
+                let data_key = data_key.ok_or_else(|| damaged(&name, "its key cannot be unwrapped"))?;
+                Self::wrap(&cipher, Wrapper::Kms(latest), &name, &data_key).map(Some)
+            }
+        }
+    }
+
+    fn anew_by_master(&self, id: KeyId, secrets: &Secrets, name: &[u8]) -> ObjectResult<Option<Self>> {
+        if secrets.ids().first() == Some(&id) {
             return Ok(None);
-        };
+        }
         let data_key = self.unwrap_by_master(id, secrets, name)?;
         let held = secrets.current();
         let (id, key) = held.wrapping().ok_or(ObjectError::NoMasterKey)?;

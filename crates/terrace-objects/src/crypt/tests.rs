@@ -58,7 +58,9 @@ fn golden_of_a_key_of_the_store() {
     let read = SealedKey::decode(&bytes).unwrap();
     assert!(read == sealed && read.encryption() == Encryption::Kms && read.master().is_none());
     assert!(
-        read.anew(&secrets(&["0e"]), b"b/k").unwrap().is_none(),
+        read.anew(&secrets(&["0e"]), &Attributes::new(), b"b/k")
+            .unwrap()
+            .is_none(),
         "no master key wraps it"
     );
     assert_eq!(read.unwrap_with(&cipher, &name).unwrap().bytes, [9; 32]);
@@ -92,8 +94,9 @@ fn a_key_opens_its_own_object_only() {
         assert!(wrong.unwrap_by_master(id, &old, b"b/k").is_err(), "byte {at}");
     }
     let both = secrets(&["0e", "0f"]);
-    let anew = sealed.anew(&both, b"b/k").unwrap().unwrap();
-    assert!(anew.anew(&both, b"b/k").unwrap().is_none() && sealed.anew(&old, b"b/k").unwrap().is_none());
+    let again = |sealed: &SealedKey, keys| sealed.anew(keys, &Attributes::new(), b"b/k").unwrap();
+    let anew = again(&sealed, &both).unwrap();
+    assert!(again(&anew, &both).is_none() && again(&sealed, &old).is_none());
     let opened = anew
         .unwrap_by_master(anew.master().unwrap(), &secrets(&["0e"]), b"b/k")
         .unwrap();

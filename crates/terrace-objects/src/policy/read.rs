@@ -294,7 +294,8 @@ fn who(principal: Principal) -> Result<Vec<Who>, String> {
     Ok(all)
 }
 
-/// `*`, an account, or an ARN of one or of somebody in it.
+/// `*`, an account, or an ARN of one or of somebody in it. A user without an account is the account
+/// of that name: programs that know servers whose users are in no account write it so.
 fn of_account(name: &str) -> Option<Who> {
     if name == "*" {
         return Some(Who::Everybody);
@@ -304,6 +305,10 @@ fn of_account(name: &str) -> Option<Who> {
         return Some(Who::Account(name.to_owned()));
     }
     let (account, rest) = name.strip_prefix("arn:aws:iam::")?.split_once(':')?;
+    if account.is_empty() {
+        let user = rest.strip_prefix("user/").filter(|user| is_plain(user))?;
+        return Some(Who::Account(user.to_owned()));
+    }
     if !is_plain(account) {
         return None;
     }

@@ -203,6 +203,9 @@ fn what_is_no_policy() {
         json!("anna"),
         json!({ "AWS": [] }),
         json!({ "AWS": "arn:aws:iam::1:user/*" }),
+        json!({ "AWS": "arn:aws:iam:::user/*" }),
+        json!({ "AWS": "arn:aws:iam:::role/a" }),
+        json!({ "AWS": "arn:aws:iam:::root" }),
         json!({ "Other": "x" }),
     ] {
         assert_eq!(wrong("Principal", principal), "Invalid principal in policy");

@@ -2,9 +2,12 @@
 //! management service.
 //!
 //! A key is a name with one or more versions, of 32 random bytes each. The latest wraps data keys,
-//! the others open what they wrapped; none is ever deleted, so rotating one loses nothing. They are
-//! kept as secrets of access keys are: encrypted with the master key where one was given, else as
-//! they are ([`super`]). A key may be for certain accounts and access keys only, and
+//! the others open what they wrapped, until `terrace rewrap` has wrapped that anew and strikes
+//! these out. A key is deleted only if it is disabled and nothing is encrypted with it. Both rest
+//! on this: whoever commits what a key wrapped asks for its latest version then, and holds a lock
+//! until that is done ([`Current::hold`]), for which whoever changes a key waits. They are kept as
+//! secrets of access keys are: encrypted with the master key where one was given, else as they are
+//! ([`super`]). A key may be for certain accounts and access keys only, and
 //! whoever is none of them neither encrypts with it nor reads what it encrypts, whatever else lets
 //! them; that is asked where a data key is wrapped or unwrapped, and nowhere else.
 
@@ -13,12 +16,17 @@ use crate::{
     error::{ObjectError, ObjectResult},
     keyspace,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use ring::aead::LessSafeKey;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 use terrace::{Condition, Durability, Error, PutOptions, ScanRange, Store};
 
+/// The attribute of an object's record that names the key that wraps its data key, if one does.
+pub const KMS_KEY: &str = "s3-kms-key";
 /// The key of who names none, made when it is first asked for.
 pub const DEFAULT: &str = "aws/s3";
 /// What answers say of a key before its name.
@@ -68,6 +76,8 @@ pub enum Change {
     Disable,
     /// Use it again.
     Enable,
+    /// Forget it, if it is disabled and nothing is encrypted with it.
+    Delete,
 }
 
 /// A key as it is stored.
@@ -90,6 +100,9 @@ struct Key {
     principals: Vec<String>,
     /// None, if the master key is missing that they are encrypted with.
     versions: Vec<(KeyId, LessSafeKey)>,
+    /// How many of them, the first ones, are not stored any more: for who has read a record that
+    /// was wrapped anew meanwhile.
+    struck: usize,
 }
 
 /// A key that something is to be encrypted with.
@@ -97,16 +110,31 @@ struct Key {
 pub struct Current {
     /// Its name.
     pub name: String,
-    /// Its latest version.
-    pub id: KeyId,
-    /// What wraps with that.
-    pub cipher: LessSafeKey,
+    keys: KmsKeys,
+}
+
+impl Current {
+    /// As long as this is held, [`Current::latest`] stays what it is. Whoever commits what that
+    /// wrapped holds it until this is done.
+    pub fn hold(&self) -> RwLockReadGuard<'_, ()> {
+        self.keys.commits.read()
+    }
+
+    /// Its latest version, and what wraps with that.
+    ///
+    /// # Errors
+    /// That it was disabled or deleted since it was chosen.
+    pub fn latest(&self) -> ObjectResult<(KeyId, LessSafeKey)> {
+        self.keys.latest(&self.name, &Caller::Server)
+    }
 }
 
 /// The keys of a store. Clones are the same.
 #[derive(Clone, Default)]
 pub struct KmsKeys {
     by_name: Arc<RwLock<BTreeMap<String, Key>>>,
+    /// Held by who commits what a key wrapped.
+    commits: Arc<RwLock<()>>,
     /// Held by who changes them.
     changing: Arc<Mutex<()>>,
 }
@@ -193,6 +221,7 @@ impl Record {
             is_disabled: self.disabled,
             principals: self.principals.clone(),
             versions,
+            struck: 0,
         })
     }
 }
@@ -228,8 +257,8 @@ impl KmsKeys {
     /// Changes a key, or makes one. Blocks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is there already, or not there, or can have no such name; the
-    /// store's.
+    /// [`Error::Invalid`] if it is there already, or not there, or can have no such name, or is to
+    /// be deleted and cannot be; the store's.
     pub fn change(&self, store: &Store, secrets: &Secrets, name: &str, change: Change) -> terrace::Result<Summary> {
         if !is_name(name) {
             return Err(Error::invalid(format!(
@@ -237,6 +266,9 @@ impl KmsKeys {
             )));
         }
         let _alone = self.changing.lock();
+        if change == Change::Delete {
+            return self.delete(store, name);
+        }
         loop {
             let (record, condition) = match (&change, store.head(place(name))?) {
                 (Change::Create(_), Some(_)) => return Err(Error::invalid(format!("there is a key {name} already"))),
@@ -250,7 +282,7 @@ impl KmsKeys {
                     match change {
                         Change::Rotate => record.rotate(name, secrets)?,
                         Change::Disable => record.disabled = true,
-                        Change::Enable | Change::Create(_) => record.disabled = false,
+                        Change::Enable | Change::Create(_) | Change::Delete => record.disabled = false,
                     }
                     (record, Condition::VersionIs(info.version))
                 }
@@ -278,23 +310,117 @@ impl KmsKeys {
         }
     }
 
-    fn take(&self, name: &str, key: Key) -> terrace::Result<Summary> {
+    /// Uses a key as it is now, once everything is committed that was wrapped with it as it was.
+    fn take(&self, name: &str, mut key: Key) -> terrace::Result<Summary> {
         let summary = key.summary(name);
-        self.by_name.write().insert(name.to_owned(), key);
+        let _none_commits = self.commits.write();
+        let mut keys = self.by_name.write();
+        if let Some(before) = keys.get(name) {
+            let mut struck = before.versions.clone();
+            struck.retain(|(id, _)| key.versions.iter().all(|(other, _)| other != id));
+            key.struck = struck.len();
+            key.versions.splice(0..0, struck);
+        }
+        keys.insert(name.to_owned(), key);
         Ok(summary)
     }
 
-    /// What wraps data keys for this caller with the key of this name.
+    /// Deletes a key that is disabled, with which nothing is encrypted. Since it is disabled,
+    /// nothing has been, and what was begun before that was committed before, or refused.
+    fn delete(&self, store: &Store, name: &str) -> terrace::Result<Summary> {
+        let Some(key) = self.by_name.read().get(name).cloned() else {
+            return Err(Error::invalid(format!("there is no key {name}")));
+        };
+        if !key.is_disabled {
+            return Err(Error::invalid(format!("disable the key {name} before you delete it")));
+        }
+        for item in store.scan(ScanRange::range(Vec::<u8>::new()..))? {
+            let item = item?;
+            if item.info.attributes.get_str(KMS_KEY) == Some(name) {
+                let object = String::from_utf8_lossy(keyspace::object_of(&item.key)).into_owned();
+                return Err(Error::invalid(format!(
+                    "{object:?} is encrypted with the key {name}: who deletes it loses that and others like it; \
+                     delete these, all their versions and uploads too, or leave the key disabled"
+                )));
+            }
+        }
+        store.delete_with(place(name), Condition::Present, Durability::Sync)?;
+        self.by_name.write().remove(name);
+        Ok(key.summary(name))
+    }
+
+    /// The versions of all keys that others have followed.
+    pub fn former(&self) -> BTreeSet<KeyId> {
+        let keys = self.by_name.read();
+        let former = keys.values().filter_map(|key| key.versions.split_last());
+        former
+            .flat_map(|(_, former)| former.iter().map(|(id, _)| *id))
+            .collect()
+    }
+
+    /// Strikes out versions with which nothing is wrapped any more. Blocks.
+    ///
+    /// # Errors
+    /// The store's; as [`Secrets::open`].
+    pub fn strike(&self, store: &Store, secrets: &Secrets, former: &BTreeSet<KeyId>) -> terrace::Result<()> {
+        let _alone = self.changing.lock();
+        let names: Vec<_> = self.by_name.read().keys().cloned().collect();
+        for name in names {
+            let Some(info) = store.head(place(&name))? else {
+                continue;
+            };
+            let json = store.get(place(&name))?;
+            let mut record = Record::read(&name, json.as_deref().unwrap_or_default())?;
+            let all = record.versions.len();
+            let ids = record.open(&name, secrets)?.versions;
+            if ids.len() != all {
+                continue;
+            }
+            let mut ids = ids.iter();
+            record
+                .versions
+                .retain(|_| ids.next().is_none_or(|(id, _)| !former.contains(id)));
+            if record.versions.len() == all {
+                continue;
+            }
+            match record.store(store, &name, Condition::VersionIs(info.version)) {
+                Ok(()) => drop(self.take(&name, record.open(&name, secrets)?)?),
+                // It was encrypted anew meanwhile; the next time they go.
+                Err(Error::ConditionFailed { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The key of this name, for this caller to wrap data keys with.
     ///
     /// # Errors
     /// That there is none, that it is disabled, or not for them.
     pub fn wrapping(&self, name: &str, caller: &Caller) -> ObjectResult<Current> {
+        self.latest(name, caller)?;
+        Ok(Current {
+            name: name.to_owned(),
+            keys: self.clone(),
+        })
+    }
+
+    fn latest(&self, name: &str, caller: &Caller) -> ObjectResult<(KeyId, LessSafeKey)> {
         let keys = self.by_name.read();
         let key = keys.get(name).ok_or_else(|| ObjectError::KmsNotFound(arn(name)))?;
         key.check(name, caller)?;
-        let (id, cipher) = key.versions.last().cloned().ok_or(ObjectError::MasterKeyMissing)?;
-        let name = name.to_owned();
-        Ok(Current { name, id, cipher })
+        key.versions.last().cloned().ok_or(ObjectError::MasterKeyMissing)
+    }
+
+    /// The version of a key that is to wrap anew what another wrapped, what unwraps that, and what
+    /// wraps with it; be the key disabled or not. `None` if that version is the latest, or one of
+    /// them is not there.
+    pub fn anew(&self, name: &str, id: KeyId) -> Option<(LessSafeKey, KeyId, LessSafeKey)> {
+        let keys = self.by_name.read();
+        let versions = &keys.get(name)?.versions;
+        let (_, former) = versions.iter().find(|(known, _)| *known == id)?;
+        let (latest, cipher) = versions.last().filter(|(latest, _)| *latest != id)?;
+        Some((former.clone(), *latest, cipher.clone()))
     }
 
     /// What unwraps for this caller what a version of a key wrapped.
@@ -319,7 +445,7 @@ impl Key {
             created_ms: self.created_ms,
             is_disabled: self.is_disabled,
             principals: self.principals.clone(),
-            versions: self.versions.len(),
+            versions: self.versions.len() - self.struck,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
 };
 use std::{fmt::Write as _, sync::atomic::AtomicBool};
 
-/// `terrace kms create|list|rotate|disable|enable`
+/// `terrace kms create|list|rotate|disable|enable|delete`
 pub fn run(command: KmsCommand, settings: &Settings) -> Outcome {
     let (name, change) = match command {
         KmsCommand::List(args) => return list(args.json, settings),
@@ -18,6 +18,7 @@ pub fn run(command: KmsCommand, settings: &Settings) -> Outcome {
         KmsCommand::Rotate(args) => (args.name, Change::Rotate),
         KmsCommand::Disable(args) => (args.name, Change::Disable),
         KmsCommand::Enable(args) => (args.name, Change::Enable),
+        KmsCommand::Delete(args) => (args.name, Change::Delete),
     };
     ask(settings, KmsRequest::Change(name, change)).map(drop)
 }

@@ -1,4 +1,4 @@
-//! `terrace rewrap`: rotation of the master key.
+//! `terrace rewrap`: rotation of the master key, and of named keys.
 
 use super::{Access, close, open, print, print_json};
 use crate::{
@@ -20,6 +20,7 @@ pub fn run(json: bool, settings: &Settings) -> Outcome {
         Ok(store) => {
             let secrets = settings.secrets()?;
             secrets.load_own(&store)?;
+            secrets.kms().load(&store, &secrets)?;
             let shared = Shared::new(None, secrets);
             let report = rewrap::run(&store, &shared, None, &stop, &mut |_| {})?;
             close(&store)?;
@@ -45,6 +46,6 @@ pub fn run(json: bool, settings: &Settings) -> Outcome {
     }
     let Report { data_keys, access_keys } = report;
     print(&format!(
-        "keys of objects: {data_keys}, access keys: {access_keys}; former master keys are needed no more\n"
+        "keys of objects: {data_keys}, access keys: {access_keys}; former master keys, and former versions of named keys, are needed no more\n"
     ))
 }

@@ -79,6 +79,15 @@ pub fn stored(attributes: &Attributes) -> dto::Checksum {
     checksums
 }
 
+/// What has the checksum of a part of an object with these attributes.
+pub fn of_part(checksum: &Checksum, whole: &Attributes) -> Attributes {
+    let attributes = Attributes::new().with(checksum.algorithm.header(), checksum.text());
+    match whole.get_str(KIND_ATTRIBUTE) {
+        Some(kind) => attributes.with(KIND_ATTRIBUTE, kind),
+        None => attributes,
+    }
+}
+
 /// Reads `Content-MD5`.
 ///
 /// # Errors

@@ -35,7 +35,7 @@ impl<T, E: Into<ObjectError>> Told<T> for Result<T, E> {
 
 /// What is said of codes where nothing else is: what `s3s` finds wrong it names, and says no more.
 /// By the list of error codes of S3's API reference.
-pub const MESSAGES: [(&str, &str); 8] = [
+pub const MESSAGES: [(&str, &str); 13] = [
     (
         "SignatureDoesNotMatch",
         "The request signature we calculated does not match the signature you provided. Check your key and signing method.",
@@ -44,6 +44,20 @@ pub const MESSAGES: [(&str, &str); 8] = [
         "MalformedXML",
         "The XML you provided was not well-formed or did not validate against our published schema",
     ),
+    (
+        "InvalidPolicyDocument",
+        "The content of the form does not meet the conditions specified in the policy document.",
+    ),
+    (
+        "EntityTooLarge",
+        "Your proposed upload exceeds the maximum allowed object size.",
+    ),
+    (
+        "EntityTooSmall",
+        "Your proposed upload is smaller than the minimum allowed object size.",
+    ),
+    ("InvalidBucketName", "The specified bucket is not valid."),
+    ("MissingRequestBodyError", "Request body is empty."),
     ("AccessDenied", "Access Denied"),
     ("InvalidArgument", "Invalid Argument"),
     ("InvalidRequest", "Invalid Request"),

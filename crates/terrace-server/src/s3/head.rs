@@ -103,17 +103,21 @@ impl Head {
         let mut clear = signature::refuse_repeated(&parts.headers, &pairs).and_then(|()| refuse_many(&pairs));
         pairs.truncate(QUERY_NAMES_MAX);
         let version_2 = Version2::of(&parts.headers, &pairs);
-        if version_2.is_some() {
-            clear = clear.and_then(|()| version_2::take_out(&pairs, &mut parts.headers));
+        let has = |name: &str| pairs.iter().any(|(known, _)| known == name);
+        let is_presigned = has("X-Amz-Signature") || has("X-Amz-Algorithm") || version_2::is_in_query(&pairs);
+        let is_post = parts.method == Method::POST;
+        let kind = text(&parts.headers, header::CONTENT_TYPE);
+        let is_form = is_post && kind.is_some_and(|kind| begins(kind.trim_start(), FORM));
+        // What signs a form is in its fields.
+        if is_presigned && !is_form {
+            clear = clear.and_then(|()| signature::take_out(&pairs, &mut parts.headers));
         }
         let text = |name| text(&parts.headers, name);
         let host = text(header::HOST);
         let site = host.and_then(|host| hosts.sites.bucket(host));
         let of_host = site.or_else(|| hosts.buckets.bucket(host?)).map(str::to_owned);
         let kind = text(header::CONTENT_TYPE).unwrap_or("").trim_start();
-        let is_post = parts.method == Method::POST;
         let is_root = path == "/" && query.is_none() && of_host.is_none();
-        let has = |name: &str| pairs.iter().any(|(known, _)| known == name);
         let has_subresource = pairs.iter().any(|(name, _)| is_subresource(name));
         let authorization = parts.headers.get(header::AUTHORIZATION);
         let mut head = Self {
@@ -125,7 +129,7 @@ impl Head {
             decoded: path
                 .contains('%')
                 .then(|| percent_decode_path(path).unwrap_or_default()),
-            is_form: is_post && begins(kind, FORM),
+            is_form,
             is_call: is_post && is_root && kind.split(';').next().is_some_and(|kind| is(kind, CALL)),
             is_xml: is_post || has_subresource,
             has_subresource,
@@ -133,7 +137,7 @@ impl Head {
             // What is no text is no signature either, and is refused as such. What is empty says
             // nothing.
             is_signed_in_header: authorization.is_some_and(|value| !value.as_bytes().trim_ascii().is_empty()),
-            is_signed_in_query: has("X-Amz-Signature") || has("X-Amz-Algorithm") || version_2::is_in_query(&pairs),
+            is_signed_in_query: is_presigned,
             version_2,
             pays: pays(&parts.headers, &pairs),
             ranges: None,

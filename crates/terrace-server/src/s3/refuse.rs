@@ -109,6 +109,7 @@ pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
             "A header you provided implies functionality that is not implemented: {name}"
         ));
     }
+    refuse_post(head)?;
     refuse_encryption(head, headers)?;
     refuse_fields(head)?;
     refuse_subresources(head)?;
@@ -140,6 +141,18 @@ fn refuse_method(head: &Head) -> S3Result {
     headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
     error.set_headers(headers);
     Err(error)
+}
+
+/// Refuses what is posted to a bucket and is no form.
+fn refuse_post(head: &Head) -> S3Result {
+    let is_of_bucket = head.place().is_some_and(|(_, key)| key.is_empty());
+    if head.method == Method::POST && is_of_bucket && !head.is_form && !head.has_subresource {
+        return Err(s3_error!(
+            PreconditionFailed,
+            "Bucket POST must be of the enclosure-type multipart/form-data"
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses to say how an object is to be encrypted where none is made.
@@ -341,7 +354,11 @@ mod tests {
             (("x-amz-storage-class", "standard_ia"), "InvalidStorageClass"),
             (("content-md5", ""), "InvalidDigest"),
         ] {
-            assert_eq!(refused("POST", "/b", &[headers]).as_deref(), Some(code), "{headers:?}");
+            assert_eq!(
+                refused("POST", "/b?delete", &[headers]).as_deref(),
+                Some(code),
+                "{headers:?}"
+            );
         }
         for (method, uri, code) in [
             ("GET", "/b/k", Some("InvalidArgument")),
@@ -402,7 +419,7 @@ mod tests {
         }
         for (method, uri) in [
             ("POST", "/b/k?uploadId=1"),
-            ("POST", "/b"),
+            ("POST", "/b?delete"),
             ("GET", "/"),
             ("OPTIONS", "/b/k"),
         ] {
@@ -446,6 +463,8 @@ mod tests {
             ("GET", "/b/a%2", "InvalidURI"),
             ("GET", "/b?max-keys=", "InvalidArgument"),
             ("GET", "/b/k?versionId=", "InvalidArgument"),
+            ("POST", "/b", "PreconditionFailed"),
+            ("POST", "/b/", "PreconditionFailed"),
             ("PUT", "/b/k?partNumber=1", "InvalidArgument"),
             ("PUT", "/b/k?uploadId=1", "InvalidArgument"),
             ("PUT", "/b/k", "MissingContentLength"),

@@ -1,5 +1,5 @@
-//! Rotation of the master key: what former master keys encrypted is encrypted anew with the current
-//! one, while the store serves or not.
+//! Rotation of the master key, and of keys that clients name: what former ones encrypted is
+//! encrypted anew with the current one, while the store serves or not.
 //!
 //! No byte of a long object is touched: the record of an object has its data key, wrapped, and is
 //! written again with the same value and the data key wrapped anew. Each record is replaced only if
@@ -7,20 +7,25 @@
 //! were changed are looked at again. It is done when one look at the whole store, at one moment,
 //! has found nothing of a former key. Nothing is wrapped with one any more from the moment on that
 //! the server has the new key ([`Secrets::replace`] waits for commits under way), so then nothing
-//! is left, and the store notes that it needs the current key only.
+//! is left, and the store notes that it needs the current key only. So it is with each key that
+//! clients name: from the moment on that it has another version nothing is wrapped with a former
+//! one ([`kms::Current::hold`]), and when nothing of these is left they are struck out.
 //!
 //! On failure, and after a crash: some records need the former key, some the new one. The store
 //! still says that both are needed, and doing it again does the rest.
 
 use super::{
     Shared,
-    crypt::{ENCRYPTION, Encryption, SealedKey},
+    crypt::{ENCRYPTION, Encryption, SealedKey, Wrapper},
     keyspace, kms, record,
-    secrets::{self, SEALED, Secrets},
+    secrets::{self, KeyId, SEALED, Secrets},
     session,
 };
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use terrace::{Condition, Durability, Error, ObjectInfo, PutOptions, ScanItem, ScanRange, Store};
 use terrace_objects::error::ObjectError;
 
@@ -56,9 +61,11 @@ pub fn run(
 ) -> terrace::Result<Report> {
     let secrets = &shared.secrets;
     let wanted = new.unwrap_or(secrets);
-    if !wanted.is_given() {
+    let former = secrets.kms().former();
+    if !wanted.is_given() && former.is_empty() {
         return Err(Error::invalid(
-            "there is no master key; give one by `--secrets-key-file`, TERRACE_SECRETS_KEY or `--key-command`",
+            "there is no master key, and no key of `terrace kms` has two versions; give a master key by \
+             `--secrets-key-file`, TERRACE_SECRETS_KEY or `--key-command`",
         ));
     }
     wanted.check(store)?;
@@ -74,7 +81,7 @@ pub fn run(
     };
     let mut start = Vec::new();
     loop {
-        let look = look(store, shared, &start, stop, &mut |written| {
+        let look = look(store, (shared, &former), &start, stop, &mut |written| {
             tell(report.data_keys + written);
         })?;
         report.data_keys += look.written;
@@ -89,6 +96,7 @@ pub fn run(
     // What was written until now waits for no device; this does, and what is noted comes after it.
     store.delete_with(keyspace::sync_marker(), Condition::None, Durability::Sync)?;
     secrets.forget_former(store)?;
+    secrets.kms().strike(store, secrets, &former)?;
     tracing::info!(
         report.data_keys,
         report.access_keys,
@@ -109,7 +117,7 @@ struct Look {
 /// Looks at the store as it is at one moment, from a key on.
 fn look(
     store: &Store,
-    shared: &Shared,
+    (shared, former): (&Shared, &BTreeSet<KeyId>),
     start: &[u8],
     stop: &AtomicBool,
     tell: &mut dyn FnMut(u64),
@@ -132,7 +140,7 @@ fn look(
             look.next = Some(item.key.to_vec());
             break;
         }
-        if !needs(&item.info, &shared.secrets, &item.key)? {
+        if !needs(&item.info, (&shared.secrets, former), &item.key)? {
             continue;
         }
         look.is_clean = false;
@@ -165,10 +173,13 @@ fn sealed(info: &ObjectInfo, key: &[u8]) -> terrace::Result<SealedKey> {
     })
 }
 
-/// Whether its data key is wrapped with a former master key.
-fn needs(info: &ObjectInfo, secrets: &Secrets, key: &[u8]) -> terrace::Result<bool> {
-    let sealed = sealed(info, key)?;
-    Ok(sealed.master().is_some() && sealed.master() != secrets.ids().first().copied())
+/// Whether its data key is wrapped with a former master key, or one of these versions of others.
+fn needs(info: &ObjectInfo, (secrets, former): (&Secrets, &BTreeSet<KeyId>), key: &[u8]) -> terrace::Result<bool> {
+    Ok(match sealed(info, key)?.by {
+        Wrapper::Master(id) => secrets.is_given() && secrets.ids().first() != Some(&id),
+        Wrapper::Kms(id) => former.contains(&id),
+        Wrapper::Customer => false,
+    })
 }
 
 /// Wraps a data key anew. False if that was not needed, or the record has changed.
@@ -179,7 +190,7 @@ fn write(
     info: &ObjectInfo,
     value: bytes::Bytes,
 ) -> terrace::Result<bool> {
-    let anew = sealed(info, key)?.anew(secrets, keyspace::object_of(key));
+    let anew = sealed(info, key)?.anew(secrets, &info.attributes, keyspace::object_of(key));
     let Some(anew) = anew.map_err(|error| failed(&error, key))? else {
         return Ok(false);
     };
@@ -282,12 +293,13 @@ mod tests {
         ]
     }
 
-    fn fill(store: &Store, secrets: &Secrets, places: &[Vec<u8>]) {
+    fn fill(store: &Store, protection: &Protection, places: &[Vec<u8>]) {
         for place in places {
-            let sealing = Sealing::new(Protection::Master(secrets.clone()));
-            let sealed = sealing.wrapped(sealing.hold().as_ref(), keyspace::object_of(place));
+            let sealing = Sealing::new(protection.clone());
+            let sealed = sealing.wrapped(&sealing.hold(), keyspace::object_of(place));
             let mut attributes = Attributes::new().with("colour", "red");
             record::encrypt(&mut attributes, &sealed.unwrap().encode(), 5);
+            sealing.describe(&mut attributes);
             let options = PutOptions {
                 attributes,
                 ..PutOptions::default()
@@ -307,7 +319,7 @@ mod tests {
             let info = store.head(place).unwrap().unwrap();
             assert_eq!(info.attributes.get_str("colour"), Some("red"));
             let unlocked = crypt::unlock(&Facts::of(&info), keyspace::object_of(place), secrets, None, || {
-                Caller::Nobody
+                Caller::Server
             });
             unlocked.is_ok_and(|data_key| data_key.is_some())
         })
@@ -323,7 +335,7 @@ mod tests {
             let store = open();
             old.register(&store).unwrap();
             let places = places();
-            fill(&store, &old, &places);
+            fill(&store, &Protection::Master(old.clone()), &places);
             let shared = Shared::new(None, secrets(&["0f"]));
             let stop = AtomicBool::new(false);
             let mut tell = |written: u64| stop.store(written >= stop_behind, Ordering::Relaxed);
@@ -346,6 +358,42 @@ mod tests {
                 run(&store, &shared, None, &never, &mut |_| {}).unwrap(),
                 Report::default()
             );
+        }
+    }
+
+    /// Stopped behind any record, the former version of a named key is still there, and opens what
+    /// was not reached; done again, it is struck out, and nothing needs it.
+    #[test]
+    fn a_rotation_of_a_named_key_that_ends_early_is_done_again() {
+        for stop_behind in 0..=places().len() as u64 {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Store::open(Options::new(dir.path())).unwrap();
+            let shared = Shared::default();
+            let secrets = &shared.secrets;
+            let change = |change| secrets.kms().change(&store, secrets, "k", change).unwrap();
+            change(kms::Change::Create(Vec::new()));
+            let sealing = crypt::by_kms(secrets, "k", Some("e30=".to_owned()), false, &Caller::Server);
+            let places = places();
+            fill(&store, &sealing.unwrap().protection, &places);
+            assert_eq!(change(kms::Change::Rotate).versions, 2);
+            let stop = AtomicBool::new(false);
+            let mut tell = |written: u64| stop.store(written >= stop_behind, Ordering::Relaxed);
+            let ended = run(&store, &shared, None, &stop, &mut tell);
+            assert!(matches!(ended, Err(Error::Unavailable(_))), "{ended:?}");
+            // As another process finds it.
+            let reopened = || {
+                let secrets = Secrets::default();
+                secrets.kms().load(&store, &secrets).unwrap();
+                secrets
+            };
+            assert!(all_open(&store, &reopened(), &places));
+            assert_eq!(reopened().kms().all()[0].versions, 2);
+            let never = AtomicBool::new(false);
+            let report = run(&store, &shared, None, &never, &mut |_| {}).unwrap();
+            assert_eq!(report.data_keys, places.len() as u64 - stop_behind);
+            assert_eq!(reopened().kms().all()[0].versions, 1);
+            assert!(all_open(&store, &reopened(), &places) && all_open(&store, secrets, &places));
+            assert_eq!(change(kms::Change::Rotate).versions, 2);
         }
     }
 

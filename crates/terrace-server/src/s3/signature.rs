@@ -5,7 +5,10 @@
 //! the codes.
 
 use super::{head::Head, version_2};
-use hyper::{HeaderMap, Method, header};
+use hyper::{
+    HeaderMap, Method,
+    header::{self, HeaderName, HeaderValue},
+};
 use ring::hmac;
 use s3s::{S3Error, S3Result, s3_error};
 
@@ -44,6 +47,28 @@ const SAID_OFTEN: [&str; 3] = [
     "x-amz-object-attributes",
     "x-amz-optional-object-attributes",
 ];
+/// Parameters of a presigned URL, in small letters, that begin like headers of S3 and are none:
+/// they are about the signature, or about what a client that signs does by itself.
+const NO_HEADERS: [&str; 9] = [
+    "x-amz-algorithm",
+    "x-amz-content-sha256",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-expires",
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-amz-signedheaders",
+];
+/// What names of checksums begin with.
+const CHECKSUM: &str = "x-amz-checksum-";
+/// Checksums of nothing: CRC-32 and CRC-32C, CRC-64/NVME, SHA-1, SHA-256.
+const OF_NOTHING: [&str; 4] = [
+    "AAAAAA==",
+    "AAAAAAAAAAA=",
+    "2jmj7l5rSw0yVb/vlWAYkK/YBwk=",
+    "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+];
 /// Names of which a query has one at most, besides those of signatures.
 const ASKED_ONCE: [&str; 3] = ["versionId", "uploadId", "partNumber"];
 /// What query names begin with that choose headers of the answer.
@@ -69,11 +94,16 @@ pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
         (None, false) => refuse_choices(head),
     }?;
     check_content_hash(headers)?;
-    let signed = in_header.and_then(|text| field(text, "SignedHeaders"));
-    match signed.or_else(|| head.value("X-Amz-SignedHeaders")) {
-        Some(signed) => check_signed(headers, signed),
-        None => Ok(()),
+    if let Some(signed) = in_header.and_then(|text| field(text, "SignedHeaders")) {
+        return check_signed(headers, signed, |_| false);
     }
+    // What is in the query is signed with it.
+    let in_query = |name: &str| {
+        let mut headers = head.query.iter().filter(|(name, value)| is_header(name, value));
+        head.is_signed_in_query && headers.any(|(other, _)| other.eq_ignore_ascii_case(name))
+    };
+    let signed = head.value("X-Amz-SignedHeaders");
+    signed.map_or(Ok(()), |signed| check_signed(headers, signed, in_query))
 }
 
 /// Refuses what is said twice and can be meant only once.
@@ -104,12 +134,53 @@ pub fn refuse_repeated(headers: &HeaderMap, query: &[(String, String)]) -> S3Res
     }
 }
 
+/// Adds to the headers those that stand in the query of a presigned URL: clients put those there
+/// that they signed, of which whoever has the URL may know nothing. Whether the signature is right
+/// is found out later; if it is not, the request is refused as it would be without them.
+///
+/// # Errors
+/// `InvalidArgument` if that makes two of them, or if none can have such a name or value.
+pub fn take_out(query: &[(String, String)], headers: &mut HeaderMap) -> S3Result {
+    let is_version_2 = version_2::is_in_query(query);
+    let is_one = |name: &str, value: &str| {
+        if is_version_2 {
+            name.starts_with(OURS)
+        } else {
+            is_header(name, value)
+        }
+    };
+    for (name, value) in query.iter().filter(|(name, value)| is_one(name, value)) {
+        let said = HeaderName::from_bytes(name.as_bytes()).ok();
+        let said = said.zip(HeaderValue::from_str(value).ok());
+        let (known, value) =
+            said.ok_or_else(|| s3_error!(InvalidArgument, "No header can be like the parameter {name:?}."))?;
+        if headers.get_all(&known).iter().any(|given| *given != value) {
+            return Err(s3_error!(
+                InvalidArgument,
+                "The header {name} and the parameter of this name are not the same."
+            ));
+        }
+        headers.insert(known, value);
+    }
+    Ok(())
+}
+
+/// Whether a parameter of a URL that is presigned by version 4 is a header. The checksum of nothing
+/// is not: SDKs put it there when they are to sign for a body that they do not know, and S3 takes
+/// the body all the same.
+fn is_header(name: &str, value: &str) -> bool {
+    let is_empty = || begins(name, CHECKSUM) && OF_NOTHING.contains(&value);
+    begins(name, OURS) && !NO_HEADERS.iter().any(|other| name.eq_ignore_ascii_case(other)) && !is_empty()
+}
+
+fn begins(name: &str, with: &str) -> bool {
+    name.get(..with.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(with))
+}
+
 /// Whether a name in a query, decoded, belongs to a signature.
 pub fn is_of_signature(name: &str) -> bool {
-    let is_version_4 = name
-        .get(..OURS.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(OURS));
-    is_version_4 || version_2::FIELDS.contains(&name)
+    begins(name, OURS) || version_2::FIELDS.contains(&name)
 }
 
 /// The key's ID of a credential, and the scope behind it, if that is one for this service.
@@ -276,13 +347,13 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Refuses signed requests with headers that matter and are not signed.
-fn check_signed(headers: &HeaderMap, signed: &str) -> S3Result {
+fn check_signed(headers: &HeaderMap, signed: &str, in_query: impl Fn(&str) -> bool) -> S3Result {
     let signed = signed.to_ascii_lowercase();
     let is_signed = |name: &str| signed.split(';').any(|other| other == name);
     let unsigned = headers
         .keys()
         .map(header::HeaderName::as_str)
-        .find(|name| name.starts_with("x-amz-") && !UNSIGNED.contains(name) && !is_signed(name));
+        .find(|name| name.starts_with(OURS) && !UNSIGNED.contains(name) && !is_signed(name) && !in_query(name));
     let unsigned = unsigned.or_else(|| (!is_signed("host")).then_some("host"));
     match unsigned {
         None => Ok(()),

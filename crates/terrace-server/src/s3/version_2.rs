@@ -84,31 +84,6 @@ pub fn is_in_query(query: &[(String, String)]) -> bool {
     query.iter().any(|(name, _)| FIELDS[..2].contains(&name.as_str()))
 }
 
-/// Adds to the headers those that stand in the query of a presigned URL: clients put those there
-/// that they signed, of which whoever has the URL may know nothing.
-///
-/// # Errors
-/// `InvalidArgument` if that makes two of them, or if none can have such a name or value.
-pub fn take_out(query: &[(String, String)], headers: &mut HeaderMap) -> S3Result {
-    if !is_in_query(query) {
-        return Ok(());
-    }
-    for (name, value) in query.iter().filter(|(name, _)| name.starts_with(OURS)) {
-        let said = HeaderName::from_bytes(name.as_bytes()).ok();
-        let said = said.zip(HeaderValue::from_str(value).ok());
-        let (known, value) =
-            said.ok_or_else(|| s3_error!(InvalidArgument, "No header can be like the parameter {name:?}."))?;
-        if headers.get(&known).is_some_and(|given| *given != value) {
-            return Err(s3_error!(
-                InvalidArgument,
-                "The header {name} and the parameter of this name are not the same."
-            ));
-        }
-        headers.insert(known, value);
-    }
-    Ok(())
-}
-
 /// Refuses what cannot be right, whoever signed it.
 ///
 /// # Errors

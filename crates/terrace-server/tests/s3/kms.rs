@@ -8,7 +8,12 @@ use crate::{
     operating::plain,
     sign::{Client, Mode},
 };
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
 
+const VERSIONING: &[u8] = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
 const KMS: (&str, &str) = (ALGORITHM, "aws:kms");
 const KEY_ID: &str = "x-amz-server-side-encryption-aws-kms-key-id";
 
@@ -200,4 +205,140 @@ fn named_keys_are_kept_as_secrets_are() {
     stop(service);
     let key = master_keys(&place, &["0e"]);
     assert_eq!(place.run(&["get", "bucket/k", &key]).code(0).text(), "value");
+}
+
+/// Keys could not be deleted. One that something needs must not be: that would be lost.
+#[test]
+fn a_key_is_deleted_when_nothing_needs_it() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    client.send("PUT", "/bucket?versioning", &[], VERSIONING).status(200);
+    for name in ["photos", "other"] {
+        place.run(&["kms", "create", name]).code(0);
+    }
+    put(client, "/bucket/other", "other", b"of another").status(200);
+    let first = put(client, "/bucket/k", "photos", b"first").status(200);
+    let upload = begin(client, &[], &[KMS, (KEY_ID, "photos")]);
+    let refused = |why: &str| {
+        let refused = place.run(&["kms", "delete", "photos"]).code(2);
+        assert!(refused.error().contains(why), "{}", refused.error());
+    };
+    refused("disable");
+    place.run(&["kms", "disable", "photos"]).code(0);
+    refused("is encrypted with the key");
+    // A version is enough, and so is an upload that is not complete.
+    client.send("DELETE", "/bucket/k", &[], b"").status(204);
+    client
+        .send("DELETE", &format!("/bucket/parts?uploadId={upload}"), &[], b"")
+        .status(204);
+    refused("bucket/k");
+    let version = first.header("x-amz-version-id").unwrap();
+    client
+        .send("DELETE", &format!("/bucket/k?versionId={version}"), &[], b"")
+        .status(204);
+    place.run(&["kms", "delete", "photos"]).code(0);
+    place.run(&["kms", "delete", "photos"]).code(2);
+    place.run(&["kms", "enable", "photos"]).code(2);
+    is(&put(client, "/bucket/k", "photos", b"v"), 400, "KMS.NotFoundException");
+    let service = service.restart(&place, "KILL");
+    let client = &service.client;
+    is(&put(client, "/bucket/k", "photos", b"v"), 400, "KMS.NotFoundException");
+    assert_eq!(client.get("/bucket/other").status(200).text(), "of another");
+    // Another key of the name is another key; without a server it goes as well.
+    stop(service);
+    place.run(&["kms", "create", "photos"]).code(0);
+    place.run(&["kms", "disable", "photos"]).code(0);
+    place.run(&["kms", "delete", "photos"]).code(0);
+    let listed = place.run(&["kms", "list"]).code(0).text();
+    assert!(listed.contains("other") && !listed.contains("photos"), "{listed}");
+}
+
+/// An object that was put while its key was being disabled and deleted would have been lost.
+#[test]
+fn who_has_begun_with_a_key_that_is_deleted_is_refused() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    place.run(&["kms", "create", "photos"]).code(0);
+    let mut request = client.sign(
+        "PUT",
+        "/bucket/slow",
+        &[KMS, (KEY_ID, "photos")],
+        b"0123456789",
+        Mode::Whole,
+    );
+    request.head = request.head.replacen("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n", 1);
+    let mut stream = TcpStream::connect(&client.address).unwrap();
+    stream.write_all(request.head.as_bytes()).unwrap();
+    // Its body is asked for when its key has been chosen.
+    let mut go_on = [0; 25];
+    stream.read_exact(&mut go_on).unwrap();
+    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    place.run(&["kms", "disable", "photos"]).code(0);
+    place.run(&["kms", "delete", "photos"]).code(0);
+    stream.write_all(&request.body).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    is(&Answer::parse(&bytes), 400, "KMS.NotFoundException");
+    client.get("/bucket/slow").status(404);
+}
+
+/// After a rotation old objects kept the former version for ever.
+#[test]
+fn former_versions_of_a_key_are_struck_out() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    client.send("PUT", "/bucket?versioning", &[], VERSIONING).status(200);
+    place.run(&["kms", "create", "photos"]).code(0);
+    let long = bytes(300_000);
+    let version = put(client, "/bucket/k", "photos", b"first").status(200);
+    let version = format!("/bucket/k?versionId={}", version.header("x-amz-version-id").unwrap());
+    put(client, "/bucket/k", "photos", &long).status(200);
+    let context = ("x-amz-server-side-encryption-context", "eyJhIjoiYiJ9");
+    client
+        .send("PUT", "/bucket/bound", &[KMS, (KEY_ID, "photos"), context], b"bound")
+        .status(200);
+    let upload = begin(client, &[], &[KMS, (KEY_ID, "photos")]);
+    let part = |number: u32, body: &[u8]| {
+        let target = format!("/bucket/parts?partNumber={number}&uploadId={upload}");
+        let sent = client.put(&target, body, Mode::Whole).status(200);
+        sent.header("etag").unwrap().to_owned()
+    };
+    let mut tags = vec![part(1, &bytes(5 << 20))];
+    // Without a master key there was nothing to do.
+    place.run(&["kms", "rotate", "photos"]).code(0);
+    let count = || place.run(&["kms", "list", "--json"]).code(0).json()[0]["versions"].as_u64();
+    assert_eq!(count(), Some(2));
+    let done = place.run(&["rewrap", "--json"]).code(0).json();
+    assert_eq!(done["data_keys"], 4);
+    assert_eq!(count(), Some(1));
+    tags.push(part(2, b"end"));
+    complete(client, &upload, &tags).status(200);
+    place.run(&["kms", "rotate", "photos"]).code(0);
+    // A disabled key's objects are encrypted anew all the same, and nobody reads them.
+    place.run(&["kms", "disable", "photos"]).code(0);
+    let service = service.restart(&place, "KILL");
+    place.run(&["rewrap"]).code(0);
+    assert_eq!(count(), Some(1));
+    is(&service.client.get("/bucket/bound"), 400, "KMS.DisabledException");
+    place.run(&["kms", "enable", "photos"]).code(0);
+    let service = service.restart(&place, "TERM");
+    let client = &service.client;
+    assert_eq!(client.get(&version).status(200).text(), "first");
+    assert_eq!(client.get("/bucket/bound").status(200).text(), "bound");
+    assert!(client.get("/bucket/k").status(200).body == long);
+    let parts = client.get("/bucket/parts").status(200).body;
+    assert!(parts.len() == (5 << 20) + 3 && parts.ends_with(b"end"));
+    stop(service);
+    // And without a server.
+    place.run(&["kms", "rotate", "photos"]).code(0);
+    place.run(&["rewrap"]).code(0);
+    assert_eq!(count(), Some(1));
+    assert_eq!(place.run(&["get", "bucket/bound"]).code(0).text(), "bound");
+    place.run(&["rewrap"]).code(2);
 }

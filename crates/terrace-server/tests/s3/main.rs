@@ -22,6 +22,7 @@ mod master_keys;
 mod offline;
 mod operating;
 mod policies;
+mod presigned;
 mod protocol;
 mod sessions;
 mod sign;

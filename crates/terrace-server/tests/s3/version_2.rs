@@ -107,7 +107,7 @@ fn presigned(client: &Client, method: &str, target: &str, headers: &[(&str, &str
     format!("{target}{mark}{}", pairs.join("&"))
 }
 
-fn ask(client: &Client, method: &str, target: &str, headers: &str, body: &[u8]) -> Answer {
+pub fn ask(client: &Client, method: &str, target: &str, headers: &str, body: &[u8]) -> Answer {
     let head = format!(
         "{method} {target} HTTP/1.1\r\nHost: {}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n",
         client.address,

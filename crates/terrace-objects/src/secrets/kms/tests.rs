@@ -73,7 +73,7 @@ fn who_may_use_a_key() {
         assert!(refused.is_none_or(|refused| matches!(refused, ObjectError::KmsDenied(_))));
     }
     assert!(matches!(may("none", &Caller::Server), Err(ObjectError::KmsNotFound(_))));
-    let id = keys.wrapping("all", &Caller::Server).unwrap().id;
+    let id = keys.wrapping("all", &Caller::Server).unwrap().latest().unwrap().0;
     assert!(
         keys.change(&store, &secrets, "all", Change::Disable)
             .unwrap()
@@ -97,13 +97,13 @@ fn rotation_loses_nothing() {
     let (_dir, store) = store();
     let (keys, secrets) = (KmsKeys::default(), Secrets::default());
     keys.change(&store, &secrets, "k", Change::Create(Vec::new())).unwrap();
-    let old = keys.wrapping("k", &Caller::Server).unwrap().id;
+    let old = keys.wrapping("k", &Caller::Server).unwrap().latest().unwrap().0;
     assert_eq!(keys.change(&store, &secrets, "k", Change::Rotate).unwrap().versions, 2);
-    let new = keys.wrapping("k", &Caller::Server).unwrap().id;
+    let new = keys.wrapping("k", &Caller::Server).unwrap().latest().unwrap().0;
     assert_ne!(old, new);
     let again = KmsKeys::default();
     again.load(&store, &secrets).unwrap();
-    assert_eq!(again.wrapping("k", &Caller::Server).unwrap().id, new);
+    assert_eq!(again.wrapping("k", &Caller::Server).unwrap().latest().unwrap().0, new);
     assert!(again.unwrapping("k", old, &Caller::Server).is_ok());
     assert!(again.unwrapping("k", KeyId([0; 8]), &Caller::Server).is_err());
     assert_eq!(again.all(), keys.all());
@@ -114,7 +114,7 @@ fn the_master_key_encrypts_them() {
     let (_dir, store) = store();
     let (keys, none) = (KmsKeys::default(), Secrets::default());
     keys.change(&store, &none, "k", Change::Create(Vec::new())).unwrap();
-    let id = keys.wrapping("k", &Caller::Server).unwrap().id;
+    let id = keys.wrapping("k", &Caller::Server).unwrap().latest().unwrap().0;
     assert!(stored(&store, "k").contains("\"key\""), "nothing could encrypt it");
     let old = key("0f");
     assert_eq!(seal_anew(&store, &old, false).unwrap(), 0);
@@ -145,6 +145,38 @@ fn the_master_key_encrypts_them() {
     ));
 }
 
+/// What a key wrapped is committed before the key is another, and after that with the other.
+#[test]
+fn who_changes_a_key_waits_for_commits() {
+    let (_dir, store) = store();
+    let (keys, secrets) = (KmsKeys::default(), Secrets::default());
+    keys.change(&store, &secrets, "k", Change::Create(Vec::new())).unwrap();
+    let chosen = keys.wrapping("k", &Caller::Server).unwrap();
+    let (before, _) = chosen.latest().unwrap();
+    let held = chosen.hold();
+    std::thread::scope(|scope| {
+        let rotated = scope.spawn(|| keys.change(&store, &secrets, "k", Change::Rotate).unwrap());
+        // It is written down, and waits.
+        while !stored(&store, "k").contains("},{") {
+            std::thread::yield_now();
+        }
+        assert!(!rotated.is_finished());
+        assert_eq!(chosen.latest().unwrap().0, before);
+        drop(held);
+        assert_eq!(rotated.join().unwrap().versions, 2);
+    });
+    assert_ne!(chosen.latest().unwrap().0, before);
+    assert!(
+        keys.change(&store, &secrets, "k", Change::Delete).is_err(),
+        "it is in use"
+    );
+    keys.change(&store, &secrets, "k", Change::Disable).unwrap();
+    assert!(matches!(chosen.latest(), Err(ObjectError::KmsDisabled(_))));
+    keys.change(&store, &secrets, "k", Change::Delete).unwrap();
+    assert!(matches!(chosen.latest(), Err(ObjectError::KmsNotFound(_))));
+    assert!(keys.all().is_empty() && store.get(place("k")).unwrap().is_none());
+}
+
 /// What is stored, as a server of tomorrow must read it.
 #[test]
 fn golden() {
@@ -169,7 +201,15 @@ fn golden() {
     assert_eq!(stored(&store, "k"), json);
     // Named as master keys are: the first bytes of HMAC-SHA256(key, "terrace master key id").
     keys.change(&store, &secrets, "k", Change::Enable).unwrap();
-    assert_eq!(keys.wrapping("k", &Caller::Server).unwrap().id.to_string(), GOLDEN_ID);
+    assert_eq!(
+        keys.wrapping("k", &Caller::Server)
+            .unwrap()
+            .latest()
+            .unwrap()
+            .0
+            .to_string(),
+        GOLDEN_ID
+    );
 }
 
 // Computed with Python's `hmac`.

@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use hyper::{
-    HeaderMap,
+    HeaderMap, Uri,
     header::{self, HeaderName, HeaderValue},
 };
 use multer::{Constraints, Field, Multipart, SizeLimit};
@@ -157,7 +157,7 @@ impl Form {
     pub fn written(self) -> (HeaderValue, Body) {
         let boundary = Id::new().to_string();
         let mut head = BytesMut::new();
-        for (name, value) in &self.fields {
+        for (name, value) in self.fields.iter().filter(|(name, value)| says_something(name, value)) {
             let part = format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
             head.extend_from_slice(part.as_bytes());
         }
@@ -175,6 +175,18 @@ impl Form {
         // The boundary is made of what headers may have.
         let kind = kind.unwrap_or(HeaderValue::from_static("multipart/form-data"));
         (kind, Body::from_stream(pieces))
+    }
+}
+
+/// Whether a field that says how to answer can be understood. S3 answers as if another were not
+/// there, and `s3s` would refuse it.
+fn says_something(name: &str, value: &str) -> bool {
+    match name {
+        "success_action_status" => ["200", "201", "204"].contains(&value),
+        "success_action_redirect" | "redirect" => {
+            !value.is_ascii() || value.parse::<Uri>().is_ok_and(|uri| uri.scheme().is_some())
+        }
+        _ => true,
     }
 }
 

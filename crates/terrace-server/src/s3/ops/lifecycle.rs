@@ -44,8 +44,11 @@ pub async fn put(
         .map(|given| given.rules)
         .unwrap_or_default();
     let rules = read_rules(given)?;
-    set(gateway, input.bucket, rules).await?;
-    Ok(S3Response::new(PutBucketLifecycleConfigurationOutput::default()))
+    let varies = transitions::read_minimum(input.transition_default_minimum_object_size.as_ref())?;
+    set(gateway, input.bucket, rules, varies).await?;
+    Ok(S3Response::new(PutBucketLifecycleConfigurationOutput {
+        transition_default_minimum_object_size: Some(transitions::shown_minimum(varies)),
+    }))
 }
 
 /// GetBucketLifecycleConfiguration
@@ -62,7 +65,7 @@ pub fn get(
     }
     Ok(S3Response::new(GetBucketLifecycleConfigurationOutput {
         rules: Some(record.lifecycle.iter().map(shown).collect()),
-        ..GetBucketLifecycleConfigurationOutput::default()
+        transition_default_minimum_object_size: Some(transitions::shown_minimum(record.lifecycle_minimum_varies)),
     }))
 }
 
@@ -71,15 +74,16 @@ pub async fn delete(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteBucketLifecycleInput>,
 ) -> S3Result<S3Response<DeleteBucketLifecycleOutput>> {
-    set(gateway, request.input.bucket, Vec::new()).await?;
+    set(gateway, request.input.bucket, Vec::new(), false).await?;
     Ok(S3Response::new(DeleteBucketLifecycleOutput {}))
 }
 
-async fn set(gateway: &Arc<Gateway>, bucket: String, rules: Vec<Rule>) -> S3Result {
+async fn set(gateway: &Arc<Gateway>, bucket: String, rules: Vec<Rule>, varies: bool) -> S3Result {
     gateway
         .run(move |gateway, store| {
             change_here(&gateway.buckets, store, &bucket, |record| {
                 record.lifecycle = rules;
+                record.lifecycle_minimum_varies = varies;
                 Ok(())
             })?;
             gateway.lifecycle_changed.notify_one();

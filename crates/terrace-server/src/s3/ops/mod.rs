@@ -25,6 +25,7 @@ use super::{
     bucket::{Buckets, Record},
     commit::Tag,
     errors, keyspace,
+    manifest::Part,
     read::Opened,
     record::Facts,
 };
@@ -234,7 +235,7 @@ pub fn precondition_failed() -> S3Error {
 ///
 /// # Errors
 /// `InvalidPartNumber`
-pub fn range_of_part(opened: &Opened, number: i32) -> S3Result<(Range<u64>, Option<i32>)> {
+pub fn range_of_part(opened: &Opened, number: i32) -> S3Result<(Range<u64>, Option<&[Part]>)> {
     let wrong = || {
         let status = hyper::StatusCode::RANGE_NOT_SATISFIABLE;
         errors::custom(
@@ -255,7 +256,7 @@ pub fn range_of_part(opened: &Opened, number: i32) -> S3Result<(Range<u64>, Opti
     let mut start = 0;
     for part in parts {
         if i32::from(part.number) == number {
-            return Ok((start..start + part.length, i32::try_from(parts.len()).ok()));
+            return Ok((start..start + part.length, Some(parts)));
         }
         start += part.length;
     }

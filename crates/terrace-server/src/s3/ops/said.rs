@@ -37,8 +37,8 @@ pub struct Said<'a> {
     pub facts: &'a Facts,
     /// What is sent of it.
     pub answer: &'a Answer,
-    /// Whether its checksums are asked for. They are of the whole object, so they go only with all
-    /// of it.
+    /// Whether its checksums are asked for. They are of the whole object, or of a part, so they go
+    /// only with all of that.
     pub with_checksums: bool,
     /// The key by which it was opened, if whoever asks has one.
     pub customer: Option<&'a CustomerKey>,
@@ -102,8 +102,10 @@ impl Said<'_> {
             let tags = tagging.split('&').count();
             head.insert("x-amz-tagging-count", HeaderValue::from(tags));
         }
-        if self.with_checksums && answer.content_range.is_none() {
-            for (name, text) in digest::headers(&facts.attributes) {
+        let whole = answer.content_range.is_none().then_some(&facts.attributes);
+        let checksums = answer.checksum.as_ref().or(whole);
+        if let Some(checksums) = checksums.filter(|_| self.with_checksums) {
+            for (name, text) in digest::headers(checksums) {
                 set(&mut head, name, text);
             }
         }

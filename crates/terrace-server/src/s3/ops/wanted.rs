@@ -6,7 +6,7 @@ use crate::{
         conditional::{Validators, range_applies},
         ranges::{Ranges, content_range},
     },
-    s3::{byteranges::Byteranges, head::Head, read::Opened, record::Facts},
+    s3::{byteranges::Byteranges, digest, head::Head, read::Opened, record::Facts},
 };
 use hyper::{
     HeaderMap,
@@ -14,6 +14,7 @@ use hyper::{
     http::Extensions,
 };
 use s3s::{S3Error, S3ErrorCode, S3Result, dto::Range, s3_error};
+use terrace::Attributes;
 
 /// What a request wants of an object.
 #[derive(Debug, Clone)]
@@ -40,6 +41,8 @@ pub struct Answer {
     pub content_range: Option<String>,
     /// How many parts the object has, if one of them was wanted.
     pub parts: Option<i32>,
+    /// What has the checksum of the bytes, if they are not all: of a part that was wanted.
+    pub checksum: Option<Attributes>,
     /// The body, if it has several ranges.
     pub several: Option<Byteranges>,
 }
@@ -55,6 +58,7 @@ impl Answer {
             range,
             content_range,
             parts: None,
+            checksum: None,
             several: None,
         }
     }
@@ -114,8 +118,17 @@ impl Wanted {
         };
         let (range, parts) = range_of_part(opened, number)?;
         let content_range = (!range.is_empty()).then(|| content_range(&range, opened.facts.length));
+        let whole = &opened.facts.attributes;
+        let checksum = parts.map_or_else(
+            || Some(whole.clone()),
+            |parts| {
+                let part = parts.iter().find(|part| i32::from(part.number) == number)?;
+                Some(digest::of_part(part.checksum.as_ref()?, whole))
+            },
+        );
         Ok(Answer {
-            parts,
+            parts: parts.and_then(|parts| i32::try_from(parts.len()).ok()),
+            checksum,
             ..Answer::of(range, content_range)
         })
     }

@@ -1,4 +1,4 @@
-"""How the server behaves, beside what S3's documentation says: some 2,100 answers, down to codes and headers.
+"""How the server behaves, beside what S3's documentation says: some 2,200 answers, down to codes and headers.
 
     python behaviour ENDPOINT ACCESS_KEY SECRET_KEY OTHER_KEY OTHER_SECRET [MODULE...]
 

@@ -216,6 +216,12 @@ def policies(bucket):
         call((403, "AccessDenied"), "get_object", who=who, Bucket=bucket, Key="k")
     set_policy(bucket, statement(bucket, "s3:ListBucket", principal={"AWS": OTHER_ID}, resource=""))
     check("not public", call(200, "get_bucket_policy_status", Bucket=bucket)["PolicyStatus"], {"IsPublic": False})
+    for principal in [f"arn:aws:iam::{OTHER_ID}:root", f"arn:aws:iam:::user/{OTHER_ID}", {"CanonicalUser": OTHER_ID}, OTHER_ID]:
+        principal = principal if isinstance(principal, dict) else {"AWS": principal}
+        set_policy(bucket, statement(bucket, "s3:ListBucket", principal=principal, resource=""))
+        check("to whom", call(200, "get_bucket_policy_status", Bucket=bucket)["PolicyStatus"], {"IsPublic": False})
+        call(200, "list_objects", who=OTHER, Bucket=bucket)
+        call((403, "AccessDenied"), "list_objects", who=ANYBODY, Bucket=bucket)
     call(200, "list_objects", who=OTHER, Bucket=bucket)
     call(200, "list_objects_v2", who=OTHER, Bucket=bucket)
     call((403, "AccessDenied"), "list_objects", who=ANYBODY, Bucket=bucket)

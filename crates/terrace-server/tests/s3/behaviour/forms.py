@@ -89,6 +89,9 @@ def forms(bucket):
         {"key": "r", "success_action_redirect": "http://localhost/x?y=z"},
     )
     holds("redirected", answer[2]["location"].startswith(f"http://localhost/x?y=z&bucket={bucket}&key=r&etag=%22"))
+    # What says how to answer and cannot be understood says nothing.
+    for field, value in [("success_action_redirect", "no address"), ("success_action_redirect", ""), ("success_action_status", "soon")]:
+        form(204, open_to(["starts-with", f"${field}", ""]), {"key": "r", field: value})
     form(204, open_to(), {"key": "dir/${filename}"}, note="filename")
     call(200, "head_object", Bucket=bucket, Key="dir/f.txt")
     form(204, open_to(["starts-with", "$x-amz-meta-a", "b"]), {"key": "m", "x-amz-meta-a": "bcd"}, note="metadata")
@@ -120,7 +123,8 @@ def forms(bucket):
     document = (400, "InvalidPolicyDocument")
     form(document, open_to(["content-length-range", -1, 100]), {"key": "k"}, note="a negative length")
     form(document, open_to(["content-length-range", 0]), {"key": "k"}, note="half a range")
-    form(document, open_to(["ends-with", "$acl", "x"]), {"key": "k"}, note="an operator that is none")
+    answer = form(document, open_to(["ends-with", "$acl", "x"]), {"key": "k"}, note="an operator that is none")
+    holds("a message", b"<Message>The content of the form" in answer[3])
     without = lambda name: lambda wanted: {key: value for key, value in wanted.items() if key != name}
     form(document, document=without("expiration"), note="no expiration")
     form(document, document=without("conditions"), note="no conditions")

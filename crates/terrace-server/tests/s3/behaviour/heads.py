@@ -116,6 +116,7 @@ def lengths(bucket):
         check(f"{method} of an object", send(method, path)[:2], (405, "MethodNotAllowed"))
         check(f"{method} of a bucket", send(method, f"/{bucket}")[:2], (405, "MethodNotAllowed"))
     check("POST of an object", send("POST", path)[:2], (405, "MethodNotAllowed"))
+    answers((412, "PreconditionFailed"), "POST", f"/{bucket}", {"content-type": "application/x-www-form-urlencoded"}, b"a=b")
     check("DELETE of the service", send("DELETE", "/")[:2], (405, "MethodNotAllowed"))
     check("PUT of the service", send("PUT", "/")[:2], (405, "MethodNotAllowed"))
 

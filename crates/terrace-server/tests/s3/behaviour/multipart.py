@@ -261,6 +261,15 @@ def checksums(bucket):
             check("of checksums", answer[field], base64.b64encode(whole).decode() + "-2")
         head = call(200, "head_object", Bucket=bucket, Key="k", ChecksumMode="ENABLED")
         check("HEAD", (head[field], head["ChecksumType"]), (answer[field], kind))
+        # Of one part it is that part's; boto3 compares it with what it reads.
+        for entry, content in zip(sent, contents):
+            one = dict(Bucket=bucket, Key="k", PartNumber=entry["PartNumber"])
+            for name in ["head_object", "get_object"]:
+                found = call(206, name, ChecksumMode="ENABLED", **one)
+                check(f"{name} of a part", (found.get(field), found.get("ChecksumType")), (entry[field], kind))
+            holds("the part", body(found) == content)
+            holds("a part unasked", f"x-amz-checksum-{algorithm.lower()}" not in send("GET", f"/{bucket}/k?partNumber=1")[2])
+        holds("a range has none", field not in S3.get_object(Bucket=bucket, Key="k", Range="bytes=0-1", ChecksumMode="ENABLED"))
         found = call(200, "get_object_attributes", Bucket=bucket, Key="k", ObjectAttributes=["Checksum", "ObjectParts"])
         check("attributes", (found["Checksum"][field], found["Checksum"]["ChecksumType"]), (answer[field], kind))
         if kind == "COMPOSITE":

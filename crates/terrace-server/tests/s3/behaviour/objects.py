@@ -415,6 +415,8 @@ def checksums(bucket):
             check(f"{name} {field}", (answer.get(field), answer.get("ChecksumType")), (value, "FULL_OBJECT"))
             answer = send("HEAD", f"/{bucket}/k")
             holds("not unless asked for", f"x-amz-checksum-{algorithm.lower()}" not in answer[2])
+        answer = call(206, "get_object", Bucket=bucket, Key="k", ChecksumMode="ENABLED", PartNumber=1)
+        check(f"the only part {field}", (answer.get(field), body(answer)), (value, content))
         answer = call(200, "get_object_attributes", Bucket=bucket, Key="k", ObjectAttributes=["Checksum"])
         check("attributes", answer["Checksum"], {field: value, "ChecksumType": "FULL_OBJECT"})
         call((400, "BadDigest"), "put_object", Bucket=bucket, Key="bad", Body=b"other", **{field: value})

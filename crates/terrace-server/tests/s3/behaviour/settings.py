@@ -212,6 +212,14 @@ def lifecycle(bucket):
     set_rules((400, "InvalidRequest"), moves(to(3, "GLACIER_IR"), to(4, "GLACIER_IR")))
     set_rules((400, "MalformedXML"), moves(to(3, "FOO")))
     set_rules((501, "NotImplemented"), moves(to(3, "GLACIER")))
+    least = "TransitionDefaultMinimumObjectSize"
+    for given, shown in [({}, "all_storage_classes_128K"), *[({least: name}, name) for name in ["varies_by_storage_class", "all_storage_classes_128K"]]]:
+        rules = {"Rules": [moves(to(3, "GLACIER_IR"))]}
+        answer = call(200, "put_bucket_lifecycle_configuration", Bucket=bucket, LifecycleConfiguration=rules, **given)
+        check("least size, put", answer.get(least), shown)
+        check("least size", S3.get_bucket_lifecycle_configuration(Bucket=bucket).get(least), shown)
+    wrong = {least: "none"}
+    call((400, "InvalidArgument"), "put_bucket_lifecycle_configuration", Bucket=bucket, LifecycleConfiguration=rules, **wrong)
     answers((400, "MalformedXML"), "PUT", f"/{bucket}?lifecycle", {"content-md5": md5(b"<x")}, b"<x")
     call(204, "delete_bucket_lifecycle", Bucket=bucket)
     call((404, "NoSuchLifecycleConfiguration"), "get_bucket_lifecycle_configuration", Bucket=bucket)

@@ -151,3 +151,28 @@ pub fn shown_noncurrent(transition: &NoncurrentTransition) -> dto::NoncurrentVer
         storage_class: Some(transition.class.clone().into()),
     }
 }
+
+/// Whether short objects may go into archives by rules that do not say so: there are none, so what
+/// is refused of others is the same.
+///
+/// # Errors
+/// `InvalidArgument`
+pub fn read_minimum(given: Option<&dto::TransitionDefaultMinimumObjectSize>) -> S3Result<bool> {
+    match given.map(dto::TransitionDefaultMinimumObjectSize::as_str) {
+        None | Some(dto::TransitionDefaultMinimumObjectSize::ALL_STORAGE_CLASSES_128K) => Ok(false),
+        Some(dto::TransitionDefaultMinimumObjectSize::VARIES_BY_STORAGE_CLASS) => Ok(true),
+        Some(other) => Err(s3_error!(
+            InvalidArgument,
+            "Invalid transition default minimum object size: {other}"
+        )),
+    }
+}
+
+/// As it was put.
+pub fn shown_minimum(varies: bool) -> dto::TransitionDefaultMinimumObjectSize {
+    dto::TransitionDefaultMinimumObjectSize::from_static(if varies {
+        dto::TransitionDefaultMinimumObjectSize::VARIES_BY_STORAGE_CLASS
+    } else {
+        dto::TransitionDefaultMinimumObjectSize::ALL_STORAGE_CLASSES_128K
+    })
+}

@@ -192,10 +192,11 @@ pub async fn create(
     };
     gateway
         .run(move |_, store| {
+            // In the order of all who commit.
+            let held = sealing.as_ref().map(Sealing::hold);
             let _entered = bucket.enter().told()?;
-            let held = sealing.as_ref().and_then(Sealing::hold);
-            if let Some(sealing) = &sealing {
-                let sealed = sealing.wrapped(held.as_ref(), keyspace::object_of(&record)).told()?;
+            if let Some((sealing, held)) = sealing.as_ref().zip(held.as_ref()) {
+                let sealed = sealing.wrapped(held, keyspace::object_of(&record)).told()?;
                 options.attributes.set(crypt::ENCRYPTION, sealed.encode());
                 sealing.describe(&mut options.attributes);
             }

@@ -184,10 +184,11 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
     let upload_text = String::from_utf8_lossy(&upload.record).into_owned();
     // What the upload's record says is written again below: its key must not be wrapped anew
     // meanwhile.
-    let is_by_master = Encryption::of(&upload.info.attributes) == Some(Encryption::Master);
-    let _kept = is_by_master.then(|| gateway.shared.wrapping.read());
+    let encryption = Encryption::of(&upload.info.attributes);
+    let is_by_server = matches!(encryption, Some(Encryption::Master | Encryption::Kms));
+    let _kept = is_by_server.then(|| gateway.shared.wrapping.read());
     let mut upload_attributes = upload.info.attributes.clone();
-    if is_by_master {
+    if is_by_server {
         let now = store.head(&upload.record).map_err(fail)?;
         upload_attributes = now.ok_or_else(no_such_upload)?.attributes;
     }

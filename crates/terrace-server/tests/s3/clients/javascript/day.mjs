@@ -41,6 +41,14 @@ assert.deepEqual(Buffer.from(await answer.arrayBuffer()), large);
 const sent = await fetch(await getSignedUrl(s3, new PutObjectCommand({ Bucket, Key: "presigned" }), { expiresIn: 60 }), { method: "PUT", body: "by a link" });
 assert.equal(sent.status, 200);
 assert.equal((await read("presigned")).toString(), "by a link");
+// Headers x-amz-... that are presigned are in the query.
+const more = { ACL: "public-read", Metadata: { colour: "blue" }, Tagging: "a=b", StorageClass: "STANDARD_IA", ContentType: "image/x-test" };
+const open = await getSignedUrl(s3, new PutObjectCommand({ Bucket, Key: "presigned", ...more }), { expiresIn: 60 });
+assert.match(open, /[?&]x-amz-acl=public-read&/);
+assert.equal((await fetch(open, { method: "PUT", body: "to all", headers: { "content-type": "image/x-test" } })).status, 200);
+assert.equal(await (await fetch(open.split("?")[0])).text(), "to all");
+const shown = await s3.send(new HeadObjectCommand({ Bucket, Key: "presigned" }));
+assert.deepEqual([shown.Metadata.colour, shown.TagCount, shown.StorageClass, shown.ContentType], ["blue", 1, "STANDARD_IA", "image/x-test"]);
 
 for (let n = 0; n < 25; n++) {
   await s3.send(new PutObjectCommand({ Bucket, Key: `list/${n % 5}/${n}`, Body: `${n}` }));

@@ -1,7 +1,7 @@
 //! Walks the frames of one segment, for recovery, recycling, verifying and repair.
 
 use super::{
-    format::{FrameHeader, check_frame, looks_like_a_frame},
+    format::{FrameHeader, Record, check_frame, looks_like_a_frame},
     segments::Segment,
 };
 use crate::{
@@ -103,6 +103,14 @@ impl SegmentImage {
             header,
             bytes: bytes.get(..header.frame_bytes())?,
         })
+    }
+
+    /// The record at `offset` of a sound frame.
+    ///
+    /// # Panics
+    /// If none is there.
+    pub fn record_at(&self, offset: usize) -> Record<'_> {
+        Record::parse(&self.bytes[offset..]).expect("a sound frame has a record there")
     }
 
     /// Whether a frame of this use begins at `offset`, sound or not. No single flipped bit hides

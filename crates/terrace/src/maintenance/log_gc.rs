@@ -11,6 +11,7 @@
 
 mod blocks;
 mod damage;
+mod live;
 mod policy;
 pub mod second_chance;
 mod sorting;
@@ -36,6 +37,7 @@ use crate::{
     ordered_index::Home,
 };
 use blocks::{DeadBlock, Progress};
+use live::{Live, parts, record_bytes};
 use policy::Ring;
 use second_chance::Credit;
 use sorting::sort_by_key;
@@ -81,22 +83,12 @@ pub struct LogGc {
     credit: Credit,
 }
 
-/// A value found in a segment.
-struct Live<'a> {
-    hash: u64,
-    record: Record<'a>,
-    /// Lookups since it was written there, counted up to 3.
-    uses: u8,
-    /// It counts as used most.
-    is_pinned: bool,
-}
-
 /// What becomes of the live values of a segment.
-struct Chosen<'a> {
+struct Chosen {
     /// They stay in the log.
-    hot: Vec<Live<'a>>,
+    hot: Vec<Live>,
     /// They leave it.
-    cold: Vec<Live<'a>>,
+    cold: Vec<Live>,
     /// Bytes of those that stay because they were used.
     second_chances: usize,
 }
@@ -207,7 +199,10 @@ impl LogGc {
         let engine = Arc::clone(&self.engine);
         let segments = &engine.log.segments;
         segments.start_draining(segment);
+        let draining_bytes = &engine.metrics.draining_bytes;
+        draining_bytes.store(segments.segment_bytes(), Ordering::Relaxed);
         let outcome = self.drain(segment);
+        draining_bytes.store(0, Ordering::Relaxed);
         if outcome.is_err() && segment.state() == SegmentState::Draining {
             segments.stop_draining(segment);
         }
@@ -383,28 +378,31 @@ impl LogGc {
             return Ok(());
         }
         let live = self.live_records(segment, &image)?;
-        let live = self.drop_dead(live)?;
+        let live = self.drop_dead(live, &image)?;
         let Chosen {
             mut hot,
             mut cold,
             second_chances,
         } = self.choose(live, &image);
         // The applier asks the index for each move whether it still counts.
-        sort_by_key(&mut hot, |live| live.record.key);
-        sort_by_key(&mut cold, |live| live.record.key);
+        sort_by_key(&mut hot, |live| live.record(&image).key);
+        sort_by_key(&mut cold, |live| live.record(&image).key);
         // These first: where they cannot go, nothing is written that would give nothing back.
-        let stays = match self.destage(&cold) {
+        let (destaged, outcome) = self.destage(&cold, &image);
+        let stays = match outcome {
             Ok(()) => &[][..],
-            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&[&hot, &cold], &image) => &cold,
+            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&[&hot, &cold], &image) => {
+                &cold[destaged..]
+            }
             Err(error) => return Err(error),
         };
         self.check_room(&[&hot, stays])?;
-        let committed = self.reinsert(&hot);
+        let committed = self.reinsert(&hot, &image);
         // For what is in the log, now: a drain that fails later is tried again, and these are not
         // there any more then.
         self.credit.spend(second_chances.min(committed.bytes));
         committed.outcome?;
-        self.reinsert(stays).outcome?;
+        self.reinsert(stays, &image).outcome?;
         self.tell_heat(&cold);
         // Also what was overwritten in this segment may still be read by a snapshot taken before
         // now.
@@ -425,12 +423,12 @@ impl LogGc {
     }
 
     /// Those that stay in the log, and those that leave it.
-    fn choose<'a>(&mut self, live: Vec<Live<'a>>, image: &SegmentImage) -> Chosen<'a> {
+    fn choose(&mut self, live: Vec<Live>, image: &SegmentImage) -> Chosen {
         let engine = &self.engine;
         let placement = &engine.placement;
-        let belongs = |live: &Live<'_>| {
-            let length = live.record.body.value().len() as u64;
-            length < placement.large_from(live.record.key)
+        let belongs = |live: &Live| {
+            let record = live.record(image);
+            (record.body.value().len() as u64) < placement.large_from(record.key)
         };
         let (live, misplaced): (Vec<_>, Vec<_>) = live.into_iter().partition(belongs);
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
@@ -442,7 +440,7 @@ impl LogGc {
         let limits = self.credit.limits(second_chance::Drained {
             length: image.len_bytes(),
             held: image.frames().map(|frame| frame.bytes.len()).sum(),
-            live_bytes: live.iter().map(|live| live.record.record_bytes()).sum(),
+            live_bytes: live.iter().map(Live::record_bytes).sum(),
             is_crowded: engine.hash_index_is_crowded(),
             is_short: self.is_short,
         });
@@ -452,10 +450,10 @@ impl LogGc {
             } else {
                 live.uses
             };
-            (uses, live.record.record_bytes())
+            (uses, live.record_bytes())
         });
         let used = hot.iter().filter(|live| !live.is_pinned);
-        let second_chances = used.map(|live| live.record.record_bytes()).sum();
+        let second_chances = used.map(Live::record_bytes).sum();
         cold.extend(misplaced);
         Chosen {
             hot,
@@ -465,7 +463,7 @@ impl LogGc {
     }
 
     /// Small values come back if they are read more often than what leaves.
-    fn tell_heat(&self, cold: &[Live<'_>]) {
+    fn tell_heat(&self, cold: &[Live]) {
         let engine = &self.engine;
         let in_log = |segment: &&Segment| {
             let state = segment.state();
@@ -482,13 +480,13 @@ impl LogGc {
 
     /// With the large tier full, writing live values again only helps if enough of the segment is
     /// dead.
-    fn reinserting_helps(&self, values: &[&[Live<'_>]], image: &SegmentImage) -> bool {
+    fn reinserting_helps(&self, values: &[&[Live]], image: &SegmentImage) -> bool {
         record_bytes(values) < image.len_bytes() * 8 / 10
     }
 
     /// Refuses what the log has no room for as a whole: a part of a segment that is written again
     /// takes room and gives none back.
-    fn check_room(&self, values: &[&[Live<'_>]]) -> Result<()> {
+    fn check_room(&self, values: &[&[Live]]) -> Result<()> {
         let (needed, room) = (record_bytes(values) as u64, self.engine.log.room_for_recycling());
         if needed <= room {
             return Ok(());
@@ -499,7 +497,7 @@ impl LogGc {
         })
     }
 
-    fn live_records<'a>(&self, segment: &Segment, image: &'a SegmentImage) -> Result<Vec<Live<'a>>> {
+    fn live_records(&self, segment: &Segment, image: &SegmentImage) -> Result<Vec<Live>> {
         let engine = &self.engine;
         let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
         let mut live = Vec::new();
@@ -510,31 +508,26 @@ impl LogGc {
                 if !record.body.is_home() {
                     continue;
                 }
-                let hash = key_hash(record.key);
-                let position = base + (frame.offset + FRAME_HEADER_BYTES + at) as u64;
-                let Some(address) = Address::new(position) else {
+                let at = frame.offset + FRAME_HEADER_BYTES + at;
+                let Some(address) = Address::new(base + at as u64) else {
                     continue;
                 };
                 // The hash index never lies about a slot it has; if it has none, the ordered index
                 // must say.
-                let recent = engine.hash_index.recency(hash, address);
+                let recent = engine.hash_index.recency(key_hash(record.key), address);
                 let length = record.body.value().len() as u64;
-                let found = Live {
-                    hash,
-                    is_pinned: engine.placement.is_pinned_to_log(record.key, length),
-                    record,
-                    uses: recent.unwrap_or(0),
-                };
+                let is_pinned = engine.placement.is_pinned_to_log(record.key, length);
+                let found = Live::at(at, &record, recent.unwrap_or(0), is_pinned);
                 if recent.is_some() {
                     live.push(found);
                 } else {
-                    unknown.push((found, address));
+                    unknown.push(found);
                 }
             }
         }
-        sort_by_key(&mut unknown, |(found, _)| found.record.key);
-        for (found, address) in unknown {
-            if self.is_home(&found.record, address)? {
+        sort_by_key(&mut unknown, |found| found.record(image).key);
+        for found in unknown {
+            if self.is_home(&found.record(image), base + found.offset())? {
                 live.push(found);
             }
         }
@@ -543,32 +536,26 @@ impl LogGc {
 
     /// Commits a drop for what is dead, so that no entry leads into the segment any more; gives the
     /// rest.
-    fn drop_dead<'a>(&self, live: Vec<Live<'a>>) -> Result<Vec<Live<'a>>> {
+    fn drop_dead(&self, live: Vec<Live>, image: &SegmentImage) -> Result<Vec<Live>> {
         let presence = self.engine.presence();
         let (dead, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
-            let why = presence.dead(live.record.key, live.record.version(), live.record.attributes);
-            why.is_some()
+            let record = live.record(image);
+            presence.dead(record.key, record.version(), record.attributes).is_some()
         });
-        let drops = dead
-            .iter()
-            .map(|live| drop_record(live.record.key, live.record.version()));
+        let drops = dead.iter().map(|live| live.record(image));
+        let drops = drops.map(|record| drop_record(record.key, record.version()));
         moves::commit(&self.engine, Committer::LogGc, drops).outcome?;
         Ok(live)
     }
 
-    fn is_home(&self, record: &Record<'_>, address: Address) -> Result<bool> {
+    fn is_home(&self, record: &Record<'_>, address: u64) -> Result<bool> {
         let entry = self.engine.index.get(record.key)?;
-        Ok(entry.is_some_and(|entry| {
-            entry.version.0 == record.version()
-                && entry.home
-                    == Home::Flash {
-                        address: address.bytes(),
-                    }
-        }))
+        Ok(entry.is_some_and(|entry| entry.version.0 == record.version() && entry.home == Home::Flash { address }))
     }
 
-    fn reinsert(&self, values: &[Live<'_>]) -> Committed {
-        let moves = values.iter().map(|live| (live.hash, moves::to_flash(&live.record)));
+    fn reinsert(&self, values: &[Live], image: &SegmentImage) -> Committed {
+        let records = values.iter().map(|live| live.record(image));
+        let moves = records.map(|record| (key_hash(record.key), moves::to_flash(&record)));
         let committed = moves::commit(&self.engine, Committer::LogGc, moves);
         self.engine
             .metrics
@@ -577,16 +564,19 @@ impl LogGc {
         committed
     }
 
-    fn destage(&self, values: &[Live<'_>]) -> Result<()> {
-        let moved: Vec<_> = values.iter().map(|live| moves::Moved::of(&live.record)).collect();
-        moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved)
+    /// Moves values to blocks, in parts. Says how many are there, from the first, whole parts only,
+    /// and whether that is all of them.
+    fn destage(&self, values: &[Live], image: &SegmentImage) -> (usize, Result<()>) {
+        let mut destaged = 0;
+        for part in parts(values) {
+            let moved: Vec<_> = part.iter().map(|live| moves::Moved::of(&live.record(image))).collect();
+            if let Err(error) = moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved) {
+                return (destaged, Err(error));
+            }
+            destaged += part.len();
+        }
+        (destaged, Ok(()))
     }
-}
-
-/// What values take in the log.
-fn record_bytes(values: &[&[Live<'_>]]) -> usize {
-    let values = values.iter().copied().flatten();
-    values.map(|live| live.record.record_bytes()).sum()
 }
 
 #[cfg(test)]

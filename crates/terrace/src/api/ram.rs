@@ -24,8 +24,9 @@ pub struct RamStats {
     ///
     /// [`Tuning::staging_bytes`]: crate::Tuning::staging_bytes
     pub staging_bytes: u64,
-    /// The segment that log GC drains at the moment: it is read as a whole. What describes its
-    /// values takes some 15 MiB more at most, which is not counted.
+    /// Values that live in the segment that log GC drains at the moment. What describes them, and
+    /// keys that it looks up, take some 30 MiB more at most with values of 100 B, which is not
+    /// counted.
     pub draining_bytes: u64,
     /// Memtables of the ordered index: the one that is filled ([`Tuning::memtable_bytes`]) and
     /// those that wait to be flushed, three at most.

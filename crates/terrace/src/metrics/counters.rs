@@ -220,7 +220,7 @@ pub struct Metrics {
     pub user_bytes: AtomicU64,
     /// Record bytes written by reinsertion.
     pub reinserted_bytes: AtomicU64,
-    /// Length of the segment that log GC has in RAM, or 0.
+    /// Records of the segment that log GC drains, which it has in RAM.
     pub draining_bytes: AtomicU64,
     /// Segments freed by recycling.
     pub segments_reclaimed: AtomicU64,

@@ -1,10 +1,21 @@
-//! What lives in a segment that is drained: where in its image, and how it was used.
+//! What lives in a segment that is drained.
 //!
-//! A segment of short values has half a million of them. A record with its borrowed parts is as
-//! long as they are, so lists of records took three times the segment's length in RAM, which no
-//! figure told of. This is 16 bytes a value, and the record is parsed again where it is asked for.
+//! A segment of short values has half a million of them, of which often few live. So of the segment
+//! only the records that live are kept in RAM, one behind the other, and a list that says where
+//! each begins; a record is parsed again where it is asked for. Of what the hash index does not
+//! know the keys are kept until the ordered index has been asked, in the order of the keys.
 
-use crate::log::{format::Record, scan::SegmentImage};
+use super::{LogGc, sorting::sort_by_key};
+use crate::{
+    Error, Result, key_hash,
+    log::{
+        address::Address,
+        format::{FRAME_HEADER_BYTES, Record, records},
+        scan::{FoundFrame, FrameWalk, Walked},
+        segments::Segment,
+    },
+    ordered_index::Home,
+};
 
 /// Record bytes of values that move to blocks together: what their descriptions take in RAM
 /// follows from it. Eight of a segment of the usual length, so a disk syncs each eight times.
@@ -13,7 +24,7 @@ const PART_BYTES: usize = 8 << 20;
 /// A value found in a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Live {
-    /// Where its record begins in the image,
+    /// Where its record begins among those that are kept,
     at: u32,
     /// and the record's length. A segment has at most 1 GiB.
     record_bytes: u32,
@@ -24,30 +35,151 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// The value of a record that begins there.
+    /// What it takes in the log.
+    pub const fn record_bytes(&self) -> usize {
+        self.record_bytes as usize
+    }
+
+    /// Its record, which is among `kept`.
+    pub fn record<'a>(&self, kept: &'a Kept) -> Record<'a> {
+        Record::parse(&kept.records[self.at as usize..]).expect("a record is kept as it was parsed")
+    }
+}
+
+/// Records of a segment that are kept in RAM.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    records: Vec<u8>,
+}
+
+impl Kept {
     #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
-    pub fn at(at: usize, record: &Record<'_>, uses: u8, is_pinned: bool) -> Self {
-        Self {
-            at: at as u32,
+    fn keep(&mut self, record: &Record<'_>, bytes: &[u8], uses: u8, is_pinned: bool) -> Live {
+        let at = self.records.len() as u32;
+        self.records.extend_from_slice(bytes);
+        Live {
+            at,
             record_bytes: record.record_bytes() as u32,
             uses,
             is_pinned,
         }
     }
 
+    /// Bytes of RAM.
+    pub fn bytes(&self) -> u64 {
+        self.records.len() as u64
+    }
+}
+
+/// A segment that was walked.
+pub(super) struct Survey {
+    /// What lives in it.
+    pub live: Vec<Live>,
+    /// The records of that.
+    pub kept: Kept,
+    /// Its frames.
+    pub walked: Walked,
+}
+
+/// A value that the hash index does not know.
+struct Unknown {
     /// Where its record begins in the segment.
-    pub fn offset(&self) -> u64 {
-        u64::from(self.at)
+    offset: usize,
+    version: u64,
+    key_at: usize,
+    key_bytes: u16,
+}
+
+/// Such values, and their keys one behind the other.
+#[derive(Default)]
+struct UnknownValues {
+    keys: Vec<u8>,
+    values: Vec<Unknown>,
+}
+
+impl UnknownValues {
+    #[allow(clippy::cast_possible_truncation)] // KEY_BYTES_MAX
+    fn push(&mut self, offset: usize, record: &Record<'_>) {
+        self.values.push(Unknown {
+            offset,
+            version: record.version(),
+            key_at: self.keys.len(),
+            key_bytes: record.key.len() as u16,
+        });
+        self.keys.extend_from_slice(record.key);
+    }
+}
+
+impl LogGc {
+    /// Finds what lives in a segment.
+    ///
+    /// # Errors
+    /// The device's, or if the segment is not the second time what it was the first.
+    pub(super) fn survey(&self, segment: &Segment) -> Result<Survey> {
+        let base = u64::from(segment.number) * self.engine.log.segments.segment_bytes();
+        let (mut live, mut kept, mut unknown) = (Vec::new(), Kept::default(), UnknownValues::default());
+        let walked = self.walk(segment, |offset, record, bytes| {
+            let Some(address) = Address::new(base + offset as u64) else {
+                return;
+            };
+            // The hash index never lies about a slot it has; if it has none, the ordered index must
+            // say.
+            match self.engine.hash_index.recency(key_hash(record.key), address) {
+                Some(uses) => live.push(kept.keep(record, bytes, uses, self.is_pinned(record))),
+                None => unknown.push(offset, record),
+            }
+        })?;
+        let known_after_all = self.still_there(base, unknown)?;
+        if !known_after_all.is_empty() {
+            let known_before = live.len();
+            self.walk(segment, |offset, record, bytes| {
+                if known_after_all.binary_search(&offset).is_ok() {
+                    live.push(kept.keep(record, bytes, 0, self.is_pinned(record)));
+                }
+            })?;
+            if live.len() - known_before != known_after_all.len() {
+                let reason = "frames that were sound are not, read again";
+                return Err(Error::corruption(format!("segment {:08x}", segment.number), reason));
+            }
+        }
+        Ok(Survey { live, kept, walked })
     }
 
-    /// What it takes in the log.
-    pub const fn record_bytes(&self) -> usize {
-        self.record_bytes as usize
+    /// Shows each record that is a value's home: where it begins in the segment, and its bytes.
+    fn walk(&self, segment: &Segment, mut show: impl FnMut(usize, &Record<'_>, &[u8])) -> Result<Walked> {
+        let engine = &self.engine;
+        let step = |bytes, read: &mut dyn FnMut() -> Result<()>| engine.flash_step(bytes, read);
+        let mut walk = FrameWalk::new(segment, engine.log.segments.segment_bytes(), step);
+        while let Some(FoundFrame { offset, header, bytes }) = walk.next_frame()? {
+            let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + header.payload_bytes as usize];
+            for (at, record) in records(payload).filter(|(_, record)| record.body.is_home()) {
+                let bytes = &payload[at..at + record.record_bytes()];
+                show(offset + FRAME_HEADER_BYTES + at, &record, bytes);
+            }
+        }
+        Ok(walk.into_walked())
     }
 
-    /// Its record; `image` is the one that it was found in.
-    pub fn record<'a>(&self, image: &'a SegmentImage) -> Record<'a> {
-        image.record_at(self.at as usize)
+    /// Where those begin in the segment that the ordered index still has there, in order.
+    fn still_there(&self, base: u64, unknown: UnknownValues) -> Result<Vec<usize>> {
+        let UnknownValues { keys, mut values } = unknown;
+        let key = |value: &Unknown| &keys[value.key_at..value.key_at + usize::from(value.key_bytes)];
+        sort_by_key(&mut values, key);
+        let mut there = Vec::new();
+        for value in &values {
+            let entry = self.engine.index.get(key(value))?;
+            let address = base + value.offset as u64;
+            if entry.is_some_and(|entry| entry.version.0 == value.version && entry.home == Home::Flash { address }) {
+                there.push(value.offset);
+            }
+        }
+        there.sort_unstable();
+        Ok(there)
+    }
+
+    fn is_pinned(&self, record: &Record<'_>) -> bool {
+        let length = record.body.value().len() as u64;
+        self.engine.placement.is_pinned_to_log(record.key, length)
     }
 }
 
@@ -86,7 +218,7 @@ mod tests {
     }
 
     /// A segment of half a million values of 100 B: lists of whole records took 60 MiB each, beside
-    /// the image, and a store with 384 MiB of caches was ended in a control group of 512.
+    /// the segment's 64, and a store with 384 MiB of caches was ended in a control group of 512.
     #[test]
     fn a_list_of_values_is_a_tenth_of_short_records() {
         let record = Record::new(&[0; 16], &[], crate::log::format::Body::Put { value: &[0; 100] });

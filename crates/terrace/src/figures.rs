@@ -198,6 +198,7 @@ pub fn ram_stats(engine: &Engine, flash_cache: &FlashCacheStats) -> RamStats {
         frames_bytes: engine.log.frames.pending_bytes() + engine.log.pool.spare_bytes(),
         transfer_bytes: engine.large.transfer_bytes(),
         staging_bytes: flash_cache.staged_bytes + flash_cache.moving_bytes + engine.scan_order.queue.bytes(),
+        draining_bytes: engine.metrics.draining_bytes.load(Ordering::Relaxed),
         memtable_bytes: index.memtable_bytes,
         index_blocks_bytes: index.blocks_bytes,
         hash_index_bytes: engine.hash_index.ram_bytes(),

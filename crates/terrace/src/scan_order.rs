@@ -28,8 +28,6 @@ pub const COPY_BYTES_MAX: u64 = 256;
 const ORDERED_BYTES_MAX: u64 = 16 << 10;
 /// What one read of the device costs.
 const READ_PRICE: u64 = 4 << 10;
-/// What it costs to find a short value in the RAM cache, which its copy would spare.
-const LOOKUP_PRICE: u64 = 256;
 /// How often what an entry has is written: to the memtable's table, and again by merges.
 const INDEX_WRITES: u64 = 3;
 /// An entry without its copy, with what a table has of it besides.
@@ -66,8 +64,6 @@ pub const fn form(bytes: u64) -> Option<Form> {
 pub struct Bill {
     /// Reads of the device that order would have spared.
     pub reads: u64,
-    /// Look-ups in RAM that copies would have spared.
-    pub lookups: u64,
     /// What it costs to write the values.
     price: u64,
 }
@@ -80,7 +76,7 @@ impl Bill {
     }
 
     const fn paid(&self) -> u64 {
-        self.reads * READ_PRICE + self.lookups * LOOKUP_PRICE
+        self.reads * READ_PRICE
     }
 }
 

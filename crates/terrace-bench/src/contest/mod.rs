@@ -136,8 +136,8 @@ impl WorkloadFile {
             {
                 return Err("micro: sizes must be from 1 to 268435456".into());
             }
-            if ycsb.records == 0 || !(1..=1024).contains(&ycsb.threads) {
-                return Err("ycsb: at least 1 record, and from 1 to 1024 threads".into());
+            if ycsb.records == 0 || ycsb.value_bytes == 0 || !(1..=1024).contains(&ycsb.threads) {
+                return Err("ycsb: at least 1 record, values of at least 1 byte, and from 1 to 1024 threads".into());
             }
             amount.flashstore.validate()?;
         }

@@ -114,6 +114,7 @@ fn ycsb_is_measured_of_everybody() {
                 operations: 400,
                 seconds_max: 600.0,
                 threads: 4,
+                value_bytes: 1 << 10,
             },
             seed: 3,
         };

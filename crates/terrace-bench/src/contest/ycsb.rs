@@ -1,5 +1,5 @@
 //! `terrace-bench ycsb`: workloads A to F of the Yahoo! Cloud Serving Benchmark (Cooper and others,
-//! 2010), values of 1 KiB.
+//! 2010), values of 1 KiB unless the workload file says otherwise.
 //!
 //! One run is one candidate: the records are loaded in the order of the hash of their numbers,
 //! flushed, then A, B, C, F, D and E are made on them in this order, which YCSB's documents ask
@@ -28,8 +28,6 @@ use terrace::Durability;
 
 /// What kind of run this is, in the results.
 pub const EXPERIMENT: &str = "ycsb";
-/// Length of a value.
-const VALUE_BYTES: usize = 1 << 10;
 /// Of the popularity.
 const EXPONENT: f64 = 0.99;
 const SCAN_PAIRS_MAX: u64 = 100;
@@ -46,6 +44,21 @@ pub struct Amount {
     pub seconds_max: f64,
     /// Operations at once.
     pub threads: usize,
+    /// Length of a value.
+    #[serde(default = "usual_value_bytes")]
+    pub value_bytes: usize,
+}
+
+/// As YCSB has it.
+const fn usual_value_bytes() -> usize {
+    1 << 10
+}
+
+impl Amount {
+    /// Length of a record.
+    const fn record_bytes(&self) -> u64 {
+        (self.value_bytes + KEY_BYTES) as u64
+    }
 }
 
 /// What was chosen for a run.
@@ -222,15 +235,13 @@ fn key(number: u64) -> [u8; KEY_BYTES] {
 /// The engine's, or a value that is not the one written.
 pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     let amount = &settings.amount;
-    let opening = settings
-        .meeting
-        .opening(amount.records, (VALUE_BYTES + KEY_BYTES) as u64);
+    let opening = settings.meeting.opening(amount.records, amount.record_bytes());
     let (engine, opening) = step::open_fresh(settings.meeting.candidate, &opening, "ycsb")?;
     let bench = Bench::new(&*engine, &opening)?;
     let run = Run {
         settings,
         engine: &*engine,
-        objects: Objects::new(ValueSize::Bytes(VALUE_BYTES), settings.seed),
+        objects: Objects::new(ValueSize::Bytes(amount.value_bytes), settings.seed),
         popularity: Zipf::new(amount.records as f64, EXPONENT)?,
         records: Records::new(amount.records),
     };
@@ -243,7 +254,7 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
         teller.share(0.4 + 0.1 * (done + 1) as f64);
     }
     engine.flush()?;
-    let live_bytes = run.records.stored() * (VALUE_BYTES + KEY_BYTES) as u64;
+    let live_bytes = run.records.stored() * amount.record_bytes();
     let space = opening.disk_bytes()? as f64 / live_bytes as f64;
     let engine_settings = engine.settings();
     engine.close()?;
@@ -272,7 +283,7 @@ impl Run<'_> {
         })?;
         Ok(Done {
             pairs: records,
-            user_bytes: records * (VALUE_BYTES + KEY_BYTES) as u64,
+            user_bytes: records * self.settings.amount.record_bytes(),
             times,
         })
     }
@@ -312,7 +323,7 @@ impl Run<'_> {
         })?;
         Ok(Done {
             pairs: pairs.into_inner(),
-            user_bytes: written.into_inner() * (VALUE_BYTES + KEY_BYTES) as u64,
+            user_bytes: written.into_inner() * amount.record_bytes(),
             times,
         })
     }
@@ -336,7 +347,7 @@ impl Run<'_> {
             let count = random.random_range(1..=SCAN_PAIRS_MAX);
             let mut seen = 0;
             self.engine.scan(&key(number), count as usize, &mut |_, value| {
-                seen += u64::from(value.len() == VALUE_BYTES)
+                seen += u64::from(value.len() == self.settings.amount.value_bytes)
             })?;
             return if seen == 0 {
                 Err("a scan from a key that is there shows nothing".into())

@@ -8,7 +8,7 @@ use crate::{
     Error, Result,
     io::{AlignedBuffer, PAGE_BYTES},
 };
-use std::{io, sync::OnceLock};
+use std::sync::OnceLock;
 
 /// A segment's bytes, read at once.
 #[derive(Debug)]
@@ -50,7 +50,15 @@ impl SegmentImage {
     /// # Errors
     /// The device's.
     pub fn read(segment: &Segment, segment_bytes: u64) -> Result<Self> {
-        Self::read_in_steps(segment, segment_bytes, |_, read| read())
+        let mut bytes = AlignedBuffer::new();
+        #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
+        bytes.set_len(segment_bytes as usize);
+        let mut at = 0;
+        for part in bytes.chunks_mut(READ_BYTES) {
+            read_part(segment, part, at)?;
+            at += part.len() as u64;
+        }
+        Ok(Self::of(segment, bytes))
     }
 
     /// Of bytes that were read.
@@ -66,27 +74,6 @@ impl SegmentImage {
     /// Its memory.
     pub fn into_memory(self) -> AlignedBuffer {
         self.bytes
-    }
-
-    /// The same, each request by way of `step`, which is told how long it is.
-    ///
-    /// # Errors
-    /// The device's.
-    pub fn read_in_steps(
-        segment: &Segment,
-        segment_bytes: u64,
-        step: impl Fn(usize, &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
-    ) -> Result<Self> {
-        let mut bytes = AlignedBuffer::new();
-        #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
-        bytes.set_len(segment_bytes as usize);
-        let mut at = 0;
-        for part in bytes.chunks_mut(READ_BYTES) {
-            step(part.len(), &mut || segment.file.read_exact_at(part, at))
-                .map_err(|error| Error::io(format!("read segment {:08x} at {at}", segment.number), &error))?;
-            at += part.len() as u64;
-        }
-        Ok(Self::of(segment, bytes))
     }
 
     /// Length of the segment.
@@ -156,5 +143,133 @@ impl SegmentImage {
             at = frame.end();
         }
         damaged
+    }
+}
+
+fn read_part(segment: &Segment, part: &mut [u8], at: u64) -> Result<()> {
+    let read = segment.file.read_exact_at(part, at);
+    read.map_err(|error| Error::io(format!("read segment {:08x} at {at}", segment.number), &error))
+}
+
+/// What a walk has found so far.
+#[derive(Debug, Default)]
+pub struct Walked {
+    /// Header of the last sound frame.
+    pub last: Option<FrameHeader>,
+    /// Where that ends, or where the first one would begin.
+    pub end: usize,
+    /// Bytes of all sound frames.
+    pub held_bytes: usize,
+    /// As [`SegmentImage::damaged`].
+    pub damaged: Vec<(usize, usize)>,
+    /// What is at `end` looks like a frame of this use, and is not sound.
+    pub looks_used_at_end: bool,
+}
+
+/// Walks the sound frames of a segment with no more of it in RAM than a frame and a request.
+pub struct FrameWalk<'a, S> {
+    segment: &'a Segment,
+    /// Reads by way of it: it is told how long a request is.
+    step: S,
+    segment_bytes: usize,
+    window: AlignedBuffer,
+    /// Where the window begins in the segment.
+    window_at: usize,
+    walked: Walked,
+}
+
+impl<'a, S: FnMut(usize, &mut dyn FnMut() -> Result<()>) -> Result<()>> FrameWalk<'a, S> {
+    /// Begins a walk.
+    #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
+    pub fn new(segment: &'a Segment, segment_bytes: u64, step: S) -> Self {
+        Self {
+            segment,
+            step,
+            segment_bytes: segment_bytes as usize,
+            window: AlignedBuffer::new(),
+            window_at: PAGE_BYTES,
+            walked: Walked {
+                end: PAGE_BYTES,
+                ..Walked::default()
+            },
+        }
+    }
+
+    /// The next sound frame.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn next_frame(&mut self) -> Result<Option<FoundFrame<'_>>> {
+        let mut offset = self.walked.end;
+        while offset < self.segment_bytes {
+            if let Some(header) = self.sound_at(offset)? {
+                self.found(offset, header);
+                let bytes = &self.window[offset - self.window_at..][..header.frame_bytes()];
+                return Ok(Some(FoundFrame { offset, header, bytes }));
+            }
+            offset += PAGE_BYTES;
+        }
+        Ok(None)
+    }
+
+    /// Bytes of the segment in RAM.
+    #[cfg(test)]
+    pub fn window_bytes(&self) -> usize {
+        self.window.len()
+    }
+
+    /// What was found.
+    pub fn into_walked(self) -> Walked {
+        self.walked
+    }
+
+    fn found(&mut self, offset: usize, header: FrameHeader) {
+        let walked = &mut self.walked;
+        if offset > walked.end {
+            walked.damaged.push((walked.end, offset));
+        }
+        walked.end = offset + header.frame_bytes();
+        walked.held_bytes += header.frame_bytes();
+        walked.last = Some(header);
+        walked.looks_used_at_end = false;
+    }
+
+    /// The header of the frame at `offset`, if it is sound; all of it is in the window then.
+    fn sound_at(&mut self, offset: usize) -> Result<Option<FrameHeader>> {
+        let generation = self.segment.generation();
+        let page = self.bytes(offset, PAGE_BYTES)?;
+        let header = FrameHeader::decode(page).filter(|header| header.generation == generation);
+        let looks_used = looks_like_a_frame(page, generation);
+        if offset == self.walked.end {
+            self.walked.looks_used_at_end = looks_used;
+        }
+        let Some(header) = header.filter(|header| offset + header.frame_bytes() <= self.segment_bytes) else {
+            return Ok(None);
+        };
+        Ok(check_frame(self.bytes(offset, header.frame_bytes())?, generation))
+    }
+
+    /// Bytes at `offset`, not before those that were asked for last.
+    fn bytes(&mut self, offset: usize, length: usize) -> Result<&[u8]> {
+        let behind = offset - self.window_at;
+        if behind + length > self.window.len() {
+            self.window.copy_within(behind.., 0);
+            self.window.set_len(self.window.len() - behind);
+            self.window_at = offset;
+            while self.window.len() < length {
+                self.read_on()?;
+            }
+        }
+        Ok(&self.window[offset - self.window_at..][..length])
+    }
+
+    /// Reads what comes behind the window.
+    fn read_on(&mut self) -> Result<()> {
+        let (length, segment) = (self.window.len(), self.segment);
+        let at = self.window_at + length;
+        self.window
+            .set_len(length + READ_BYTES.min(self.segment_bytes.saturating_sub(at)));
+        let part = &mut self.window[length..];
+        (self.step)(part.len(), &mut || read_part(segment, part, at as u64))
     }
 }

@@ -11,6 +11,7 @@
 
 mod blocks;
 mod damage;
+mod live;
 mod policy;
 pub mod second_chance;
 mod sorting;
@@ -21,10 +22,7 @@ use crate::{
     engine::Engine,
     key_hash,
     log::{
-        address::Address,
         commit::Committer,
-        format::{FRAME_HEADER_BYTES, Record, records},
-        scan::SegmentImage,
         segments::{LEFT_BY_COPIES, SCARCE_SEGMENTS, Segment, SegmentState, Segments},
     },
     maintenance::{
@@ -33,9 +31,9 @@ use crate::{
         promote::{lent_by_copies, release_to_log},
     },
     mutation::{Mutation, active},
-    ordered_index::Home,
 };
 use blocks::{DeadBlock, Progress};
+use live::{Kept, Live, Survey, parts, record_bytes};
 use policy::Ring;
 use second_chance::Credit;
 use sorting::sort_by_key;
@@ -81,22 +79,12 @@ pub struct LogGc {
     credit: Credit,
 }
 
-/// A value found in a segment.
-struct Live<'a> {
-    hash: u64,
-    record: Record<'a>,
-    /// Lookups since it was written there, counted up to 3.
-    uses: u8,
-    /// It counts as used most.
-    is_pinned: bool,
-}
-
 /// What becomes of the live values of a segment.
-struct Chosen<'a> {
+struct Chosen {
     /// They stay in the log.
-    hot: Vec<Live<'a>>,
+    hot: Vec<Live>,
     /// They leave it.
-    cold: Vec<Live<'a>>,
+    cold: Vec<Live>,
     /// Bytes of those that stay because they were used.
     second_chances: usize,
 }
@@ -208,6 +196,7 @@ impl LogGc {
         let segments = &engine.log.segments;
         segments.start_draining(segment);
         let outcome = self.drain(segment);
+        engine.metrics.draining_bytes.store(0, Ordering::Relaxed);
         if outcome.is_err() && segment.state() == SegmentState::Draining {
             segments.stop_draining(segment);
         }
@@ -383,34 +372,36 @@ impl LogGc {
     /// Moves everything alive out of a segment.
     fn drain(&mut self, segment: &Segment) -> Result<()> {
         let engine = Arc::clone(&self.engine);
-        let step = |bytes, read: &mut dyn FnMut() -> std::io::Result<()>| engine.flash_step(bytes, read);
-        let image = SegmentImage::read_in_steps(segment, engine.log.segments.segment_bytes(), step)?;
-        if self.refuses_damage(segment, &image)? {
+        let Survey { live, kept, walked } = self.survey(segment)?;
+        if self.refuses_damage(segment, &walked)? {
             return Ok(());
         }
-        let live = self.live_records(segment, &image)?;
-        let live = self.drop_dead(live)?;
+        engine.metrics.draining_bytes.store(kept.bytes(), Ordering::Relaxed);
+        let live = self.drop_dead(live, &kept)?;
         let Chosen {
             mut hot,
             mut cold,
             second_chances,
-        } = self.choose(live, &image);
+        } = self.choose(live, &kept, walked.held_bytes);
         // The applier asks the index for each move whether it still counts.
-        sort_by_key(&mut hot, |live| live.record.key);
-        sort_by_key(&mut cold, |live| live.record.key);
+        sort_by_key(&mut hot, |live| live.record(&kept).key);
+        sort_by_key(&mut cold, |live| live.record(&kept).key);
         // These first: where they cannot go, nothing is written that would give nothing back.
-        let stays = match self.destage(&cold) {
+        let (destaged, outcome) = self.destage(&cold, &kept);
+        let stays = match outcome {
             Ok(()) => &[][..],
-            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&[&hot, &cold], &image) => &cold,
+            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&[&hot, &cold]) => {
+                &cold[destaged..]
+            }
             Err(error) => return Err(error),
         };
         self.check_room(&[&hot, stays])?;
-        let committed = self.reinsert(&hot);
+        let committed = self.reinsert(&hot, &kept);
         // For what is in the log, now: a drain that fails later is tried again, and these are not
         // there any more then.
         self.credit.spend(second_chances.min(committed.bytes));
         committed.outcome?;
-        self.reinsert(stays).outcome?;
+        self.reinsert(stays, &kept).outcome?;
         self.tell_heat(&cold);
         // Also what was overwritten in this segment may still be read by a snapshot taken before
         // now.
@@ -431,12 +422,12 @@ impl LogGc {
     }
 
     /// Those that stay in the log, and those that leave it.
-    fn choose<'a>(&mut self, live: Vec<Live<'a>>, image: &SegmentImage) -> Chosen<'a> {
+    fn choose(&mut self, live: Vec<Live>, kept: &Kept, held_bytes: usize) -> Chosen {
         let engine = &self.engine;
         let placement = &engine.placement;
-        let belongs = |live: &Live<'_>| {
-            let length = live.record.body.value().len() as u64;
-            length < placement.large_from(live.record.key)
+        let belongs = |live: &Live| {
+            let record = live.record(kept);
+            (record.body.value().len() as u64) < placement.large_from(record.key)
         };
         let (live, misplaced): (Vec<_>, Vec<_>) = live.into_iter().partition(belongs);
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
@@ -446,9 +437,9 @@ impl LogGc {
         self.credit
             .written(written.saturating_sub(moved + reinserted + ordered), moved);
         let limits = self.credit.limits(second_chance::Drained {
-            length: image.len_bytes(),
-            held: image.frames().map(|frame| frame.bytes.len()).sum(),
-            live_bytes: live.iter().map(|live| live.record.record_bytes()).sum(),
+            length: self.segment_bytes(),
+            held: held_bytes,
+            live_bytes: live.iter().map(Live::record_bytes).sum(),
             is_crowded: engine.hash_index_is_crowded(),
             is_short: self.is_short,
         });
@@ -458,10 +449,10 @@ impl LogGc {
             } else {
                 live.uses
             };
-            (uses, live.record.record_bytes())
+            (uses, live.record_bytes())
         });
         let used = hot.iter().filter(|live| !live.is_pinned);
-        let second_chances = used.map(|live| live.record.record_bytes()).sum();
+        let second_chances = used.map(Live::record_bytes).sum();
         cold.extend(misplaced);
         Chosen {
             hot,
@@ -470,8 +461,13 @@ impl LogGc {
         }
     }
 
+    #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
+    fn segment_bytes(&self) -> usize {
+        self.engine.log.segments.segment_bytes() as usize
+    }
+
     /// Small values come back if they are read more often than what leaves.
-    fn tell_heat(&self, cold: &[Live<'_>]) {
+    fn tell_heat(&self, cold: &[Live]) {
         let engine = &self.engine;
         let in_log = |segment: &&Segment| {
             let state = segment.state();
@@ -488,13 +484,13 @@ impl LogGc {
 
     /// With the large tier full, writing live values again only helps if enough of the segment is
     /// dead.
-    fn reinserting_helps(&self, values: &[&[Live<'_>]], image: &SegmentImage) -> bool {
-        record_bytes(values) < image.len_bytes() * 8 / 10
+    fn reinserting_helps(&self, values: &[&[Live]]) -> bool {
+        record_bytes(values) < self.segment_bytes() * 8 / 10
     }
 
     /// Refuses what the log has no room for as a whole: a part of a segment that is written again
     /// takes room and gives none back.
-    fn check_room(&self, values: &[&[Live<'_>]]) -> Result<()> {
+    fn check_room(&self, values: &[&[Live]]) -> Result<()> {
         let (needed, room) = (record_bytes(values) as u64, self.engine.log.room_for_recycling());
         if needed <= room {
             return Ok(());
@@ -505,76 +501,23 @@ impl LogGc {
         })
     }
 
-    fn live_records<'a>(&self, segment: &Segment, image: &'a SegmentImage) -> Result<Vec<Live<'a>>> {
-        let engine = &self.engine;
-        let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
-        let mut live = Vec::new();
-        let mut unknown = Vec::new();
-        for frame in image.frames() {
-            let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
-            for (at, record) in records(payload) {
-                if !record.body.is_home() {
-                    continue;
-                }
-                let hash = key_hash(record.key);
-                let position = base + (frame.offset + FRAME_HEADER_BYTES + at) as u64;
-                let Some(address) = Address::new(position) else {
-                    continue;
-                };
-                // The hash index never lies about a slot it has; if it has none, the ordered index
-                // must say.
-                let recent = engine.hash_index.recency(hash, address);
-                let length = record.body.value().len() as u64;
-                let found = Live {
-                    hash,
-                    is_pinned: engine.placement.is_pinned_to_log(record.key, length),
-                    record,
-                    uses: recent.unwrap_or(0),
-                };
-                if recent.is_some() {
-                    live.push(found);
-                } else {
-                    unknown.push((found, address));
-                }
-            }
-        }
-        sort_by_key(&mut unknown, |(found, _)| found.record.key);
-        for (found, address) in unknown {
-            if self.is_home(&found.record, address)? {
-                live.push(found);
-            }
-        }
-        Ok(live)
-    }
-
     /// Commits a drop for what is dead, so that no entry leads into the segment any more; gives the
     /// rest.
-    fn drop_dead<'a>(&self, live: Vec<Live<'a>>) -> Result<Vec<Live<'a>>> {
+    fn drop_dead(&self, live: Vec<Live>, kept: &Kept) -> Result<Vec<Live>> {
         let presence = self.engine.presence();
         let (dead, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
-            let why = presence.dead(live.record.key, live.record.version(), live.record.attributes);
-            why.is_some()
+            let record = live.record(kept);
+            presence.dead(record.key, record.version(), record.attributes).is_some()
         });
-        let drops = dead
-            .iter()
-            .map(|live| drop_record(live.record.key, live.record.version()));
+        let drops = dead.iter().map(|live| live.record(kept));
+        let drops = drops.map(|record| drop_record(record.key, record.version()));
         moves::commit(&self.engine, Committer::LogGc, drops).outcome?;
         Ok(live)
     }
 
-    fn is_home(&self, record: &Record<'_>, address: Address) -> Result<bool> {
-        let entry = self.engine.index.get(record.key)?;
-        Ok(entry.is_some_and(|entry| {
-            entry.version.0 == record.version()
-                && entry.home
-                    == Home::Flash {
-                        address: address.bytes(),
-                    }
-        }))
-    }
-
-    fn reinsert(&self, values: &[Live<'_>]) -> Committed {
-        let moves = values.iter().map(|live| (live.hash, moves::to_flash(&live.record)));
+    fn reinsert(&self, values: &[Live], kept: &Kept) -> Committed {
+        let records = values.iter().map(|live| live.record(kept));
+        let moves = records.map(|record| (key_hash(record.key), moves::to_flash(&record)));
         let committed = moves::commit(&self.engine, Committer::LogGc, moves);
         self.engine
             .metrics
@@ -583,16 +526,19 @@ impl LogGc {
         committed
     }
 
-    fn destage(&self, values: &[Live<'_>]) -> Result<()> {
-        let moved: Vec<_> = values.iter().map(|live| moves::Moved::of(&live.record)).collect();
-        moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved)
+    /// Moves values to blocks, in parts. Says how many are there, from the first, whole parts only,
+    /// and whether that is all of them.
+    fn destage(&self, values: &[Live], kept: &Kept) -> (usize, Result<()>) {
+        let mut destaged = 0;
+        for part in parts(values) {
+            let moved: Vec<_> = part.iter().map(|live| moves::Moved::of(&live.record(kept))).collect();
+            if let Err(error) = moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved) {
+                return (destaged, Err(error));
+            }
+            destaged += part.len();
+        }
+        (destaged, Ok(()))
     }
-}
-
-/// What values take in the log.
-fn record_bytes(values: &[&[Live<'_>]]) -> usize {
-    let values = values.iter().copied().flatten();
-    values.map(|live| live.record.record_bytes()).sum()
 }
 
 #[cfg(test)]

@@ -220,6 +220,8 @@ pub struct Metrics {
     pub user_bytes: AtomicU64,
     /// Record bytes written by reinsertion.
     pub reinserted_bytes: AtomicU64,
+    /// Records of the segment that log GC drains, which it has in RAM.
+    pub draining_bytes: AtomicU64,
     /// Segments freed by recycling.
     pub segments_reclaimed: AtomicU64,
     /// Bytes of dead blocks that only a snapshot keeps.

@@ -37,6 +37,9 @@ pub fn charge(items: &[ScanItem], values: &[Option<Result<Bytes>>], read_for: im
         }
     }
     ordered.reads = ordered.reads.saturating_sub(READS_IN_ORDER);
+    if (copied.reads, ordered.reads) == (0, 0) {
+        return;
+    }
     for item in items {
         let Some(form) = form_of(item) else { continue };
         let entry = item.entry();
@@ -46,7 +49,6 @@ pub fn charge(items: &[ScanItem], values: &[Option<Result<Bytes>>], read_for: im
         } else {
             &mut ordered
         };
-        bill.lookups += u64::from(form == Form::Copied);
         bill.add(form, item.key.len(), entry.length, record_bytes);
     }
     for (form, bill) in [(Form::Copied, copied), (Form::Ordered, ordered)] {

@@ -1,6 +1,9 @@
 //! Walking a segment's frames: whole ones, damaged ones, those of an earlier use.
 
-use super::{super::scan::SegmentImage, *};
+use super::{
+    super::scan::{FrameWalk, SegmentImage, Walked},
+    *,
+};
 use crate::io::PAGE_BYTES;
 
 /// Writes frames one behind the other; returns their offsets and the end.
@@ -17,7 +20,30 @@ fn write(segments: &Segments, number: u32, generation: u64, frames: &[(u64, usiz
     offsets
 }
 
-fn seqs(image: &SegmentImage) -> Vec<u64> {
+/// What the image has; a walk that keeps little in RAM must find the same.
+fn seqs(image: &SegmentImage, segment: &super::super::segments::Segment) -> Vec<u64> {
+    let mut walk = FrameWalk::new(
+        segment,
+        SEGMENT_BYTES,
+        |_, read: &mut dyn FnMut() -> crate::Result<()>| read(),
+    );
+    for frame in image.frames() {
+        let found = walk.next_frame().unwrap().unwrap();
+        assert_eq!((found.offset, found.bytes), (frame.offset, frame.bytes));
+    }
+    assert!(walk.next_frame().unwrap().is_none());
+    let Walked {
+        last,
+        end,
+        held_bytes,
+        damaged,
+        looks_used_at_end,
+    } = walk.into_walked();
+    let image_end = image.frames().last().map_or(PAGE_BYTES, |frame| frame.end());
+    assert_eq!(last, image.frames().last().map(|frame| frame.header));
+    assert_eq!((end, damaged), (image_end, image.damaged()));
+    assert_eq!(held_bytes, image.frames().map(|frame| frame.bytes.len()).sum::<usize>());
+    assert_eq!(looks_used_at_end, image.looks_used_at(end));
     image.frames().map(|frame| frame.header.first_seq).collect()
 }
 
@@ -34,7 +60,7 @@ fn frames_are_walked_in_order_and_damage_is_told() {
         &[(1, 100), (2, 9_000), (3, 0), (4, 20_000)],
     );
     let image = SegmentImage::read(segment, SEGMENT_BYTES).unwrap();
-    assert_eq!((seqs(&image), image.damaged()), (vec![1, 2, 3, 4], vec![]));
+    assert_eq!((seqs(&image, segment), image.damaged()), (vec![1, 2, 3, 4], vec![]));
     let first = image.frame_at(PAGE_BYTES).unwrap();
     assert_eq!((first.offset, first.end() as u64), (PAGE_BYTES, offsets[1]));
     assert!(image.frame_at(PAGE_BYTES * 3).is_none());
@@ -42,7 +68,7 @@ fn frames_are_walked_in_order_and_damage_is_told() {
     let path = "segments/00000000.seg";
     disk.flip_bit(path, (offsets[1] + 5_000) * 8 + 3).unwrap();
     let image = SegmentImage::read(segment, SEGMENT_BYTES).unwrap();
-    assert_eq!(seqs(&image), [1, 3, 4]);
+    assert_eq!(seqs(&image, segment), [1, 3, 4]);
     assert_eq!(image.damaged(), [(offsets[1] as usize, offsets[2] as usize)]);
     assert_eq!(image.next_frame(offsets[1] as usize).unwrap().header.first_seq, 3);
     assert_eq!(
@@ -53,7 +79,7 @@ fn frames_are_walked_in_order_and_damage_is_told() {
 
     disk.flip_bit(path, (offsets[3] + 30) * 8).unwrap();
     let image = SegmentImage::read(segment, SEGMENT_BYTES).unwrap();
-    assert_eq!(seqs(&image), [1, 3]);
+    assert_eq!(seqs(&image, segment), [1, 3]);
     assert_eq!(image.damaged().len(), 1, "what is behind the last frame is no gap");
     assert!(image.header_at(offsets[3] as usize).is_none());
     assert!(image.next_frame(SEGMENT_BYTES as usize).is_none() && image.frame_at(usize::MAX).is_none());
@@ -73,10 +99,10 @@ fn frames_of_an_earlier_use_do_not_pass() {
     let segment = segments.take(4, 0).unwrap();
     assert_eq!((segment.number, segment.generation()), (0, before + 1));
     let image = SegmentImage::read(segment, SEGMENT_BYTES).unwrap();
-    assert_eq!(seqs(&image), Vec::<u64>::new());
+    assert_eq!(seqs(&image, segment), Vec::<u64>::new());
     let offsets = write(&segments, 0, before + 1, &[(4, 100)]);
     let image = SegmentImage::read(segment, SEGMENT_BYTES).unwrap();
-    assert_eq!((seqs(&image), image.damaged()), (vec![4], vec![]));
+    assert_eq!((seqs(&image, segment), image.damaged()), (vec![4], vec![]));
     assert!(
         image.header_at(offsets[1] as usize).is_none(),
         "it is the earlier use's"
@@ -90,5 +116,12 @@ fn a_segment_that_cannot_be_read_is_an_error() {
     let segment = segments.take(1, 0).unwrap();
     disk.truncate("segments/00000000.seg", SEGMENT_BYTES - 1).unwrap();
     let error = SegmentImage::read(segment, SEGMENT_BYTES).unwrap_err();
+    assert!(error.to_string().contains("segment 00000000"), "{error}");
+    let mut walk = FrameWalk::new(
+        segment,
+        SEGMENT_BYTES,
+        |_, read: &mut dyn FnMut() -> crate::Result<()>| read(),
+    );
+    let error = walk.next_frame().unwrap_err();
     assert!(error.to_string().contains("segment 00000000"), "{error}");
 }

@@ -1,6 +1,10 @@
 //! A segment that is longer than one request, read by several.
 
-use super::super::{parallel_scan, scan::SegmentImage, segments::Segment};
+use super::super::{
+    parallel_scan,
+    scan::{FrameWalk, READ_BYTES, SegmentImage},
+    segments::Segment,
+};
 
 use super::*;
 use crate::io::{AlignedBuffer, Fault, FaultKind, PAGE_BYTES};
@@ -61,4 +65,29 @@ fn a_request_that_fails_is_told() {
         read(sound, after).unwrap();
     }
     read(failing, 5).unwrap();
+}
+
+#[test]
+fn a_walk_finds_the_same_with_a_frame_and_a_request_in_ram() {
+    for segment in full(&SimDisk::new(4)).iter() {
+        let image = SegmentImage::read(segment, LONG_BYTES).unwrap();
+        let mut read_bytes = 0;
+        let mut walk = FrameWalk::new(
+            segment,
+            LONG_BYTES,
+            |bytes, read: &mut dyn FnMut() -> crate::Result<()>| {
+                read_bytes += bytes;
+                read()
+            },
+        );
+        for (offset, bytes) in frames(&image) {
+            let frame = walk.next_frame().unwrap().unwrap();
+            assert_eq!(frame.offset, offset);
+            assert!(frame.bytes == bytes);
+            assert!(walk.window_bytes() <= bytes.len() + READ_BYTES);
+        }
+        assert!(walk.next_frame().unwrap().is_none());
+        drop(walk);
+        assert_eq!(read_bytes, LONG_BYTES as usize - PAGE_BYTES, "each byte is read once");
+    }
 }

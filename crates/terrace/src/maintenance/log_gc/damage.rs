@@ -6,7 +6,7 @@ use crate::{
     engine::go_on_if,
     io::PAGE_BYTES,
     log::{
-        scan::SegmentImage,
+        scan::Walked,
         segments::{Segment, SegmentState},
     },
     ordered_index::Home,
@@ -15,11 +15,10 @@ use std::ops::Bound;
 
 impl LogGc {
     /// Whether a segment holds damage that entries still point into. It then goes into quarantine.
-    pub(super) fn refuses_damage(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
-        let mut damaged = image.damaged();
-        let end = image.frames().last().map_or(PAGE_BYTES, |frame| frame.end());
-        if !self.tail_is_whole(segment, image)? {
-            damaged.push((end, image.len_bytes()));
+    pub(super) fn refuses_damage(&self, segment: &Segment, walked: &Walked) -> Result<bool> {
+        let mut damaged = walked.damaged.clone();
+        if !self.tail_is_whole(segment, walked)? {
+            damaged.push((walked.end, self.segment_bytes()));
         }
         if damaged.is_empty() {
             return Ok(false);
@@ -54,10 +53,8 @@ impl LogGc {
     }
 
     /// Whether the last sound frame of a segment is its last one.
-    fn tail_is_whole(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
-        let last = image.frames().last();
-        let end = last.as_ref().map_or(PAGE_BYTES, |frame| frame.end());
-        if image.looks_used_at(end) {
+    fn tail_is_whole(&self, segment: &Segment, walked: &Walked) -> Result<bool> {
+        if walked.looks_used_at_end {
             return Ok(false);
         }
         // The segment written next says with what it went on, unless it has been used again since.
@@ -65,7 +62,7 @@ impl LogGc {
         let next = segments
             .iter()
             .find(|other| other.generation() == segment.generation() + 1 && other.state() != SegmentState::Free);
-        let (Some(next), Some(last)) = (next, last) else {
+        let (Some(next), Some(last)) = (next, walked.last) else {
             return Ok(true);
         };
         let mut page = crate::io::AlignedBuffer::zeroed(PAGE_BYTES);
@@ -74,6 +71,6 @@ impl LogGc {
             .map_err(|error| Error::io(format!("read segment {:08x}", next.number), &error))?;
         let first =
             crate::log::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
-        Ok(first.is_none_or(|header| header.first_seq == last.header.last_seq + 1))
+        Ok(first.is_none_or(|header| header.first_seq == last.last_seq + 1))
     }
 }

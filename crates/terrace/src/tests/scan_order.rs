@@ -155,8 +155,8 @@ fn without_scans_of_values_nothing_is_paid_and_nothing_written() {
     assert_eq!(paid_and_moved(&store.stats()), (0, 0, 0));
 }
 
-/// Scans of what RAM answers for bought, too: in a store that was all in RAM a scan of 100 took three
-/// times as long for as long as it was put in order, and no less afterwards.
+/// Scans of what RAM answers for bought, too: in a store that was all in RAM a scan of 100 took
+/// three times as long for as long as it was put in order, and no less afterwards.
 #[test]
 fn values_that_ram_has_are_not_put_in_order() {
     let dir = tempfile::tempdir().unwrap();

@@ -65,8 +65,7 @@ fn every_byte_given_to_the_devices_has_a_cause() {
         flash_capacity_bytes: 64 << 20,
         size_threshold_bytes: 64 << 10,
         split_threshold_bytes: 4 << 20,
-        // Scans pay for order where they read a device.
-        cache_bytes: 0,
+        cache_bytes: 0, // scans pay for order where they read a device
         ..Options::new(dir.path())
     }
     .tuned(|tuning| {

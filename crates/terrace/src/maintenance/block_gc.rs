@@ -302,13 +302,13 @@ impl BlockGc {
             return Err(Trouble::Store(Error::Unavailable("the store is closed")));
         }
         let drops = dead.iter().map(|(key, version)| drop_record(key, *version));
-        let dropped = moves::commit(engine, Committer::Cleaning, drops);
+        let dropped = moves::commit(engine, Committer::Freeing, drops);
         dropped.outcome.map_err(Trouble::Store)?;
         let moved: Vec<_> = kept
             .iter()
             .map(|kept| Moved::by_entry(&kept.key, &kept.entry, &kept.value))
             .collect();
-        moves::to_blocks(engine, Committer::Cleaning, Origin::Cleaning, &moved).map_err(Trouble::Store)?;
+        moves::to_blocks(engine, Committer::Freeing, Origin::Cleaning, &moved).map_err(Trouble::Store)?;
         tracing::trace!(values = kept.len(), bytes, "moved out of a block");
         self.end_burst(began);
         Ok(())
@@ -332,7 +332,7 @@ impl BlockGc {
         };
         let moved = moves::stream_to_block(
             engine,
-            Committer::Cleaning,
+            Committer::Freeing,
             Origin::Cleaning,
             &head,
             entry.checksum,

@@ -281,9 +281,7 @@ impl LogGc {
         }
         let is_finished =
             |segment: &Segment| segment.state() != SegmentState::Sealed || segment.last_seq() <= released_seq;
-        // Values may go to blocks once there is room: what waits for a segment waits for that.
-        let gives_room = || self.engine.lacks_block_room() && self.engine.blocks_give_room(|| log.is_closing());
-        if is_applied && segments.iter().all(is_finished) && !gives_room() {
+        if is_applied && segments.iter().all(is_finished) {
             log.recycling_stuck_at(committed_seq);
             log.notify_progress();
         }
@@ -357,16 +355,12 @@ impl LogGc {
         }
         if freed {
             tracing::debug!("freed segments");
-            self.made_room();
+            self.engine.log.notify_progress();
+            self.engine.log.recycling_stuck_at(0);
+            // There is room now that was not there before.
+            self.round += 1;
         }
         freed
-    }
-
-    /// There is room that was not there before: nothing is stuck, and what was refused is tried.
-    fn made_room(&mut self) {
-        self.engine.log.recycling_stuck_at(0);
-        self.engine.log.notify_progress();
-        self.round += 1;
     }
 
     /// Moves everything alive out of a segment.

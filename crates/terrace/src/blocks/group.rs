@@ -131,7 +131,7 @@ impl GroupSync {
                 self.synced.wait(&mut state);
                 continue;
             }
-            // A block without a file was sealed, and its seal synced it.
+            // A block without a file is at rest, and was synced before it came to that.
             let Some(file) = file else { return Ok(()) };
             state.syncing = true;
             let (covered, not_covered) = (state.next, state.writing.clone());

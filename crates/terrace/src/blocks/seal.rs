@@ -3,6 +3,9 @@
 //! Invariants:
 //! - A block is handed to writers only after its header and its name are durable.
 //! - A footer is written only when every extent is committed or abandoned, so it is exact.
+//! - A block comes to rest, with a footer or without, only after a sync of all that was written to
+//!   it: commits whose frames are not written yet may point there, and what has no file to sync any
+//!   more is taken as durable.
 //! - `drained` is durable in LargeMeta before the file goes; an open that finds it finishes the
 //!   removal.
 //!
@@ -19,7 +22,7 @@ use super::{
 };
 use crate::{
     Error, Result, Tier,
-    io::OpenMode,
+    io::{DiskFile, OpenMode},
     mutation::{Mutation, unless},
 };
 use std::{
@@ -209,7 +212,9 @@ impl Space {
                 // Deleting it makes room, and it needs no footer for that. What could not be
                 // written is not tried again: a block can be read, cleaned and deleted without a
                 // footer, if it is at rest.
-                Err(_) if self.check_writable().is_ok() => self.rest(&block),
+                Err(_) if self.check_writable().is_ok() => {
+                    result = result.and(self.rest_without_footer(&block));
+                }
                 _ => {}
             }
             result = result.and(sealed);
@@ -246,10 +251,7 @@ impl Space {
                 file.write_all_at(&footer, tail).and_then(|()| file.set_len(bytes))
             })
             .map_err(|error| Error::io_on(Tier::Large, context(), &error))?;
-        let synced = unless(Mutation::BlockSeal, || {
-            block.group.wait(&[block.group.mark()], Some(&file))
-        });
-        synced.map_err(|error| self.fail(format!("{}: {error}", context())))?;
+        self.sync_written(block, &file)?;
         self.counters
             .overhead_bytes
             .fetch_add(footer.len() as u64, Ordering::Relaxed);
@@ -265,7 +267,24 @@ impl Space {
         Ok(())
     }
 
-    /// Nobody writes the block any more.
+    /// Makes all that was written to a block durable.
+    fn sync_written(&self, block: &Block, file: &Arc<dyn DiskFile>) -> Result<()> {
+        let synced = unless(Mutation::BlockSeal, || {
+            block.group.wait(&[block.group.mark()], Some(file))
+        });
+        synced.map_err(|error| self.fail(format!("sealing {}: {error}", block_path(block.number).display())))
+    }
+
+    /// Gives a block up whose footer could not be written.
+    fn rest_without_footer(&self, block: &Block) -> Result<()> {
+        if let Some(file) = block.writing_file() {
+            self.sync_written(block, &file)?;
+        }
+        self.rest(block);
+        Ok(())
+    }
+
+    /// Nobody writes the block any more, and what was written to it is durable.
     fn rest(&self, block: &Block) {
         let bytes = block.allocated_bytes();
         block.rest_bytes.store(bytes, Ordering::Release);

@@ -13,6 +13,8 @@ struct History {
     durable: Vec<(Vec<u8>, Vec<u8>, LargeValue)>,
     /// Written, perhaps synced: right bytes, or none.
     possible: Vec<(Vec<u8>, Vec<u8>, LargeValue)>,
+    /// Committed, and to be synced by whoever writes the frames of their commits.
+    unsynced: Vec<(Vec<u8>, Vec<u8>, LargeValue)>,
     /// Versions that were given to `committed`.
     committed: BTreeSet<u64>,
 }
@@ -29,8 +31,36 @@ impl History {
         Ok(())
     }
 
+    /// Commits a value that is synced later, as that of a `Buffered` put is.
+    fn keep_unsynced(&mut self, space: &LargeSpace, version: u64) -> Result<()> {
+        // A block of its own, which is full with it.
+        let value = pattern(200_000, version);
+        let found = space.write(b"buffered", b"", &value, version)?;
+        let item = (b"buffered".to_vec(), value, found);
+        self.possible.push(item.clone());
+        self.unsynced.push(item);
+        self.committed.insert(version);
+        space.committed(&found, version);
+        space.account_live(found.block, found.extent_bytes);
+        Ok(())
+    }
+
+    /// Writes the frames of what was not synced yet: the log has its own device, which may go on
+    /// after this one has failed.
+    fn sync_rest(&mut self, space: &LargeSpace) {
+        let rest = std::mem::take(&mut self.unsynced);
+        let synced = rest.into_iter().filter(|(_, _, found)| space.sync(found).is_ok());
+        self.durable.extend(synced);
+    }
+
     /// Writes, commits, abandons, seals, deletes, until something fails or all is done.
     fn run(&mut self, space: &LargeSpace) -> Result<()> {
+        let outcome = self.rounds(space);
+        self.sync_rest(space);
+        outcome
+    }
+
+    fn rounds(&mut self, space: &LargeSpace) -> Result<()> {
         space.accounting_complete();
         for round in 1..=6_u64 {
             let key = format!("key/{round}").into_bytes();
@@ -67,7 +97,9 @@ impl History {
                 self.durable.push((b"small".to_vec(), value.clone(), *found));
                 space.account_live(found.block, found.extent_bytes);
             }
+            self.keep_unsynced(space, round * 10 + 2)?;
             space.seal_ready()?;
+            self.sync_rest(space);
             if round == 4 {
                 self.delete_block(space)?;
             }

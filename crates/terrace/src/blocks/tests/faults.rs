@@ -1,7 +1,7 @@
 //! Full devices and failing ones.
 
 use super::*;
-use crate::io::{Fault, FaultKind, SimDisk};
+use crate::io::{Fault, FaultKind, SimDisk, Survival};
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -183,6 +183,38 @@ fn a_failed_write_fails_its_value_and_closes_its_block() {
     }
     let next = space.write(b"key", b"", &value, 1).unwrap();
     assert_ne!(next.block, first.block);
+}
+
+/// A block whose footer could not be written came to rest, and nothing had synced it. Whoever asked
+/// for its values to be durable after that was told that the footer's sync had seen to it. So the
+/// frame of their commits was written, and a power cut left an index that pointed behind the end of
+/// the file.
+#[test]
+fn what_is_said_to_be_durable_is_so_although_its_block_got_no_footer() {
+    let value = pattern(70_000, 1);
+    for (trouble, is_durable) in [("a write fails", true), ("no room", true), ("no power", false)] {
+        let disk = SimDisk::new(1);
+        let (space, _) = LargeSpace::open(Arc::new(disk.clone()), options(64 << 10)).unwrap();
+        let found = space.write(b"key", b"", &value, 1).unwrap();
+        space.committed(&found, 2);
+        // It was replaced meanwhile, by a commit that a power cut may take back.
+        space.account_live(found.block, found.extent_bytes);
+        space.account_dead(found.block, found.extent_bytes);
+        match trouble {
+            "a write fails" => disk.set_fault(Some(Fault::new(FaultKind::Write).on(".blk"))),
+            "no room" => disk.refuse_growth(0, 1),
+            _ => disk.power_cut(),
+        }
+        assert!(space.seal_ready().is_err(), "{trouble}");
+        disk.set_fault(None);
+        assert_eq!(space.sync(&found).is_ok(), is_durable, "{trouble}");
+        assert_eq!(space.failure().is_none(), is_durable, "{trouble}");
+        drop(space);
+        disk.power_cycle(Survival::Nothing);
+        let (space, _) = LargeSpace::open(Arc::new(disk.clone()), options(64 << 10)).unwrap();
+        let found = read(&space, b"key", &found);
+        assert_eq!(found.is_ok_and(|found| found == value[..]), is_durable, "{trouble}");
+    }
 }
 
 /// A block whose footer could not be written was in no list any more: it was never sealed, cleaned

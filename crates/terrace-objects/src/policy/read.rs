@@ -295,7 +295,7 @@ fn who(principal: Principal) -> Result<Vec<Who>, String> {
 }
 
 /// `*`, an account, or an ARN of one or of somebody in it. A user without an account is the account
-/// of that name: programs that know servers whose users are in no account write it so.
+/// of that name: programs written for servers that have users without accounts say it so.
 fn of_account(name: &str) -> Option<Who> {
     if name == "*" {
         return Some(Who::Everybody);

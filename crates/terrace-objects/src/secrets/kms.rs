@@ -100,7 +100,7 @@ struct Key {
     principals: Vec<String>,
     /// None, if the master key is missing that they are encrypted with.
     versions: Vec<(KeyId, LessSafeKey)>,
-    /// How many of them, the first ones, are not stored any more: for who has read a record that
+    /// How many of them, the first ones, are not stored any more: for readers of a record that
     /// was wrapped anew meanwhile.
     struck: usize,
 }
@@ -133,9 +133,9 @@ impl Current {
 #[derive(Clone, Default)]
 pub struct KmsKeys {
     by_name: Arc<RwLock<BTreeMap<String, Key>>>,
-    /// Held by who commits what a key wrapped.
+    /// Held by commits of what a key wrapped.
     commits: Arc<RwLock<()>>,
-    /// Held by who changes them.
+    /// Held by changes of them.
     changing: Arc<Mutex<()>>,
 }
 
@@ -191,6 +191,15 @@ impl Record {
     fn read(name: &str, json: &[u8]) -> terrace::Result<Self> {
         let wrong = |error: serde_json::Error| Error::corruption(format!("the key {name}"), error.to_string());
         serde_json::from_slice(json).map_err(wrong)
+    }
+
+    /// The one that is stored, and the condition that it is still that one. `None`: there is none.
+    fn stored(store: &Store, name: &str) -> terrace::Result<Option<(Self, Condition)>> {
+        let Some(object) = store.get(place(name))? else {
+            return Ok(None);
+        };
+        let record = Self::read(name, &object)?;
+        Ok(Some((record, Condition::VersionIs(object.version))))
     }
 
     /// Stores it. It is durable when this returns, and nothing is wrapped with it before.
@@ -270,21 +279,19 @@ impl KmsKeys {
             return self.delete(store, name);
         }
         loop {
-            let (record, condition) = match (&change, store.head(place(name))?) {
+            let (record, condition) = match (&change, Record::stored(store, name)?) {
                 (Change::Create(_), Some(_)) => return Err(Error::invalid(format!("there is a key {name} already"))),
                 (Change::Create(principals), None) => {
                     (Record::new(name, principals.clone(), secrets)?, Condition::Absent)
                 }
                 (_, None) => return Err(Error::invalid(format!("there is no key {name}"))),
-                (_, Some(info)) => {
-                    let json = store.get(place(name))?;
-                    let mut record = Record::read(name, json.as_deref().unwrap_or_default())?;
+                (_, Some((mut record, condition))) => {
                     match change {
                         Change::Rotate => record.rotate(name, secrets)?,
                         Change::Disable => record.disabled = true,
                         Change::Enable | Change::Create(_) | Change::Delete => record.disabled = false,
                     }
-                    (record, Condition::VersionIs(info.version))
+                    (record, condition)
                 }
             };
             match record.store(store, name, condition) {
@@ -339,7 +346,7 @@ impl KmsKeys {
             if item.info.attributes.get_str(KMS_KEY) == Some(name) {
                 let object = String::from_utf8_lossy(keyspace::object_of(&item.key)).into_owned();
                 return Err(Error::invalid(format!(
-                    "{object:?} is encrypted with the key {name}: who deletes it loses that and others like it; \
+                    "{object:?} is encrypted with the key {name}: with the key that and others like it are lost; \
                      delete these, all their versions and uploads too, or leave the key disabled"
                 )));
             }
@@ -366,11 +373,9 @@ impl KmsKeys {
         let _alone = self.changing.lock();
         let names: Vec<_> = self.by_name.read().keys().cloned().collect();
         for name in names {
-            let Some(info) = store.head(place(&name))? else {
+            let Some((mut record, condition)) = Record::stored(store, &name)? else {
                 continue;
             };
-            let json = store.get(place(&name))?;
-            let mut record = Record::read(&name, json.as_deref().unwrap_or_default())?;
             let all = record.versions.len();
             let ids = record.open(&name, secrets)?.versions;
             if ids.len() != all {
@@ -383,7 +388,7 @@ impl KmsKeys {
             if record.versions.len() == all {
                 continue;
             }
-            match record.store(store, &name, Condition::VersionIs(info.version)) {
+            match record.store(store, &name, condition) {
                 Ok(()) => drop(self.take(&name, record.open(&name, secrets)?)?),
                 // It was encrypted anew meanwhile; the next time they go.
                 Err(Error::ConditionFailed { .. }) => {}

@@ -262,8 +262,10 @@ fn is(kind: &str, name: &str) -> bool {
     kind.trim().eq_ignore_ascii_case(name)
 }
 
-fn begins(kind: &str, name: &str) -> bool {
-    kind.get(..name.len()).is_some_and(|start| is(start, name))
+/// Whether a text begins with another, in small letters or large ones.
+pub fn begins(text: &str, with: &str) -> bool {
+    text.get(..with.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(with))
 }
 
 /// Whether a request says who pays, in its head or in a presigned URL.

@@ -4,7 +4,10 @@
 //! URL. S3 tells the cases apart (the "Error responses" of its API reference), and clients act on
 //! the codes.
 
-use super::{head::Head, version_2};
+use super::{
+    head::{Head, begins},
+    version_2,
+};
 use hyper::{
     HeaderMap, Method,
     header::{self, HeaderName, HeaderValue},
@@ -171,11 +174,6 @@ pub fn take_out(query: &[(String, String)], headers: &mut HeaderMap) -> S3Result
 fn is_header(name: &str, value: &str) -> bool {
     let is_empty = || begins(name, CHECKSUM) && OF_NOTHING.contains(&value);
     begins(name, OURS) && !NO_HEADERS.iter().any(|other| name.eq_ignore_ascii_case(other)) && !is_empty()
-}
-
-fn begins(name: &str, with: &str) -> bool {
-    name.get(..with.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(with))
 }
 
 /// Whether a name in a query, decoded, belongs to a signature.

@@ -57,7 +57,7 @@ fn headers_in_the_query_of_a_presigned_url() {
     assert_eq!(code(&ask(client, "PUT", &line, "", b"")).1, "InvalidArgument");
 }
 
-/// Levels see them as they see headers; and who does not sign the query says nothing with it.
+/// Levels see them as they see headers; and a query that is not signed says nothing by them.
 #[test]
 fn who_may_say_headers_in_a_query() {
     let place = Place::new();

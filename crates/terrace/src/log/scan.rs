@@ -76,11 +76,6 @@ impl SegmentImage {
         self.bytes
     }
 
-    /// Length of the segment.
-    pub fn len_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
     /// The sound frame that starts at `offset`, if there is one.
     pub fn frame_at(&self, offset: usize) -> Option<FoundFrame<'_>> {
         let bytes = self.bytes.get(offset..)?;
@@ -94,6 +89,7 @@ impl SegmentImage {
 
     /// Whether a frame of this use begins at `offset`, sound or not. No single flipped bit hides
     /// both the magic and the generation.
+    #[cfg(test)]
     pub fn looks_used_at(&self, offset: usize) -> bool {
         self.bytes
             .get(offset..)

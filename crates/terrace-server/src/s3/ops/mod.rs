@@ -231,11 +231,14 @@ pub fn precondition_failed() -> S3Error {
     )
 }
 
-/// The bytes of a part, by its number, and how many parts there are.
+/// A part of an object, and how many parts that has.
+pub type Numbered<'a> = (&'a Part, usize);
+
+/// The bytes of a part, by its number, and the part, if the object has any.
 ///
 /// # Errors
 /// `InvalidPartNumber`
-pub fn range_of_part(opened: &Opened, number: i32) -> S3Result<(Range<u64>, Option<&[Part]>)> {
+pub fn range_of_part(opened: &Opened, number: i32) -> S3Result<(Range<u64>, Option<Numbered<'_>>)> {
     let wrong = || {
         let status = hyper::StatusCode::RANGE_NOT_SATISFIABLE;
         errors::custom(
@@ -256,7 +259,7 @@ pub fn range_of_part(opened: &Opened, number: i32) -> S3Result<(Range<u64>, Opti
     let mut start = 0;
     for part in parts {
         if i32::from(part.number) == number {
-            return Ok((start..start + part.length, Some(parts)));
+            return Ok((start..start + part.length, Some((part, parts.len()))));
         }
         start += part.length;
     }

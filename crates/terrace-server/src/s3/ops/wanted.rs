@@ -116,18 +116,15 @@ impl Wanted {
         let What::Part(number) = self.what else {
             return self.answer_for(&opened.facts);
         };
-        let (range, parts) = range_of_part(opened, number)?;
+        let (range, part) = range_of_part(opened, number)?;
         let content_range = (!range.is_empty()).then(|| content_range(&range, opened.facts.length));
         let whole = &opened.facts.attributes;
-        let checksum = parts.map_or_else(
+        let checksum = part.map_or_else(
             || Some(whole.clone()),
-            |parts| {
-                let part = parts.iter().find(|part| i32::from(part.number) == number)?;
-                Some(digest::of_part(part.checksum.as_ref()?, whole))
-            },
+            |(part, _)| Some(digest::of_part(part.checksum.as_ref()?, whole)),
         );
         Ok(Answer {
-            parts: parts.and_then(|parts| i32::try_from(parts.len()).ok()),
+            parts: part.and_then(|(_, count)| i32::try_from(count).ok()),
             checksum,
             ..Answer::of(range, content_range)
         })

@@ -192,7 +192,7 @@ pub async fn create(
     };
     gateway
         .run(move |_, store| {
-            // In the order of all who commit.
+            // In the order of all commits: the key before the bucket.
             let held = sealing.as_ref().map(Sealing::hold);
             let _entered = bucket.enter().told()?;
             if let Some((sealing, held)) = sealing.as_ref().zip(held.as_ref()) {

@@ -51,21 +51,21 @@ use waiting::Waiting;
 /// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
 
-/// Who commits, and so what it may use.
+/// What kind of commit it is, and so what it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committer {
     /// A caller: waits for the applier and for free segments.
     User,
-    /// Who gives space back, by deletes, drops and the moves of cleaning. Waits as well, but may
-    /// use one of the reserved segments, and the last one while the device's reserve is used: else
-    /// nobody could end the state of two full tiers.
+    /// Gives space back: deletes, drops and the moves of block GC. Waits as well, but may use one
+    /// of the reserved segments, and the last one while the device's reserve is used: else nobody
+    /// could end the state of two full tiers.
     Freeing,
-    /// Who replaces more than what it brings. As who frees space, but with so many bytes at most
+    /// Replaces more than what it brings. As [`Committer::Freeing`], but with so many bytes at most
     /// until there is room again: they stay alive where nothing else does.
     Replacing,
     /// Recycling: uses the reserved segments and never waits for itself.
     LogGc,
-    /// Who moves values without need: leaves the reserved segments alone, and waits for nothing.
+    /// Moves values without need: leaves the reserved segments alone, and waits for nothing.
     Background,
 }
 
@@ -123,7 +123,7 @@ pub struct CommitLog {
     pub index_full: IndexFull,
     /// What of the flash device is kept for commits that free space, and for the index.
     pub reserve: Arc<Reserve>,
-    /// Bytes of those who replace something, since there was room for what is new.
+    /// Bytes of [`Committer::Replacing`] since there was room for what is new.
     replaced_bytes: AtomicU64,
     /// What was committed when recycling had last tried every segment and could free none; 0 if it
     /// could.
@@ -139,7 +139,7 @@ pub struct CommitLog {
     /// For the flusher: something was opened or sealed.
     flush_needed: Mutex<bool>,
     flush_signal: Condvar,
-    /// For those who wait until a seq is applied, or for free segments.
+    /// Raised when something was applied or a segment was freed.
     pub progress: Event,
     /// Callers that wait for room, here or elsewhere.
     pub stalls: Stalls,
@@ -160,8 +160,8 @@ struct Tail {
     next_seq: u64,
     /// A segment made ready ahead of need.
     spare: Option<(u32, u64)>,
-    /// Who may write into the segment while there are no more free ones than reserved: who may take
-    /// that many.
+    /// While there are no more free segments than reserved, the open one is for those committers
+    /// that leave no more than this to others.
     keeps_free: u32,
 }
 
@@ -170,7 +170,7 @@ struct Tail {
 struct Open {
     frame: Arc<Frame>,
     since: Instant,
-    /// Its length so far, which only who holds the tail changes.
+    /// Its length so far, changed with the tail held.
     bytes: usize,
     /// The flusher knows of it, and seals it when it is old enough.
     is_timed: bool,
@@ -273,13 +273,13 @@ impl CommitLog {
     /// As there.
     pub fn commit(
         &self,
-        who: Committer,
+        committer: Committer,
         records: &[(u64, Record<'_>)],
         large_turn: u64,
         decide: impl Fn() -> Result<()>,
     ) -> Result<u64> {
         let decide = || decide().map(|()| Judged::default());
-        let committed = self.commit_as(who, Durability::Buffered, records, large_turn, decide)?;
+        let committed = self.commit_as(committer, Durability::Buffered, records, large_turn, decide)?;
         Ok(committed.seq)
     }
 
@@ -297,20 +297,20 @@ impl CommitLog {
     /// are longer than a segment.
     pub fn commit_as(
         &self,
-        who: Committer,
+        committer: Committer,
         durability: Durability,
         records: &[(u64, Record<'_>)],
         large_turn: u64,
         decide: impl Fn() -> Result<Judged>,
     ) -> Result<Committed> {
         let bytes = self.check_bytes(records)?;
-        match who {
+        match committer {
             Committer::User => self.reserve.refusal(Tier::Flash).map_or(Ok(()), Err)?,
             Committer::Replacing => self.take_for_replacing(bytes)?,
             _ => {}
         }
-        if who.waits() {
-            self.wait_for_applier(who)?;
+        if committer.waits() {
+            self.wait_for_applier(committer)?;
         }
         let mut patience: Option<Patience> = None;
         let (mut tail, judged) = loop {
@@ -325,12 +325,12 @@ impl CommitLog {
                 self.make_durable(judged.rests_on)?;
                 return Err(refusal);
             }
-            match self.make_room(&mut tail, bytes, who) {
+            match self.make_room(&mut tail, bytes, committer) {
                 Ok(()) => break (tail, judged),
-                Err(Error::OutOfSpace { .. }) if who.waits() => {
+                Err(Error::OutOfSpace { .. }) if committer.waits() => {
                     drop(tail);
                     let patience = patience.get_or_insert_with(|| self.patience());
-                    self.wait_for_segment(who, patience)?;
+                    self.wait_for_segment(committer, patience)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -393,15 +393,9 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Has a frame open that the commit fits in.
-    fn make_room(&self, tail: &mut Tail, bytes: usize, who: Committer) -> Result<()> {
-        // What was taken out of the reserve is for those whom the reserve is for.
-        let keeps_free = self.kept_by(who);
-        if keeps_free > tail.keeps_free && self.segments.available() <= keeps_free {
-            let reason = "the rest of the log is reserved for making room".to_owned();
-            let tier = Tier::Flash;
-            return Err(Error::OutOfSpace { tier, reason });
-        }
+    /// Has a frame open that the commit fits in: the one that is open, or the next.
+    fn make_room(&self, tail: &mut Tail, bytes: usize, committer: Committer) -> Result<()> {
+        self.check_reserved(tail, committer)?;
         if let Some(open) = &tail.open {
             let longer = open.bytes + bytes;
             if open.frame.may_have(longer) && longer <= FRAME_BYTES_TARGET.max(FRAME_HEADER_BYTES + bytes) {
@@ -412,18 +406,30 @@ impl CommitLog {
         }
         let needed = (FRAME_HEADER_BYTES + bytes).next_multiple_of(PAGE_BYTES) as u64;
         if tail.segment.is_none() || tail.offset + needed > self.segments.segment_bytes() {
-            self.next_segment(tail, who)?;
+            self.next_segment(tail, committer)?;
         }
+        self.open_frame(tail)
+    }
+
+    /// Whether the segment that is written was taken out of the reserve, and this committer is not
+    /// one of those that the reserve is for.
+    fn check_reserved(&self, tail: &Tail, committer: Committer) -> Result<()> {
+        let keeps_free = self.kept_by(committer);
+        if keeps_free <= tail.keeps_free || self.segments.available() > keeps_free {
+            return Ok(());
+        }
+        let reason = "the rest of the log is reserved for making room".to_owned();
+        let tier = Tier::Flash;
+        Err(Error::OutOfSpace { tier, reason })
+    }
+
+    /// Opens a frame where the log goes on.
+    fn open_frame(&self, tail: &mut Tail) -> Result<()> {
         let Some((number, generation)) = tail.segment else {
             return Err(Error::Unavailable("the log has no segment to write"));
         };
-        let frame = Arc::new(Frame::open(
-            number,
-            generation,
-            self.segments.segment_bytes(),
-            tail.offset,
-            Arc::clone(&self.pool),
-        ));
+        let (segment_bytes, pool) = (self.segments.segment_bytes(), Arc::clone(&self.pool));
+        let frame = Arc::new(Frame::open(number, generation, segment_bytes, tail.offset, pool));
         self.frames.push(Arc::clone(&frame));
         tail.open = Some(Open {
             frame,
@@ -437,14 +443,16 @@ impl CommitLog {
         Ok(())
     }
 
-    fn next_segment(&self, tail: &mut Tail, who: Committer) -> Result<()> {
+    /// Begins the next segment: the one that was made ready, which never comes out of the reserve,
+    /// or one that is taken now.
+    fn next_segment(&self, tail: &mut Tail, committer: Committer) -> Result<()> {
         let next = match tail.spare.take() {
             Some(spare) => {
                 tail.keeps_free = RESERVED_SEGMENTS;
                 spare
             }
             None => {
-                let segment = self.segments.take(tail.next_seq, self.kept_by(who))?;
+                let segment = self.segments.take(tail.next_seq, self.kept_by(committer))?;
                 tail.keeps_free = self.segments.available().min(RESERVED_SEGMENTS);
                 (segment.number, segment.generation())
             }
@@ -475,7 +483,7 @@ impl CommitLog {
         self.wake_flusher();
     }
 
-    /// The same for who writes what is sealed: gives the last seq that is in a sealed frame.
+    /// The same for the leader of a round: gives the last seq that is in a sealed frame.
     fn seal_for_round(&self) -> u64 {
         let mut tail = self.tail.lock();
         self.seal_open(&mut tail);

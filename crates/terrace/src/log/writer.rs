@@ -1,22 +1,22 @@
 //! Writes sealed frames to their segments and makes them durable, in groups.
 //!
-//! One thread at a time has the pen. A commit that must be durable takes the pen if it is free and
-//! then writes and syncs for everybody who committed before it looked; else it waits for whoever
-//! has it. So a lone writer pays no hand-over, and many writers share one fdatasync.
+//! One thread at a time *leads*. A commit that must be durable leads if nobody does: it writes and
+//! syncs for everybody who committed before it looked. Else it waits for the leader. So a lone
+//! writer pays no hand-over, and many writers share one fdatasync.
 //!
-//! Time goes in rounds: from taking the pen to giving it back. A round begins, seals the open
-//! frame, writes, syncs and ends. Who comes while one is under way waits at one of two gates, that
-//! of the even or that of the odd rounds, and asks again when woken:
+//! Time goes in rounds: a round begins with a leader, seals the open frame, writes, syncs and ends.
+//! A commit that comes while one is under way waits at one of two gates, that of the even or that
+//! of the odd rounds, and asks again when woken:
 //!
-//! | the round under way | who wants a seq | waits for | is woken at its end |
+//! | the round under way | the seq that is wanted | waits for | is woken at its end |
 //! |---|---|---|---|
 //! | has sealed | up to what it sealed | it | with all others |
 //! | has sealed | later | the next | one alone, to lead the next |
 //! | has not sealed yet | any | the next, which may be needless | all are |
 //! | writes without a sync | any | the next, which may be needless | all are |
 //!
-//! No round follows by itself: of those who wait for it somebody must be woken who leads it. So
-//! where one that was chosen might find itself served and return, all are woken.
+//! No round follows by itself: of those that wait for it one must be woken to lead it. So where the
+//! one that was chosen might find itself served and return, all are woken.
 //!
 //! Invariants:
 //! - Frames are written in log order. A segment is synced before the first frame of the next one is
@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     Error, Result,
+    metrics::count,
     mutation::{Mutation, unless},
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -57,8 +58,8 @@ pub type LargeSync = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
 /// Group commit.
 pub struct FrameWriter {
     state: Mutex<State>,
-    /// Who waits for an even round, and for an odd one: so that the end of a round wakes those it
-    /// served, and one of the others to lead the next.
+    /// Where commits wait for an even round, and for an odd one: so that the end of a round wakes
+    /// those it served, and one of the others to lead the next.
     rounds: [Gate; 2],
     durable_seq: AtomicU64,
     /// Whether there is a reason in `state`: raised with its lock held, for those who only look.
@@ -77,7 +78,7 @@ impl std::fmt::Debug for FrameWriter {
 
 #[derive(Debug, Default)]
 struct State {
-    pen_taken: bool,
+    has_leader: bool,
     round: Round,
     sealed: VecDeque<Arc<Frame>>,
     written_seq: u64,
@@ -196,26 +197,26 @@ impl FrameWriter {
     }
 
     /// Writes some of what is sealed, without syncing it, and says whether there is more. Returns
-    /// at once if somebody else has the pen.
+    /// at once if somebody else leads.
     ///
     /// # Errors
     /// [`Error::Failed`] if a write failed now or before.
     pub fn write_sealed(&self, segments: &Segments) -> Result<bool> {
         let mut state = self.state.lock();
         Self::check(&state)?;
-        if state.pen_taken || state.sealed.is_empty() {
+        if state.has_leader || state.sealed.is_empty() {
             return Ok(false);
         }
-        state.pen_taken = true;
+        state.has_leader = true;
         state.round.begin();
-        let outcome = self.write_with_pen(segments, state, false);
+        let outcome = self.write_as_leader(segments, state, false);
         let outcome = outcome.map(|state| !state.sealed.is_empty());
         // Nobody was served; those who wait for this round or the next must choose a leader.
         self.wake_all();
         outcome
     }
 
-    /// Returns when everything up to `seq` is durable. `seal` is called with the pen in hand: it
+    /// Returns when everything up to `seq` is durable. `seal` is called as the leader: it
     /// pushes the open frame and gives the last seq sealed. Says whether this call wrote anything
     /// itself.
     ///
@@ -230,7 +231,7 @@ impl FrameWriter {
                 break;
             }
             Self::check(&state)?;
-            if state.pen_taken {
+            if state.has_leader {
                 let gate = self.gate(state.round.waits_for(seq));
                 let ticket = gate.ticket();
                 drop(state);
@@ -247,22 +248,21 @@ impl FrameWriter {
         &self.rounds[(round % 2) as usize]
     }
 
-    /// One round: takes the pen, seals, writes, syncs, and wakes those it served and who leads the
-    /// next.
+    /// One round: seals, writes, syncs, and wakes those it served and the leader of the next.
     fn lead_round<'a>(
         &'a self,
         segments: &Segments,
         mut state: MutexGuard<'a, State>,
         seal: impl Fn() -> u64,
     ) -> Result<()> {
-        state.pen_taken = true;
+        state.has_leader = true;
         state.round.begin();
         let round = state.round.number;
         drop(state);
         let sealed_seq = seal();
         state = self.state.lock();
         state.round.sealed_to = Some(sealed_seq);
-        let mut state = self.write_with_pen(segments, state, true)?;
+        let mut state = self.write_as_leader(segments, state, true)?;
         // A frame that was pushed after the sealing has been written too, so the round served some
         // who wait for the next; were one of them chosen to lead, it would return and the others
         // sleep on.
@@ -286,16 +286,16 @@ impl FrameWriter {
             .map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
     }
 
-    /// Writes all sealed frames and syncs if asked, or else some of them; gives the pen back.
-    fn write_with_pen<'a>(
+    /// Writes all sealed frames and syncs if asked, or else some of them; leads no more.
+    fn write_as_leader<'a>(
         &'a self,
         segments: &Segments,
         mut state: MutexGuard<'a, State>,
         sync: bool,
     ) -> Result<MutexGuard<'a, State>> {
         let all = state.sealed.len();
-        let count = if sync { all } else { all.min(FRAMES_UNSYNCED) };
-        let frames: Vec<_> = state.sealed.drain(..count).collect();
+        let taken = if sync { all } else { all.min(FRAMES_UNSYNCED) };
+        let frames: Vec<_> = state.sealed.drain(..taken).collect();
         let (mut unsynced, mut written_seq) = (state.unsynced, state.written_seq);
         drop(state);
         let mut outcome = Ok(());
@@ -329,12 +329,12 @@ impl FrameWriter {
         if sync && outcome.is_ok() {
             outcome = Self::sync(segments, unsynced.take());
             if outcome.is_ok() {
-                self.written.syncs.fetch_add(1, Ordering::Relaxed);
+                count(&self.written.syncs, 1);
                 durable_seq = u64::MAX;
             }
         }
         let mut state = self.state.lock();
-        state.pen_taken = false;
+        state.has_leader = false;
         state.written_seq = state.written_seq.max(written_seq);
         state.unsynced = unsynced;
         state.unsynced_bytes = if unsynced.is_none() {
@@ -372,10 +372,8 @@ impl FrameWriter {
             .map_err(|error| Error::io(format!("write segment {number:08x} at {offset}"), &error))?;
         let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let padding: usize = views.iter().map(FrameView::padding_bytes).sum();
-        self.written.padding.fetch_add(padding as u64, Ordering::Relaxed);
-        self.written
-            .records
-            .fetch_add((bytes - padding) as u64, Ordering::Relaxed);
+        count(&self.written.padding, padding as u64);
+        count(&self.written.records, (bytes - padding) as u64);
         Ok(())
     }
 

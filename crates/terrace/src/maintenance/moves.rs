@@ -53,7 +53,7 @@ pub struct Committed {
 }
 
 /// Commits moves in parts.
-pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (u64, Record<'a>)>) -> Committed {
+pub fn commit<'a>(engine: &Engine, committer: Committer, moves: impl Iterator<Item = (u64, Record<'a>)>) -> Committed {
     let mut done = Committed {
         moves: 0,
         bytes: 0,
@@ -71,7 +71,7 @@ pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (
             part_bytes += item.1.record_bytes();
             part.push(item);
         }
-        match engine.flash_step(part_bytes, || engine.log.commit(who, &part, 0, || Ok(()))) {
+        match engine.flash_step(part_bytes, || engine.log.commit(committer, &part, 0, || Ok(()))) {
             Ok(seq) => {
                 done.moves += part.len();
                 done.bytes += part_bytes;
@@ -185,13 +185,13 @@ impl<'a> Moved<'a> {
 ///
 /// # Errors
 /// The large space's and the log's.
-pub fn to_blocks(engine: &Engine, who: Committer, origin: Origin, values: &[Moved<'_>]) -> Result<()> {
+pub fn to_blocks(engine: &Engine, committer: Committer, origin: Origin, values: &[Moved<'_>]) -> Result<()> {
     if values.is_empty() {
         return Ok(());
     }
     let items: Vec<_> = values.iter().map(|moved| moved.item).collect();
     let written = write_regions(engine, origin, &items)?;
-    point_to(engine, who, values, &written)
+    point_to(engine, committer, values, &written)
 }
 
 /// Writes values to the large space, a region after the other, and lets callers' reads go first.
@@ -218,7 +218,7 @@ fn write_regions(engine: &Engine, origin: Origin, items: &[DestageItem<'_>]) -> 
 /// As [`to_blocks`].
 pub fn stream_to_block(
     engine: &Engine,
-    who: Committer,
+    committer: Committer,
     origin: Origin,
     head: &MovedHead<'_>,
     checksum: u32,
@@ -236,11 +236,11 @@ pub fn stream_to_block(
         )));
     }
     let moved = Moved::new(head.key, head.attributes, &[], head.version, checksum);
-    point_to(engine, who, &[moved], &[written]).map(Ok)
+    point_to(engine, committer, &[moved], &[written]).map(Ok)
 }
 
 /// Makes written values durable and commits the moves to them.
-fn point_to(engine: &Engine, who: Committer, values: &[Moved<'_>], written: &[LargeValue]) -> Result<()> {
+fn point_to(engine: &Engine, committer: Committer, values: &[Moved<'_>], written: &[LargeValue]) -> Result<()> {
     let large = &engine.large;
     let synced = unless(Mutation::DestagedBeforeMove, || large.sync_all(written));
     if let Err(error) = engine.large_result(synced) {
@@ -253,7 +253,7 @@ fn point_to(engine: &Engine, who: Committer, values: &[Moved<'_>], written: &[La
             extent: value.extent(),
         })
     });
-    let committed = commit(engine, who, moves);
+    let committed = commit(engine, committer, moves);
     let (pointed_to, orphans) = written.split_at(committed.moves);
     orphans.iter().for_each(|value| large.abandoned(value));
     for (moved, value) in values.iter().zip(pointed_to) {

@@ -30,12 +30,13 @@ use crate::{
     engine::Engine,
     key_hash,
     log::format::{Body, Record},
+    metrics::count,
     mutation::{Mutation, active},
 };
 use condition::Precheck;
 pub use delete_range::delete_range;
 use replace::Exchange;
-use std::{collections::HashMap, sync::atomic::Ordering};
+use std::collections::HashMap;
 use stream::PendingLarge;
 
 /// Checks a key's length.
@@ -179,9 +180,11 @@ fn commit_record(
         enter_if_taken(&judged, pending);
         Ok(judged)
     };
-    let commit = |who| {
+    let commit = |committer| {
         let records = [(hash, record)];
-        engine.log.commit_as(who, durability, &records, large_turn, decide)
+        engine
+            .log
+            .commit_as(committer, durability, &records, large_turn, decide)
     };
     let committed = if matches!(record.body, Body::Delete) {
         commit(Committer::Freeing)?
@@ -193,10 +196,7 @@ fn commit_record(
         };
         replace::commit(engine, exchange, commit)?
     };
-    engine
-        .metrics
-        .user_bytes
-        .fetch_add(user_bytes as u64, Ordering::Relaxed);
+    count(&engine.metrics.user_bytes, user_bytes as u64);
     Ok(committed)
 }
 
@@ -308,9 +308,9 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         enter_if_taken(&judged, pending());
         Ok(judged)
     };
-    let commit = |who| {
+    let commit = |committer| {
         let commit = |records: &[_], decide: &dyn Fn() -> Result<Judged>| {
-            engine.log.commit_as(who, durability, records, large_turn, decide)
+            engine.log.commit_as(committer, durability, records, large_turn, decide)
         };
         if active(Mutation::BatchInOneCommit) {
             commit_one_by_one(&records, &decide, commit)
@@ -320,10 +320,7 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
     };
     let keys = || placed.iter().map(|placed| &placed.operation.key[..]).collect();
     let committed = replace::commit_batch(engine, batch, keys, commit)?;
-    engine
-        .metrics
-        .user_bytes
-        .fetch_add(user_bytes as u64, Ordering::Relaxed);
+    count(&engine.metrics.user_bytes, user_bytes as u64);
     Ok(committed)
 }
 

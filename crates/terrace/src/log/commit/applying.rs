@@ -20,7 +20,7 @@ use std::{
 
 /// Frames gather if more than such a part of the last ones' records was left out.
 const LEFT_OUT_DIVISOR: usize = 10;
-/// How often those who wait look whether the store stops.
+/// How often a wait looks whether the store stops.
 pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
 
 impl CommitLog {
@@ -69,8 +69,8 @@ impl CommitLog {
     }
 
     /// The applier's next frames, which it applies at once. If there are none that are due it waits
-    /// at most `wait`, and not if `called` says that there is something else to do. Who changes
-    /// what `called` says wakes the applier then.
+    /// at most `wait`, and not if `called` says that there is something else to do. Whatever
+    /// changes what `called` says wakes the applier then.
     pub fn next_to_apply(&self, wait: Duration, called: impl Fn() -> bool) -> Vec<Arc<Frame>> {
         let until = Instant::now() + wait;
         let mut waiting = self.to_apply.lock();
@@ -134,7 +134,7 @@ impl CommitLog {
         self.notify_progress();
     }
 
-    /// Wakes those who wait for seqs to be applied or segments to be freed.
+    /// Something was applied, or a segment was freed.
     pub fn notify_progress(&self) {
         self.progress.raise();
         self.activity.raise();
@@ -173,7 +173,7 @@ impl CommitLog {
         }
     }
 
-    /// Lets go of frames that are written and applied, and wakes those who wait for that.
+    /// Lets go of frames that are written and applied, and raises `progress` then.
     pub(super) fn release_finished(&self) {
         if self.frames.settle() {
             self.progress.raise();

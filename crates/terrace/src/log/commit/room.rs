@@ -24,10 +24,10 @@ const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long one that frees space does before it takes the reserve: as long as recycling needs where
 /// it can help at all.
 const RESERVE_WAIT: Duration = Duration::from_millis(200);
-/// Of a segment, what those may write who replace more than what they bring: a part that recycling
-/// can always write again.
+/// Of a segment, what [`Committer::Replacing`] may write: a part that log GC can always write
+/// again.
 const REPLACING_DIVISOR: u64 = 4;
-/// How long who frees space waits for an index that has no room: some of its attempts.
+/// How long a commit that frees space waits for an index that has no room: some of its attempts.
 const INDEX_WAIT: Duration = Duration::from_secs(5);
 
 impl CommitLog {
@@ -60,9 +60,9 @@ impl CommitLog {
         !self.is_closing() && !self.is_behind() && self.segments.available() > SCARCE_SEGMENTS
     }
 
-    /// Back-pressure: waits until not too much is unapplied. Who frees space waits for the index's
+    /// Back-pressure: waits until not too much is unapplied. What frees space waits for the index's
     /// next attempts as well: others give back meanwhile what it had no room for.
-    pub(super) fn wait_for_applier(&self, who: Committer) -> Result<()> {
+    pub(super) fn wait_for_applier(&self, committer: Committer) -> Result<()> {
         if !self.is_behind() {
             return Ok(());
         }
@@ -76,7 +76,7 @@ impl CommitLog {
                 return Ok(());
             }
             self.stall(StallReason::IndexFull, &self.progress, || match refuses() {
-                Some(reason) if who != Committer::Freeing || began.elapsed() >= INDEX_WAIT => {
+                Some(reason) if committer != Committer::Freeing || began.elapsed() >= INDEX_WAIT => {
                     let tier = Tier::Flash;
                     Err(Error::OutOfSpace { tier, reason })
                 }
@@ -86,11 +86,11 @@ impl CommitLog {
     }
 
     /// Free segments that somebody leaves to others.
-    pub(super) fn kept_by(&self, who: Committer) -> u32 {
-        who.keeps_free(self.reserve.is_whole())
+    pub(super) fn kept_by(&self, committer: Committer) -> u32 {
+        committer.keeps_free(self.reserve.is_whole())
     }
 
-    /// Takes so much of what those may have who replace more than what they bring.
+    /// Takes so much of what [`Committer::Replacing`] may have.
     pub(super) fn take_for_replacing(&self, bytes: usize) -> Result<()> {
         let most = self.segments.segment_bytes() / REPLACING_DIVISOR;
         let more = |taken: u64| taken.checked_add(bytes as u64).filter(|sum| *sum <= most);
@@ -114,7 +114,7 @@ impl CommitLog {
     }
 
     /// Bytes of values that recycling may write again. While the reserve is used it leaves half a
-    /// segment to who frees space.
+    /// segment to what frees space.
     pub fn room_for_recycling(&self) -> u64 {
         let free = self.segments.available_now();
         let segment_bytes = self.segments.segment_bytes();
@@ -133,12 +133,12 @@ impl CommitLog {
     }
 
     /// Waits until recycling has freed a segment that a caller may have.
-    pub(super) fn wait_for_segment(&self, who: Committer, patience: &mut Patience) -> Result<()> {
+    pub(super) fn wait_for_segment(&self, committer: Committer, patience: &mut Patience) -> Result<()> {
         // Recycling only takes what is written.
         self.wake_flusher();
         let began = Instant::now();
-        let is_freeing = who.frees();
-        let has_one = || self.segments.available() > self.kept_by(who);
+        let is_freeing = committer.frees();
+        let has_one = || self.segments.available() > self.kept_by(committer);
         self.stall(StallReason::Segment, &self.progress, || {
             let may_use_reserve = is_freeing && began.elapsed() >= RESERVE_WAIT;
             while may_use_reserve && !has_one() && self.makes_segment_of_reserve() {}

@@ -94,6 +94,35 @@ struct Group {
     settled: bool,
 }
 
+/// An object that is asked about.
+#[derive(Debug, Clone, Copy)]
+struct Asked<'a> {
+    /// Hash of what its group's keys begin with,
+    group: u64,
+    key: &'a [u8],
+    /// and the rest of its own.
+    name: &'a [u8],
+    bytes: u64,
+}
+
+/// How good an object is. All of it is in reads per byte, over the same time, so any two compare.
+#[derive(Debug, Clone, Copy)]
+enum Score {
+    /// As its group, whose objects are of one heat.
+    OfGroup {
+        per_byte: f64,
+        is_settled: bool,
+        /// As the next reader who goes through the group in order makes it, if there is one.
+        passing: Option<f64>,
+    },
+    /// By its own reads: its group is of no one heat, or not measured yet.
+    Single {
+        reads: f64,
+        per_byte: f64,
+        is_measured: bool,
+    },
+}
+
 /// Popularity. Called on reads of the large space and of its copies.
 #[derive(Debug)]
 pub struct Popularity {
@@ -144,8 +173,8 @@ impl Popularity {
 
     /// Counts a read of an object.
     pub fn read(&self, key: &[u8], bytes: u64) -> Seen {
-        let prefix = self.rule.group(key);
-        let hash = key_hash(prefix);
+        let asked = self.asked(key, bytes);
+        let hash = asked.group;
         let state = &mut *self.state.lock();
         state.now += 1.0;
         state.sketch.count(key_hash(key));
@@ -153,8 +182,7 @@ impl Popularity {
             state.rank();
         }
         let (now, half_life) = (state.now, state.half_life);
-        let ordinal = ordinal(&key[prefix.len()..]);
-        let run = ordinal.map_or(0, |ordinal| state.readers.read(hash, ordinal, now));
+        let run = ordinal(asked.name).map_or(0, |ordinal| state.readers.read(hash, ordinal, now));
         let is_new = !state.groups.contains_key(&hash);
         if let Some(group) = state.groups.get_mut(&hash) {
             group.score = group.decayed(now, half_life) + 1.0;
@@ -164,7 +192,7 @@ impl Popularity {
                 state.forget();
             }
             let group = Group {
-                prefix: prefix.into(),
+                prefix: self.rule.group(key).into(),
                 score: 1.0,
                 counted_at: now,
                 size: None,
@@ -173,15 +201,30 @@ impl Popularity {
             state.groups.insert(hash, group);
             state.unmeasured.push_back(hash);
         }
-        let worth = state.worth(hash, key, prefix.len(), bytes);
+        let worth = state.score(&asked).worth(state.margin);
         Seen { worth, run, is_new }
+    }
+
+    fn asked<'a>(&self, key: &'a [u8], bytes: u64) -> Asked<'a> {
+        let prefix = self.rule.group(key);
+        Asked {
+            group: key_hash(prefix),
+            key,
+            name: &key[prefix.len()..],
+            bytes,
+        }
+    }
+
+    fn with_score<R>(&self, key: &[u8], bytes: u64, say: impl FnOnce(Score, f64) -> R) -> R {
+        let asked = self.asked(key, bytes);
+        let state = self.state.lock();
+        say(state.score(&asked), state.margin)
     }
 
     /// What copying an object is worth; counts nothing.
     #[must_use]
     pub fn worth(&self, key: &[u8], bytes: u64) -> Worth {
-        let prefix = self.rule.group(key);
-        self.state.lock().worth(key_hash(prefix), key, prefix.len(), bytes)
+        self.with_score(key, bytes, |score, margin| score.worth(margin))
     }
 
     /// How many reads per byte a copy must be worth to stay where this object wants to go. Nothing
@@ -189,17 +232,16 @@ impl Popularity {
     /// one by one have none, so each must be better than whom it drives out.
     #[must_use]
     pub fn bar(&self, key: &[u8], bytes: u64) -> Option<f64> {
-        let prefix = self.rule.group(key);
-        let (hash, state) = (key_hash(prefix), self.state.lock());
-        let is_single = (state.groups.get(&hash)).is_none_or(|group| !state.is_of_one_heat(group));
-        is_single.then(|| state.value(hash, key, prefix.len(), bytes) / (1.0 + MARGIN))
+        self.with_score(key, bytes, |score, _| match score {
+            Score::OfGroup { .. } => None,
+            Score::Single { per_byte, .. } => Some(per_byte / (1.0 + MARGIN)),
+        })
     }
 
     /// Whether an object is worth as many reads per byte as the bar says.
     #[must_use]
     pub fn reaches(&self, bar: f64, key: &[u8], bytes: u64) -> bool {
-        let prefix = self.rule.group(key);
-        self.state.lock().value(key_hash(prefix), key, prefix.len(), bytes) >= bar
+        self.with_score(key, bytes, |score, _| score.per_byte() >= bar)
     }
 
     /// Whether a copy of this worth is copied again when its segment is cleaned: a passing one
@@ -260,52 +302,59 @@ impl Group {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
-impl State {
-    fn worth(&self, hash: u64, key: &[u8], prefix_bytes: usize, bytes: u64) -> Worth {
-        let group = self.groups.get(&hash);
-        if let Some(group) = group
-            && self.is_of_one_heat(group)
-        {
-            if group.settled {
-                return Worth::Settled;
-            }
-            let passing = self.passing(hash, &key[prefix_bytes..], bytes);
-            if passing.is_some_and(|worth| worth > self.margin) {
-                return Worth::Passing;
-            }
-            return Worth::None;
+impl Score {
+    /// What a copy is worth, where the last settled group has `margin` reads per byte.
+    fn worth(self, margin: f64) -> Worth {
+        match self {
+            Self::OfGroup { is_settled: true, .. } => Worth::Settled,
+            Self::OfGroup { passing, .. } if passing.is_some_and(|passing| passing > margin) => Worth::Passing,
+            Self::Single {
+                reads,
+                per_byte,
+                is_measured: true,
+            } if reads >= SINGLE_READS_MIN && per_byte > margin * (1.0 + MARGIN) => Worth::Settled,
+            Self::OfGroup { .. } | Self::Single { .. } => Worth::None,
         }
-        let is_large_group = group.is_some_and(|group| group.size.is_some());
-        let count = self.sketch.estimate(key_hash(key));
-        let per_byte = count / bytes.max(1) as f64;
-        if is_large_group && count >= SINGLE_READS_MIN && per_byte > self.margin * (1.0 + MARGIN) {
-            return Worth::Settled;
-        }
-        Worth::None
     }
 
-    fn passing_bytes_max(&self) -> f64 {
-        self.space_bytes as f64 * PASSING_SHARE_MAX
+    /// Reads per byte, as objects that stand in each other's way are compared.
+    fn per_byte(self) -> f64 {
+        match self {
+            Self::OfGroup { per_byte, passing, .. } => passing.map_or(per_byte, |passing| passing.max(per_byte)),
+            Self::Single { per_byte, .. } => per_byte,
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+impl State {
+    /// How good an object is, by its group, by the next reader on its way, or by itself.
+    fn score(&self, asked: &Asked<'_>) -> Score {
+        let group = self.groups.get(&asked.group);
+        if let Some(group) = group.filter(|group| self.is_of_one_heat(group)) {
+            return Score::OfGroup {
+                per_byte: group.per_byte(self.now, self.half_life).unwrap_or(0.0),
+                is_settled: group.settled,
+                passing: self.passing(asked),
+            };
+        }
+        let reads = self.sketch.estimate(key_hash(asked.key));
+        Score::Single {
+            reads,
+            per_byte: reads / asked.bytes.max(1) as f64,
+            is_measured: group.is_some_and(|group| group.size.is_some()),
+        }
     }
 
     /// What the next reader on its way makes of an object: one read after so many others, as a rate
     /// that compares with the groups' scores.
-    fn passing(&self, hash: u64, name: &[u8], bytes: u64) -> Option<f64> {
-        let reads = self.readers.reads_until(hash, ordinal(name)?, self.now)?;
-        Some(self.half_life / std::f64::consts::LN_2 / reads / bytes.max(1) as f64)
+    fn passing(&self, asked: &Asked<'_>) -> Option<f64> {
+        let reads = self.readers.reads_until(asked.group, ordinal(asked.name)?, self.now)?;
+        Some(self.half_life / std::f64::consts::LN_2 / reads / asked.bytes.max(1) as f64)
     }
 
-    /// Reads per byte, as objects that stand in each other's way are compared.
-    fn value(&self, hash: u64, key: &[u8], prefix_bytes: usize, bytes: u64) -> f64 {
-        match self.groups.get(&hash).filter(|group| self.is_of_one_heat(group)) {
-            Some(group) => {
-                let own = group.per_byte(self.now, self.half_life).unwrap_or(0.0);
-                let passing = self.passing(hash, &key[prefix_bytes..], bytes);
-                passing.map_or(own, |passing| passing.max(own))
-            }
-            None => self.sketch.estimate(key_hash(key)) / bytes.max(1) as f64,
-        }
+    fn passing_bytes_max(&self) -> f64 {
+        self.space_bytes as f64 * PASSING_SHARE_MAX
     }
 
     /// Whether its objects are read alike as far as that can matter.
@@ -370,5 +419,39 @@ impl State {
         let (_, limit, _) = scores.select_nth_unstable_by(quarter, f64::total_cmp);
         let limit = *limit;
         self.groups.retain(|_, group| group.decayed(now, half_life) > limit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_copy_is_worth_is_said_by_one_score() {
+        let of_group = |is_settled, passing| Score::OfGroup {
+            per_byte: 2.0,
+            is_settled,
+            passing,
+        };
+        let single = |reads, is_measured| Score::Single {
+            reads,
+            per_byte: reads,
+            is_measured,
+        };
+        let worth = |score: Score| score.worth(4.0);
+        assert_eq!(worth(of_group(true, None)), Worth::Settled, "its rank is decided");
+        assert_eq!(worth(of_group(false, None)), Worth::None);
+        assert_eq!(
+            worth(of_group(false, Some(4.0))),
+            Worth::None,
+            "not better than what is there"
+        );
+        assert_eq!(worth(of_group(false, Some(5.0))), Worth::Passing);
+        assert_eq!(worth(single(7.0, true)), Worth::Settled);
+        assert_eq!(worth(single(6.0, true)), Worth::None, "it must be better by the margin");
+        assert_eq!(worth(single(7.0, false)), Worth::None, "its group may be of one heat");
+        assert_eq!(single(1.0, true).worth(0.0), Worth::None, "one read is no popularity");
+        let compared = [of_group(true, None), of_group(false, Some(5.0)), single(3.0, true)];
+        assert_eq!(compared.map(Score::per_byte), [2.0, 5.0, 3.0]);
     }
 }

@@ -40,6 +40,7 @@ use crate::{
         stats::FlashCacheCounters,
     },
     io::throttle::Paces,
+    metrics::count,
 };
 use admission::Popularity;
 use copies::Copies;
@@ -52,7 +53,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64},
     },
     time::Duration,
 };
@@ -101,11 +102,6 @@ pub struct FlashCache {
     pub eviction_age: Mutex<Option<Duration>>,
     /// The log needs even the segments that are being written.
     pub must_seal: AtomicBool,
-}
-
-/// Raises a counter.
-pub fn count(counter: &AtomicU64, amount: u64) {
-    counter.fetch_add(amount, Ordering::Relaxed);
 }
 
 impl FlashCache {

@@ -13,13 +13,11 @@
 //! more is read. What no reader came for within [`KEPT`] is dropped.
 
 use super::{FlashCache, SLICE_BYTES, admission::Worth, count, staging::Image};
-use parking_lot::{Condvar, Mutex};
+use crate::metrics::event::Event;
+use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -38,9 +36,8 @@ const IDLE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct Ahead {
     wanted: Mutex<VecDeque<Arc<[u8]>>>,
-    signal: Condvar,
-    /// The thread is to look up; changed with `wanted` locked.
-    is_woken: AtomicBool,
+    /// Something is wanted, or the thread is to look up.
+    changed: Event,
     kept: Mutex<VecDeque<(Arc<Image>, Instant)>>,
 }
 
@@ -56,24 +53,23 @@ impl Ahead {
             wanted.pop_front();
         }
         wanted.push_back(key);
-        self.signal.notify_one();
+        drop(wanted);
+        self.changed.raise();
     }
 
-    /// The next key; waits at most `wait` for one.
-    fn next(&self, wait: Duration) -> Option<Arc<[u8]>> {
-        let mut wanted = self.wanted.lock();
-        if wanted.is_empty() && !self.is_woken.load(Ordering::Acquire) {
-            self.signal.wait_for(&mut wanted, wait);
-        }
-        self.is_woken.store(false, Ordering::Release);
-        wanted.pop_front()
+    /// The next key; waits at most `wait` for one, or until woken. `seen` is the waiting thread's
+    /// alone.
+    fn next(&self, seen: &mut u64, wait: Duration) -> Option<Arc<[u8]>> {
+        let next = || self.wanted.lock().pop_front();
+        next().or_else(|| {
+            self.changed.wait(seen, wait);
+            next()
+        })
     }
 
-    /// Wakes who waits for the next key.
+    /// Wakes the thread that waits for the next key.
     pub fn wake(&self) {
-        let _wanted = self.wanted.lock();
-        self.is_woken.store(true, Ordering::Release);
-        self.signal.notify_all();
+        self.changed.raise();
     }
 
     fn keeps_none(&self) -> bool {
@@ -118,8 +114,10 @@ impl FlashCache {
     }
 
     /// The next key to read ahead, if one comes before long. Drops what nobody came for.
-    pub fn next_ahead(&self) -> Option<Arc<[u8]>> {
-        let wanted = self.ahead.next(if self.ahead.keeps_none() { IDLE_MAX } else { IDLE });
+    /// `seen` is the waiting thread's alone.
+    pub fn next_ahead(&self, seen: &mut u64) -> Option<Arc<[u8]>> {
+        let idle = if self.ahead.keeps_none() { IDLE_MAX } else { IDLE };
+        let wanted = self.ahead.next(seen, idle);
         self.drop_unused(&self.ahead.overdue());
         wanted
     }
@@ -180,9 +178,11 @@ mod tests {
             ahead.want(Arc::from(number.to_be_bytes().as_slice()));
             ahead.want(Arc::from(number.to_be_bytes().as_slice()));
         }
-        let first = ahead.next(Duration::ZERO).unwrap();
+        let mut seen = 0;
+        let mut next = || ahead.next(&mut seen, Duration::ZERO);
+        let first = next().unwrap();
         assert_eq!(&*first, 10_u64.to_be_bytes(), "the oldest gave way");
-        let rest = std::iter::from_fn(|| ahead.next(Duration::ZERO)).count();
+        let rest = std::iter::from_fn(next).count();
         assert_eq!(rest, WANTED_MAX - 1);
     }
 

@@ -15,7 +15,7 @@
 //! block's place. All of this may be lost at any time.
 
 use super::sketch::Sketch;
-use crate::log::move_queue::{self, MoveQueue, Moving};
+use crate::log::move_queue::{Enqueued, MoveQueue, Moving};
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -37,19 +37,6 @@ const WAKE_BYTES: u64 = 256 << 10;
 /// Counters of the sketch.
 const COUNTERS_MIN: usize = 1 << 18;
 const COUNTERS_MAX: usize = 1 << 24;
-
-/// What [`SmallValues::enqueue`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Enqueued {
-    /// It waits.
-    Waits,
-    /// It waits, and so much with it that it should be moved soon.
-    Urgent,
-    /// There is no room.
-    Full,
-    /// It waited already.
-    Already,
-}
 
 /// The heat of small values in blocks.
 #[derive(Debug)]
@@ -95,20 +82,16 @@ impl SmallValues {
         self.policy.lock().drained(reads, segments, left, uses);
     }
 
-    /// Has a value come back. Its reads are forgotten.
-    pub fn enqueue(&self, value: Moving) -> Enqueued {
+    /// Has a value come back. Its reads are forgotten. Says also whether so much waits now that it
+    /// should be moved soon.
+    pub fn enqueue(&self, value: Moving) -> (Enqueued, bool) {
         let (hash, before) = (value.hash, self.queue.bytes());
-        match self.queue.enqueue(value) {
-            move_queue::Enqueued::Full => return Enqueued::Full,
-            move_queue::Enqueued::Already => return Enqueued::Already,
-            move_queue::Enqueued::Waits(bytes) => {
-                self.policy.lock().forget(hash);
-                if before < WAKE_BYTES && bytes >= WAKE_BYTES {
-                    return Enqueued::Urgent;
-                }
-            }
-        }
-        Enqueued::Waits
+        let enqueued = self.queue.enqueue(value);
+        let Enqueued::Waits(bytes) = enqueued else {
+            return (enqueued, false);
+        };
+        self.policy.lock().forget(hash);
+        (enqueued, before < WAKE_BYTES && bytes >= WAKE_BYTES)
     }
 }
 
@@ -209,8 +192,8 @@ mod tests {
     fn the_queue_says_when_it_should_be_worked_off() {
         let small = SmallValues::new(600 << 10, 1 << 30);
         let said: Vec<_> = (0..100).map(|number| small.enqueue(value(number, 10_000))).collect();
-        assert_eq!(said.iter().filter(|said| **said == Enqueued::Urgent).count(), 1);
-        assert_eq!(said.last(), Some(&Enqueued::Full));
+        assert_eq!(said.iter().filter(|(_, is_urgent)| *is_urgent).count(), 1);
+        assert_eq!(said.last(), Some(&(Enqueued::Full, false)));
     }
 
     #[test]
@@ -241,7 +224,7 @@ mod tests {
         let small = SmallValues::new(1 << 20, 1 << 30);
         (0..10).for_each(|drain| small.drained(drain * 100, 10, 1, 0));
         assert!((0..10).any(|read| small.read(7, 1000 + read)));
-        assert_eq!(small.enqueue(value(7, 100)), Enqueued::Waits);
+        assert!(matches!(small.enqueue(value(7, 100)), (Enqueued::Waits(_), false)));
         // A round later it was destaged: to another place, with the same key.
         (10..20).for_each(|drain| small.drained(drain * 100, 10, 1, 0));
         assert!(!small.read(7, 2000), "one read is not enough again");

@@ -11,7 +11,7 @@
 //!   flash.
 
 use super::Slice;
-use crate::io::AlignedBuffer;
+use crate::{io::AlignedBuffer, metrics::event::Event};
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -185,11 +185,10 @@ pub struct Images {
     bytes: AtomicU64,
     table: Mutex<HashMap<Slice, Arc<Image>>>,
     queue: Mutex<VecDeque<Arc<Image>>>,
-    queued: Condvar,
-    /// The thread that writes images has something else to do, and may be asleep; changed with
-    /// `queue` locked.
-    is_roused: AtomicBool,
-    roused: Condvar,
+    /// There is another image to write.
+    queued: Event,
+    /// That, or the thread that writes images has something else to do.
+    roused: Event,
 }
 
 /// What [`Images::join`] gives.
@@ -210,9 +209,8 @@ impl Images {
             bytes: AtomicU64::new(0),
             table: Mutex::default(),
             queue: Mutex::default(),
-            queued: Condvar::new(),
-            is_roused: AtomicBool::new(false),
-            roused: Condvar::new(),
+            queued: Event::default(),
+            roused: Event::default(),
         }
     }
 
@@ -284,41 +282,36 @@ impl Images {
     /// Has a complete image written to flash.
     pub fn enqueue(&self, image: Arc<Image>) {
         self.queue.lock().push_back(image);
-        self.queued.notify_one();
-        self.roused.notify_one();
+        self.wake();
     }
 
-    /// Sleeps until there is an image to write or something else to do, at most `wait`.
-    pub fn sleep(&self, wait: Duration) {
-        let mut queue = self.queue.lock();
-        if queue.is_empty() && !self.is_roused.load(Ordering::Acquire) {
-            self.roused.wait_for(&mut queue, wait);
+    /// Sleeps until there is an image to write or something else to do, at most `wait`. `seen` is
+    /// the waiting thread's alone.
+    pub fn sleep(&self, seen: &mut u64, wait: Duration) {
+        if self.queue.lock().is_empty() {
+            self.roused.wait(seen, wait);
         }
-        self.is_roused.store(false, Ordering::Release);
     }
 
     /// Ends [`Images::sleep`]: there is something else to do, which can wait as long as the next
     /// image is waited for.
     pub fn rouse(&self) {
-        let _queue = self.queue.lock();
-        self.is_roused.store(true, Ordering::Release);
-        self.roused.notify_one();
+        self.roused.raise();
     }
 
-    /// The next image to write; waits at most `wait` for one.
-    pub fn next(&self, wait: Duration) -> Option<Arc<Image>> {
-        let mut queue = self.queue.lock();
-        if queue.is_empty() {
-            self.queued.wait_for(&mut queue, wait);
-        }
-        queue.pop_front()
+    /// The next image to write; waits at most `wait` for one. `seen` is the waiting thread's alone.
+    pub fn next(&self, seen: &mut u64, wait: Duration) -> Option<Arc<Image>> {
+        let next = || self.queue.lock().pop_front();
+        next().or_else(|| {
+            self.queued.wait(seen, wait);
+            next()
+        })
     }
 
     /// Ends both waits.
     pub fn wake(&self) {
-        self.rouse();
-        let _queue = self.queue.lock();
-        self.queued.notify_all();
+        self.queued.raise();
+        self.roused.raise();
     }
 }
 

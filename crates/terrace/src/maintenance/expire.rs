@@ -28,13 +28,14 @@ use crate::{
         format::{Body, Record},
     },
     maintenance::moves,
+    metrics::count,
     ordered_index::KeyBounds,
     visibility::range_tombstones::{DeletedRange, RANGES_MAX},
 };
 use std::{
     collections::VecDeque,
     ops::Bound,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -212,10 +213,7 @@ impl Expirer {
         pass.walk
             .step(&self.engine, |expires_ms| *earliest_ms = (*earliest_ms).min(expires_ms))?;
         if pass.walk.is_over {
-            self.engine
-                .expire_counters
-                .expiry_passes
-                .fetch_add(1, Ordering::Relaxed);
+            count(&self.engine.expire_counters.expiry_passes, 1);
             self.engine.expiring.pass_ends(pass.earliest_ms);
             let distance = self
                 .engine

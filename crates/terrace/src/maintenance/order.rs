@@ -11,9 +11,9 @@ use crate::{
     engine::Engine,
     log::move_queue::Moving,
     maintenance::moves::{self, Moved, commit_bytes},
-    metrics::bucket::Bucket,
+    metrics::{bucket::Bucket, count},
 };
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 /// The worker's state.
 pub struct Orderer {
@@ -43,10 +43,7 @@ impl Orderer {
         let mut rest = &taken[..];
         while !rest.is_empty() {
             if !engine.log.has_room_for_moves() {
-                order
-                    .counters
-                    .dropped_no_room
-                    .fetch_add(rest.len() as u64, Ordering::Relaxed);
+                count(&order.counters.dropped_no_room, rest.len() as u64);
                 break;
             }
             let (part, others) = rest.split_at(values_of_commit(rest, commit_bytes(&engine)));

@@ -1,15 +1,16 @@
 //! The thread that reads objects from blocks to RAM ahead of readers that go through a group in
 //! order. What is wanted, and what becomes of it, `flash_cache::prefetch` says.
 
-use crate::{Result, blocks::PIECES_PER_READ, engine::Engine, flash_cache::count, ordered_index::Home};
+use crate::{Result, blocks::PIECES_PER_READ, engine::Engine, metrics::count, ordered_index::Home};
 
 /// Bytes of one read.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// The thread: reads what is wanted until the store is closed.
 pub fn run(engine: &Engine) {
+    let mut seen = 0;
     while !engine.log.is_closed() {
-        let Some(key) = engine.flash_cache.next_ahead() else {
+        let Some(key) = engine.flash_cache.next_ahead(&mut seen) else {
             continue;
         };
         if let Err(error) = read_one(engine, &key) {

@@ -11,14 +11,13 @@ use crate::{
         admission::{Unmeasured, Worth},
         contents::{self, Contents, Item, Owner},
         copies::Copy,
-        count,
         credit::{Credit, holds_many},
         staging::Image,
     },
     io::{AlignedBuffer, PAGE_BYTES},
     log::segments::{LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState},
     maintenance::small_moves,
-    metrics::bucket::Bucket,
+    metrics::{bucket::Bucket, count},
     ordered_index::Home,
 };
 use std::{
@@ -92,6 +91,7 @@ impl Promoter {
     /// Runs until the store is closed.
     pub fn run(mut self) {
         self.load();
+        let (mut seen, mut seen_images) = (0, 0);
         while !self.engine.log.is_closed() {
             if self.cache.must_seal.swap(false, Ordering::AcqRel) {
                 self.seal_open();
@@ -104,13 +104,13 @@ impl Promoter {
             let asked_bytes = self.cache.counters.asked_bytes.load(Ordering::Relaxed);
             let is_quiet = std::mem::replace(&mut self.asked_bytes, asked_bytes) == asked_bytes;
             if all_measured && is_quiet && self.cache.small.queue.bytes() == 0 {
-                self.cache.images.sleep(IDLE_MAX);
+                self.cache.images.sleep(&mut seen, IDLE_MAX);
                 if self.engine.log.is_closed() {
                     break;
                 }
             }
             let wait = if all_measured { IDLE } else { Duration::ZERO };
-            let Some(image) = self.cache.images.next(wait) else {
+            let Some(image) = self.cache.images.next(&mut seen_images, wait) else {
                 continue;
             };
             if let Err(error) = self.promote(&image) {
@@ -162,10 +162,7 @@ impl Promoter {
     /// Reads what earlier lives of the store have copied.
     fn load(&self) {
         let segments = &self.engine.log.segments;
-        for segment in segments
-            .iter()
-            .filter(|segment| segment.state() == SegmentState::Copies)
-        {
+        for segment in segments.in_state(SegmentState::Copies) {
             let Some((items, contents_at)) = read_contents(&self.engine, segment) else {
                 segments.free_unused(segment);
                 continue;

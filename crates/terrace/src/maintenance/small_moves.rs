@@ -9,10 +9,9 @@
 use crate::{
     Error,
     engine::Engine,
-    flash_cache::count,
     log::move_queue::Moving,
     maintenance::moves::{self, commit_bytes},
-    metrics::bucket::Bucket,
+    metrics::{bucket::Bucket, count},
     ordered_index::Home,
 };
 

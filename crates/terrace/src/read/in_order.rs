@@ -1,9 +1,9 @@
 //! What a scan pays for the values that it had to read one by one, and what it buys for that
 //! ([`crate::scan_order`]).
 
-use super::scan::ScanItem;
+use super::{scan::ScanItem, small_reads::moving};
 use crate::{
-    Result, key_hash,
+    Result,
     log::{format::record_bytes_max, move_queue::Moving},
     ordered_index::Home,
     scan_order::{Bill, Form, form},
@@ -60,13 +60,5 @@ pub fn charge(items: &[ScanItem], values: &[Option<Result<Bytes>>], read_for: im
 }
 
 fn value_of((item, value): (&ScanItem, &Option<Result<Bytes>>)) -> Option<Moving> {
-    let entry = item.entry();
-    Some(Moving {
-        key: item.key.clone(),
-        hash: key_hash(&item.key),
-        version: entry.version.0,
-        attributes: entry.attributes.clone(),
-        value: value.as_ref()?.as_ref().ok()?.clone(),
-        checksum: entry.checksum,
-    })
+    Some(moving(item.key.clone(), item.entry(), value.as_ref()?.as_ref().ok()?))
 }

@@ -3,9 +3,13 @@
 
 use crate::{
     engine::Engine,
-    flash_cache::{COPY_BYTES_MIN, count, small::Enqueued},
+    flash_cache::COPY_BYTES_MIN,
     key_hash,
-    log::{format::Extent, move_queue::Moving},
+    log::{
+        format::Extent,
+        move_queue::{Enqueued, Moving},
+    },
+    metrics::count,
     ordered_index::Entry,
 };
 use bytes::Bytes;
@@ -25,18 +29,22 @@ pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, value: &Bytes) {
     if !cache.small.read(hash, engine.small_reads()) {
         return;
     }
-    let value = Moving {
-        key: Bytes::copy_from_slice(key),
-        hash,
+    match cache.small.enqueue(moving(Bytes::copy_from_slice(key), entry, value)) {
+        (Enqueued::Waits(_), true) => cache.wake(),
+        (Enqueued::Waits(_), false) => cache.images.rouse(),
+        (Enqueued::Full, _) => count(&cache.counters.dropped_full, 1),
+        (Enqueued::Already, _) => {}
+    }
+}
+
+/// A value that was read, to be written to the log again.
+pub fn moving(key: Bytes, entry: &Entry, value: &Bytes) -> Moving {
+    Moving {
+        hash: key_hash(&key),
+        key,
         version: entry.version.0,
         attributes: entry.attributes.clone(),
         value: value.clone(),
         checksum: entry.checksum,
-    };
-    match cache.small.enqueue(value) {
-        Enqueued::Urgent => cache.wake(),
-        Enqueued::Full => count(&cache.counters.dropped_full, 1),
-        Enqueued::Waits => cache.images.rouse(),
-        Enqueued::Already => {}
     }
 }

@@ -213,8 +213,13 @@ pub fn open(mut options: Options) -> Result<Engine> {
         .as_ref()
         .map_or_else(|| Ok(MarkPayload::empty()), MarkPayload::of)?;
     accounting.restore(payload.homes);
-    let live = payload.live.map_or_else(|| count_live(&index, persisted_seq), Ok)?;
-    large.restore_live(&live);
+    if let Some(live) = payload.live {
+        large.restore_live(&live);
+    } else {
+        tracing::info!("counting what lives in blocks: the index's mark counts in another way");
+        let counted = count_live(&index, persisted_seq)?;
+        large.restore_live(&counted.into_iter().collect::<Vec<_>>());
+    }
     let segments = open_segments(&options, &manifest, &flash_disk)?;
     segments.free_over_uses(&payload.over_uses);
     let pool = Arc::new(FramePool::for_overlay(options.tuning.overlay_bytes));
@@ -273,17 +278,18 @@ fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Resu
     Ok(())
 }
 
-/// Live bytes of blocks, as the index has them: an open of a store whose mark counts differently
-/// walks it once.
-fn count_live(index: &OrderedIndex, seq: u64) -> Result<Vec<(u64, u64)>> {
-    tracing::info!("counting what lives in blocks");
-    let mut counted = BTreeMap::<u64, u64>::new();
+/// Live bytes of blocks, as the index has them.
+///
+/// # Errors
+/// The index's.
+pub(super) fn count_live(index: &OrderedIndex, seq: u64) -> Result<BTreeMap<u64, u64>> {
+    let mut counted = BTreeMap::new();
     for item in index.scan((Bound::Unbounded, Bound::Unbounded), seq)? {
         if let Home::Block(extent) = item?.1.home {
             *counted.entry(extent.block).or_default() += live_bytes_of(extent.extent_bytes);
         }
     }
-    Ok(counted.into_iter().collect())
+    Ok(counted)
 }
 
 /// Range deletions in a frame that are not in the index's mark.

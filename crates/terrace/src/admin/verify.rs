@@ -3,7 +3,7 @@
 
 use crate::{
     Result, Tier,
-    blocks::live_bytes_of,
+    admin::open::count_live,
     engine::Engine,
     hash_index::checkpoint,
     key_hash,
@@ -16,7 +16,7 @@ use crate::{
     ordered_index::{Entry, Home},
     read::{decode_attributes, not_there, stored_value},
 };
-use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+use std::{ops::Bound, sync::Arc};
 
 /// How often the account is compared anew because commits came between.
 const RECOUNTS_MAX: usize = 20;
@@ -166,14 +166,10 @@ fn check_account(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> 
     for _ in 0..RECOUNTS_MAX {
         engine.log.wait_applied()?;
         let held = engine.snapshots.register_for_good(|| engine.log.applied_seq());
-        let mut counted = BTreeMap::<u64, u64>::new();
-        for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), held.seq)? {
-            // What is damaged has been told.
-            let Ok((_, entry)) = item else { return Ok(()) };
-            if let Home::Block(extent) = entry.home {
-                *counted.entry(extent.block).or_default() += live_bytes_of(extent.extent_bytes);
-            }
-        }
+        // What is damaged has been told.
+        let Ok(counted) = count_live(&engine.index, held.seq) else {
+            return Ok(());
+        };
         let account = engine.large.account();
         if engine.log.committed_seq() != held.seq {
             continue;

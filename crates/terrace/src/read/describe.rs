@@ -93,8 +93,8 @@ pub fn head(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
     find_entry(engine, key)?.map(|found| found.info()).transpose()
 }
 
-/// What a small value's record says, without the value.
-struct Brief {
+/// What a record or an entry says of an object, without the value.
+pub(super) struct Brief {
     version: Version,
     length: u64,
     checksum: u32,
@@ -111,6 +111,21 @@ impl Brief {
             home: small_home(&record.body),
             attributes: Bytes::copy_from_slice(record.attributes),
         }
+    }
+
+    /// As the interface shows it.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if the attributes do not decode.
+    pub(super) fn info(self) -> Result<ObjectInfo> {
+        Ok(ObjectInfo {
+            version: self.version,
+            length: self.length,
+            checksum: self.checksum,
+            home: self.home,
+            expires_at: expiry::of(&self.attributes).map(expiry::from_ms),
+            attributes: decode_attributes(&self.attributes)?,
+        })
     }
 }
 
@@ -144,17 +159,7 @@ pub fn head_in_ram(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
             .and_then(|found| brief_at(engine, key, found.address)),
     };
     let is_living = |brief: &Brief| presence.dead(key, brief.version.0, &brief.attributes).is_none();
-    let info = |brief: Brief| {
-        Ok(ObjectInfo {
-            version: brief.version,
-            length: brief.length,
-            checksum: brief.checksum,
-            home: brief.home,
-            expires_at: expiry::of(&brief.attributes).map(expiry::from_ms),
-            attributes: decode_attributes(&brief.attributes)?,
-        })
-    };
-    brief.filter(is_living).map(info).transpose()
+    brief.filter(is_living).map(Brief::info).transpose()
 }
 
 /// What the record at an address says, if it is the key's and in RAM.
@@ -176,12 +181,12 @@ fn brief_at(engine: &Engine, key: &[u8], address: Address) -> Option<Brief> {
 /// # Errors
 /// [`Error::Corruption`] if the attributes do not decode.
 pub fn object_info(entry: &Entry) -> Result<ObjectInfo> {
-    Ok(ObjectInfo {
+    let brief = Brief {
         version: entry.version,
         length: entry.length,
         checksum: entry.checksum,
         home: entry.home.kind(),
-        expires_at: expiry::of(&entry.attributes).map(expiry::from_ms),
-        attributes: decode_attributes(&entry.attributes)?,
-    })
+        attributes: entry.attributes.clone(),
+    };
+    brief.info()
 }

@@ -7,8 +7,9 @@ use crate::{
     cache::{CachedValue, Place},
     engine::Engine,
     log::{address::Address, reader::read_stretches},
+    metrics::count,
 };
-use std::{ops::Range, sync::atomic::Ordering};
+use std::ops::Range;
 
 /// Records this near to each other are read at once: to read on costs a device less than another
 /// request.
@@ -54,7 +55,7 @@ pub fn read(engine: &Engine, mut wanted: Vec<Wanted<'_>>, mut found: impl FnMut(
         }
     });
     drop(timed);
-    engine.metrics.flash_reads.fetch_add(reads, Ordering::Relaxed);
+    count(&engine.metrics.flash_reads, reads);
     stretches.into_iter().map(|(_, of)| wanted[of.start].at).collect()
 }
 

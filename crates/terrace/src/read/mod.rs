@@ -37,7 +37,7 @@ use crate::{
         format::{Body, Extent, Record, record_bytes_max},
         reader::{Found, read_record},
     },
-    metrics::counters::AnsweredBy,
+    metrics::{count, counters::AnsweredBy},
     ordered_index::{Entry, Home},
     visibility::presence::Presence,
     write::check_key,
@@ -45,7 +45,6 @@ use crate::{
 use bytes::Bytes;
 use describe::{Described, find_entry, object_info};
 pub use describe::{decode_attributes, head, head_in_ram};
-use std::sync::atomic::Ordering;
 
 /// How often a lookup starts again before a mismatch counts as damage.
 const ATTEMPTS: usize = 4;
@@ -228,29 +227,21 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     })
 }
 
-/// What can be said of a key without asking a device.
-enum Near {
-    /// What [`get`] gives.
-    Here(Option<Hit>),
-    /// In the log, if the record there is the key's.
-    InLog(hash_index::Found),
-    /// Nothing.
-    Elsewhere,
-}
-
+/// What [`get`] gives, as far as it can be said without asking a device.
+///
 /// # Errors
 /// As [`get`].
-fn get_near(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Near> {
+fn locate_near(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Located> {
     check_key(key)?;
     let hash = key_hash(key);
     Ok(match locate(engine, hash, key, presence) {
-        Located::Here(found) => Near::Here(counted(engine, found)),
+        Located::Here(found) => Located::Here(counted(engine, found)),
         Located::Record(found) => match flash_in_ram(engine, key, found.address, None) {
-            InRam::Read(Some(hit)) => Near::Here(hit.living(key, presence)),
-            InRam::Read(None) => Near::Elsewhere,
-            InRam::Absent(_) => Near::InLog(found),
+            InRam::Read(Some(hit)) => Located::Here(hit.living(key, presence)),
+            InRam::Read(None) => Located::Elsewhere,
+            InRam::Absent(_) => Located::Record(found),
         },
-        Located::InBlock | Located::Elsewhere => Near::Elsewhere,
+        located => located,
     })
 }
 
@@ -324,12 +315,9 @@ fn read_flash(
     });
     drop(read);
     let (found, device_reads) = outcome?;
-    engine.metrics.flash_reads.fetch_add(device_reads, Ordering::Relaxed);
+    count(&engine.metrics.flash_reads, device_reads);
     let Found::Record(Some(read)) = found else {
-        engine
-            .metrics
-            .false_flash_reads
-            .fetch_add(device_reads, Ordering::Relaxed);
+        count(&engine.metrics.false_flash_reads, device_reads);
         return Ok(None);
     };
     Ok(Some(take_read(engine, place, key, read)))

@@ -4,7 +4,9 @@
 //! What is left must ask the ordered index or a block, or tells of damage: it is read as any single
 //! value, by threads side by side.
 
-use super::{Hit, Near, find_in_ram, from_log, get, get_near, in_order, is_wanted, scan::ScanItem, snapshot::Snapshot};
+use super::{
+    Hit, Located, find_in_ram, from_log, get, in_order, is_wanted, locate_near, scan::ScanItem, snapshot::Snapshot,
+};
 
 use crate::{
     Object, Result, engine::Engine, key_hash, log::format::record_bytes_max, metrics::counters::AnsweredBy,
@@ -58,9 +60,9 @@ fn read_all_by<K: AsRef<[u8]>>(snapshot: &Snapshot, keys: &[K]) -> Vec<Result<Op
 fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Option<Hit>>> {
     let presence = engine.presence();
     let mut wanted = Vec::new();
-    let mut near = |(at, key)| match get_near(engine, key, &presence) {
-        Ok(Near::Here(hit)) => Some(Ok(hit)),
-        Ok(Near::InLog(found)) => {
+    let mut near = |(at, key)| match locate_near(engine, key, &presence) {
+        Ok(Located::Here(hit)) => Some(Ok(hit)),
+        Ok(Located::Record(found)) => {
             let start = found.address.bytes();
             wanted.push(from_log::Wanted {
                 at,
@@ -70,7 +72,7 @@ fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Opti
             });
             None
         }
-        Ok(Near::Elsewhere) => None,
+        Ok(Located::InBlock | Located::Elsewhere) => None,
         Err(error) => Some(Err(error)),
     };
     let numbered = keys.iter().map(AsRef::as_ref).enumerate();
@@ -125,12 +127,11 @@ pub fn values(items: Vec<ScanItem>) -> Vec<(ScanItem, Result<Bytes>)> {
 fn values_in_log(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) -> Vec<usize> {
     let missing = items.iter().enumerate().filter(|&(at, _)| values[at].is_none());
     let wanted = missing.filter_map(|(at, item)| {
-        let bytes = in_ring(item);
-        (!bytes.is_empty()).then(|| from_log::Wanted {
+        Some(from_log::Wanted {
             at,
             key: &item.key,
             version: Some(item.entry().version),
-            bytes,
+            bytes: in_ring(item)?,
         })
     });
     let wanted: Vec<_> = wanted.collect();
@@ -166,14 +167,9 @@ fn values_in_frames(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) {
         return;
     };
     let place = |(item, value): (&ScanItem, &Option<Result<Bytes>>)| {
-        let record = if value.is_none() { in_ring(item) } else { 0..0 };
+        let record = in_ring(item).filter(|_| value.is_none())?;
         let length = usize::try_from(record.end - record.start).ok()?;
-        engine
-            .log
-            .segments
-            .place(record.start)
-            .filter(|_| length > 0)
-            .map(|place| (place, length))
+        Some((engine.log.segments.place(record.start)?, length))
     };
     let places: Vec<_> = items.iter().zip(values.iter()).map(place).collect();
     if places.iter().all(Option::is_none) {
@@ -190,13 +186,11 @@ fn values_in_frames(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) {
     engine.metrics.answered_many(AnsweredBy::Cache, count, bytes);
 }
 
-/// Where an object's record is in the ring, at most; empty if it is not there.
-fn in_ring(item: &ScanItem) -> Range<u64> {
+/// Where an object's record is in the ring, at most, if it is there.
+fn in_ring(item: &ScanItem) -> Option<Range<u64>> {
     let entry = item.entry();
-    match entry.home {
-        Home::Flash { address } => {
-            address..address + record_bytes_max(item.key.len(), entry.attributes.len(), entry.length)
-        }
-        Home::Inline(_) | Home::Block(_) => 0..0,
-    }
+    let Home::Flash { address } = entry.home else {
+        return None;
+    };
+    Some(address..address + record_bytes_max(item.key.len(), entry.attributes.len(), entry.length))
 }

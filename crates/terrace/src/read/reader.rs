@@ -1,11 +1,11 @@
 //! A stream over one value, verified as it goes; and reading a part of a value.
 
 use super::{
-    Described, Hit, Located, Near, find_entry, get_near, locate, pieces::Pieces, read_by_entry, read_for_caller,
-    read_located,
+    Described, Hit, Located, describe::Brief, find_entry, locate, locate_near, pieces::Pieces, read_by_entry,
+    read_for_caller, read_located,
 };
 use crate::{
-    Error, ObjectInfo, ReadOptions, Result, api::expiry, engine::Engine, flash_cache::COPY_BYTES_MIN, key_hash,
+    Error, ObjectInfo, ReadOptions, Result, engine::Engine, flash_cache::COPY_BYTES_MIN, key_hash,
     metrics::counters::StreamClock, ordered_index::Home, write::check_key,
 };
 use bytes::Bytes;
@@ -63,7 +63,7 @@ impl Reader {
     /// Opens the newest version if all of it is in RAM and can be had without waiting. `None` says
     /// nothing about the key.
     pub(crate) fn in_ram(engine: &Engine, key: &[u8]) -> Result<Option<Self>> {
-        let Near::Here(hit) = get_near(engine, key, &engine.presence())? else {
+        let Located::Here(hit) = locate_near(engine, key, &engine.presence())? else {
             return Ok(None);
         };
         hit.map(Self::of_hit).transpose()
@@ -71,25 +71,10 @@ impl Reader {
 
     /// Over a small value.
     fn of_hit(hit: Hit) -> Result<Self> {
-        let home = hit.home;
-        let expires_at = expiry::of(&hit.attributes).map(expiry::from_ms);
-        let checksum = hit.checksum();
-        let hit = hit.into_object()?;
-        let info = ObjectInfo {
-            version: hit.version,
-            length: hit.value.len() as u64,
-            checksum,
-            home,
-            expires_at,
-            attributes: hit.attributes,
-        };
-        let source = Source::Memory {
-            value: hit.value,
-            position: 0,
-        };
+        let value = hit.value.clone();
         Ok(Self {
-            info,
-            source,
+            info: Brief::from(hit).info()?,
+            source: Source::Memory { value, position: 0 },
             clock: None,
         })
     }

@@ -225,10 +225,7 @@ impl BlockGc {
         }
         self.move_all(&mut gathered, &mut began)?;
         drop(walk);
-        let seq = engine.log.committed_seq();
-        engine.log.seal();
-        let applied = engine.log.wait_for(|| engine.log.applied_seq() >= seq);
-        applied.map_err(Trouble::Store)
+        engine.log.wait_applied().map(drop).map_err(Trouble::Store)
     }
 
     /// Takes an extent that the walk has found, if it is alive.

@@ -18,24 +18,9 @@
 //! of all frames would be copied for each frame that leaves, and with the RAM of a large cache, or
 //! the short frames of `Sync` commits, there are tens of thousands.
 //!
-//! Why a record that an acknowledged commit made, or a later one of its key, is found at every
-//! moment:
-//! - *By key.* A frame is in the list, and its bit in the filter, before the commit is
-//!   acknowledged. It goes out of the list, and then out of the filter, when it is applied. So who
-//!   finds no bit, or no frame, either began before the acknowledgement, or finds in the indexes,
-//!   which it asks after this, what the frame had. A list that is out of date still has the frame,
-//!   which answers as it did.
-//! - *By place.* An address is in the indexes when its frame is applied, so it is sealed, and in
-//!   the list of pending frames. It is put into the lists of its stretches before it goes out of
-//!   that one, and readers ask in this order. If it is not retained, or leaves, it is written, and
-//!   what was read of it was handed on before.
-//! - A place, that is generation and offset, is written once for ever: a segment that is used anew
-//!   has another generation. So what is found is what was written there, or nothing.
-//!
-//! `leaving_seq` rises before frames are pending no more and `released_seq` after. Who finds
-//! nothing for a key, and the same `leaving_seq` as before it asked the index, may believe the
-//! index. And what is forgotten once it is released, as ranges are, nobody needs who looks for a
-//! key later: it meets none of these frames.
+//! Invariant: a record that an acknowledged commit made, or a later one of its key, is found here
+//! or by the indexes at every moment, if pending frames are asked before the indexes, by key as by
+//! place. Why: docs/durability.md, section 3, *A record is found at every moment*.
 //!
 //! Nothing of this outlives the process.
 

@@ -7,7 +7,7 @@
 
 mod policy;
 
-pub use policy::{Bounds, Picture};
+pub use policy::{Bounds, Picture, Plan};
 
 use crate::metrics::event::Event;
 use parking_lot::{Mutex, MutexGuard};

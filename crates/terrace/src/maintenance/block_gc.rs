@@ -21,7 +21,7 @@ use crate::{
     Error, Result,
     blocks::{
         BlockScan, MovedHead, Origin, ScannedExtent,
-        gc::{Bounds, Finding, Picture},
+        gc::{Bounds, Finding, Picture, Plan},
     },
     engine::Engine,
     log::commit::Committer,
@@ -121,19 +121,15 @@ impl BlockGc {
         }
         let shares = engine.large.shares();
         let picture = Picture::of(&shares, &bounds, |share| self.set_aside.contains_key(&share.number));
-        let tolerated_bytes = picture.set_aside_bytes + picture.held_bytes;
-        let is_over = bounds.is_over(picture.living_bytes, totals.live_bytes);
-        let must_wait = bounds.are_outstanding(self.outstanding_bytes(), picture.living_bytes);
-        let next = picture.emptiest.filter(|_| is_over && !must_wait);
+        let plan = picture.plan(&bounds, totals.live_bytes, self.outstanding_bytes());
         engine.block_gc.publish(Finding {
-            tolerated_bytes,
-            // Dead blocks that nobody holds are room that is on its way.
-            is_stuck: picture.dead_bytes == 0 && next.is_none(),
-            cleans: next.is_some(),
+            tolerated_bytes: picture.tolerated_bytes(),
+            is_stuck: plan == Plan::Stuck,
+            cleans: matches!(plan, Plan::Clean(_)),
         });
-        match next {
-            Some(block) => self.clean(block.number).map(|()| true),
-            None => Ok(false),
+        match plan {
+            Plan::Clean(block) => self.clean(block.number).map(|()| true),
+            Plan::Wait | Plan::Stuck => Ok(false),
         }
     }
 

@@ -116,7 +116,35 @@ pub struct Picture {
     pub emptiest: Option<BlockShare>,
 }
 
+/// What block GC does about blocks that take more than they may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Empties this one.
+    Clean(BlockShare),
+    /// Waits: dead blocks that nobody holds are room that is on its way.
+    Wait,
+    /// Nothing: none is worth it, or enough are emptied, and no room is on its way.
+    Stuck,
+}
+
 impl Picture {
+    /// What to do with so many live bytes in all, when blocks of `emptied_bytes` are emptied and
+    /// not deleted yet.
+    pub fn plan(&self, bounds: &Bounds, live_bytes: u64, emptied_bytes: u64) -> Plan {
+        let is_over = bounds.is_over(self.living_bytes, live_bytes);
+        let must_wait = bounds.are_outstanding(emptied_bytes, self.living_bytes);
+        match self.emptiest {
+            Some(block) if is_over && !must_wait => Plan::Clean(block),
+            _ if self.dead_bytes > 0 => Plan::Wait,
+            _ => Plan::Stuck,
+        }
+    }
+
+    /// What nobody can reclaim now.
+    pub const fn tolerated_bytes(&self) -> u64 {
+        self.set_aside_bytes + self.held_bytes
+    }
+
     /// Takes it. `shares` are in the order of their numbers.
     pub fn of(shares: &[BlockShare], bounds: &Bounds, is_set_aside: impl Fn(&BlockShare) -> bool) -> Self {
         let mut picture = Self::default();
@@ -204,6 +232,35 @@ mod tests {
         assert_eq!(picture.set_aside_bytes, (1 << 20) - 100_000);
         let picture = Picture::of(&shares[..2], &BOUNDS, |_| false);
         assert_eq!(picture.emptiest, None, "850 KiB of 1 MiB are not worth it");
+    }
+
+    #[test]
+    fn what_is_over_is_cleaned_unless_enough_is_emptied_or_dead() {
+        let half_empty = share(1, 100 << 20, 50 << 20);
+        let plan = |dead_bytes, live_bytes, emptied_bytes| {
+            let picture = Picture {
+                living_bytes: half_empty.bytes,
+                dead_bytes,
+                emptiest: Some(half_empty),
+                ..Picture::default()
+            };
+            picture.plan(&BOUNDS, live_bytes, emptied_bytes)
+        };
+        assert_eq!(plan(0, 50 << 20, 0), Plan::Clean(half_empty));
+        assert_eq!(
+            plan(1, 50 << 20, 0),
+            Plan::Clean(half_empty),
+            "what is dead is not enough"
+        );
+        assert_eq!(
+            plan(0, 50 << 20, 9 << 20),
+            Plan::Stuck,
+            "emptied ones wait for the index"
+        );
+        assert_eq!(plan(1, 50 << 20, 9 << 20), Plan::Wait);
+        assert_eq!(plan(1, 100 << 20, 0), Plan::Wait, "it is what is dead that is over");
+        let nothing = Picture::default();
+        assert_eq!(nothing.plan(&BOUNDS, 0, 0), Plan::Stuck);
     }
 
     #[test]

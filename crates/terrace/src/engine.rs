@@ -240,8 +240,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Failed`] if the store stops first; the index's `OutOfSpace`.
     pub fn persist_index(&self, seq: u64) -> Result<()> {
-        self.log.seal();
-        self.log.wait_for(|| self.log.applied_seq() >= seq)?;
+        self.log.wait_until_applied(seq)?;
         self.log.wait_until(|| {
             if self.persisted_seq.load(Ordering::Acquire) >= seq {
                 return Ok(true);

@@ -221,7 +221,8 @@ impl BlockGc {
         }
         self.move_all(&mut gathered, &mut began)?;
         drop(walk);
-        engine.log.wait_applied().map(drop).map_err(Trouble::Store)
+        let applied = engine.log.wait_until_applied(engine.log.committed_seq());
+        applied.map(drop).map_err(Trouble::Store)
     }
 
     /// Takes an extent that the walk has found, if it is alive.

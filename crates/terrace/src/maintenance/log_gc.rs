@@ -399,10 +399,8 @@ impl LogGc {
         self.tell_heat(&cold);
         // Also what was overwritten in this segment may still be read by a snapshot taken before
         // now.
-        let seq = engine.log.committed_seq();
-        engine.log.seal();
-        engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
-        engine.log.segments.drained(segment, engine.log.applied_seq());
+        let applied_seq = engine.log.wait_until_applied(engine.log.committed_seq())?;
+        engine.log.segments.drained(segment, applied_seq);
         if !cold.is_empty() {
             *engine.metrics.log_eviction_age.lock() = Some(segment.age());
         }

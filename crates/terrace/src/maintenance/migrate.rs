@@ -242,9 +242,7 @@ fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
         Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => {}
         outcome => outcome?,
     }
-    let seq = engine.log.committed_seq();
-    engine.log.seal();
-    engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
+    engine.log.wait_until_applied(engine.log.committed_seq())?;
     to_log.truncate(committed.moves);
     let bytes = to_log.iter().chain(&to_blocks).map(|(_, entry, _)| entry.length).sum();
     let migration = &engine.migration;

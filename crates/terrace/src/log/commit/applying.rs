@@ -173,6 +173,17 @@ impl CommitLog {
         }
     }
 
+    /// Returns when everything up to `seq` is applied, and gives what is by then. For work in the
+    /// background, which leaves it to the callers of `Sync` commits to make those durable.
+    ///
+    /// # Errors
+    /// As [`CommitLog::wait_for`].
+    pub fn wait_until_applied(&self, seq: u64) -> Result<u64> {
+        self.seal();
+        self.wait_for(|| self.applied_seq() >= seq)?;
+        Ok(self.applied_seq())
+    }
+
     /// Lets go of frames that are written and applied, and raises `progress` then.
     pub(super) fn release_finished(&self) {
         if self.frames.settle() {

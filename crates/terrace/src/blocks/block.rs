@@ -123,13 +123,24 @@ impl Block {
 
     /// Settles the extent at `offset`: 0 abandons it, anything else is its version.
     pub fn settle(&self, offset: u64, version: u64) {
+        self.settle_as(offset, ExtentKind::Put, version);
+    }
+
+    /// Settles the extent at `offset`, which is a whole region. Its records carry their versions,
+    /// so the footer need not wait for the moves to commit. One that is not whole is abandoned: the
+    /// footer then names a value without a version, which is passed over.
+    pub fn settle_region(&self, offset: u64) {
+        self.settle_as(offset, ExtentKind::Region, 0);
+    }
+
+    fn settle_as(&self, offset: u64, kind: ExtentKind, version: u64) {
         let mut guard = self.writing.lock();
         let Some(writing) = guard.as_mut() else { return };
         let Ok(at) = writing.find(offset) else { return };
         let extent = &mut writing.extents[at];
         if !extent.settled {
             extent.settled = true;
-            extent.entry.version = version;
+            (extent.entry.kind, extent.entry.version) = (kind, version);
             writing.pending -= 1;
         }
     }

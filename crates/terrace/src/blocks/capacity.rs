@@ -11,6 +11,7 @@
 //! On failure: `StorageFull`, as from a device, with words that name the option. Nothing is taken
 //! then.
 
+use super::format::RecordKind;
 use crate::io::Disk;
 use std::{
     io,
@@ -38,6 +39,14 @@ impl Origin {
         match self {
             Self::User => 0,
             Self::Recycling | Self::Cleaning => 1,
+        }
+    }
+
+    /// What its records say: those that were moved carry their version.
+    pub(super) const fn kind(self) -> RecordKind {
+        match self {
+            Self::User => RecordKind::Put,
+            Self::Recycling | Self::Cleaning => RecordKind::Destaged,
         }
     }
 }

@@ -13,19 +13,12 @@ use super::{
     LargeSpace, LargeValue, Space,
     block::Block,
     capacity::Origin,
-    extent::{ExtentWriter, with_writing},
-    format::{
-        CHUNK_DATA_BYTES, ChunkEncoder, ExtentKind, PAGE, Place, RECORD_ALIGNMENT, RecordKind, encode_record_header,
-        extent_bytes,
-    },
-    writer::check_lengths,
+    extent::ExtentWriter,
+    format::{CHUNK_DATA_BYTES, ChunkEncoder, PAGE, RECORD_ALIGNMENT, RecordKind, encode_record_header, extent_bytes},
+    writer::{Length, check_lengths},
 };
 use crate::Result;
-use std::{
-    io,
-    ops::Range,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{io, ops::Range, sync::atomic::Ordering};
 
 /// Moved values are written in regions of about this size.
 const REGION_BYTES: u64 = 8 << 20;
@@ -113,35 +106,17 @@ impl LargeSpace {
         origin: Origin,
         mut read: impl FnMut(Range<u64>, &mut Vec<u8>) -> Result<()>,
     ) -> Result<Result<LargeValue>> {
-        self.space.check_writable()?;
-        check_lengths(head.key, head.attributes, Some(head.length))?;
-        let bytes = extent_bytes(head.key.len(), head.attributes.len(), head.length);
-        let (block, start) = self.space.begin_region(bytes, origin)?;
-        let written = self.space.write_pieces(&block, start, bytes, head, &mut read);
-        let ended = match written {
-            Ok(Ok((checksum, device_bytes))) => {
-                // Before the extent is settled: the block must not look dead in between.
-                block.unapplied_bytes.fetch_add(bytes, Ordering::AcqRel);
-                block.settle(start, 0);
-                self.space.count_moved(origin, device_bytes);
-                Ok(Ok(LargeValue {
-                    block: block.number,
-                    offset: start,
-                    extent_bytes: bytes,
-                    length: head.length,
-                    checksum,
-                    kind: RecordKind::Destaged,
-                    ordinal: block.group.mark(),
-                }))
+        let length = Length::Known(head.length);
+        let mut writer = self.begin(head.key, head.attributes, length, head.version, origin)?;
+        let mut piece = Vec::new();
+        for at in (0..head.length).step_by(PIECE_BYTES as usize) {
+            piece.clear();
+            if let Err(error) = read(at..head.length.min(at + PIECE_BYTES), &mut piece) {
+                return Ok(Err(error));
             }
-            Ok(Err(error)) => Ok(Err(error)),
-            Err(error) => Err(Space::write_error(&block, &error)),
-        };
-        if !matches!(ended, Ok(Ok(_))) {
-            Space::mark_unwritten(&block, start);
-            block.settle(start, 0);
+            writer.write(&piece)?;
         }
-        ended
+        writer.finish().map(Ok)
     }
 }
 
@@ -163,37 +138,6 @@ fn region(items: &[DestageItem<'_>], limit: u64) -> (usize, u64) {
 }
 
 impl Space {
-    /// Reserves a region.
-    fn begin_region(&self, bytes: u64, origin: Origin) -> Result<(Arc<Block>, u64)> {
-        let (block, start) = self.reserve(bytes, origin)?;
-        Self::mark(&block, start, ExtentKind::Region);
-        Ok((block, start))
-    }
-
-    /// Some records of the region at `start` may be there, others are not. The footer names it as a
-    /// value without a version, which is passed over: a region is walked record by record, and what
-    /// cannot be read of one is reported as damage.
-    fn mark_unwritten(block: &Block, start: u64) {
-        Self::mark(block, start, ExtentKind::Put);
-    }
-
-    /// Says what the extent at `start` is.
-    fn mark(block: &Block, start: u64, kind: ExtentKind) {
-        let _ = with_writing(block, |writing| {
-            let found = writing.extents.iter_mut().rfind(|extent| extent.entry.offset == start);
-            found.into_iter().for_each(|extent| extent.entry.kind = kind);
-            Ok(())
-        });
-    }
-
-    fn count_moved(&self, origin: Origin, device_bytes: u64) {
-        let counter = match origin {
-            Origin::Cleaning => &self.counters.cleaned_bytes,
-            Origin::User | Origin::Recycling => &self.counters.destaged_bytes,
-        };
-        counter.fetch_add(device_bytes, Ordering::Relaxed);
-    }
-
     fn write_region(
         &self,
         items: &[DestageItem<'_>],
@@ -201,22 +145,21 @@ impl Space {
         origin: Origin,
         values: &mut Vec<LargeValue>,
     ) -> Result<()> {
-        let (block, start) = self.begin_region(bytes, origin)?;
+        let (block, start) = self.reserve(bytes, origin)?;
         let first = values.len();
         let written = self.write_records(&block, start, bytes, items, values);
         // Before the extent is settled: the block must not look dead in between.
         for value in &values[first..] {
             block.unapplied_bytes.fetch_add(value.extent_bytes, Ordering::AcqRel);
         }
-        if written.is_err() {
-            Self::mark_unwritten(&block, start);
+        match written {
+            Ok(_) => block.settle_region(start),
+            Err(_) => block.settle(start, 0),
         }
-        // The records carry their versions, so the footer need not wait for the moves to commit.
-        block.settle(start, 0);
         let ordinal = block.group.mark();
         values[first..].iter_mut().for_each(|value| value.ordinal = ordinal);
         let device_bytes = written.map_err(|error| Self::write_error(&block, &error))?;
-        self.count_moved(origin, device_bytes);
+        self.count_written(origin, device_bytes);
         Ok(())
     }
 
@@ -232,13 +175,9 @@ impl Space {
         for item in items {
             extent.buffer.pad_to(RECORD_ALIGNMENT as usize);
             let place = self.place(block.number, start + extent.bytes());
-            let head = MovedHead {
-                key: item.key,
-                attributes: item.attributes,
-                length: item.value.len() as u64,
-                version: item.version,
-            };
-            begin_record(&mut extent, place, &head);
+            let (kind, length) = (RecordKind::Destaged, item.value.len() as u64);
+            let (key, attributes) = (item.key, item.attributes);
+            encode_record_header(&mut extent.buffer, place, kind, item.version, length, key, attributes);
             let mut chunks = ChunkEncoder::new(place);
             extent.push(item.value, &mut chunks)?;
             chunks.finish(&mut extent.buffer);
@@ -246,9 +185,9 @@ impl Space {
                 block: block.number,
                 offset: place.offset,
                 extent_bytes: record_bytes(item),
-                length: head.length,
+                length,
                 checksum: chunks.checksum,
-                kind: RecordKind::Destaged,
+                kind,
                 ordinal: 0,
             });
         }
@@ -256,47 +195,4 @@ impl Space {
         self.buffers.give_back(extent.buffer);
         Ok(device_bytes)
     }
-
-    /// Writes one value as it is read. Returns its checksum and the bytes on the device.
-    fn write_pieces(
-        &self,
-        block: &Block,
-        start: u64,
-        bytes: u64,
-        head: &MovedHead<'_>,
-        read: &mut impl FnMut(Range<u64>, &mut Vec<u8>) -> Result<()>,
-    ) -> io::Result<Result<(u32, u64)>> {
-        let mut extent = ExtentWriter::new(self, block, start, Some(bytes))?;
-        let place = self.place(block.number, start);
-        begin_record(&mut extent, place, head);
-        let mut chunks = ChunkEncoder::new(place);
-        let mut piece = Vec::new();
-        let mut at = 0;
-        while at < head.length {
-            let end = head.length.min(at + PIECE_BYTES);
-            piece.clear();
-            if let Err(error) = read(at..end, &mut piece) {
-                return Ok(Err(error));
-            }
-            extent.push(&piece, &mut chunks)?;
-            at = end;
-        }
-        chunks.finish(&mut extent.buffer);
-        let device_bytes = extent.flush_rest()?;
-        self.buffers.give_back(extent.buffer);
-        Ok(Ok((chunks.checksum, device_bytes)))
-    }
-}
-
-fn begin_record(extent: &mut ExtentWriter, place: Place, head: &MovedHead<'_>) {
-    let kind = RecordKind::Destaged;
-    encode_record_header(
-        &mut extent.buffer,
-        place,
-        kind,
-        head.version,
-        head.length,
-        head.key,
-        head.attributes,
-    );
 }

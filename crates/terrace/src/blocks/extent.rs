@@ -94,7 +94,7 @@ impl Space {
         if self.room.lacks(2 * split_bytes) {
             return;
         }
-        if let Err(error) = self.allocate(block, split_bytes) {
+        if let Err(error) = self.allocate(block, split_bytes, Origin::User) {
             tracing::debug!(%error, "the next block takes its space in steps");
         }
     }
@@ -117,10 +117,10 @@ impl Space {
     }
 
     /// Makes sure that a block has space up to `end`.
-    pub(super) fn allocate(&self, block: &Block, end: u64) -> Result<()> {
+    pub(super) fn allocate(&self, block: &Block, end: u64, origin: Origin) -> Result<()> {
         let split_bytes = self.options.split_threshold_bytes;
         let end = end.next_multiple_of(PAGE);
-        with_writing(block, |writing| writing.allocate(end, split_bytes, Origin::User))
+        with_writing(block, |writing| writing.allocate(end, split_bytes, origin))
             .map_err(|error| out_of_space(block, &error))
     }
 

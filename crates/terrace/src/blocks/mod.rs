@@ -46,13 +46,13 @@ pub use image::HeldBlock;
 pub use nearer::{NearReader, Nearer, Source, Wanted};
 pub use reader::{CHUNK_DATA, PIECE_BYTES, PIECES_PER_READ, ValueReader};
 pub use scan::{BlockScan, ScannedExtent};
-pub use writer::LargeWriter;
+pub use writer::{LargeWriter, Length};
 
 use crate::{
     Error, Result, Tier,
     api::object::Extent,
     io::{Disk, DiskFile, OpenMode, throttle::Paces},
-    metrics::counted,
+    metrics::{count, counted},
 };
 use account::Totals;
 use block::Block;
@@ -422,6 +422,15 @@ impl Space {
         }
     }
 
+    fn count_written(&self, origin: Origin, device_bytes: u64) {
+        let counter = match origin {
+            Origin::User => &self.counters.user_bytes,
+            Origin::Recycling => &self.counters.destaged_bytes,
+            Origin::Cleaning => &self.counters.cleaned_bytes,
+        };
+        count(counter, device_bytes);
+    }
+
     /// Stops all writes and returns the error that says so.
     fn fail(&self, reason: String) -> Error {
         Error::Failed(self.failure.set(reason))
@@ -449,7 +458,7 @@ impl Space {
             Err(error @ Error::OutOfSpace { .. }) => return Err(error),
             Err(error) => return Err(self.fail(error.to_string())),
         };
-        self.counters.overhead_bytes.fetch_add(bytes, Ordering::Relaxed);
+        count(&self.counters.overhead_bytes, bytes);
         table.meta = next;
         Ok(())
     }

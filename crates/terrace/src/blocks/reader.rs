@@ -271,8 +271,7 @@ impl ValueReader {
     /// Reads a range that begins with a chunk by one device read, into buffers of `piece_bytes`
     /// each. With `key` it begins with the value, and the header before it must be the key's.
     fn read_split(&self, range: Range<u64>, key: Option<&[u8]>, piece_bytes: u64) -> Result<Vec<Bytes>> {
-        let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
-        let stored = chunks.start * CHUNK_BYTES..stored_bytes(self.length).min(chunks.end * CHUNK_BYTES);
+        let (_, stored) = self.chunks_of(&range);
         let from = key.map_or(self.head_bytes + stored.start, |_| 0);
         let mut buffer = self.space.buffers.take();
         let pieces = self.again_without_copy(|| {
@@ -327,16 +326,23 @@ impl ValueReader {
     /// Hands a range within [`CHUNKS_PER_READ`] chunks to `take`, chunk by chunk, with one device
     /// read.
     fn read_chunks(&self, range: Range<u64>, buffer: &mut AlignedBuffer, take: impl FnMut(&[u8])) -> Result<()> {
-        let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
-        let stored = chunks.start * CHUNK_BYTES..stored_bytes(self.length).min(chunks.end * CHUNK_BYTES);
+        let (_, stored) = self.chunks_of(&range);
         let skip = self.read_bytes(self.head_bytes + stored.start..self.head_bytes + stored.end, buffer)?;
         self.take_chunks(range, &buffer[skip..], take)
+    }
+
+    /// The numbers of the chunks that hold a range, and where in the extent these are behind its
+    /// head.
+    fn chunks_of(&self, range: &Range<u64>) -> (Range<u64>, Range<u64>) {
+        let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
+        let stored = chunks.start * CHUNK_BYTES..stored_bytes(self.length).min(chunks.end * CHUNK_BYTES);
+        (chunks, stored)
     }
 
     /// Hands a range to `take`, chunk by chunk, once each is checked. `stored` begins with the
     /// range's first chunk and has all of them.
     fn take_chunks(&self, range: Range<u64>, stored: &[u8], mut take: impl FnMut(&[u8])) -> Result<()> {
-        let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
+        let (chunks, _) = self.chunks_of(&range);
         let seed = self.place.chunk_seed();
         for (index, chunk) in chunks.zip(stored.chunks(CHUNK_DATA_BYTES + 4)) {
             let stored_end = CHUNK_BYTES.min(stored_bytes(self.length) - index * CHUNK_BYTES);

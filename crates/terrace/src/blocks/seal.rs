@@ -23,6 +23,7 @@ use super::{
 use crate::{
     Error, Result, Tier,
     io::{DiskFile, OpenMode},
+    metrics::count,
     mutation::{Mutation, unless},
 };
 use std::{
@@ -181,7 +182,7 @@ impl Space {
             });
         match listed {
             Ok(file) => {
-                self.counters.overhead_bytes.fetch_add(PAGE, Ordering::Relaxed);
+                count(&self.counters.overhead_bytes, PAGE);
                 let block = Arc::new(Block::open(number, file, Arc::clone(&self.room)));
                 self.blocks.write().insert(number, Arc::clone(&block));
                 Ok(block)
@@ -252,9 +253,7 @@ impl Space {
             })
             .map_err(|error| Error::io_on(Tier::Large, context(), &error))?;
         self.sync_written(block, &file)?;
-        self.counters
-            .overhead_bytes
-            .fetch_add(footer.len() as u64, Ordering::Relaxed);
+        count(&self.counters.overhead_bytes, footer.len() as u64);
         self.change_meta(|meta| {
             let sealed = MetaBlock {
                 state: BlockState::Sealed,

@@ -1,8 +1,9 @@
-//! Writing one value: at once, or as a stream of known or unknown length.
+//! Writing one value: at once, or as a stream of known or unknown length; a caller's, or one that
+//! is moved here from elsewhere.
 //!
 //! Invariants:
-//! - A value of unknown length that outgrows the spool has a block of its own until it ends; its
-//!   first page, which holds its length, is written last.
+//! - A value of unknown length has a block of its own until it ends; its first page, which holds
+//!   its length, is written last.
 //! - A value is written here, by its caller, unless it fits one write and its caller does not wait
 //!   for it (`behind`).
 //! - Nothing is written once the space has failed.
@@ -23,8 +24,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// A stream of unknown length is kept in RAM up to this size.
-const SPOOL_BYTES_MAX: usize = 1 << 20;
+const WAS_ABANDONED: Error = Error::Unavailable("the value was abandoned after an error");
 
 pub(super) fn check_lengths(key: &[u8], attributes: &[u8], length: Option<u64>) -> Result<()> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
@@ -46,27 +46,77 @@ pub(super) fn check_lengths(key: &[u8], attributes: &[u8], length: Option<u64>) 
     Ok(())
 }
 
+/// How long a value will be.
+#[derive(Debug, Clone, Copy)]
+pub enum Length {
+    /// So many bytes.
+    Known(u64),
+    /// Not known; there is to be room for so many bytes at once.
+    AtLeast(u64),
+}
+
 impl LargeSpace {
-    /// Starts a value. `ticket` is a number no later than its version will be; with a known
-    /// `length` the space for it is reserved here. The value must still be synced and committed
-    /// after `finish`.
+    /// Starts a caller's value. `ticket` is a number no later than its version will be. The space
+    /// for it is reserved here as far as `length` says. The value must still be synced and
+    /// committed after `finish`.
     ///
     /// # Errors
     /// `Invalid`, `OutOfSpace`, `Failed`, I/O errors.
-    pub fn writer(&self, key: &[u8], attributes: &[u8], length: Option<u64>, ticket: u64) -> Result<LargeWriter> {
-        check_lengths(key, attributes, length)?;
-        self.space.check_writable()?;
+    pub fn writer(&self, key: &[u8], attributes: &[u8], length: Length, ticket: u64) -> Result<LargeWriter> {
+        self.begin(key, attributes, length, ticket, Origin::User)
+    }
+
+    /// Starts a value. One that is moved (`origin`) has its version as its `ticket`.
+    pub(super) fn begin(
+        &self,
+        key: &[u8],
+        attributes: &[u8],
+        length: Length,
+        ticket: u64,
+        origin: Origin,
+    ) -> Result<LargeWriter> {
+        let space = &self.space;
+        let expected = match length {
+            Length::Known(length) => Some(length),
+            Length::AtLeast(_) => None,
+        };
+        check_lengths(key, attributes, expected)?;
+        space.check_writable()?;
+        let bytes_of = |length| extent_bytes(key.len(), attributes.len(), length);
+        let (block, offset) = match length {
+            Length::Known(length) => space.reserve(bytes_of(length), origin)?,
+            Length::AtLeast(bytes) => space.reserve_unknown(bytes_of(0) + room_for(bytes), origin)?,
+        };
+        let place = space.place(block.number, offset);
+        let extent = ExtentWriter::new(space, &block, offset, expected.map(bytes_of));
         let mut writer = LargeWriter {
-            space: Arc::clone(&self.space),
+            space: Arc::clone(space),
             key: key.to_vec(),
             attributes: attributes.to_vec(),
             ticket,
-            expected: length,
+            expected,
+            origin,
             behind: false,
-            stage: Stage::Spool(Vec::new()),
+            placed: Some(Box::new(Placed {
+                extent: extent.map_err(|error| {
+                    block.settle(offset, 0);
+                    Space::write_error(&block, &error)
+                })?,
+                block,
+                chunks: ChunkEncoder::new(place),
+            })),
         };
-        if let Some(length) = length {
-            writer.place_known(length)?;
+        if let Some(placed) = &mut writer.placed {
+            let length = expected.unwrap_or_default();
+            encode_record_header(
+                &mut placed.extent.buffer,
+                place,
+                origin.kind(),
+                ticket,
+                length,
+                key,
+                attributes,
+            );
         }
         Ok(writer)
     }
@@ -79,17 +129,13 @@ pub struct LargeWriter {
     key: Vec<u8>,
     attributes: Vec<u8>,
     ticket: u64,
+    /// The length that was announced. Without one the block is this value's alone, and its extent
+    /// is reserved when it ends.
     expected: Option<u64>,
+    origin: Origin,
     behind: bool,
-    stage: Stage,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// Unknown length, still in RAM.
-    Spool(Vec<u8>),
-    Placed(Box<Placed>),
-    Ended,
+    /// `None` once it has ended or was abandoned.
+    placed: Option<Box<Placed>>,
 }
 
 #[derive(Debug)]
@@ -97,8 +143,6 @@ struct Placed {
     block: Arc<Block>,
     extent: ExtentWriter,
     chunks: ChunkEncoder,
-    /// The block is ours alone and the extent is not reserved yet.
-    exclusive: bool,
 }
 
 impl LargeWriter {
@@ -123,16 +167,6 @@ impl LargeWriter {
         result
     }
 
-    /// Bytes written so far.
-    #[must_use]
-    pub fn length(&self) -> u64 {
-        match &self.stage {
-            Stage::Spool(spool) => spool.len() as u64,
-            Stage::Placed(placed) => placed.chunks.length,
-            Stage::Ended => 0,
-        }
-    }
-
     /// Ends the value: all of it is written (or will be, see [`LargeWriter::behind`]), but not yet
     /// durable. Commit or abandon it; sync it before its record is written.
     ///
@@ -145,22 +179,20 @@ impl LargeWriter {
     }
 
     fn write_inner(&mut self, data: &[u8]) -> Result<()> {
-        let length = self.length() + data.len() as u64;
-        if length > self.expected.unwrap_or(VALUE_BYTES_MAX) {
-            let limit = self.expected.unwrap_or(VALUE_BYTES_MAX);
+        let written = self.placed.as_ref().map_or(0, |placed| placed.chunks.length);
+        let limit = self.expected.unwrap_or(VALUE_BYTES_MAX);
+        if written + data.len() as u64 > limit {
             return Err(Error::invalid(format!(
                 "the value is longer than the {limit} bytes announced or allowed"
             )));
         }
-        self.make_room(data.len())?;
-        match &mut self.stage {
-            Stage::Spool(spool) => {
-                spool.extend_from_slice(data);
-                Ok(())
-            }
-            Stage::Placed(_) => self.push(data),
-            Stage::Ended => Err(Error::Unavailable("the value was abandoned after an error")),
-        }
+        self.make_room(data.len() as u64)?;
+        // After a failed sync a block is not written again, not even by those already at it.
+        self.space.check_writable()?;
+        let placed = self.placed.as_mut().ok_or(WAS_ABANDONED)?;
+        let Placed { block, extent, chunks } = &mut **placed;
+        let pushed = extent.push(data, chunks);
+        pushed.map_err(|error| Space::write_error(block, &error))
     }
 
     /// Reserves what [`LargeWriter::write`] will need for so many bytes. Does nothing if there is
@@ -168,138 +200,28 @@ impl LargeWriter {
     ///
     /// # Errors
     /// `OutOfSpace`, I/O errors. What was written stays.
-    pub fn make_room(&mut self, bytes: usize) -> Result<()> {
-        match &mut self.stage {
-            Stage::Spool(spool) if spool.len() + bytes <= SPOOL_BYTES_MAX => Ok(()),
-            Stage::Spool(spool) => {
-                let spool_bytes = spool.len();
-                let (block, offset) = self.reserve_unknown(room_for(spool_bytes) + room_for(bytes))?;
-                self.leave_spool(|writer| writer.start_extent(block, offset, None))
-            }
-            Stage::Placed(placed) if placed.exclusive => {
+    pub fn make_room(&self, bytes: u64) -> Result<()> {
+        match &self.placed {
+            Some(placed) if self.expected.is_none() => {
                 self.space.check_writable()?;
                 let end = placed.extent.offset + placed.extent.bytes() + room_for(bytes);
-                self.space.allocate(&placed.block, end)
+                self.space.allocate(&placed.block, end, self.origin)
             }
-            Stage::Placed(_) | Stage::Ended => Ok(()),
+            _ => Ok(()),
         }
-    }
-
-    /// Reserves what [`LargeWriter::finish`] will need. May be called again when it failed.
-    ///
-    /// # Errors
-    /// As [`LargeWriter::make_room`].
-    pub fn make_room_for_end(&mut self) -> Result<()> {
-        let Stage::Spool(spool) = &self.stage else {
-            return Ok(());
-        };
-        let length = spool.len() as u64;
-        self.leave_spool(|writer| writer.place_known(length))
-    }
-
-    /// Places the value by `place`, and then writes there what is spooled. If it cannot be placed
-    /// it stays spooled.
-    fn leave_spool(&mut self, place: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let Stage::Spool(spool) = &mut self.stage else {
-            return Ok(());
-        };
-        let spooled = std::mem::take(spool);
-        match place(self) {
-            Ok(()) => self.push(&spooled),
-            Err(error) => {
-                self.stage = Stage::Spool(spooled);
-                Err(error)
-            }
-        }
-    }
-
-    fn place_known(&mut self, length: u64) -> Result<()> {
-        let bytes = extent_bytes(self.key.len(), self.attributes.len(), length);
-        let (block, offset) = self.space.reserve(bytes, Origin::User)?;
-        self.start_extent(block, offset, Some((bytes, length)))
-    }
-
-    /// A place in a block of its own for a value of unknown length, with so much room behind its
-    /// header.
-    fn reserve_unknown(&self, room: u64) -> Result<(Arc<Block>, u64)> {
-        self.space.check_writable()?;
-        let block = self.space.take_exclusive(SPOOL_BYTES_MAX as u64, Origin::User)?;
-        let offset = with_writing(&block, |writing| Ok(writing.tail)).unwrap_or(PAGE);
-        let header_bytes = extent_bytes(self.key.len(), self.attributes.len(), 0);
-        match self.space.allocate(&block, offset + header_bytes + room) {
-            Ok(()) => Ok((block, offset)),
-            Err(error) => {
-                self.space.give_back(&block);
-                Err(error)
-            }
-        }
-    }
-
-    /// `known` is the extent's bytes and the value's length.
-    fn start_extent(&mut self, block: Arc<Block>, offset: u64, known: Option<(u64, u64)>) -> Result<()> {
-        let place = self.space.place(block.number, offset);
-        let mut extent = match ExtentWriter::new(&self.space, &block, offset, known.map(|(bytes, _)| bytes)) {
-            Ok(extent) => extent,
-            Err(error) => {
-                block.settle(offset, 0);
-                return Err(Space::write_error(&block, &error));
-            }
-        };
-        let length = known.map_or(0, |(_, length)| length);
-        let kind = RecordKind::Put;
-        encode_record_header(
-            &mut extent.buffer,
-            place,
-            kind,
-            self.ticket,
-            length,
-            &self.key,
-            &self.attributes,
-        );
-        self.stage = Stage::Placed(Box::new(Placed {
-            block,
-            extent,
-            chunks: ChunkEncoder::new(place),
-            exclusive: known.is_none(),
-        }));
-        Ok(())
-    }
-
-    /// Writes where there is room for it already.
-    fn push(&mut self, data: &[u8]) -> Result<()> {
-        // After a failed sync a block is not written again, not even by those already at it.
-        self.space.check_writable()?;
-        let Stage::Placed(placed) = &mut self.stage else {
-            return Ok(());
-        };
-        let Placed {
-            block, extent, chunks, ..
-        } = &mut **placed;
-        extent
-            .push(data, chunks)
-            .map_err(|error| Space::write_error(block, &error))
     }
 
     fn finish_inner(&mut self) -> Result<LargeValue> {
         self.space.check_writable()?;
-        self.make_room_for_end()?;
-        let Stage::Placed(placed) = &mut self.stage else {
-            return Err(Error::Unavailable("the value was abandoned after an error"));
-        };
-        let length = placed.chunks.length;
-        if self.expected.is_some_and(|expected| expected != length) {
-            let expected = self.expected.unwrap_or_default();
+        let placed = self.placed.as_mut().ok_or(WAS_ABANDONED)?;
+        let Placed { block, extent, chunks } = &mut **placed;
+        let length = chunks.length;
+        if let Some(expected) = self.expected.filter(|expected| *expected != length) {
             return Err(Error::invalid(format!(
                 "{expected} bytes were announced and {length} came"
             )));
         }
-        let Placed {
-            block,
-            extent,
-            chunks,
-            exclusive,
-        } = &mut **placed;
-        let place = self.space.place(block.number, extent.offset);
+        let (kind, place) = (self.origin.kind(), self.space.place(block.number, extent.offset));
         chunks.finish(&mut extent.buffer);
         let bytes = extent_bytes(self.key.len(), self.attributes.len(), length);
         let whole = if self.behind { extent.take_whole() } else { None };
@@ -309,46 +231,38 @@ impl LargeWriter {
             let ordinal = self.space.queue.push(block, &extent.file, place.offset, buffer);
             (ordinal, device_bytes)
         } else {
-            let head = exclusive.then(|| {
-                let (mut head, kind) = (AlignedBuffer::new(), RecordKind::Put);
-                let (key, attributes) = (&self.key, &self.attributes);
-                encode_record_header(&mut head, place, kind, self.ticket, length, key, attributes);
+            let head = self.expected.is_none().then(|| {
+                let mut head = AlignedBuffer::new();
+                encode_record_header(&mut head, place, kind, self.ticket, length, &self.key, &self.attributes);
                 head
             });
             let device_bytes = self.space.write_rest(block, extent, head, bytes)?;
             block.unapplied_bytes.fetch_add(bytes, Ordering::AcqRel);
             (block.group.mark(), device_bytes)
         };
-        self.space
-            .counters
-            .user_bytes
-            .fetch_add(device_bytes, Ordering::Relaxed);
+        if kind == RecordKind::Destaged {
+            block.settle_region(place.offset);
+        }
+        self.space.count_written(self.origin, device_bytes);
         let value = LargeValue {
             block: block.number,
             offset: place.offset,
             extent_bytes: bytes,
             length,
             checksum: chunks.checksum,
-            kind: RecordKind::Put,
+            kind,
             ordinal,
         };
-        if let Stage::Placed(placed) = std::mem::replace(&mut self.stage, Stage::Ended) {
+        if let Some(placed) = self.placed.take() {
             self.space.buffers.give_back(placed.extent.buffer);
         }
         Ok(value)
     }
 
     fn abandon(&mut self) {
-        let Stage::Placed(placed) = std::mem::replace(&mut self.stage, Stage::Ended) else {
-            return;
-        };
-        let Placed {
-            block,
-            extent,
-            exclusive,
-            ..
-        } = *placed;
-        if exclusive {
+        let Some(placed) = self.placed.take() else { return };
+        let Placed { block, extent, .. } = *placed;
+        if self.expected.is_none() {
             let split_bytes = self.space.options.split_threshold_bytes;
             let _ = with_writing(&block, |writing| {
                 // Even bytes of a write that failed may have reached the device: what was allocated
@@ -368,6 +282,19 @@ impl LargeWriter {
 }
 
 impl Space {
+    /// A place in a block of its own for a value of unknown length, with so much room.
+    fn reserve_unknown(&self, room: u64, origin: Origin) -> Result<(Arc<Block>, u64)> {
+        let block = self.take_exclusive(room, origin)?;
+        let offset = with_writing(&block, |writing| Ok(writing.tail)).unwrap_or(PAGE);
+        match self.allocate(&block, offset + room, origin) {
+            Ok(()) => Ok((block, offset)),
+            Err(error) => {
+                self.give_back(&block);
+                Err(error)
+            }
+        }
+    }
+
     /// Ends an extent on the device: its last pages, and for one of unknown length the first, which
     /// begins with `head`. Returns the bytes written of it in all.
     fn write_rest(
@@ -399,6 +326,6 @@ impl Drop for LargeWriter {
 }
 
 /// What so many more bytes of a value take at most, checksums and padding included.
-const fn room_for(bytes: usize) -> u64 {
-    stored_bytes(bytes as u64) + 2 * PAGE
+const fn room_for(bytes: u64) -> u64 {
+    stored_bytes(bytes) + 2 * PAGE
 }

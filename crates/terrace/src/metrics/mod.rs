@@ -7,6 +7,11 @@ pub(crate) mod moving_average;
 pub(crate) mod stalls;
 pub(crate) mod striped;
 
+/// Raises a counter.
+pub fn count(counter: &std::sync::atomic::AtomicU64, amount: u64) {
+    counter.fetch_add(amount, std::sync::atomic::Ordering::Relaxed);
+}
+
 /// Declares figures and what counts them, each number once: a structure for everybody, and one of
 /// atomics with the same names for those that are counted. Its `picture` has what they have come
 /// to; the other figures are left at their defaults.

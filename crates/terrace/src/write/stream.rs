@@ -4,7 +4,7 @@ use super::{check_key, check_length, commit_large, put_stored, stall};
 use crate::{
     Durability, Error, PutOptions, Result, Version, WriterOptions,
     api::{expiry, object::Extent},
-    blocks::{LargeValue, LargeWriter},
+    blocks::{LargeValue, LargeWriter, Length},
     engine::Engine,
     metrics::counters::StreamClock,
     mutation::{Mutation, unless},
@@ -28,7 +28,9 @@ impl<'a> PendingLarge<'a> {
     pub fn write(engine: &'a Engine, key: &[u8], attributes: &[u8], value: &[u8], behind: bool) -> Result<Self> {
         let ticket = engine.log.committed_seq() + 1;
         let write = || {
-            let writer = engine.large.writer(key, attributes, Some(value.len() as u64), ticket)?;
+            let writer = engine
+                .large
+                .writer(key, attributes, Length::Known(value.len() as u64), ticket)?;
             let mut writer = if behind { writer.behind() } else { writer };
             writer.write(value)?;
             writer.finish()
@@ -124,6 +126,9 @@ impl Drop for PendingLarge<'_> {
     }
 }
 
+/// A stream of unknown length is kept in RAM up to this size, and then gets a block of its own.
+const SPOOL_BYTES_MAX: u64 = 1 << 20;
+
 /// A stream into one value. Nothing is visible before [`ValueWriter::finish`]; dropping it without
 /// leaves only space that cleaning reclaims.
 pub struct ValueWriter {
@@ -138,22 +143,25 @@ pub struct ValueWriter {
 }
 
 enum Stage {
-    /// May yet be a small value.
-    Buffered(Vec<u8>),
+    /// May yet be a short value, which is written like any other.
+    Spooled(Vec<u8>),
     Large(LargeWriter),
     /// A write failed; there is nothing to finish.
     Failed,
 }
 
 /// Begins to write a value into the large space.
-fn large_writer(engine: &Engine, key: &[u8], attributes: &[u8], length: Option<u64>) -> Result<LargeWriter> {
+fn large_writer(engine: &Engine, key: &[u8], attributes: &[u8], length: Length) -> Result<LargeWriter> {
+    stall::hold_back(engine);
     let ticket = engine.log.committed_seq() + 1;
-    engine.large_result(engine.large.writer(key, attributes, length, ticket))
+    stall::find_room(engine, || {
+        engine.large_result(engine.large.writer(key, attributes, length, ticket))
+    })
 }
 
 /// Writes more of a value, for which there may be no room before something else is deleted.
 fn write(engine: &Engine, writer: &mut LargeWriter, data: &[u8]) -> Result<()> {
-    stall::find_room(engine, || engine.large_result(writer.make_room(data.len())))?;
+    stall::find_room(engine, || engine.large_result(writer.make_room(data.len() as u64)))?;
     engine.large_result(writer.write(data))
 }
 
@@ -183,11 +191,9 @@ impl ValueWriter {
         let attributes = expiry::encode(&options.put.attributes, expires_ms)?;
         let stage = match options.length {
             Some(length) if length >= engine.placement.large_from(key) => {
-                stall::hold_back(&engine);
-                let begin = || large_writer(&engine, key, &attributes, Some(length));
-                Stage::Large(stall::find_room(&engine, begin)?)
+                Stage::Large(large_writer(&engine, key, &attributes, Length::Known(length))?)
             }
-            _ => Stage::Buffered(Vec::new()),
+            _ => Stage::Spooled(Vec::new()),
         };
         Ok(Self {
             engine,
@@ -222,16 +228,16 @@ impl ValueWriter {
             )));
         }
         check_length(self.length)?;
-        let threshold = self.engine.placement.large_from(&self.key);
+        let is_short = self.length <= SPOOL_BYTES_MAX || self.length < self.engine.placement.large_from(&self.key);
         match &mut self.stage {
-            Stage::Buffered(buffer) if self.length < threshold => {
-                buffer.extend_from_slice(data);
+            Stage::Spooled(spool) if is_short => {
+                spool.extend_from_slice(data);
                 Ok(())
             }
-            Stage::Buffered(buffer) => {
-                stall::hold_back(&self.engine);
-                let mut writer = large_writer(&self.engine, &self.key, &self.attributes, None)?;
-                write(&self.engine, &mut writer, buffer)?;
+            Stage::Spooled(spool) => {
+                let length = Length::AtLeast(self.length);
+                let mut writer = large_writer(&self.engine, &self.key, &self.attributes, length)?;
+                write(&self.engine, &mut writer, spool)?;
                 write(&self.engine, &mut writer, data)?;
                 self.stage = Stage::Large(writer);
                 Ok(())
@@ -263,10 +269,8 @@ impl ValueWriter {
         } = &self.options.put;
         let attributes = &self.attributes[..];
         match self.stage {
-            Stage::Buffered(value) => put_stored(&self.engine, &self.key, &value, attributes, *condition, *durability),
-            Stage::Large(mut writer) => {
-                let make_room = || self.engine.large_result(writer.make_room_for_end());
-                stall::find_room(&self.engine, make_room)?;
+            Stage::Spooled(value) => put_stored(&self.engine, &self.key, &value, attributes, *condition, *durability),
+            Stage::Large(writer) => {
                 let writer = match durability {
                     Durability::Sync => writer,
                     Durability::Buffered => writer.behind(),

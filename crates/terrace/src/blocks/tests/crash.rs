@@ -74,7 +74,7 @@ impl History {
             }
             let given_up = space.write(b"abandoned", b"", &value[..15_000], round)?;
             space.abandoned(&given_up);
-            let mut dropped = space.writer(b"dropped", b"", None, round)?;
+            let mut dropped = space.writer(b"dropped", b"", Length::AtLeast(0), round)?;
             if round % 2 == 0 {
                 dropped.write(&[7; 1_100_000])?;
             }

@@ -200,7 +200,7 @@ fn a_value_that_looks_like_a_record_is_not_found_by_a_scan() {
         forged.pad_to_page();
     }
     // The writer is dropped: what it wrote has no header, so the scan searches through it.
-    let mut writer = space.writer(b"k", b"", None, 1).unwrap();
+    let mut writer = space.writer(b"k", b"", Length::AtLeast(0), 1).unwrap();
     writer.write(&pattern((1 << 20) - 49, 1)).unwrap();
     writer.write(&forged).unwrap();
     writer.write(&pattern(1 << 20, 1)).unwrap();

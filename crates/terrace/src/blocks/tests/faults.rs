@@ -83,7 +83,10 @@ fn after_a_failed_sync_nothing_is_written_and_all_is_readable() {
     disk.shared.fail_syncs.store(false, Ordering::SeqCst);
     assert!(space.sync(&second).is_err(), "a later sync would only pretend");
     assert!(matches!(space.write(b"key", b"", &value, 1), Err(Error::Failed(_))));
-    assert!(matches!(space.writer(b"key", b"", None, 1), Err(Error::Failed(_))));
+    assert!(matches!(
+        space.writer(b"key", b"", Length::AtLeast(0), 1),
+        Err(Error::Failed(_))
+    ));
     assert!(space.failure().unwrap().contains("lost its cache"));
     assert_eq!(read(&space, b"key", &first).unwrap(), value[..]);
     let before = disk.shared.writes.load(Ordering::SeqCst);
@@ -110,7 +113,7 @@ fn a_block_whose_write_failed_gets_no_other_value() {
     let space = open(&disk, 128 << 20);
     let value = pattern(17 << 20, 1);
     for unknown in [false, true] {
-        let mut writer = space.writer(b"key", b"", Some(value.len() as u64), 1).unwrap();
+        let mut writer = space.writer(b"key", b"", Length::Known(value.len() as u64), 1).unwrap();
         disk.shared.fail_writes.store(true, Ordering::SeqCst);
         assert!(writer.write(&value).is_err());
         disk.shared.fail_writes.store(false, Ordering::SeqCst);

@@ -35,7 +35,7 @@ pub(super) fn open(disk: &Arc<MemoryDisk>, split_threshold_bytes: u64) -> LargeS
 impl LargeSpace {
     /// Writes a whole value.
     pub(super) fn write(&self, key: &[u8], attributes: &[u8], value: &[u8], ticket: u64) -> Result<LargeValue> {
-        let mut writer = self.writer(key, attributes, Some(value.len() as u64), ticket)?;
+        let mut writer = self.writer(key, attributes, Length::Known(value.len() as u64), ticket)?;
         writer.write(value)?;
         writer.finish()
     }
@@ -61,14 +61,14 @@ pub(super) fn read(space: &LargeSpace, key: &[u8], value: &LargeValue) -> Result
 
 /// Writes a whole value without waiting for it to be written.
 pub(super) fn write_behind(space: &LargeSpace, key: &[u8], value: &[u8]) -> Result<LargeValue> {
-    let mut writer = space.writer(key, b"", Some(value.len() as u64), 1)?.behind();
+    let mut writer = space.writer(key, b"", Length::Known(value.len() as u64), 1)?.behind();
     writer.write(value)?;
     writer.finish()
 }
 
 /// Writes a value of unknown length in pieces.
 pub(super) fn stream(space: &LargeSpace, key: &[u8], value: &[u8], piece: usize) -> Result<LargeValue> {
-    let mut writer = space.writer(key, b"", None, 1)?;
+    let mut writer = space.writer(key, b"", Length::AtLeast(0), 1)?;
     for part in value.chunks(piece) {
         writer.write(part)?;
     }

@@ -20,7 +20,9 @@ fn every_edge_length_comes_back_however_it_is_written() {
         let checksum = crc32c::crc32c(&value);
         let key = format!("key/{length}").into_bytes();
         let whole = space.write(&key, &attributes, &value, 7 + index as u64).unwrap();
-        let mut writer = space.writer(&key, &attributes, Some(length as u64), 7).unwrap();
+        let mut writer = space
+            .writer(&key, &attributes, Length::Known(length as u64), 7)
+            .unwrap();
         value.chunks(9973).for_each(|part| writer.write(part).unwrap());
         let known = writer.finish().unwrap();
         let unknown = stream(&space, &key, &value, 70_001).unwrap();
@@ -118,17 +120,23 @@ fn a_large_value_costs_what_was_promised() {
 fn a_value_of_the_wrong_length_is_refused_and_abandoned() {
     let disk = MemoryDisk::new();
     let space = open(&disk, 1 << 20);
-    let mut writer = space.writer(b"key", b"", Some(10), 1).unwrap();
+    let mut writer = space.writer(b"key", b"", Length::Known(10), 1).unwrap();
     writer.write(b"12345").unwrap();
     assert!(matches!(writer.finish(), Err(Error::Invalid(_))));
-    let mut writer = space.writer(b"key", b"", Some(3), 1).unwrap();
+    let mut writer = space.writer(b"key", b"", Length::Known(3), 1).unwrap();
     assert!(matches!(writer.write(b"1234"), Err(Error::Invalid(_))));
     assert!(writer.write(b"1").is_err(), "an abandoned value takes no more bytes");
     assert!(writer.finish().is_err());
-    assert!(matches!(space.writer(b"", b"", None, 1), Err(Error::Invalid(_))));
-    assert!(matches!(space.writer(&[1; 4097], b"", None, 1), Err(Error::Invalid(_))));
     assert!(matches!(
-        space.writer(b"k", b"", Some(u64::MAX), 1),
+        space.writer(b"", b"", Length::AtLeast(0), 1),
+        Err(Error::Invalid(_))
+    ));
+    assert!(matches!(
+        space.writer(&[1; 4097], b"", Length::AtLeast(0), 1),
+        Err(Error::Invalid(_))
+    ));
+    assert!(matches!(
+        space.writer(b"k", b"", Length::Known(u64::MAX), 1),
         Err(Error::Invalid(_))
     ));
     space.close().unwrap();

@@ -24,7 +24,7 @@ fn fill(space: &LargeSpace, blocks: u64) -> Vec<LargeValue> {
 fn blocks_are_sealed_when_their_extents_are_settled() {
     let disk = MemoryDisk::new();
     let space = open(&disk, 1 << 20);
-    let mut pending = space.writer(b"slow", b"", Some(3), 1).unwrap();
+    let mut pending = space.writer(b"slow", b"", Length::Known(3), 1).unwrap();
     let found = fill(&space, 3);
     space.seal_ready().unwrap();
     let states: Vec<BlockState> = space.blocks().iter().map(|block| block.state).collect();

@@ -137,8 +137,7 @@ fn snapshot_stats(engine: &Engine, figures: SnapshotFigures) -> SnapshotStats {
     let persisted_seq = engine.persisted_seq.load(Ordering::Acquire);
     let oldest_seq = figures.oldest.map_or(u64::MAX, |(seq, _)| seq);
     let held = segments
-        .iter()
-        .filter(|segment| segment.state() == SegmentState::Drained)
+        .in_state(SegmentState::Drained)
         .filter(|segment| segment.drained_seq() <= persisted_seq && segment.drained_seq() > oldest_seq);
     SnapshotStats {
         open: figures.count,
@@ -174,10 +173,6 @@ fn large_stats(engine: &Engine) -> LargeStats {
 
 fn log_stats(engine: &Engine) -> LogStats {
     let segments = &engine.log.segments;
-    let quarantined = segments
-        .iter()
-        .filter(|segment| segment.state() == SegmentState::Quarantined)
-        .count();
     LogStats {
         capacity_bytes: u64::from(segments.capacity()) * segments.segment_bytes(),
         allocated_bytes: u64::from(segments.created()) * segments.segment_bytes(),
@@ -185,7 +180,7 @@ fn log_stats(engine: &Engine) -> LogStats {
         segments_free: u64::from(segments.available()),
         segments_reclaimed: engine.metrics.segments_reclaimed.load(Ordering::Relaxed),
         eviction_age: *engine.metrics.log_eviction_age.lock(),
-        segments_quarantined: quarantined as u64,
+        segments_quarantined: segments.in_state(SegmentState::Quarantined).count() as u64,
     }
 }
 

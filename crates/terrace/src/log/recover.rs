@@ -66,11 +66,7 @@ struct Recovery<'a> {
 /// # Errors
 /// [`Error::Corruption`] if the log does not reach back to what the index holds, the device's.
 pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, read_only: bool) -> Result<RecoveredLog> {
-    let mut used: Vec<&Segment> = segments
-        .iter()
-        .filter(|segment| segment.state() == SegmentState::Sealed)
-        .collect();
-    used.sort_by_key(|segment| segment.generation());
+    let mut used = segments.in_log_order(&[SegmentState::Sealed]);
     let start = first_needed(&used, persisted_seq, segments.segment_bytes())?;
     let mut recovery = Recovery {
         segments,
@@ -156,7 +152,26 @@ fn lost_durable(from: u64, next: &FoundFrame<'_>) -> String {
 }
 
 impl<'a> Recovery<'a> {
+    /// Walks all segments, and decides where the log goes on.
     fn walk(&mut self) -> Result<()> {
+        self.walk_segments()?;
+        let reached = self.reached.unwrap_or(self.persisted_seq);
+        let is_whole = reached >= self.persisted_seq;
+        if is_whole {
+            self.free_torn()?;
+        } else {
+            self.report_lost_end(reached)?;
+        }
+        let goes_on = |&(number, _): &(u32, u64)| {
+            let segment = self.segments.get(number);
+            segment.is_some_and(|segment| segment.state() == SegmentState::Sealed && !segment.lacks_room())
+        };
+        self.log.tail = self.log.tail.filter(|tail| is_whole && goes_on(tail));
+        Ok(())
+    }
+
+    /// Walks the segments up to the end of the log, and wipes what is behind it.
+    fn walk_segments(&mut self) -> Result<()> {
         let mut ended = false;
         let mut memory = AlignedBuffer::new();
         for at in 0..self.walked.len() {
@@ -169,29 +184,23 @@ impl<'a> Recovery<'a> {
             }
             memory = image.into_memory();
         }
-        let reached = self.reached.unwrap_or(self.persisted_seq);
-        if let Some((number, end)) = self.log.tail.filter(|_| reached < self.persisted_seq)
-            && let Some(segment) = self.segments.get(number)
-            && self.is_used_at(segment, end as usize)?
-        {
-            // The index has more than the log: the end of the log is damaged. Not written over:
-            // records may be sound.
-            let lost = format!(
-                "commits {} to {}, which the index has persisted",
-                reached + 1,
-                self.persisted_seq
-            );
+        Ok(())
+    }
+
+    /// The index has more than the log: if a frame was begun behind what was reached, that is
+    /// damaged. It is not written over: records may be sound.
+    fn report_lost_end(&mut self, reached: u64) -> Result<()> {
+        let Some((number, end)) = self.log.tail else {
+            return Ok(());
+        };
+        let Some(segment) = self.segments.get(number) else {
+            return Ok(());
+        };
+        if self.is_used_at(segment, end as usize)? {
+            let (from, to) = (reached + 1, self.persisted_seq);
+            let lost = format!("commits {from} to {to}, which the index has persisted");
             self.report(number, end as usize, &lost);
         }
-        if reached >= self.persisted_seq {
-            self.free_torn()?;
-        }
-        let goes_on = |&(number, _): &(u32, u64)| {
-            let segment = self.segments.get(number);
-            let may_go_on = |segment: &Segment| segment.state() == SegmentState::Sealed && !segment.lacks_room();
-            reached >= self.persisted_seq && segment.is_some_and(may_go_on)
-        };
-        self.log.tail = self.log.tail.filter(goes_on);
         Ok(())
     }
 
@@ -257,26 +266,15 @@ impl<'a> Recovery<'a> {
     }
 
     /// A segment's first frame is sound and does not follow: what is missing was before it, and
-    /// durable.
+    /// durable. It costs what was in a segment that is damaged or emptied, if there is one.
     fn gap_before(&mut self, position: usize, missing_from: u64, frame: &FoundFrame<'_>) -> Result<()> {
         let lost = lost_durable(missing_from, frame);
-        let mut damaged = None;
-        for before in self.walked[..position].iter().rev() {
-            let end = self.log.tail.filter(|tail| tail.0 == before.number);
-            let end = end.map_or(PAGE_BYTES, |tail| tail.1 as usize);
-            // One that was cut at the end of a frame looks as if nothing had ever come after it.
-            if before.cut_at().is_some() || self.is_used_at(before, end)? {
-                damaged = Some((*before, end));
-                break;
-            }
-        }
-        let Some((before, end)) = damaged else {
-            if self.reached.is_some()
-                && let Some(emptied) = self.emptied()
-            {
-                self.report(emptied, 0, &lost);
-                return Ok(());
-            }
+        if let Some((damaged, end)) = self.damaged_before(position)? {
+            self.report(damaged.number, end, &lost);
+            self.segments.quarantine(damaged);
+        } else if let Some(emptied) = self.reached.and_then(|_| self.emptied()) {
+            self.report(emptied, 0, &lost);
+        } else {
             return Err(Error::corruption(
                 "the flash log",
                 format!(
@@ -284,10 +282,22 @@ impl<'a> Recovery<'a> {
                     self.persisted_seq
                 ),
             ));
-        };
-        self.report(before.number, end, &lost);
-        self.segments.quarantine(before);
+        }
         Ok(())
+    }
+
+    /// The last segment before `position` in which a frame was begun behind the last sound one, and
+    /// where that is.
+    fn damaged_before(&self, position: usize) -> Result<Option<(&'a Segment, usize)>> {
+        for before in self.walked[..position].iter().rev() {
+            let end = self.log.tail.filter(|tail| tail.0 == before.number);
+            let end = end.map_or(PAGE_BYTES, |tail| tail.1 as usize);
+            // One that was cut at the end of a frame looks as if nothing had ever come after it.
+            if before.cut_at().is_some() || self.is_used_at(before, end)? {
+                return Ok(Some((before, end)));
+            }
+        }
+        Ok(None)
     }
 
     /// The segment whose file is not there, or has nothing in it.

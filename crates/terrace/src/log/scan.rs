@@ -1,7 +1,8 @@
 //! Walks the frames of one segment, for recovery, recycling, verifying and repair.
 
 use super::{
-    format::{FrameHeader, check_frame, looks_like_a_frame},
+    address::Address,
+    format::{FRAME_HEADER_BYTES, FrameHeader, Record, check_frame, looks_like_a_frame, records},
     segments::Segment,
 };
 use crate::{
@@ -125,6 +126,13 @@ impl SegmentImage {
             header,
             bytes: &self.bytes[offset..offset + header.frame_bytes()],
         })
+    }
+
+    /// The records of a frame that was found in it, each with its address.
+    pub fn records<'a>(&self, frame: &FoundFrame<'a>) -> impl Iterator<Item = (Address, Record<'a>)> + use<'a> {
+        let base = (self.number as usize * self.bytes.len() + frame.offset + FRAME_HEADER_BYTES) as u64;
+        let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
+        records(payload).filter_map(move |(at, record)| Some((Address::new(base + at as u64)?, record)))
     }
 
     /// Parts between frames that are not zero and not the rest after the last frame: `(from, to)`

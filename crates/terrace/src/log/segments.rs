@@ -311,6 +311,21 @@ impl Segments {
         self.slots.iter()
     }
 
+    /// Those in a state.
+    pub fn in_state(&self, state: SegmentState) -> impl Iterator<Item = &Segment> {
+        self.iter().filter(move |segment| segment.state() == state)
+    }
+
+    /// Those in one of these states, in the order of the log.
+    pub fn in_log_order(&self, states: &[SegmentState]) -> Vec<&Segment> {
+        let mut found: Vec<_> = self
+            .iter()
+            .filter(|segment| states.contains(&segment.state()))
+            .collect();
+        found.sort_by_key(|segment| segment.generation());
+        found
+    }
+
     /// Generation and offset of a position in the ring: together unique for ever.
     pub fn place(&self, position: u64) -> Option<(u64, u64)> {
         let number = u32::try_from(position / self.segment_bytes).ok()?;

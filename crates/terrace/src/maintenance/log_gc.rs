@@ -30,6 +30,7 @@ use crate::{
         moves::{self, Committed},
         promote::{lent_by_copies, release_to_log},
     },
+    metrics::count,
     mutation::{Mutation, active},
 };
 use blocks::{DeadBlock, Progress};
@@ -46,6 +47,9 @@ use std::{
 /// How often a segment is tried that could not be drained for want of room, though nothing here has
 /// made any.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// Where nothing can leave for the large tier, a segment with more than this in it is not drained:
+/// to write it again would give back too little.
+const LIVE_PERCENT_MAX: usize = 80;
 /// Without a commit for so long nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
 /// At most this often the index is asked to persist what freeing waits for.
@@ -142,8 +146,7 @@ impl LogGc {
 
     #[allow(clippy::cast_possible_truncation)] // at most as many as the ring has
     fn drained(&self) -> u32 {
-        let is_drained = |segment: &&Segment| segment.state() == SegmentState::Drained;
-        self.engine.log.segments.iter().filter(is_drained).count() as u32
+        self.engine.log.segments.in_state(SegmentState::Drained).count() as u32
     }
 
     /// Seals and deletes blocks, if that is due. A full large tier must not keep the log from being
@@ -342,14 +345,11 @@ impl LogGc {
     fn free_drained(&mut self) -> bool {
         let segments = &self.engine.log.segments;
         let mut freed = false;
-        for segment in segments
-            .iter()
-            .filter(|segment| segment.state() == SegmentState::Drained)
-        {
+        for segment in segments.in_state(SegmentState::Drained) {
             let generation = segment.generation();
             if self.may_reuse(segment.drained_seq()) && segments.free_drained(segment) {
                 self.engine.log.frames.forget_use(generation);
-                self.engine.metrics.segments_reclaimed.fetch_add(1, Ordering::Relaxed);
+                count(&self.engine.metrics.segments_reclaimed, 1);
                 freed = true;
             }
         }
@@ -477,7 +477,7 @@ impl LogGc {
     /// With the large tier full, writing live values again only helps if enough of the segment is
     /// dead.
     fn reinserting_helps(&self, values: &[&[Live]]) -> bool {
-        record_bytes(values) < self.segment_bytes() * 8 / 10
+        record_bytes(values) < self.segment_bytes() * LIVE_PERCENT_MAX / 100
     }
 
     /// Refuses what the log has no room for as a whole: a part of a segment that is written again
@@ -511,10 +511,7 @@ impl LogGc {
         let records = values.iter().map(|live| live.record(kept));
         let moves = records.map(|record| (key_hash(record.key), moves::to_flash(&record)));
         let committed = moves::commit(&self.engine, Committer::LogGc, moves);
-        self.engine
-            .metrics
-            .reinserted_bytes
-            .fetch_add(committed.bytes as u64, Ordering::Relaxed);
+        count(&self.engine.metrics.reinserted_bytes, committed.bytes as u64);
         committed
     }
 

@@ -22,11 +22,10 @@ use crate::{
     Error, Result, Tier,
     blocks::Origin,
     engine::{Engine, go_on_if},
-    flash_cache::count,
     log::commit::Committer,
     maintenance::{log_gc::second_chance::SEGMENT_SHARE_MAX_PERCENT, moves},
     manifest::Placed,
-    metrics::bucket::Bucket,
+    metrics::{bucket::Bucket, count},
     ordered_index::{Entry, Home, KeyBounds},
     read::stored_value,
 };

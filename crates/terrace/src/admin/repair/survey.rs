@@ -17,8 +17,8 @@ use crate::{
     blocks::{LargeSpace, ScannedExtent},
     log::{
         address::Address,
-        format::{Body, FRAME_HEADER_BYTES, FrameHeader, Record, records},
-        scan::{FoundFrame, SegmentImage},
+        format::{Body, FrameHeader, Record},
+        scan::SegmentImage,
         segments::{Segment, SegmentState, Segments},
     },
     ordered_index::VERSION_LIMIT,
@@ -169,7 +169,7 @@ impl Survey {
             self.covered.add(first_seq, last_seq);
             self.last_seq = self.last_seq.max(last_seq);
             range = Some((range.map_or(first_seq, |range| range.0), last_seq));
-            for (_, record) in frame_records(segment, 0, &frame) {
+            for (_, record) in image.records(&frame) {
                 self.add_record(&record);
             }
         }
@@ -397,23 +397,7 @@ impl Survey {
 
 /// The segments that hold frames, oldest first.
 pub fn used(segments: &Segments) -> Vec<&Segment> {
-    let mut used: Vec<_> = segments
-        .iter()
-        .filter(|segment| segment.state() == SegmentState::Sealed)
-        .collect();
-    used.sort_by_key(|segment| segment.generation());
-    used
-}
-
-/// The records of a sound frame, with their addresses.
-pub fn frame_records<'a>(
-    segment: &Segment,
-    segment_bytes: u64,
-    frame: &FoundFrame<'a>,
-) -> impl Iterator<Item = (Address, Record<'a>)> + use<'a> {
-    let base = u64::from(segment.number) * segment_bytes + (frame.offset + FRAME_HEADER_BYTES) as u64;
-    let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
-    records(payload).filter_map(move |(at, record)| Some((Address::new(base + at as u64)?, record)))
+    segments.in_log_order(&[SegmentState::Sealed])
 }
 
 /// Walks every record of the log again, skipping what the survey could not read.
@@ -423,7 +407,7 @@ pub fn for_each_record(segments: &Segments, mut visit: impl FnMut(Address, &Reco
             continue;
         };
         for frame in image.frames().filter(|frame| frame.header.last_seq < SEQ_LIMIT) {
-            for (address, record) in frame_records(segment, segments.segment_bytes(), &frame) {
+            for (address, record) in image.records(&frame) {
                 visit(address, &record)?;
             }
         }

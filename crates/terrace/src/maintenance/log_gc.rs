@@ -281,7 +281,9 @@ impl LogGc {
         }
         let is_finished =
             |segment: &Segment| segment.state() != SegmentState::Sealed || segment.last_seq() <= released_seq;
-        if is_applied && segments.iter().all(is_finished) {
+        // Values may go to blocks once there is room: what waits for a segment waits for that.
+        let gives_room = || self.engine.lacks_block_room() && self.engine.blocks_give_room(|| log.is_closing());
+        if is_applied && segments.iter().all(is_finished) && !gives_room() {
             log.recycling_stuck_at(committed_seq);
             log.notify_progress();
         }
@@ -355,12 +357,16 @@ impl LogGc {
         }
         if freed {
             tracing::debug!("freed segments");
-            self.engine.log.notify_progress();
-            self.engine.log.recycling_stuck_at(0);
-            // There is room now that was not there before.
-            self.round += 1;
+            self.made_room();
         }
         freed
+    }
+
+    /// There is room that was not there before: nothing is stuck, and what was refused is tried.
+    fn made_room(&mut self) {
+        self.engine.log.recycling_stuck_at(0);
+        self.engine.log.notify_progress();
+        self.round += 1;
     }
 
     /// Moves everything alive out of a segment.
@@ -520,16 +526,17 @@ impl LogGc {
         committed
     }
 
-    /// Moves values to blocks, in parts. Says how many are there, from the first, whole parts only,
-    /// and whether that is all of them.
+    /// Moves values to blocks, in parts. Says how many are there, from the first, and whether that
+    /// is all of them.
     fn destage(&self, values: &[Live], kept: &Kept) -> (usize, Result<()>) {
         let mut destaged = 0;
         for part in parts(values) {
             let moved: Vec<_> = part.iter().map(|live| moves::Moved::of(&live.record(kept))).collect();
-            if let Err(error) = moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved) {
-                return (destaged, Err(error));
+            let done = moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved);
+            destaged += done.moves;
+            if done.outcome.is_err() {
+                return (destaged, done.outcome);
             }
-            destaged += part.len();
         }
         (destaged, Ok(()))
     }

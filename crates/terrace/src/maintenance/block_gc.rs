@@ -302,13 +302,13 @@ impl BlockGc {
             return Err(Trouble::Store(Error::Unavailable("the store is closed")));
         }
         let drops = dead.iter().map(|(key, version)| drop_record(key, *version));
-        let dropped = moves::commit(engine, Committer::Freeing, drops);
+        let dropped = moves::commit(engine, Committer::Cleaning, drops);
         dropped.outcome.map_err(Trouble::Store)?;
         let moved: Vec<_> = kept
             .iter()
             .map(|kept| Moved::by_entry(&kept.key, &kept.entry, &kept.value))
             .collect();
-        let done = moves::to_blocks(engine, Committer::Freeing, Origin::Cleaning, &moved);
+        let done = moves::to_blocks(engine, Committer::Cleaning, Origin::Cleaning, &moved);
         done.outcome.map_err(Trouble::Store)?;
         tracing::trace!(values = kept.len(), bytes, "moved out of a block");
         self.end_burst(began);
@@ -333,7 +333,7 @@ impl BlockGc {
         };
         let moved = moves::stream_to_block(
             engine,
-            Committer::Freeing,
+            Committer::Cleaning,
             Origin::Cleaning,
             &head,
             entry.checksum,

@@ -162,7 +162,10 @@ impl LogGc {
     fn give_room_back(&self) -> Result<()> {
         let engine = &self.engine;
         let segments = &engine.log.segments;
-        if segments.release_free(engine.log_files_kept())? | engine.log.reserve.restore() {
+        let released = segments.release_free(engine.log_files_kept())?;
+        // Beyond its capacity the log may have what the reserve gave up.
+        let is_restored = segments.beyond_capacity() == 0 && engine.log.reserve.restore();
+        if released || is_restored {
             segments.retry_device();
             engine.log.notify_progress();
             engine.block_gc.progress();
@@ -281,8 +284,11 @@ impl LogGc {
         }
         let is_finished =
             |segment: &Segment| segment.state() != SegmentState::Sealed || segment.last_seq() <= released_seq;
-        // Values may go to blocks once there is room: what waits for a segment waits for that.
-        let gives_room = || self.engine.lacks_block_room() && self.engine.blocks_give_room(|| log.is_closing());
+        // Values may go to blocks once there is room: what waits for a segment waits for that; but
+        // not if cleaning is what waits.
+        let waits_for_us = || log.is_closing() || log.cleaning_waits();
+        let gives_room =
+            || self.engine.lacks_block_room() && self.engine.blocks_give_room(waits_for_us) && !log.cleaning_waits();
         if is_applied && segments.iter().all(is_finished) && !gives_room() {
             log.recycling_stuck_at(committed_seq);
             log.notify_progress();

@@ -117,5 +117,5 @@ fn is_room_coming(engine: &Engine) -> bool {
     engine.log.wait_for(is_applied).is_ok()
         && (engine.blocks_give_room(is_stopping)
             || (engine.log.reserve.is_shared() && engine.log_gives_room())
-            || engine.log.reserve.is_coming())
+            || (engine.log.segments.beyond_capacity() == 0 && engine.log.reserve.is_coming()))
 }

@@ -380,6 +380,42 @@ fn a_store_that_is_full_of_what_lives_says_so_and_refuses_at_once() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
+/// Both tiers are at their capacities, with room on the devices: deletes that were synced were
+/// refused after ten seconds, since recycling could free nothing and only a full device gave the
+/// reserve up.
+#[test]
+fn deletes_go_on_where_both_tiers_are_at_their_capacities() {
+    let bench = Bench::new(12);
+    let options = Options {
+        split_threshold_bytes: 256 << 10,
+        ..limited(&bench, 8 << 20)
+    };
+    let (log_bytes, segment_bytes) = (options.flash_capacity_bytes, options.segment_bytes);
+    let store = Store::open(options).unwrap();
+    let mut values = Values::new();
+    assert_eq!(fill_up(&store, &mut values, 20_000), Tier::Large);
+    assert_eq!(fill_up(&store, &mut values, 4_000), Tier::Flash);
+    let doomed: Vec<String> = values.keys().step_by(2).cloned().collect();
+    let mut most_log_bytes = 0;
+    for key in &doomed {
+        store.delete(key).unwrap_or_else(|error| panic!("{key}: {error}"));
+        values.remove(key);
+        most_log_bytes = most_log_bytes.max(store.stats().log.allocated_bytes);
+    }
+    assert!(
+        most_log_bytes <= log_bytes + segment_bytes,
+        "{most_log_bytes} of {log_bytes}"
+    );
+    eventually(
+        "what was lent is given back, and what is new is taken",
+        &store,
+        |stats| stats.log.allocated_bytes <= log_bytes && store.put("new", "value").is_ok(),
+    );
+    values.insert("new".to_owned(), vec![b"value".to_vec()]);
+    assert_all(&store, &values);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
 /// Longer than a block: each has one of its own.
 const LONG: usize = 100_000;
 

@@ -37,6 +37,12 @@ impl Engine {
         segments.iter().any(is_going) || segments.free() > self.log_files_kept()
     }
 
+    /// Whether what was deleted is about to give room of blocks back: the index can persist it, and
+    /// a block is cleaned, or nothing lives in one. To be asked once its commits are applied.
+    pub fn blocks_give_room(&self, is_stopping: impl Fn() -> bool) -> bool {
+        self.log.index_full.reason().is_none() && (self.block_gc.cleans(is_stopping) || self.large.is_giving_room())
+    }
+
     /// Whether the log, on the same device as the blocks, has no room, or the way out has taken its
     /// reserve: blocks may be what gives it back.
     pub(super) fn log_lacks_room(&self) -> bool {

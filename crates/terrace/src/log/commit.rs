@@ -56,10 +56,13 @@ const FRAME_BYTES_TARGET: usize = 1 << 20;
 pub enum Committer {
     /// A caller: waits for the applier and for free segments.
     User,
-    /// Gives space back: deletes, drops and the moves of block GC. Waits as well, but may use one
-    /// of the reserved segments, and the last one while the device's reserve is used: else nobody
-    /// could end the state of two full tiers.
+    /// Gives space back, by deletes and drops. Waits as well, but may use one of the reserved
+    /// segments, and the last one while the device's reserve is used: else nobody could end the
+    /// state of two full tiers.
     Freeing,
+    /// Block GC, by moves and drops. As [`Committer::Freeing`]; that it waits for a segment is known
+    /// to log GC, which else waits for it in turn.
+    Cleaning,
     /// Replaces more than what it brings. As [`Committer::Freeing`], but with so many bytes at most
     /// until there is room again: they stay alive where nothing else does.
     Replacing,
@@ -74,19 +77,19 @@ impl Committer {
     const fn keeps_free(self, is_reserve_whole: bool) -> u32 {
         match self {
             Self::User | Self::Background => RESERVED_SEGMENTS,
-            Self::Freeing | Self::Replacing if is_reserve_whole => 1,
-            Self::Freeing | Self::Replacing | Self::LogGc => 0,
+            Self::Freeing | Self::Cleaning | Self::Replacing if is_reserve_whole => 1,
+            Self::Freeing | Self::Cleaning | Self::Replacing | Self::LogGc => 0,
         }
     }
 
     /// Whether it waits for the applier and for free segments, or gives up.
     const fn waits(self) -> bool {
-        matches!(self, Self::User | Self::Freeing | Self::Replacing)
+        matches!(self, Self::User | Self::Freeing | Self::Cleaning | Self::Replacing)
     }
 
     /// Whether it makes room.
     const fn frees(self) -> bool {
-        matches!(self, Self::Freeing | Self::Replacing)
+        matches!(self, Self::Freeing | Self::Cleaning | Self::Replacing)
     }
 }
 
@@ -125,6 +128,8 @@ pub struct CommitLog {
     pub reserve: Arc<Reserve>,
     /// Bytes of [`Committer::Replacing`] since there was room for what is new.
     replaced_bytes: AtomicU64,
+    /// Commits of cleaning that wait for a segment.
+    cleaning_waits: AtomicU64,
     /// What was committed when recycling had last tried every segment and could free none; 0 if it
     /// could.
     stuck_at_seq: AtomicU64,
@@ -230,6 +235,7 @@ impl CommitLog {
             index_full: IndexFull::default(),
             reserve: Arc::new(Reserve::none()),
             replaced_bytes: AtomicU64::new(0),
+            cleaning_waits: AtomicU64::new(0),
             stuck_at_seq: AtomicU64::new(0),
             to_apply: Mutex::new(Waiting::recovered(recovered)),
             batch: BatchSize::default(),

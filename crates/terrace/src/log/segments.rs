@@ -490,14 +490,14 @@ impl Segments {
         unless(Mutation::SegmentLength, || file.sync_data())
     }
 
-    fn create(&self, left_bytes: impl FnOnce() -> u64) -> Result<u32> {
+    fn create(&self, is_within_capacity: bool, left_bytes: impl FnOnce() -> Result<u64>) -> Result<u32> {
         let _creating = self.creating.lock();
-        if !self.may_grow() {
+        if is_within_capacity && !self.may_grow() {
             let reason = format!("all {} segments of the log are in use", self.limit());
             let tier = Tier::Flash;
             return Err(Error::OutOfSpace { tier, reason });
         }
-        self.check_device(left_bytes())?;
+        self.check_device(left_bytes()?)?;
         if let Some(number) = self.refill()? {
             return Ok(number);
         }

@@ -18,7 +18,7 @@
 //! are cleaned. If writing fails nothing was changed but for orphaned space; it is tried again.
 
 use crate::{
-    Error, Result,
+    Error, Result, Tier,
     blocks::{
         BlockScan, MovedHead, Origin, ScannedExtent,
         gc::{Bounds, Finding, Picture, Plan},
@@ -130,6 +130,27 @@ impl BlockGc {
         match plan {
             Plan::Clean(block) => self.clean(block.number).map(|()| true),
             Plan::Wait | Plan::Stuck => Ok(false),
+        }
+    }
+
+    /// Does the next turn. Cleaning that has used its own room up waits for what it has emptied to
+    /// be deleted: that is no failure, after which it would rest and writers be told that no room
+    /// is to come.
+    ///
+    /// # Errors
+    /// As [`BlockGc::turn`].
+    pub fn turn_within_its_room(&mut self) -> Result<bool> {
+        let engine = Arc::clone(&self.engine);
+        let state = &engine.block_gc;
+        let seen = state.progress_so_far();
+        match self.turn() {
+            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if engine.large.is_giving_room() => {
+                state.publish(Finding::default());
+                Ok(false)
+            }
+            // It was deleted meanwhile.
+            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if state.progress_so_far() != seen => Ok(true),
+            outcome => outcome,
         }
     }
 
@@ -275,13 +296,14 @@ impl BlockGc {
             return Err(Trouble::Store(Error::Unavailable("the store is closed")));
         }
         let drops = dead.iter().map(|(key, version)| drop_record(key, *version));
-        let dropped = moves::commit(engine, Committer::Freeing, drops);
+        let dropped = moves::commit(engine, Committer::Cleaning, drops);
         dropped.outcome.map_err(Trouble::Store)?;
         let moved: Vec<_> = kept
             .iter()
             .map(|kept| Moved::by_entry(&kept.key, &kept.entry, &kept.value))
             .collect();
-        moves::to_blocks(engine, Committer::Freeing, Origin::Cleaning, &moved).map_err(Trouble::Store)?;
+        let done = moves::to_blocks(engine, Committer::Cleaning, Origin::Cleaning, &moved);
+        done.outcome.map_err(Trouble::Store)?;
         tracing::trace!(values = kept.len(), bytes, "moved out of a block");
         self.end_burst(began);
         Ok(())
@@ -305,7 +327,7 @@ impl BlockGc {
         };
         let moved = moves::stream_to_block(
             engine,
-            Committer::Freeing,
+            Committer::Cleaning,
             Origin::Cleaning,
             &head,
             entry.checksum,

@@ -165,7 +165,10 @@ impl LogGc {
     fn give_room_back(&self) -> Result<()> {
         let engine = &self.engine;
         let segments = &engine.log.segments;
-        if segments.release_free(engine.log_files_kept())? | engine.log.reserve.restore() {
+        let released = segments.release_free(engine.log_files_kept())?;
+        // Beyond its capacity the log may have what the reserve gave up.
+        let is_restored = segments.beyond_capacity() == 0 && engine.log.reserve.restore();
+        if released || is_restored {
             segments.retry_device();
             engine.log.notify_progress();
             engine.block_gc.progress();
@@ -284,7 +287,12 @@ impl LogGc {
         }
         let is_finished =
             |segment: &Segment| segment.state() != SegmentState::Sealed || segment.last_seq() <= released_seq;
-        if is_applied && segments.iter().all(is_finished) {
+        // Values may go to blocks once there is room: what waits for a segment waits for that; but
+        // not if cleaning is what waits.
+        let waits_for_us = || log.is_closing() || log.cleaning_waits();
+        let gives_room =
+            || self.engine.lacks_block_room() && self.engine.blocks_give_room(waits_for_us) && !log.cleaning_waits();
+        if is_applied && segments.iter().all(is_finished) && !gives_room() {
             log.recycling_stuck_at(committed_seq);
             log.notify_progress();
         }
@@ -355,12 +363,16 @@ impl LogGc {
         }
         if freed {
             tracing::debug!("freed segments");
-            self.engine.log.notify_progress();
-            self.engine.log.recycling_stuck_at(0);
-            // There is room now that was not there before.
-            self.round += 1;
+            self.made_room();
         }
         freed
+    }
+
+    /// There is room that was not there before: nothing is stuck, and what was refused is tried.
+    fn made_room(&mut self) {
+        self.engine.log.recycling_stuck_at(0);
+        self.engine.log.notify_progress();
+        self.round += 1;
     }
 
     /// Moves everything alive out of a segment.
@@ -515,16 +527,17 @@ impl LogGc {
         committed
     }
 
-    /// Moves values to blocks, in parts. Says how many are there, from the first, whole parts only,
-    /// and whether that is all of them.
+    /// Moves values to blocks, in parts. Says how many are there, from the first, and whether that
+    /// is all of them.
     fn destage(&self, values: &[Live], kept: &Kept) -> (usize, Result<()>) {
         let mut destaged = 0;
         for part in parts(values) {
             let moved: Vec<_> = part.iter().map(|live| moves::Moved::of(&live.record(kept))).collect();
-            if let Err(error) = moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved) {
-                return (destaged, Err(error));
+            let done = moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved);
+            destaged += done.moves;
+            if done.outcome.is_err() {
+                return (destaged, done.outcome);
             }
-            destaged += part.len();
         }
         (destaged, Ok(()))
     }

@@ -231,7 +231,7 @@ fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
         return Ok(Moved { bytes: 0, lacks_room });
     }
     let blocks: Vec<_> = to_blocks.iter().map(moved).collect();
-    moves::to_blocks(engine, Committer::Background, Origin::Recycling, &blocks)?;
+    moves::to_blocks(engine, Committer::Background, Origin::Recycling, &blocks).outcome?;
     let log = to_log.iter().map(|item| moved(item).to_flash());
     let committed = moves::commit(engine, Committer::Background, log);
     count(&engine.flash_cache.moved_log_bytes, committed.bytes as u64);

@@ -52,14 +52,20 @@ pub struct Committed {
     pub outcome: Result<()>,
 }
 
+impl Committed {
+    const fn nothing() -> Self {
+        Self {
+            moves: 0,
+            bytes: 0,
+            last_seq: None,
+            outcome: Ok(()),
+        }
+    }
+}
+
 /// Commits moves in parts.
 pub fn commit<'a>(engine: &Engine, committer: Committer, moves: impl Iterator<Item = (u64, Record<'a>)>) -> Committed {
-    let mut done = Committed {
-        moves: 0,
-        bytes: 0,
-        last_seq: None,
-        outcome: Ok(()),
-    };
+    let mut done = Committed::nothing();
     let most = commit_bytes(engine);
     let mut moves = moves.peekable();
     while done.outcome.is_ok() && moves.peek().is_some() {
@@ -181,34 +187,29 @@ impl<'a> Moved<'a> {
     }
 }
 
-/// Writes values to blocks and commits their moves.
-///
-/// # Errors
-/// The large space's and the log's.
-pub fn to_blocks(engine: &Engine, committer: Committer, origin: Origin, values: &[Moved<'_>]) -> Result<()> {
-    if values.is_empty() {
-        return Ok(());
-    }
+/// Writes values to blocks and commits their moves: of a tier that becomes full those that it had
+/// room for, from the first. To abandon those as well would make a dead block of each attempt,
+/// which is room when it is deleted, for the next one.
+pub fn to_blocks(engine: &Engine, committer: Committer, origin: Origin, values: &[Moved<'_>]) -> Committed {
     let items: Vec<_> = values.iter().map(|moved| moved.item).collect();
-    let written = write_regions(engine, origin, &items)?;
-    point_to(engine, committer, values, &written)
+    let (written, outcome) = write_regions(engine, origin, &items);
+    let mut done = point_to(engine, committer, values, &written);
+    done.outcome = done.outcome.and(outcome);
+    done
 }
 
 /// Writes values to the large space, a region after the other, and lets callers' reads go first.
-fn write_regions(engine: &Engine, origin: Origin, items: &[DestageItem<'_>]) -> Result<Vec<LargeValue>> {
+fn write_regions(engine: &Engine, origin: Origin, items: &[DestageItem<'_>]) -> (Vec<LargeValue>, Result<()>) {
     let large = &engine.large;
     let mut written = Vec::with_capacity(items.len());
     for region in large.regions(items) {
         let bytes = region.iter().map(|item| item.value.len()).sum();
         match engine.large_result(engine.large_step(bytes, || large.write_batch(region, origin))) {
             Ok(values) => written.extend(values),
-            Err(error) => {
-                written.iter().for_each(|value| large.abandoned(value));
-                return Err(error);
-            }
+            Err(error) => return (written, Err(error)),
         }
     }
-    Ok(written)
+    (written, Ok(()))
 }
 
 /// The same for a value that is read as it is written: `head` says what it is, `checksum` what it
@@ -236,16 +237,22 @@ pub fn stream_to_block(
         )));
     }
     let moved = Moved::new(head.key, head.attributes, &[], head.version, checksum);
-    point_to(engine, committer, &[moved], &[written]).map(Ok)
+    point_to(engine, committer, &[moved], &[written]).outcome.map(Ok)
 }
 
-/// Makes written values durable and commits the moves to them.
-fn point_to(engine: &Engine, committer: Committer, values: &[Moved<'_>], written: &[LargeValue]) -> Result<()> {
+/// Makes written values durable and commits the moves to them; `values` begins with those.
+fn point_to(engine: &Engine, committer: Committer, values: &[Moved<'_>], written: &[LargeValue]) -> Committed {
     let large = &engine.large;
+    if written.is_empty() {
+        return Committed::nothing();
+    }
     let synced = unless(Mutation::DestagedBeforeMove, || large.sync_all(written));
     if let Err(error) = engine.large_result(synced) {
         written.iter().for_each(|value| large.abandoned(value));
-        return Err(error);
+        return Committed {
+            outcome: Err(error),
+            ..Committed::nothing()
+        };
     }
     let moves = values.iter().zip(written).map(|(moved, value)| {
         moved.record(Body::MoveToBlock {
@@ -259,5 +266,5 @@ fn point_to(engine: &Engine, committer: Committer, values: &[Moved<'_>], written
     for (moved, value) in values.iter().zip(pointed_to) {
         large.committed(value, moved.item.version);
     }
-    committed.outcome
+    committed
 }

@@ -320,7 +320,7 @@ fn block_gc(engine: &Arc<Engine>) {
     let mut gc = BlockGc::new(Arc::clone(engine));
     let rest = |wait| engine.block_gc.wait_for_work(engine.has_held_writers(), wait);
     work(engine, rest, || {
-        let outcome = match gc.turn() {
+        let outcome = match gc.turn_within_its_room() {
             Err(Error::OutOfSpace { .. }) if engine.log.reserve.is_shared() && engine.log.reserve.give_up() => Ok(true),
             outcome => outcome.inspect_err(|_| gc.failed()),
         };

@@ -115,8 +115,7 @@ fn is_room_coming(engine: &Engine) -> bool {
     let is_stopping = || engine.log.is_closing() || engine.log.writer.failure().is_some();
     // An error: the store stops, which ends the wait.
     engine.log.wait_for(is_applied).is_ok()
-        && (engine.block_gc.cleans(is_stopping)
-            || engine.large.is_giving_room()
+        && (engine.blocks_give_room(is_stopping)
             || (engine.log.reserve.is_shared() && engine.log_gives_room())
-            || engine.log.reserve.is_coming())
+            || (engine.log.segments.beyond_capacity() == 0 && engine.log.reserve.is_coming()))
 }

@@ -76,7 +76,10 @@ impl CommitLog {
                 return Ok(());
             }
             self.stall(StallReason::IndexFull, &self.progress, || match refuses() {
-                Some(reason) if committer != Committer::Freeing || began.elapsed() >= INDEX_WAIT => {
+                Some(reason)
+                    if !matches!(committer, Committer::Freeing | Committer::Cleaning)
+                        || began.elapsed() >= INDEX_WAIT =>
+                {
                     let tier = Tier::Flash;
                     Err(Error::OutOfSpace { tier, reason })
                 }
@@ -139,7 +142,9 @@ impl CommitLog {
         let began = Instant::now();
         let is_freeing = committer.frees();
         let has_one = || self.segments.available() > self.kept_by(committer);
-        self.stall(StallReason::Segment, &self.progress, || {
+        let cleans = u64::from(committer == Committer::Cleaning);
+        self.cleaning_waits.fetch_add(cleans, Ordering::AcqRel);
+        let found = self.stall(StallReason::Segment, &self.progress, || {
             let may_use_reserve = is_freeing && began.elapsed() >= RESERVE_WAIT;
             while may_use_reserve && !has_one() && self.makes_segment_of_reserve() {}
             if has_one() {
@@ -150,26 +155,44 @@ impl CommitLog {
                 return Err(self.no_segment());
             }
             Ok(None)
-        })
+        });
+        self.cleaning_waits.fetch_sub(cleans, Ordering::AcqRel);
+        found
+    }
+
+    /// Whether cleaning waits for a segment: it makes no room then.
+    pub fn cleaning_waits(&self) -> bool {
+        self.cleaning_waits.load(Ordering::Acquire) > 0
     }
 
     /// Makes a segment of what the reserve has for that, or of what the device has beside what
     /// others may need: without an index that can be flushed no segment becomes free, and without
-    /// cleaning few blocks do.
+    /// cleaning few blocks do. A log that is at its capacity, of which recycling can free nothing,
+    /// has one segment more for the one that the reserve gave up: what the store takes in all stays
+    /// as it was.
     fn makes_segment_of_reserve(&self) -> bool {
-        if !self.segments.is_device_full() {
+        let is_at_capacity = !self.segments.may_grow() && self.recycling_is_stuck();
+        if !self.segments.is_device_full() && !is_at_capacity {
             return false;
         }
         self.reserve.give_up();
         let mut is_theirs = false;
-        let made = self.segments.add_free(|| {
+        let mut take = || {
             is_theirs = self.reserve.take_segment();
-            if is_theirs {
-                0
-            } else {
-                self.segments.left_of_reserve_bytes()
-            }
-        });
+            is_theirs
+        };
+        let made = if is_at_capacity {
+            self.segments.add_beyond_capacity(take)
+        } else {
+            let left_bytes = || {
+                if take() {
+                    0
+                } else {
+                    self.segments.left_of_reserve_bytes()
+                }
+            };
+            self.segments.add_free(left_bytes)
+        };
         if is_theirs && made.is_err() {
             // Somebody else has the room of the device for now.
             self.reserve.keep_segment();

@@ -38,7 +38,8 @@ impl Segments {
         self.created().saturating_sub(self.limit())
     }
 
-    pub(super) fn may_grow(&self) -> bool {
+    /// Whether the capacity allows another segment.
+    pub fn may_grow(&self) -> bool {
         self.limit() > self.created()
     }
 
@@ -92,7 +93,25 @@ impl Segments {
     /// # Errors
     /// [`Error::OutOfSpace`], or the device's.
     pub fn add_free(&self, left_bytes: impl FnOnce() -> u64) -> Result<()> {
-        let made = self.create(left_bytes)?;
+        let made = self.create(true, || Ok(left_bytes()))?;
+        self.push_free(made);
+        Ok(())
+    }
+
+    /// Makes one beyond the capacity, if what it takes was given up elsewhere: that is asked when
+    /// nobody else makes one, too.
+    ///
+    /// # Errors
+    /// [`Error::OutOfSpace`], or the device's.
+    pub fn add_beyond_capacity(&self, is_given: impl FnOnce() -> bool) -> Result<()> {
+        let made = self.create(false, || {
+            let reason = "another commit has the segment that the reserve gave up";
+            let refused = || Error::OutOfSpace {
+                tier: Tier::Flash,
+                reason: reason.to_owned(),
+            };
+            is_given().then_some(0).ok_or_else(refused)
+        })?;
         self.push_free(made);
         Ok(())
     }

@@ -106,6 +106,7 @@ impl LogGc {
                     self.dead_blocks.remove(&number);
                     // Its room may be the log's as well.
                     self.engine.log.segments.retry_device();
+                    self.made_room();
                     // Now, not after the last: on a slow disk many take longer than writers wait
                     // for something to happen.
                     self.engine.block_gc.progress();

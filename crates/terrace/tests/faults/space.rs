@@ -362,7 +362,10 @@ fn a_store_that_is_full_of_what_lives_says_so_and_refuses_at_once() {
         if store.put_with(&key, &value, &BUFFERED).is_ok() {
             values.insert(key, vec![value]);
         }
-        stats.full.as_ref().is_some_and(|reason| reason.contains("free segment"))
+        stats
+            .full
+            .as_ref()
+            .is_some_and(|reason| reason.contains("free segment"))
     });
     let mut times: Vec<Duration> = (0..100)
         .map(|n| {

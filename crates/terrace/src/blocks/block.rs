@@ -160,9 +160,15 @@ impl Block {
         self.has_nothing_live() && self.writing.lock().is_none()
     }
 
-    /// It will be deleted soon: nothing lives in it, and nobody writes or holds it.
+    /// It will be deleted soon: nothing lives in it, and nobody writes or holds it. One that is
+    /// full may be written for long, by a slow writer.
     pub fn is_doomed(&self) -> bool {
-        let is_written = || self.writing.lock().as_ref().is_some_and(|writing| !writing.closed);
+        let is_written = || {
+            let writing = self.writing.lock();
+            writing
+                .as_ref()
+                .is_some_and(|writing| !writing.closed || writing.pending > 0)
+        };
         self.has_nothing_live() && !self.is_held.load(Ordering::Acquire) && !is_written()
     }
 

@@ -3,7 +3,8 @@
 //! What is new is refused there, and a delete may use what is kept for it. A write that replaces at
 //! least twice its own length makes room as well, but leaves something alive in the log: so a
 //! bounded part of what is kept may be used for such (`log::commit::room`). That it is one is
-//! looked up only when it was refused as any other.
+//! looked up only where there is no room: when it was refused as any other, or before, where it
+//! would wait for nothing until it is.
 
 use crate::{
     Batch, Error, Result, Tier,
@@ -60,6 +61,9 @@ pub fn commit_batch<'a>(
 /// Commits as a caller's write, and if the log has no room for such, as one that makes room. What
 /// it exchanges is asked for only then.
 ///
+/// Where the log was seen to be full it is one that makes room at once: each would wait until
+/// recycling has found again, after the commit before, that it can free nothing.
+///
 /// # Errors
 /// Those of `commit`; the index's.
 pub fn commit<'a>(
@@ -67,13 +71,19 @@ pub fn commit<'a>(
     exchange: impl FnOnce() -> Exchange<'a>,
     commit: impl Fn(Committer) -> Result<Committed>,
 ) -> Result<Committed> {
-    match commit(Committer::User) {
-        Err(error @ Error::OutOfSpace { tier: Tier::Flash, .. }) => {
-            if exchange().makes_room(engine)? {
-                return commit(Committer::Replacing);
+    let is_full = |outcome: &Result<Committed>| matches!(outcome, Err(Error::OutOfSpace { tier: Tier::Flash, .. }));
+    if engine.log.has_been_full() {
+        if exchange().makes_room(engine)? {
+            let replaced = commit(Committer::Replacing);
+            if !is_full(&replaced) {
+                return replaced;
             }
-            Err(error)
         }
-        outcome => outcome,
+        return commit(Committer::User);
     }
+    let outcome = commit(Committer::User);
+    if is_full(&outcome) && exchange().makes_room(engine)? {
+        return commit(Committer::Replacing);
+    }
+    outcome
 }

@@ -340,18 +340,14 @@ fn small_values_wait_for_room_that_blocks_are_about_to_give_back() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// Cleaning that waits for its deletions, and recycling that waits for cleaning, had nothing to wait
-/// for in a store that was full of what lives: it was never called full, and each refusal took ten
-/// seconds.
-#[test]
-fn a_store_that_is_full_of_what_lives_says_so_and_refuses_at_once() {
-    let bench = Bench::new(13);
+/// A store of two tiers at their capacities in which nothing dies, and what it has.
+fn full_of_what_lives(bench: &Bench) -> (Store, Values) {
     let options = Options {
         segment_bytes: 1 << 20,
         flash_capacity_bytes: 8 << 20,
         size_threshold_bytes: 64 << 10,
         split_threshold_bytes: 256 << 10,
-        ..limited(&bench, 4 << 20)
+        ..limited(bench, 4 << 20)
     };
     let store = Store::open(options).unwrap();
     let mut values = Values::new();
@@ -362,11 +358,39 @@ fn a_store_that_is_full_of_what_lives_says_so_and_refuses_at_once() {
         if store.put_with(&key, &value, &BUFFERED).is_ok() {
             values.insert(key, vec![value]);
         }
-        stats
-            .full
-            .as_ref()
-            .is_some_and(|reason| reason.contains("free segment"))
+        let is_it = |reason: &String| reason.contains("free segment");
+        stats.full.as_ref().is_some_and(is_it)
     });
+    (store, values)
+}
+
+/// Each was tried as any write first, and waited until recycling had found once more that it could
+/// free nothing.
+#[test]
+fn overwrites_that_shrink_wait_for_nothing_on_a_full_store() {
+    let bench = Bench::new(14);
+    let (store, mut values) = full_of_what_lives(&bench);
+    let keys: Vec<String> = values.keys().take(40).cloned().collect();
+    let start = Instant::now();
+    for (n, key) in keys.into_iter().enumerate() {
+        let value = bytes(n as u64, 4_000);
+        store.put_with(&key, &value, &BUFFERED).unwrap();
+        values.insert(key, vec![value]);
+    }
+    let took = start.elapsed();
+    eprintln!("40 overwrites took {took:?}");
+    assert!(took < Duration::from_millis(400), "{took:?}");
+    assert_all(&store, &values);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+/// Cleaning that waits for its deletions, and recycling that waits for cleaning, had nothing to
+/// wait for in a store that was full of what lives: it was never called full, and each refusal took
+/// ten seconds.
+#[test]
+fn a_store_that_is_full_of_what_lives_says_so_and_refuses_at_once() {
+    let bench = Bench::new(13);
+    let (store, values) = full_of_what_lives(&bench);
     let mut times: Vec<Duration> = (0..100)
         .map(|n| {
             let start = Instant::now();

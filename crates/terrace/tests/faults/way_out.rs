@@ -52,6 +52,7 @@ fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_g
             let mut values = Values::new();
             let mut taken = |key: String, value: Vec<u8>| drop(values.insert(key, vec![value]));
             // A quarter of a segment is 256 KiB.
+            let start = Instant::now();
             for n in 0..20 {
                 let (key, value) = (format!("small/{n:06}"), bytes(n, 5_000));
                 assert!(!put(&key, value.clone()), "{key}");
@@ -65,6 +66,8 @@ fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_g
                 assert!(!full(store.write(batch, Durability::Sync).map(drop)), "{key}");
                 taken(key, value);
             }
+            let took = start.elapsed();
+            eprintln!("40 overwrites took {took:?}");
             // Not without end: what is refused then is taken once there is room.
             let mut more = 0;
             while more < small && !put(&format!("small/{more:06}"), bytes(more, 2_500)) {

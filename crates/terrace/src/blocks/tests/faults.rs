@@ -247,6 +247,24 @@ fn a_block_whose_footer_cannot_be_written_is_read_without_it_and_deleted_once_it
     assert!(!space.blocks().iter().any(|block| block.number == found.block));
 }
 
+/// A block that was full of values on their way, as that of a slow upload, looked as if it were
+/// about to be deleted: who had no room waited for it in vain.
+#[test]
+fn a_full_block_with_a_value_on_its_way_gives_no_room() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    space.accounting_complete();
+    let value = pattern((1 << 20) - 4096 - 200, 1);
+    let found = space.write(b"key", b"", &value, 1).unwrap();
+    assert!(!space.is_giving_room());
+    space.abandoned(&found);
+    assert!(space.is_giving_room(), "nobody will want it");
+    space.seal_ready().unwrap();
+    assert_eq!(space.dead_blocks(), [found.block]);
+    assert!(space.delete(found.block, 1).unwrap());
+    assert!(!space.is_giving_room());
+}
+
 /// Whenever LargeMeta had no room for a block that was sealed, the footer was counted once more: a
 /// store with a capacity said in the end that it was full.
 #[test]

@@ -218,6 +218,13 @@ impl CommitLog {
         self.stuck_at_seq.store(committed_seq, Ordering::Release);
     }
 
+    /// Whether callers have no room, and recycling could free no segment when it last tried all of
+    /// them; since then something may have been committed.
+    pub fn has_been_full(&self) -> bool {
+        let is_full = self.stuck_at_seq.load(Ordering::Acquire) > 0 && self.segments.available() <= RESERVED_SEGMENTS;
+        is_full || !self.reserve.is_whole()
+    }
+
     /// Whether recycling can free no segment.
     pub fn recycling_is_stuck(&self) -> bool {
         let seq = self.stuck_at_seq.load(Ordering::Acquire);

@@ -60,8 +60,8 @@ pub enum Committer {
     /// segments, and the last one while the device's reserve is used: else nobody could end the
     /// state of two full tiers.
     Freeing,
-    /// Block GC, by moves and drops. As [`Committer::Freeing`]; that it waits for a segment is known
-    /// to log GC, which else waits for it in turn.
+    /// Block GC, by moves and drops. As [`Committer::Freeing`]; that it waits for a segment is
+    /// known to log GC, which else waits for it in turn.
     Cleaning,
     /// Replaces more than what it brings. As [`Committer::Freeing`], but with so many bytes at most
     /// until there is room again: they stay alive where nothing else does.

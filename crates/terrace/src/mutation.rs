@@ -77,6 +77,10 @@ pub enum Mutation {
     /// A checkpoint of the hash index gets its name before the index has persisted what is in it,
     /// and is believed.
     CheckpointPersisted,
+    /// Chunks of the scan cache stay although the applier changes keys in them.
+    ScanCacheDrop,
+    /// A chunk of the scan cache is kept although something is applied that it does not show.
+    ScanCacheBegin,
 }
 
 /// What is known of a mutation.
@@ -137,6 +141,8 @@ pub const ALL: &[Description] = &[
     described(Mutation::ReplayedSync, "replayed-sync", "section 3", "sync of segments that were replayed"),
     described(Mutation::CheckpointLog, "checkpoint-log", "section 4", "what the log says behind a checkpoint"),
     described(Mutation::CheckpointPersisted, "checkpoint-persisted", "R11", "index persisted before a checkpoint is named"),
+    described(Mutation::ScanCacheDrop, "scan-cache-drop", "section 4", "drop of chunks that the applier changes"),
+    described(Mutation::ScanCacheBegin, "scan-cache-begin", "section 4", "a chunk is of everything that is applied"),
 ];
 
 /// The variable that names the rule to break.
@@ -190,7 +196,7 @@ mod tests {
             assert_eq!(ALL.iter().position(same), Some(at), "{}", described.name);
         }
         // The last variant's number says how many there are.
-        assert_eq!(ALL.len(), Mutation::CheckpointPersisted as usize + 1);
+        assert_eq!(ALL.len(), Mutation::ScanCacheBegin as usize + 1);
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Stats {
     pub placement: PlacementStats,
     /// What scans have paid for.
     pub scan_order: ScanOrderStats,
+    /// What scans have read.
+    pub scan_cache: ScanCacheStats,
     /// Bytes written per tier and cause.
     pub written: WrittenStats,
     /// Commits on their way.
@@ -309,6 +311,25 @@ counted! {
         /// Length of the newest one.
         file_bytes,
     }
+}
+
+/// What scans have read, kept in the order of keys: a part of the RAM cache. Counts are since open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ScanCacheStats {
+    /// Chunks there are, or were until they left the cache unnoticed.
+    pub chunks: u64,
+    /// Bytes of RAM for finding them.
+    pub table_bytes: u64,
+    /// How often a chunk was read.
+    pub chunk_hits: u64,
+    /// Pairs that scans were given out of chunks.
+    pub pair_hits: u64,
+    /// Chunks that were made.
+    pub made: u64,
+    /// Their bytes.
+    pub made_bytes: u64,
+    /// Chunks that were dropped since something in them was written.
+    pub dropped: u64,
 }
 
 /// The RAM cache, with what was written lately and is still in RAM.

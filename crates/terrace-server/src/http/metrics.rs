@@ -84,6 +84,7 @@ impl Collector for Figures {
         self.stalls(&mut out)?;
         self.placement(&mut out)?;
         self.scan_order(&mut out)?;
+        self.scan_cache(&mut out)?;
         out.operations(&self.0.operations)
     }
 }

@@ -10,9 +10,9 @@ use crate::{HomeKind, codec::Reader};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Bytes of records in a chunk, at most: short enough to be dropped for one write, and long enough
-/// that a scan of a hundred short values looks for one or two.
-pub const CHUNK_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a chunk, at most: short enough to be dropped for one write, long enough that a scan of
+/// a hundred short values looks for one or two, and just what allocators have a size for.
+pub const CHUNK_BYTES_MAX: usize = 14 << 10;
 /// Key, attributes and value of a pair in a chunk have so many bytes together at most. To find a
 /// longer value costs little beside handing it on.
 pub const PAIR_BYTES_MAX: usize = 4 << 10;
@@ -71,7 +71,8 @@ impl ChunkWriter {
         let Some(bytes) = pair.bytes_in_chunk() else {
             return Added::TooLong;
         };
-        if !self.starts.is_empty() && self.records.len() + bytes > bytes_max {
+        let ends_bytes = (self.starts.len() + 2) * OFFSET_BYTES;
+        if !self.starts.is_empty() && self.records.len() + bytes + ends_bytes > bytes_max {
             return Added::Full;
         }
         self.starts.push(self.records.len() as u32);

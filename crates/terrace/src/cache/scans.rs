@@ -28,6 +28,7 @@ mod tests;
 use super::{
     CachedValue, Place, ValueCache,
     chunk::{CHUNK_BYTES_MAX, Chunk},
+    values::Rank,
 };
 use crate::{
     api::stats::ScanCacheStats,
@@ -343,7 +344,10 @@ impl ScanCache {
             attributes: Bytes::new(),
             value: made.bytes.clone(),
         };
-        self.values.insert(place(number), &[], &value);
+        // Not as a newcomer: what scans read comes back later than what gets read, after all
+        // ranges that are scanned. A chunk that nobody has read leaves at its first turn all the
+        // same.
+        self.values.insert_as(Rank::Known, place(number), &[], &value);
         number
     }
 

@@ -183,6 +183,31 @@ impl Figures {
             dropped,
         )
     }
+
+    /// What scans have read, in RAM.
+    pub(super) fn scan_cache(&self, out: &mut Out<'_>) -> fmt::Result {
+        let cache = &self.0.scan_cache;
+        out.gauge(
+            "terrace_scan_chunks",
+            "Chunks of the scan cache: pairs of a range of keys, as scans have read them",
+            cache.chunks,
+        )?;
+        out.counter(
+            "terrace_scan_chunk_pairs",
+            "Pairs that scans took out of chunks since open",
+            cache.pair_hits,
+        )?;
+        out.counter(
+            "terrace_scan_chunks_made",
+            "Chunks of the scan cache made since open",
+            cache.made,
+        )?;
+        out.counter(
+            "terrace_scan_chunks_dropped",
+            "Chunks of the scan cache dropped since open because something in them was written",
+            cache.dropped,
+        )
+    }
 }
 
 impl Out<'_> {

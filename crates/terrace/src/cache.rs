@@ -185,6 +185,11 @@ impl ValueCache {
         self.values.as_ref().is_some_and(|values| values.has(place))
     }
 
+    /// Bytes it may take and does not; frames have them meanwhile.
+    fn unused_bytes(&self) -> u64 {
+        self.values.as_ref().map_or(0, |values| values.unused_bytes())
+    }
+
     /// Takes note of the RAM that finding chunks takes.
     fn set_chunk_table_bytes(&self, bytes: u64) {
         if let Some(values) = &self.values {

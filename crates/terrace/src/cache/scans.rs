@@ -28,7 +28,6 @@ mod tests;
 use super::{
     CachedValue, Place, ValueCache,
     chunk::{CHUNK_BYTES_MAX, Chunk},
-    values::Rank,
 };
 use crate::{
     api::stats::ScanCacheStats,
@@ -49,6 +48,8 @@ const CHANGED_TOGETHER: usize = 64;
 const TABLE_PART: u64 = 32;
 /// What a range takes in the table besides its two keys: the node's share, and two allocations.
 const RANGE_OVERHEAD_BYTES: u64 = 112;
+/// Chunks are made while one part in so many of the cache's room is unused.
+const UNUSED_PART: u64 = 16;
 /// A chunk takes at most one part in so many of the cache's room,
 const CHUNK_PART: u64 = 64;
 /// and the chunks that one scan makes one in so many: a scan of a large store is not kept.
@@ -286,8 +287,12 @@ impl ScanCache {
     }
 
     /// Begins chunks from `start` on, of what a snapshot of this seq shows. `None` if something is
-    /// applied that it does not.
+    /// applied that it does not, or if there is no room but that of values: a chunk is a second copy
+    /// of what is cached already.
     pub fn begin(&self, start: &[u8], seq: u64) -> Option<u64> {
+        if self.values.unused_bytes() <= self.values.capacity_bytes() / UNUSED_PART {
+            return None;
+        }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let mut table = self.table.write();
         table.begun.push(Begun {
@@ -344,10 +349,7 @@ impl ScanCache {
             attributes: Bytes::new(),
             value: made.bytes.clone(),
         };
-        // Not as a newcomer: what scans read comes back later than what gets read, after all
-        // ranges that are scanned. A chunk that nobody has read leaves at its first turn all the
-        // same.
-        self.values.insert_as(Rank::Known, place(number), &[], &value);
+        self.values.insert(place(number), &[], &value);
         number
     }
 

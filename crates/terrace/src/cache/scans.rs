@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - A range has a chunk with seq *b* only if its keys have had the same versions and values at
-//!   all times from *b* until now, where *now* is everything whose applying has begun. So a snapshot
-//!   of *b* or later that finds the chunk may use it, and one that is older asks the index.
+//!   all times from *b* until now, where *now* is everything whose applying has begun. So a
+//!   snapshot of *b* or later that finds the chunk may use it, and one that is older asks the index.
 //! - Before the applier begins with a batch it says how far that goes ([`ScanCache::changing`]),
 //!   and before the batch is shown to anybody, chunks with keys of it are gone. Moves change
 //!   neither version nor value, and drop nothing.
@@ -287,8 +287,8 @@ impl ScanCache {
     }
 
     /// Begins chunks from `start` on, of what a snapshot of this seq shows. `None` if something is
-    /// applied that it does not, or if there is no room but that of values: a chunk is a second copy
-    /// of what is cached already.
+    /// applied that it does not, or if there is no room but that of values: a chunk is a second
+    /// copy of what is cached already.
     pub fn begin(&self, start: &[u8], seq: u64) -> Option<u64> {
         if self.values.unused_bytes() <= self.values.capacity_bytes() / UNUSED_PART {
             return None;
@@ -309,8 +309,8 @@ impl ScanCache {
         shows_all.then_some(number)
     }
 
-    /// Keeps the chunks that were made since [`ScanCache::begin`] for a snapshot of this seq, unless
-    /// something in their ranges was changed meanwhile. Says whether it kept one.
+    /// Keeps the chunks that were made since [`ScanCache::begin`] for a snapshot of this seq,
+    /// unless something in their ranges was changed meanwhile. Says whether it kept one.
     pub fn finish(&self, begun: u64, seq: u64, made: Vec<Made>) -> bool {
         let numbers: Vec<u64> = made.iter().map(|made| self.put(made)).collect();
         let mut kept = 0;

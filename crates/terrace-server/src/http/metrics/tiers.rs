@@ -157,8 +157,13 @@ impl Figures {
         )
     }
 
-    /// What scans have paid for.
-    pub(super) fn scan_order(&self, out: &mut Out<'_>) -> fmt::Result {
+    /// What scans have paid for, and what of them is in RAM.
+    pub(super) fn scans(&self, out: &mut Out<'_>) -> fmt::Result {
+        self.scan_order(out)?;
+        self.scan_cache(out)
+    }
+
+    fn scan_order(&self, out: &mut Out<'_>) -> fmt::Result {
         let order = &self.0.scan_order;
         out.counter(
             "terrace_scans_paid_bytes",
@@ -184,8 +189,7 @@ impl Figures {
         )
     }
 
-    /// What scans have read, in RAM.
-    pub(super) fn scan_cache(&self, out: &mut Out<'_>) -> fmt::Result {
+    fn scan_cache(&self, out: &mut Out<'_>) -> fmt::Result {
         let cache = &self.0.scan_cache;
         out.gauge(
             "terrace_scan_chunks",

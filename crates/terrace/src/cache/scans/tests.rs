@@ -1,3 +1,5 @@
+//! What is found of chunks, and what drops them.
+
 use super::*;
 use crate::{
     HomeKind,

@@ -13,9 +13,9 @@ use std::ops::Range;
 /// Bytes of a chunk, at most: short enough to be dropped for one write, long enough that a scan of
 /// a hundred short values looks for one or two, and just what allocators have a size for.
 pub const CHUNK_BYTES_MAX: usize = 14 << 10;
-/// Key, attributes and value of a pair in a chunk have so many bytes together at most. To find a
-/// longer value costs little beside handing it on.
-pub const PAIR_BYTES_MAX: usize = 4 << 10;
+/// Key, attributes and value of a pair in a chunk have so many bytes together at most. Of longer
+/// ones second copies take the room of first ones: docs/adr/0027-scan-cache.md.
+pub const PAIR_BYTES_MAX: usize = 512;
 
 /// Version, checksum, length of the value, of the attributes, of the key, home.
 const HEAD_BYTES: usize = 8 + 4 + 4 + 4 + 2 + 1;

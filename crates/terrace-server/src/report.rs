@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use terrace::{
     ExpireStats, FillStats, FilledFrom, FlashCacheStats, HashIndexStats, HomeStats, LargeStats, PlacementStats,
-    QueueStats, RamStats, ScanOrderStats, SnapshotStats, StallStats, Stats, ThrottleStats, Tier, TierFill,
-    WrittenStats,
+    QueueStats, RamStats, ScanCacheStats, ScanOrderStats, SnapshotStats, StallStats, Stats, ThrottleStats, Tier,
+    TierFill, WrittenStats,
 };
 
 /// Findings of damage that the text lists; a lost device makes one per file.
@@ -69,6 +69,7 @@ pub fn stats_json(stats: &Stats) -> Value {
         "throttle": { "flash": throttle_json(&stats.flash_throttle), "large": throttle_json(&stats.large_throttle) },
         "placement": placement_json(&stats.placement),
         "scan_order": scan_order_json(&stats.scan_order),
+        "scan_cache": scan_cache_json(&stats.scan_cache),
         "damage": stats.damage,
         "mended": stats.mended,
         "failed": stats.failed,
@@ -207,6 +208,18 @@ fn scan_order_json(order: &ScanOrderStats) -> Value {
         "log_bytes": order.log_bytes,
         "dropped_full": order.dropped_full,
         "dropped_no_room": order.dropped_no_room,
+    })
+}
+
+fn scan_cache_json(cache: &ScanCacheStats) -> Value {
+    json!({
+        "chunks": cache.chunks,
+        "table_bytes": cache.table_bytes,
+        "chunk_hits": cache.chunk_hits,
+        "pair_hits": cache.pair_hits,
+        "made": cache.made,
+        "made_bytes": cache.made_bytes,
+        "dropped": cache.dropped,
     })
 }
 

@@ -128,12 +128,16 @@ impl<'a> Step<'a> {
         let (now, before) = (self.store.stats(), &self.stats);
         let per = |now: u64, before: u64| now.saturating_sub(before) as f64 / count;
         println!(
-            "{name:>10}: {:9.0}/s {:7.1} us; per operation: reads of the log {:.2}, of the index {:.2}, bytes written {:.0}",
+            "{name:>10}: {:9.0}/s {:7.1} us; per operation: reads of the log {:.2}, of the index {:.2}, bytes written {:.0}; chunks read {:.2}, made {:.3}, dropped {:.3}; pairs of them {:.1}",
             count / self.began.elapsed().as_secs_f64(),
             (processor() - self.processor).as_secs_f64() * 1e6 / count,
             per(now.reads.flash_reads, before.reads.flash_reads),
             per(now.index.block_reads, before.index.block_reads),
             per(now.written.flash_bytes(), before.written.flash_bytes()),
+            per(now.scan_cache.chunk_hits, before.scan_cache.chunk_hits),
+            per(now.scan_cache.made, before.scan_cache.made),
+            per(now.scan_cache.dropped, before.scan_cache.dropped),
+            per(now.scan_cache.pair_hits, before.scan_cache.pair_hits),
         );
     }
 }

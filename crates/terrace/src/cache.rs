@@ -7,9 +7,13 @@
 //! key.
 //!
 //! Short values lie densely in segments of RAM ([`values`]); docs/adr/0020-dense-cache.md says why.
+//! What scans read is kept once more in the order of keys ([`scans`]): that alone is made anew when
+//! a key changes.
 
+pub mod chunk;
 mod index;
 mod record;
+pub mod scans;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -36,6 +40,9 @@ use values::{Rank, Values};
 pub struct Place(u64, u64);
 
 impl Place {
+    /// Of chunks, which have no place in the store ([`scans`]): no block has such a number.
+    const CHUNKS: u64 = 1 << 48;
+
     /// The place in the flash log that is at this address now. `None` if there is no such segment.
     pub fn in_log(segments: &Segments, address: Address) -> Option<Self> {
         segments.place(address.bytes()).map(Self::log)
@@ -171,6 +178,23 @@ impl ValueCache {
     /// The value at a place is of no use there any more. Says whether it was here.
     pub fn take(&self, place: Place) -> bool {
         self.values.as_ref().is_some_and(|values| values.take(place).is_some())
+    }
+
+    /// Whether it has the value of a place.
+    fn has(&self, place: Place) -> bool {
+        self.values.as_ref().is_some_and(|values| values.has(place))
+    }
+
+    /// Bytes it may take and does not; frames have them meanwhile.
+    fn unused_bytes(&self) -> u64 {
+        self.values.as_ref().map_or(0, |values| values.unused_bytes())
+    }
+
+    /// Takes note of the RAM that finding chunks takes.
+    fn set_chunk_table_bytes(&self, bytes: u64) {
+        if let Some(values) = &self.values {
+            values.set_beside_bytes(bytes);
+        }
     }
 
     /// What is at one place is found at another from now on. Says whether it was here.

@@ -13,7 +13,7 @@ use crate::{
         gc::{BlockGcState, Bounds},
         unsynced::UnsyncedLarge,
     },
-    cache::ValueCache,
+    cache::{ValueCache, scans::ScanCache},
     flash_cache::FlashCache,
     hash_index::{Config as HashIndexConfig, HashIndex, checkpoint::Checkpoints},
     io::{Disk, read_queue::ReadQueue, throttle::Paces},
@@ -75,6 +75,8 @@ pub struct Engine {
     pub unsynced: Arc<UnsyncedLarge>,
     /// Values in RAM.
     pub cache: ValueCache,
+    /// What scans have read of them.
+    pub scan_cache: ScanCache,
     /// Reads of calls that need several at once.
     pub read_queue: ReadQueue,
     /// Copies on flash of what is hot in the large space.
@@ -172,6 +174,7 @@ impl Engine {
             migration: Migration::default(),
             scan_order: ScanOrder::new(parts.options.tuning.order_bytes_per_second, parts.options.cache_bytes),
             expire_counters: ExpireCounters::default(),
+            scan_cache: ScanCache::new(values.clone()),
             cache: values,
             read_queue: ReadQueue::default(),
             hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(

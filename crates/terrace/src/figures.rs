@@ -34,6 +34,7 @@ pub fn stats(engine: &Engine) -> Stats {
         large_throttle: engine.paces.large.stats(),
         placement: engine.migration.stats(),
         scan_order: engine.scan_order.stats(),
+        scan_cache: engine.scan_cache.stats(),
         inline: engine.accounting.stats(HomeKind::Inline),
         flash: engine.accounting.stats(HomeKind::Flash),
         block: engine.accounting.stats(HomeKind::Block),

@@ -70,6 +70,8 @@ mutations! {
     ReplayedSync "replayed-sync" "section 3" "sync of segments that were replayed"
     CheckpointLog "checkpoint-log" "section 4" "what the log says behind a checkpoint"
     CheckpointPersisted "checkpoint-persisted" "R11" "index persisted before a checkpoint is named"
+    ScanCacheDrop "scan-cache-drop" "section 4" "drop of chunks that the applier changes"
+    ScanCacheBegin "scan-cache-begin" "section 4" "a chunk is of everything that is applied"
 }
 
 /// The variable that names the rule to break.

@@ -32,7 +32,7 @@ const ROOMS: &[Room] = &[
     Room { name: "api",           uses: &["metrics", "io"] },
     Room { name: "visibility",    uses: &["codec", "metrics", "api"] },
     Room { name: "log",           uses: &["codec", "metrics", "io", "api", "visibility"] },
-    Room { name: "cache",         uses: &["api", "log"] },
+    Room { name: "cache",         uses: &["codec", "metrics", "api", "log"] },
     Room { name: "hash_index",    uses: &["codec", "io", "api", "log"] },
     Room { name: "ordered_index", uses: &["codec", "metrics", "io", "api", "visibility", "hash_index"] },
     Room { name: "blocks",        uses: &["codec", "metrics", "io", "api"] },

@@ -83,7 +83,7 @@ impl Collector for Figures {
         self.space(&mut out)?;
         self.stalls(&mut out)?;
         self.placement(&mut out)?;
-        self.scan_order(&mut out)?;
+        self.scans(&mut out)?;
         out.operations(&self.0.operations)
     }
 }

@@ -1,5 +1,7 @@
 //! What a store tells about itself.
 
+mod scans;
+
 use crate::{RamStats, Tier, Version, metrics::counted};
 pub use crate::{
     io::throttle::ThrottleStats,
@@ -8,6 +10,8 @@ pub use crate::{
         stalls::{StallReason, StallStats},
     },
 };
+pub(crate) use scans::ScanOrderCounters;
+pub use scans::{ScanCacheStats, ScanOrderStats};
 use std::time::Duration;
 
 /// A picture of the store at one moment. Sizes in bytes.
@@ -44,6 +48,8 @@ pub struct Stats {
     pub placement: PlacementStats,
     /// What scans have paid for.
     pub scan_order: ScanOrderStats,
+    /// What scans have read.
+    pub scan_cache: ScanCacheStats,
     /// Bytes written per tier and cause.
     pub written: WrittenStats,
     /// Commits on their way.
@@ -394,30 +400,6 @@ counted! {
         moved,
         /// Their bytes.
         moved_bytes,
-    }
-}
-
-counted! {
-    /// Values that are written in the order of their keys because scans have paid for it. Counts
-    /// are since open.
-    pub struct ScanOrderStats {
-        /// Bytes of RAM for values that wait for that.
-        pub waiting_bytes: u64,
-    }
-    /// As they are counted.
-    pub(crate) struct ScanOrderCounters {
-        /// What scans have paid: bytes that could have been written in the time.
-        paid_bytes,
-        /// Values written in order.
-        moved,
-        /// Of those, short ones that were copied into their entries.
-        copied,
-        /// Bytes of the log that were written for that, which [`WrittenStats`] has too.
-        log_bytes,
-        /// Values that were paid for and not written because too many waited.
-        dropped_full,
-        /// The same because the log had no room.
-        dropped_no_room,
     }
 }
 

@@ -127,6 +127,8 @@ pub struct Values {
     capacity_bytes: AtomicU64,
     segment_words: usize,
     held_bytes: AtomicU64,
+    /// What finding values by other ways takes: of the capacity as well.
+    beside_bytes: AtomicU64,
 }
 
 impl State {
@@ -158,6 +160,7 @@ impl Values {
             capacity_bytes: AtomicU64::new(capacity_bytes),
             segment_words,
             held_bytes: AtomicU64::new(0),
+            beside_bytes: AtomicU64::new(0),
         }
     }
 
@@ -196,7 +199,17 @@ impl Values {
 
     /// RAM that finding them takes.
     pub fn index_bytes(&self) -> u64 {
-        self.index.bytes()
+        self.index.bytes() + self.beside_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of what finding values by other ways takes.
+    pub fn set_beside_bytes(&self, bytes: u64) {
+        self.beside_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether it has the value of a place. This does not count as a read.
+    pub fn has(&self, place: Place) -> bool {
+        self.index.with_slot(place, |_, _| ()).is_some()
     }
 
     /// RAM it may have and does not.
@@ -217,7 +230,7 @@ impl Values {
         }
         let mut state = self.state.lock();
         // Of two who have read the same from a device the second finds it here.
-        if self.index.with_slot(item.place, |_, _| ()).is_some() {
+        if self.has(item.place) {
             return 0;
         }
         let before = self.bytes();

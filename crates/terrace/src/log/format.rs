@@ -259,6 +259,12 @@ impl<'a> Body<'a> {
         !self.is_move() && !matches!(self, Self::DeleteRange { .. })
     }
 
+    /// Whether this, applied, gives a key another version or value, or takes it out.
+    #[must_use]
+    pub const fn changes_object(&self) -> bool {
+        self.answers_for_key() || matches!(self, Self::Drop { .. })
+    }
+
     /// Whether this record is a value's home, if it is the newest word on it: only such records are
     /// read by their place.
     #[must_use]

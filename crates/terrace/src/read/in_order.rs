@@ -1,9 +1,10 @@
 //! What a scan pays for the values that it had to read one by one, and what it buys for that
 //! ([`crate::scan_order`]).
 
-use super::{scan::ScanItem, small_reads::moving};
+use super::{scan::Listed, small_reads::moving};
 use crate::{
     Result,
+    engine::Engine,
     log::{format::record_bytes_max, move_queue::Moving},
     ordered_index::Home,
     scan_order::{Bill, Form, form},
@@ -14,17 +15,19 @@ use bytes::Bytes;
 const READS_IN_ORDER: u64 = 2;
 
 /// What a value of a scan would become, if it is in the log and not yet what scans want.
-pub fn form_of(item: &ScanItem) -> Option<Form> {
-    let entry = item.entry();
+pub fn form_of(item: &Listed) -> Option<Form> {
+    let entry = &item.entry;
     let is_apart = matches!(entry.home, Home::Flash { .. }) && entry.copy.is_none();
     form(entry.length).filter(|_| is_apart)
 }
 
 /// Charges a scan that got `values`, where `read_for` has an object of each read of the device.
-pub fn charge(items: &[ScanItem], values: &[Option<Result<Bytes>>], read_for: impl Iterator<Item = usize>) {
-    let Some(engine) = items.first().map(ScanItem::engine) else {
-        return;
-    };
+pub fn charge(
+    engine: &Engine,
+    items: &[Listed],
+    values: &[Option<Result<Bytes>>],
+    read_for: impl Iterator<Item = usize>,
+) {
     if !engine.scan_order.queue.is_on() || engine.options.read_only {
         return;
     }
@@ -42,7 +45,7 @@ pub fn charge(items: &[ScanItem], values: &[Option<Result<Bytes>>], read_for: im
     }
     for item in items {
         let Some(form) = form_of(item) else { continue };
-        let entry = item.entry();
+        let entry = &item.entry;
         let record_bytes = record_bytes_max(item.key.len(), entry.attributes.len(), entry.length);
         let bill = if form == Form::Copied {
             &mut copied
@@ -59,6 +62,6 @@ pub fn charge(items: &[ScanItem], values: &[Option<Result<Bytes>>], read_for: im
     }
 }
 
-fn value_of((item, value): (&ScanItem, &Option<Result<Bytes>>)) -> Option<Moving> {
-    Some(moving(item.key.clone(), item.entry(), value.as_ref()?.as_ref().ok()?))
+fn value_of((item, value): (&Listed, &Option<Result<Bytes>>)) -> Option<Moving> {
+    Some(moving(item.key.clone(), &item.entry, value.as_ref()?.as_ref().ok()?))
 }

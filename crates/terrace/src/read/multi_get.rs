@@ -5,7 +5,7 @@
 //! value, by threads side by side.
 
 use super::{
-    Hit, Located, find_in_ram, from_log, get, in_order, is_wanted, locate_near, scan::ScanItem, snapshot::Snapshot,
+    Hit, Located, find_in_ram, from_log, get, in_order, is_wanted, locate_near, scan::Listed, snapshot::Snapshot,
 };
 
 use crate::{
@@ -93,53 +93,49 @@ fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Opti
 }
 
 /// Reads the values of objects that one scan has shown, in their order.
-pub fn values(items: Vec<ScanItem>) -> Vec<(ScanItem, Result<Bytes>)> {
-    let mut values = copied_values(&items);
-    values_in_frames(&items, &mut values);
-    let in_ram = |item: &ScanItem| find_in_ram(item.engine(), &item.key, item.entry()).transpose();
+pub fn values(snapshot: &Snapshot, items: &[Listed]) -> Vec<Result<Bytes>> {
+    let engine = snapshot.engine();
+    let mut values = copied_values(engine, items);
+    values_in_frames(engine, items, &mut values);
+    let in_ram = |item: &Listed| find_in_ram(engine, &item.key, &item.entry).transpose();
     for (item, value) in items.iter().zip(&mut values) {
         if value.is_none() {
             *value = in_ram(item).map(|hit| hit.map(|hit| hit.value));
         }
     }
-    if items
-        .first()
-        .is_some_and(|item| item.by_snapshot(|_, _, _| Ok(())).is_err())
-    {
+    if snapshot.read(|_| Ok(())).is_err() {
         // What was found may be another commit's. Reading alone says so for each.
         values.fill_with(|| None);
     }
-    let read_for = values_in_log(&items, &mut values);
+    let read_for = values_in_log(snapshot, items, &mut values);
     let missing = items.iter().enumerate().filter(|&(at, _)| values[at].is_none());
-    let missing: Vec<_> = missing.map(|(at, item)| (at, item.clone())).collect();
-    if let Some(first) = items.first() {
-        let queue = &first.engine().read_queue;
-        for (at, value) in queue.each(missing, |(at, item)| (at, item.value())) {
-            values[at] = Some(value);
-        }
+    let missing: Vec<_> = missing.map(|(at, item)| (at, item.clone(), snapshot.clone())).collect();
+    let read_alone = |(at, item, snapshot): (usize, Listed, Snapshot)| (at, item.value(&snapshot));
+    for (at, value) in engine.read_queue.each(missing, read_alone) {
+        values[at] = Some(value);
     }
-    in_order::charge(&items, &values, read_for.into_iter());
-    items.into_iter().zip(values.into_iter().flatten()).collect()
+    in_order::charge(engine, items, &values, read_for.into_iter());
+    values.into_iter().flatten().collect()
 }
 
 /// What the log has of these objects. Returns for each read of the device one object that it was
 /// for.
-fn values_in_log(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) -> Vec<usize> {
+fn values_in_log(snapshot: &Snapshot, items: &[Listed], values: &mut [Option<Result<Bytes>>]) -> Vec<usize> {
     let missing = items.iter().enumerate().filter(|&(at, _)| values[at].is_none());
     let wanted = missing.filter_map(|(at, item)| {
         Some(from_log::Wanted {
             at,
             key: &item.key,
-            version: Some(item.entry().version),
+            version: Some(item.entry.version),
             bytes: in_ring(item)?,
         })
     });
     let wanted: Vec<_> = wanted.collect();
-    let Some(first) = items.first().filter(|_| !wanted.is_empty()) else {
+    if wanted.is_empty() {
         return Vec::new();
-    };
-    let read = first.by_snapshot(|engine, _, _| {
-        Ok(from_log::read(engine, wanted, |at, hit| {
+    }
+    let read = snapshot.read(|_| {
+        Ok(from_log::read(snapshot.engine(), wanted, |at, hit| {
             values[at] = Some(Ok(hit.value))
         }))
     });
@@ -147,26 +143,21 @@ fn values_in_log(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) -> Ve
 }
 
 /// What the entries themselves have of these objects.
-fn copied_values(items: &[ScanItem]) -> Vec<Option<Result<Bytes>>> {
+fn copied_values(engine: &Engine, items: &[Listed]) -> Vec<Option<Result<Bytes>>> {
     let (mut count, mut bytes) = (0, 0);
-    let copied = |item: &ScanItem| {
-        let copy = item.entry().sound_copy()?;
+    let copied = |item: &Listed| {
+        let copy = item.entry.sound_copy()?;
         (count, bytes) = (count + 1, bytes + copy.len() as u64);
         Some(Ok(copy.clone()))
     };
     let values = items.iter().map(copied).collect();
-    if let Some(engine) = items.first().map(ScanItem::engine) {
-        engine.metrics.answered_many(AnsweredBy::Inline, count, bytes);
-    }
+    engine.metrics.answered_many(AnsweredBy::Inline, count, bytes);
     values
 }
 
 /// What frames in RAM have of these objects: most of what was written lately.
-fn values_in_frames(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) {
-    let Some(engine) = items.first().map(ScanItem::engine) else {
-        return;
-    };
-    let place = |(item, value): (&ScanItem, &Option<Result<Bytes>>)| {
+fn values_in_frames(engine: &Engine, items: &[Listed], values: &mut [Option<Result<Bytes>>]) {
+    let place = |(item, value): (&Listed, &Option<Result<Bytes>>)| {
         let record = in_ring(item).filter(|_| value.is_none())?;
         let length = usize::try_from(record.end - record.start).ok()?;
         Some((engine.log.segments.place(record.start)?, length))
@@ -177,7 +168,7 @@ fn values_in_frames(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) {
     }
     let (mut count, mut bytes) = (0, 0);
     engine.log.frames.at_each(&places, |at, record| {
-        if is_wanted(record, &items[at].key, Some(items[at].entry().version)) {
+        if is_wanted(record, &items[at].key, Some(items[at].entry.version)) {
             let value = Bytes::copy_from_slice(record.body.value());
             (count, bytes) = (count + 1, bytes + value.len() as u64);
             values[at] = Some(Ok(value));
@@ -187,8 +178,8 @@ fn values_in_frames(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) {
 }
 
 /// Where an object's record is in the ring, at most, if it is there.
-fn in_ring(item: &ScanItem) -> Option<Range<u64>> {
-    let entry = item.entry();
+fn in_ring(item: &Listed) -> Option<Range<u64>> {
+    let entry = &item.entry;
     let Home::Flash { address } = entry.home else {
         return None;
     };

@@ -1,12 +1,24 @@
 //! Scans: objects in key order as of one moment, values read when asked for.
+//!
+//! `next_values` takes what chunks of the scan cache have ([`chunks`]) and asks the ordered index
+//! for what lies between. Everything else asks the index alone, whose iterator is begun where and
+//! when it is needed: the snapshot keeps what it shows.
+//!
+//! Invariants: what is not shown yet begins at `start`, inclusive, and ends before what was shown
+//! from the back. An iterator that is there stands at `start`, and goes as far as `index_end`. Once
+//! something was shown from the back there is one for both ends, which goes to the scan's end and
+//! stays: chunks are not looked for any more.
+
+mod chunks;
 
 use super::{multi_get, object_info, read_home, snapshot::Snapshot};
 use crate::{
     ObjectInfo, Result, ScanRange,
-    engine::Engine,
     ordered_index::{Entry, IndexScan},
+    visibility::range_tombstones::{first_and_end, successor},
 };
 use bytes::Bytes;
+use std::ops::Bound;
 
 /// For so many objects of one call memory is got beforehand; most scans that are asked for more end
 /// sooner.
@@ -16,86 +28,237 @@ const PRESIZED_MAX: usize = 256;
 /// began, without what had expired by then, and holds a snapshot until it is dropped.
 #[derive(Debug)]
 pub struct Scan {
-    inner: IndexScan,
     snapshot: Snapshot,
     /// The moment that expiries are held against.
     now_ms: u64,
+    /// The first key that is not shown yet, or one before it.
+    start: Vec<u8>,
+    /// The first key behind the range; empty: no end.
+    end: Vec<u8>,
+    index: Option<IndexScan>,
+    /// Where `index` ends, if that is before `end`.
+    index_end: Option<Vec<u8>>,
+    /// Something was shown from the back.
+    has_back: bool,
     is_over: bool,
+    /// Where the chunk at `start` ends: memory that is used again.
+    chunk_end: Vec<u8>,
+    /// Bytes of chunks that it has made.
+    made_bytes: usize,
 }
 
 impl Scan {
     pub(super) fn at(snapshot: &Snapshot, range: ScanRange) -> Result<Self> {
-        let inner = snapshot.read(|seq| snapshot.engine().index.scan_for_caller((range.start, range.end), seq))?;
+        snapshot.check()?;
+        let bounds = first_and_end(&range);
+        let is_over = bounds.is_none();
+        let (start, end) = bounds.unwrap_or_default();
         Ok(Self {
-            inner,
             snapshot: snapshot.clone(),
             now_ms: snapshot.engine().options.clock.now_ms(),
-            is_over: false,
+            start,
+            end,
+            index: None,
+            index_end: None,
+            has_back: false,
+            is_over,
+            chunk_end: Vec::new(),
+            made_bytes: 0,
         })
     }
 
-    /// Steps on to an object that is not dead.
-    fn step(&mut self, advance: impl Fn(&mut IndexScan) -> Option<Result<(Bytes, Entry)>>) -> Option<Result<ScanItem>> {
-        if self.is_over {
-            return None;
+    /// The iterator of the index, begun at `start` if there is none: up to `limit`, if that is
+    /// before the end.
+    fn index(&mut self, limit: Option<Vec<u8>>) -> Result<&mut IndexScan> {
+        let index = match self.index.take() {
+            Some(index) => index,
+            None => {
+                self.index_end = limit.filter(|limit| self.end.is_empty() || *limit < self.end);
+                let end = self.index_end.as_ref().unwrap_or(&self.end);
+                self.index_between(&self.start, end)?
+            }
+        };
+        Ok(self.index.insert(index))
+    }
+
+    fn index_between(&self, start: &[u8], end: &[u8]) -> Result<IndexScan> {
+        let end = match end {
+            [] => Bound::Unbounded,
+            end => Bound::Excluded(end.to_vec()),
+        };
+        let bounds = (Bound::Included(start.to_vec()), end);
+        self.snapshot
+            .read(|seq| self.snapshot.engine().index.scan_for_caller(bounds, seq))
+    }
+
+    /// What comes behind `key` is next.
+    fn go_behind(&mut self, key: &[u8]) {
+        self.start.clear();
+        if key.len() < crate::KEY_BYTES_MAX {
+            self.start.extend_from_slice(key);
+            self.start.push(0);
+        } else if let Some(next) = successor(key) {
+            self.start = next;
+        } else {
+            self.is_over = true;
         }
-        let presence = self.snapshot.presence().frozen_at(self.now_ms);
-        loop {
-            let found = advance(&mut self.inner)?;
-            let is_dead = |found: &(Bytes, Entry)| {
-                presence
-                    .dead(&found.0, found.1.version.0, &found.1.attributes)
-                    .is_some()
-            };
-            if !found.as_ref().is_ok_and(is_dead) {
-                return self.ends_too_old().or_else(|| Some(self.item(found)));
+    }
+
+    /// What the index has next from the front, dead or not, before the end of its iterator.
+    fn next_listed(&mut self, limit: Option<Vec<u8>>) -> Option<Result<Listed>> {
+        let found = match self.index(limit) {
+            Ok(index) => index.next()?,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok((key, entry)) => {
+                self.go_behind(&key);
+                Some(Ok(Listed { key, entry }))
+            }
+            Err(error) => {
+                self.is_over = true;
+                Some(Err(error))
             }
         }
     }
 
+    /// Goes on behind the end of the iterator of the index.
+    fn leave_index(&mut self) {
+        match self.index_end.take() {
+            Some(end) => self.go_on_at(&end),
+            None => self.is_over = true,
+        }
+    }
+
+    /// What comes from `key` on is next. (Empty: nothing.)
+    fn go_on_at(&mut self, key: &[u8]) {
+        self.index = None;
+        self.start.clear();
+        self.start.extend_from_slice(key);
+        self.is_over |= key.is_empty() || (!self.end.is_empty() && self.start >= self.end);
+    }
+
+    fn is_dead(&self, listed: &Listed) -> bool {
+        let presence = self.snapshot.presence().frozen_at(self.now_ms);
+        let entry = &listed.entry;
+        presence.dead(&listed.key, entry.version.0, &entry.attributes).is_some()
+    }
+
     /// The error of a snapshot that is too old, once; the scan is over then.
-    fn ends_too_old(&mut self) -> Option<Result<ScanItem>> {
-        let error = self.snapshot.check().err()?;
-        self.is_over = true;
-        Some(Err(error))
+    fn check(&mut self) -> Result<()> {
+        let checked = self.snapshot.check();
+        self.is_over |= checked.is_err();
+        checked
     }
 
-    fn item(&self, found: Result<(Bytes, Entry)>) -> Result<ScanItem> {
-        let (key, entry) = found?;
-        let info = object_info(&entry)?;
-        Ok(ScanItem {
-            key,
-            info,
-            entry,
-            snapshot: self.snapshot.clone(),
-        })
+    fn item(&mut self, found: Result<Listed>) -> Result<ScanItem> {
+        self.check()?;
+        found?.into_item(&self.snapshot)
     }
 
-    /// The next `count` objects (fewer at the end) with their values, read in parallel.
+    /// The next `count` objects (fewer at the end) with their values, read in parallel. Keys and
+    /// values of one call may share memory: what is to be kept for long is better copied.
     ///
     /// # Errors
     /// The first error of the scan; a value's error is in its place.
     pub fn next_values(&mut self, count: usize) -> Result<Vec<(ScanItem, Result<Bytes>)>> {
-        let mut items = Vec::with_capacity(count.min(PRESIZED_MAX));
-        while items.len() < count
-            && let Some(item) = self.next()
-        {
-            items.push(item?);
+        let mut pairs = Vec::with_capacity(count.min(PRESIZED_MAX));
+        while pairs.len() < count && !self.is_over {
+            self.more_values(count, &mut pairs)?;
         }
-        Ok(multi_get::values(items))
+        Ok(pairs)
     }
+
+    /// Adds the values of what the index shows next, until there are `count` pairs or its iterator
+    /// ends. Gives what it read, and behind how many of it a key was left out, which is dead.
+    fn values_by_index(&mut self, count: usize, limit: Option<Vec<u8>>) -> Result<Values> {
+        let (mut items, mut gaps) = (Vec::with_capacity(count.min(PRESIZED_MAX)), Vec::new());
+        while items.len() < count && !self.is_over {
+            let Some(found) = self.next_listed(limit.clone()) else {
+                self.leave_index();
+                break;
+            };
+            let found = found.and_then(|found| self.check().map(|()| found))?;
+            if self.is_dead(&found) {
+                gaps.push((items.len(), found.key));
+            } else {
+                items.push(found);
+            }
+        }
+        let values = multi_get::values(&self.snapshot, &items);
+        Ok(Values { items, values, gaps })
+    }
+}
+
+/// Objects that the index has shown, and their values.
+struct Values {
+    items: Vec<Listed>,
+    values: Vec<Result<Bytes>>,
+    /// Keys of dead objects, each with how many living ones come before it.
+    gaps: Vec<(usize, Bytes)>,
 }
 
 impl Iterator for Scan {
     type Item = Result<ScanItem>;
     fn next(&mut self) -> Option<Self::Item> {
-        self.step(IndexScan::next)
+        while !self.is_over {
+            match self.next_listed(None) {
+                Some(Ok(found)) if self.is_dead(&found) => {}
+                Some(found) => return Some(self.item(found)),
+                None => self.leave_index(),
+            }
+        }
+        None
     }
 }
 
 impl DoubleEndedIterator for Scan {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.step(IndexScan::next_back)
+        if !self.has_back {
+            self.has_back = true;
+            if self.index_end.is_some() {
+                self.index = None;
+            }
+        }
+        while !self.is_over {
+            let found = match self.index(None) {
+                Ok(index) => index.next_back(),
+                Err(error) => Some(Err(error)),
+            };
+            let Some(found) = found else {
+                self.is_over = true;
+                break;
+            };
+            let found = found.map(|(key, entry)| Listed { key, entry });
+            self.is_over |= found.is_err();
+            if !found.as_ref().is_ok_and(|found| self.is_dead(found)) {
+                return Some(self.item(found));
+            }
+        }
+        None
+    }
+}
+
+/// A key and its entry.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    pub key: Bytes,
+    pub entry: Entry,
+}
+
+impl Listed {
+    /// Reads the value. The snapshot keeps the entry's home where it was, so there is nothing to
+    /// look up again.
+    pub(super) fn value(&self, snapshot: &Snapshot) -> Result<Bytes> {
+        snapshot.read(|_| read_home(snapshot.engine(), &self.key, &self.entry).map(|hit| hit.value))
+    }
+
+    fn into_item(self, snapshot: &Snapshot) -> Result<ScanItem> {
+        Ok(ScanItem {
+            info: object_info(&self.entry)?,
+            key: self.key.clone(),
+            source: ValueSource::Stored(self, snapshot.clone()),
+        })
     }
 }
 
@@ -104,10 +267,19 @@ impl DoubleEndedIterator for Scan {
 pub struct ScanItem {
     /// The key.
     pub key: Bytes,
-    /// What is known of it.
+    /// What is known of it. Of an object that [`Scan::next_values`] gave, `home` is where its value
+    /// lived when it was read last, which may have been before the scan.
     pub info: ObjectInfo,
-    entry: Entry,
-    snapshot: Snapshot,
+    source: ValueSource,
+}
+
+/// Where the value of an item comes from.
+#[derive(Debug, Clone)]
+enum ValueSource {
+    /// From where its entry says.
+    Stored(Listed, Snapshot),
+    /// It is here.
+    Read(Bytes),
 }
 
 impl ScanItem {
@@ -116,20 +288,9 @@ impl ScanItem {
     /// # Errors
     /// [`crate::Error::Corruption`], [`crate::Error::SnapshotTooOld`], the device's.
     pub fn value(&self) -> Result<Bytes> {
-        self.by_snapshot(read_home).map(|hit| hit.value)
-    }
-
-    /// Looks for the value with `read`. The snapshot keeps the entry's home where it was, so there
-    /// is nothing to look up again.
-    pub(super) fn by_snapshot<T>(&self, read: impl FnOnce(&Engine, &[u8], &Entry) -> Result<T>) -> Result<T> {
-        self.snapshot.read(|_| read(self.engine(), &self.key, &self.entry))
-    }
-
-    pub(super) const fn entry(&self) -> &Entry {
-        &self.entry
-    }
-
-    pub(super) fn engine(&self) -> &Engine {
-        self.snapshot.engine()
+        match &self.source {
+            ValueSource::Stored(listed, snapshot) => listed.value(snapshot),
+            ValueSource::Read(value) => Ok(value.clone()),
+        }
     }
 }

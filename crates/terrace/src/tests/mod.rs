@@ -14,6 +14,7 @@ mod pieces;
 mod placement;
 mod range_delete;
 mod reopen;
+mod scan_cache;
 mod scan_order;
 mod scans;
 mod small_heat;

@@ -195,6 +195,8 @@ fn what_lies_in_runs_is_merged_when_somebody_scans() {
         // well, and what is dead is recycled once it is quiet.
         segment_bytes: 4 << 20,
         flash_capacity_bytes: 64 << 20,
+        // Each scan asks the index.
+        cache_bytes: 0,
         ..small_options(dir.path())
     }
     .tuned(|tuning| tuning.memtable_bytes = 16 << 20);

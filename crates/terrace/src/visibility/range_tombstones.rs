@@ -55,7 +55,7 @@ impl DeletedRange {
 }
 
 /// The key that follows `key` among keys of at most 4096 bytes. `None` behind the last.
-fn successor(key: &[u8]) -> Option<Vec<u8>> {
+pub fn successor(key: &[u8]) -> Option<Vec<u8>> {
     let mut next = key.to_vec();
     if next.len() < KEY_BYTES_MAX {
         next.push(0);

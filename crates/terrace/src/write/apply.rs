@@ -142,6 +142,7 @@ impl Applier {
     pub fn new(engine: Arc<Engine>) -> Result<Self> {
         let index = engine.index.applier()?;
         let loader = Loader::begin(&engine)?;
+        engine.scan_cache.changing(index.applied_seq(), std::iter::empty());
         engine.refilling.store(true, Ordering::Release);
         Ok(Self {
             engine,
@@ -254,6 +255,12 @@ impl Applier {
         }
         let order = in_key_order(&records);
         self.engine.log.note_folded(records.len(), order.len());
+        let last_seq = views.iter().map(FrameView::last_seq).fold(after, u64::max);
+        let changing = order.iter().map(|(_, number)| &records[*number].record);
+        let changing = changing.filter(|record| record.body.changes_object());
+        self.engine
+            .scan_cache
+            .changing(last_seq, changing.map(|record| record.key));
         for together in order.chunks(TOUCHED_TOGETHER) {
             let arrived = || together.iter().map(|(_, number)| &records[*number]);
             self.engine.hash_index.touch(arrived().map(|arrived| arrived.hash));
@@ -261,7 +268,6 @@ impl Applier {
         }
         drop(records);
         self.tell_wanted(frames);
-        let last_seq = views.iter().map(FrameView::last_seq).fold(after, u64::max);
         let log_bytes = views.iter().map(|view| view.bytes().len() as u64).sum();
         self.log_bytes_since_mark += log_bytes;
         self.engine.checkpoints.applied(log_bytes);

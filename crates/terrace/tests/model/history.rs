@@ -481,8 +481,9 @@ impl<'a> History<'a> {
         };
         let mut expected = std::collections::VecDeque::from(expected);
         let mut left: i32 = self.rng.random_range(0..200);
-        if self.rng.random_bool(0.5) {
-            // As callers do who want the values: those pay for their order.
+        // As callers do who want the values: those pay for their order, and make chunks, which the
+        // next call or another scan reads.
+        for _ in 0..self.rng.random_range(0..3) {
             let found = scan.next_values(usize::try_from(left).unwrap());
             for (item, value) in self.survive(found)? {
                 let (key, held) = expected.pop_front().expect("a scan gives what is not expected");

@@ -97,11 +97,16 @@ fn read(store: &Store, rng: &mut StdRng, known: &[AtomicU64]) {
             }
         }
         _ => {
+            // What was acknowledged, or given to a reader, before a scan begins is in it, though
+            // most of it comes out of chunks that other scans have made meanwhile.
+            let least = known[writer].load(Ordering::SeqCst);
             let Ok(mut scan) = store.scan(ScanRange::prefix(format!("w/{writer}/"))) else {
                 return;
             };
             for (_, value) in scan.next_values(2).into_iter().flatten() {
-                found(value.ok().map(|bytes| count_of(&bytes)));
+                let count = value.ok().map(|bytes| count_of(&bytes));
+                assert!(count.is_none_or(|count| count >= least), "{count:?} after {least}");
+                found(count);
             }
             // Always refused: it waits beside the writers.
             let condition = PutOptions {

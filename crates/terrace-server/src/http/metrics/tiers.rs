@@ -157,8 +157,13 @@ impl Figures {
         )
     }
 
-    /// What scans have paid for.
-    pub(super) fn scan_order(&self, out: &mut Out<'_>) -> fmt::Result {
+    /// What scans have paid for, and what of them is in RAM.
+    pub(super) fn scans(&self, out: &mut Out<'_>) -> fmt::Result {
+        self.scan_order(out)?;
+        self.scan_cache(out)
+    }
+
+    fn scan_order(&self, out: &mut Out<'_>) -> fmt::Result {
         let order = &self.0.scan_order;
         out.counter(
             "terrace_scans_paid_bytes",
@@ -181,6 +186,30 @@ impl Figures {
             "Values that scans have paid for and that were not written",
             "cause",
             dropped,
+        )
+    }
+
+    fn scan_cache(&self, out: &mut Out<'_>) -> fmt::Result {
+        let cache = &self.0.scan_cache;
+        out.gauge(
+            "terrace_scan_chunks",
+            "Chunks of the scan cache: pairs of a range of keys, as scans have read them",
+            cache.chunks,
+        )?;
+        out.counter(
+            "terrace_scan_chunk_pairs",
+            "Pairs that scans took out of chunks since open",
+            cache.pair_hits,
+        )?;
+        out.counter(
+            "terrace_scan_chunks_made",
+            "Chunks of the scan cache made since open",
+            cache.made,
+        )?;
+        out.counter(
+            "terrace_scan_chunks_dropped",
+            "Chunks of the scan cache dropped since open because something in them was written",
+            cache.dropped,
         )
     }
 }

@@ -1,0 +1,305 @@
+//! Scans that take what earlier ones have read out of chunks: they show what scans of the index
+//! show.
+
+use super::{Hands, bytes, eventually, open, small_options, timed_options};
+use crate::{Condition, Durability, Expiry, Options, PutOptions, Scan, ScanRange, Snapshot, Store};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
+
+fn put(store: &Store, key: &str, value: impl AsRef<[u8]>) {
+    let options = PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    };
+    store.put_with(key, value, &options).unwrap();
+}
+
+fn key(number: u32) -> String {
+    format!("k{number:03}")
+}
+
+/// The rest of a scan, so many pairs in each call.
+fn rest(scan: &mut Scan, together: usize) -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    loop {
+        let found = scan.next_values(together).unwrap();
+        if found.is_empty() {
+            return all;
+        }
+        all.extend(found.into_iter().map(|(item, value)| {
+            let value = value.unwrap().to_vec();
+            assert_eq!(
+                (item.info.length, item.info.checksum),
+                (value.len() as u64, crc32c::crc32c(&value))
+            );
+            assert_eq!(item.value().unwrap(), value);
+            (String::from_utf8(item.key.to_vec()).unwrap(), value)
+        }));
+    }
+}
+
+fn all(store: &Store) -> Vec<(String, Vec<u8>)> {
+    rest(&mut store.scan(ScanRange::all()).unwrap(), 37)
+}
+
+#[test]
+fn a_second_scan_takes_from_chunks_what_the_first_has_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options {
+        cache_bytes: 8 << 20,
+        ..small_options(dir.path())
+    })
+    .unwrap();
+    let written: Vec<(String, Vec<u8>)> = (0..300).map(|n| (key(n), bytes(n.into(), 100))).collect();
+    for (key, value) in &written {
+        put(&store, key, value);
+    }
+    assert_eq!(all(&store), written);
+    let made = store.stats().scan_cache;
+    assert!(made.chunks > 2 && made.pair_hits == 0, "{made:?}");
+    assert_eq!(all(&store), written);
+    let mut part = store.scan(ScanRange::range(key(17)..key(211))).unwrap();
+    assert_eq!(rest(&mut part, 10), written[17..211]);
+    let hits = store.stats().scan_cache;
+    assert_eq!((hits.pair_hits, hits.made, hits.dropped), (300 + 194, made.made, 0));
+    put(&store, &key(40), "new");
+    store.delete(key(200)).unwrap();
+    put(&store, "k041x", "another");
+    let found = all(&store);
+    let expected: BTreeMap<String, Vec<u8>> = written.into_iter().collect();
+    let mut expected: BTreeMap<_, _> = expected.into_iter().filter(|(name, _)| *name != key(200)).collect();
+    expected.insert(key(40), b"new".to_vec());
+    expected.insert("k041x".to_owned(), b"another".to_vec());
+    assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+    let dropped = store.stats().scan_cache.dropped;
+    assert!((1..=3).contains(&dropped), "{dropped}");
+}
+
+type State = BTreeMap<String, Vec<u8>>;
+
+fn change(store: &Store, rng: &mut StdRng, state: &mut State) {
+    let name = key(rng.random_range(0..120));
+    match rng.random_range(0..20) {
+        0..8 => {
+            let value = bytes(rng.random(), [3, 300, 5_000, 20_000][rng.random_range(0..4)]);
+            put(store, &name, &value);
+            state.insert(name, value);
+        }
+        8..12 => {
+            store.delete_with(&name, Condition::None, Durability::Buffered).unwrap();
+            state.remove(&name);
+        }
+        12 => {
+            let end = format!("{name}~");
+            store
+                .delete_range(ScanRange::range(name.clone()..end.clone()), Durability::Buffered)
+                .unwrap();
+            state.retain(|key, _| !(&name..&end).contains(&key));
+        }
+        13 => store.flush().unwrap(),
+        _ => {}
+    }
+}
+
+/// In any order of steps from both ends, with writes between any two of them.
+#[test]
+fn scans_that_mix_chunks_and_index_show_their_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options {
+        flash_capacity_bytes: 16 << 20,
+        ..small_options(dir.path())
+    })
+    .unwrap();
+    let mut rng = StdRng::seed_from_u64(33);
+    let mut now = State::new();
+    let mut snapshots: Vec<(Snapshot, State)> = Vec::new();
+    for _ in 0..1500 {
+        for _ in 0..rng.random_range(0..4) {
+            change(&store, &mut rng, &mut now);
+        }
+        if rng.random_bool(0.1) {
+            snapshots.truncate(2);
+            snapshots.insert(0, (store.snapshot().unwrap(), now.clone()));
+        }
+        let (from, to) = (rng.random_range(0..120), rng.random_range(0..130));
+        let (from, to) = (key(from.min(to)), key(from.max(to)));
+        let range = ScanRange::range(from.clone()..to.clone());
+        let (mut scan, state) = match snapshots.get(rng.random_range(0..6)) {
+            Some((snapshot, then)) => (snapshot.scan(range).unwrap(), then),
+            None => (store.scan(range).unwrap(), &now.clone()),
+        };
+        let expected = state.range(from..to).map(|(key, value)| (key.clone(), value.clone()));
+        let mut expected: VecDeque<(String, Vec<u8>)> = expected.collect();
+        let from_both = rng.random_bool(0.3);
+        loop {
+            if rng.random_bool(0.2) {
+                change(&store, &mut rng, &mut now);
+            }
+            let found: Vec<_> = match rng.random_range(0..10) {
+                0 if from_both => {
+                    let found = scan.next_back().map(|item| item.unwrap());
+                    let wanted = expected.pop_back();
+                    assert_eq!(
+                        found.map(|item| (item.key.clone(), item.value().unwrap())),
+                        wanted.map(|(key, value)| (key.into(), value.into()))
+                    );
+                    continue;
+                }
+                0..4 => scan
+                    .next()
+                    .map(|item| item.unwrap())
+                    .map(|item| (item.key.clone(), item.value()))
+                    .into_iter()
+                    .collect(),
+                _ => {
+                    let found = scan.next_values(rng.random_range(1..30)).unwrap();
+                    found.into_iter().map(|(item, value)| (item.key, value)).collect()
+                }
+            };
+            if found.is_empty() {
+                break;
+            }
+            for (key, value) in found {
+                let wanted = expected.pop_front().unwrap();
+                assert_eq!((&*key, &*value.unwrap()), (wanted.0.as_bytes(), &*wanted.1));
+            }
+        }
+        assert_eq!(expected, []);
+    }
+    let stats = store.stats().scan_cache;
+    assert!(stats.pair_hits > 1000 && stats.dropped > 100, "{stats:?}");
+}
+
+#[test]
+fn what_expires_or_is_deleted_by_a_range_is_not_shown_out_of_a_chunk() {
+    let dir = tempfile::tempdir().unwrap();
+    let hands = Hands::new();
+    let store = Store::open(timed_options(dir.path(), &hands)).unwrap();
+    let shown = || all(&store).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+    for n in 0..6 {
+        let expiry = [Expiry::Never, Expiry::After(Duration::from_secs(60))][n as usize % 2];
+        let options = PutOptions {
+            expiry,
+            ..PutOptions::default()
+        };
+        store.put_with(key(n), "value", &options).unwrap();
+    }
+    let keys = |numbers: &[u32]| numbers.iter().map(|n| key(*n)).collect::<Vec<_>>();
+    for _ in 0..2 {
+        assert_eq!(shown(), keys(&[0, 1, 2, 3, 4, 5]));
+    }
+    let mut before = store.scan(ScanRange::all()).unwrap();
+    hands.advance(Duration::from_secs(61));
+    assert_eq!(shown(), keys(&[0, 2, 4]));
+    // Its time stands still; and what came between did not make a chunk without what it shows.
+    assert_eq!(rest(&mut before, 4).len(), 6);
+    let snapshot = store.snapshot().unwrap();
+    store
+        .delete_range(ScanRange::range(key(2)..key(4)), Durability::Buffered)
+        .unwrap();
+    for _ in 0..2 {
+        assert_eq!(shown(), keys(&[0, 4]));
+        let of_snapshot = rest(&mut snapshot.scan(ScanRange::all()).unwrap(), 9);
+        assert_eq!(of_snapshot.len(), 3);
+    }
+    drop(snapshot);
+    eventually("sweeping", || store.engine().log.ranges.count() == 0);
+    for _ in 0..2 {
+        assert_eq!(shown(), keys(&[0, 4]));
+    }
+}
+
+/// The log's segments go round beneath: an entry of then leads nowhere, the chunk has the value.
+#[test]
+fn values_of_chunks_outlive_their_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let written: Vec<(String, Vec<u8>)> = (0..40).map(|n| (key(n), bytes(n.into(), 100))).collect();
+    for (key, value) in &written {
+        put(&store, key, value);
+    }
+    let kept = || rest(&mut store.scan(ScanRange::prefix("k")).unwrap(), 100);
+    assert_eq!(kept(), written);
+    let reclaimed = store.stats().log.segments_reclaimed;
+    let mut number = 0;
+    while store.stats().log.segments_reclaimed < reclaimed + 20 {
+        put(&store, &format!("z{}", number % 10), bytes(number, 10_000));
+        number += 1;
+    }
+    let before = store.stats().scan_cache;
+    assert_eq!(kept(), written);
+    let after = store.stats().scan_cache;
+    assert_eq!(after.dropped, 0, "moves drop nothing");
+    assert!(
+        after.pair_hits >= before.pair_hits + 40 || after.made > before.made,
+        "{after:?}"
+    );
+}
+
+/// What was acknowledged before a scan began is shown by it, whoever reads and writes beside it.
+#[test]
+fn a_scan_shows_what_was_acknowledged_before_it_began() {
+    const WRITERS: u32 = 2;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options {
+        flash_capacity_bytes: 64 << 20,
+        ..small_options(dir.path())
+    })
+    .unwrap();
+    // Each writer counts up in keys of its own, which lie between the others', and takes every
+    // seventh out now and then.
+    let counts: Vec<AtomicU64> = (0..100).map(|_| AtomicU64::new(0)).collect();
+    for number in 0..100 {
+        put(&store, &key(number), 0_u64.to_le_bytes());
+    }
+    let is_over = AtomicBool::new(false);
+    let scans = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (store, counts, is_over) = (&store, &counts, &is_over);
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(writer.into());
+                for count in 1_u64.. {
+                    let number = rng.random_range(0..100 / WRITERS) * WRITERS + writer;
+                    put(store, &key(number), count.to_le_bytes());
+                    counts[number as usize].store(count, Ordering::SeqCst);
+                    if is_over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    if rng.random_bool(0.2) {
+                        std::thread::sleep(Duration::from_micros(rng.random_range(0..300)));
+                    }
+                }
+            });
+        }
+        let scanners: Vec<_> = (0..3)
+            .map(|seed| {
+                let (store, counts, scans) = (&store, &counts, &scans);
+                scope.spawn(move || {
+                    let mut rng = StdRng::seed_from_u64(seed);
+                    for _ in 0..4000 {
+                        let from = rng.random_range(0..100);
+                        let least: Vec<u64> = counts.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+                        let mut scan = store.scan(ScanRange::range(key(from)..)).unwrap();
+                        let found = scan.next_values(rng.random_range(1..40)).unwrap();
+                        for (number, (item, value)) in (from..).zip(found) {
+                            assert_eq!(item.key, key(number));
+                            let count = u64::from_le_bytes(value.unwrap()[..].try_into().unwrap());
+                            assert!(count >= least[number as usize], "{} is {count}", key(number));
+                        }
+                        scans.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let outcomes: Vec<_> = scanners.into_iter().map(|scanner| scanner.join()).collect();
+        is_over.store(true, Ordering::SeqCst);
+        assert!(outcomes.iter().all(Result::is_ok), "a scan has missed something");
+    });
+    let stats = store.stats().scan_cache;
+    assert!(stats.pair_hits > 0 && stats.dropped > 0, "{stats:?}");
+}

@@ -98,10 +98,11 @@ impl CommitLog {
     }
 
     /// Whether the next segment should be made ready. Not before there is need: every opening of a
-    /// store would else cost a segment.
+    /// store would else cost a segment. And not while the one that is written was taken out of the
+    /// reserve: what becomes free then is for the callers that wait for it.
     pub(super) fn wants_spare(&self, tail: &Tail) -> bool {
         let used = tail.segment.map_or(u64::MAX, |_| tail.offset);
-        tail.spare.is_none() && used > self.segments.segment_bytes() / SPARE_AFTER_PART
+        may_have_spare(tail) && used > self.segments.segment_bytes() / SPARE_AFTER_PART
     }
 
     /// Makes the next segment ready, so that no commit waits for a file to be made.
@@ -122,13 +123,17 @@ impl CommitLog {
             let rises = tail
                 .segment
                 .is_none_or(|(_, generation)| generation < segment.generation());
-            if tail.spare.is_none() && rises {
+            if may_have_spare(&tail) && rises {
                 tail.spare = Some((segment.number, segment.generation()));
             } else {
                 self.segments.free_unused(segment);
             }
         }
     }
+}
+
+const fn may_have_spare(tail: &Tail) -> bool {
+    tail.spare.is_none() && tail.keeps_free >= RESERVED_SEGMENTS
 }
 
 #[cfg(test)]
@@ -139,6 +144,7 @@ mod tests {
         log::{
             commit::{Committer, Judged},
             format::{Body, Record},
+            segments::RESERVED_SEGMENTS,
         },
     };
     use std::{
@@ -172,6 +178,27 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(written() > 0, "nobody was told of it");
+    }
+
+    /// With both tiers full log GC wrote into a segment of the reserve, and what became free next
+    /// was made ready as the segment to come. Nobody could have it: callers were refused, since the
+    /// segment that was written was not for them, until that was full, which it never was.
+    #[test]
+    fn what_becomes_free_while_the_reserve_is_written_is_for_callers() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        store.put("key", "value").unwrap();
+        let log = &store.engine().log;
+        let spare_after = |keeps_free| {
+            let mut tail = log.tail.lock();
+            tail.offset = log.segments.segment_bytes() / 2;
+            tail.keeps_free = keeps_free;
+            drop(tail);
+            log.prepare_spare();
+            log.tail.lock().spare
+        };
+        assert_eq!(spare_after(RESERVED_SEGMENTS - 1), None);
+        assert!(spare_after(RESERVED_SEGMENTS).is_some());
     }
 
     /// While a merge of the index had no room on a full device, and flushes waited for it, deletes

@@ -121,8 +121,8 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 impl Chunk {
-    /// Of these bytes. What is cut out of it counts who has it by itself, not where all threads
-    /// count who read the same chunk.
+    /// Of these bytes. Its pieces share a reference count of their own, not one that all threads
+    /// which read the same chunk write.
     pub fn open(bytes: Bytes) -> Option<Self> {
         let count_at = bytes.len().checked_sub(OFFSET_BYTES)?;
         let count = word(&bytes, count_at)?;
@@ -167,7 +167,7 @@ impl Chunk {
         self.bytes.slice_ref(part)
     }
 
-    /// The number of the first pair whose key is not before `key`.
+    /// The number of the first pair with a key that is not before `key`.
     pub fn first_from(&self, key: &[u8]) -> usize {
         let is_before = |number| self.pair(number).is_some_and(|pair| pair.key < key);
         if !is_before(0) {

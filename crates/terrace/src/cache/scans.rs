@@ -18,7 +18,7 @@
 //!
 //! Whether something is applied at the moment of beginning both sides can tell, without a lock
 //! where there is no chunk: the applier stores how far it goes and then looks whether there is
-//! anything here; who begins a chunk says that there is and then looks how far the applier goes.
+//! anything here; a scan that begins one says that there is, then looks how far the applier goes.
 //! All four are sequentially consistent, so one of the two sees the other.
 
 #[cfg(test)]

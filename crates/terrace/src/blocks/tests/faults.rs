@@ -248,7 +248,7 @@ fn a_block_whose_footer_cannot_be_written_is_read_without_it_and_deleted_once_it
 }
 
 /// A block that was full of values on their way, as that of a slow upload, looked as if it were
-/// about to be deleted: who had no room waited for it in vain.
+/// about to be deleted: writers without room waited for it in vain.
 #[test]
 fn a_full_block_with_a_value_on_its_way_gives_no_room() {
     let disk = MemoryDisk::new();

@@ -5,7 +5,8 @@
 //!
 //! A bucket can only be deleted empty. So that no object slips in while that is being looked at,
 //! whoever commits an object holds [`Bucket::enter`] meanwhile, and deleting waits for all of them
-//! and keeps new ones out.
+//! and keeps new ones out. Of what they committed some may not be durable yet, and nobody sees it:
+//! it is made durable before the look ([`Bucket::alone`]).
 
 mod owned;
 
@@ -22,7 +23,7 @@ use crate::{
     record::Name,
     website,
 };
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -287,6 +288,27 @@ impl Bucket {
         }
     }
 
+    /// The same for whoever must not be held up. `None` while it is being deleted, or gone.
+    pub fn try_enter(&self) -> Option<RwLockReadGuard<'_, bool>> {
+        self.exists.try_read().filter(|exists| **exists)
+    }
+
+    /// Waits for all that have entered, and for what they committed to be durable and so visible;
+    /// keeps others out for as long as the guard lives. Blocks.
+    ///
+    /// # Errors
+    /// `NoSuchBucket` if it is gone, the store's.
+    fn alone(&self, store: &Store) -> ObjectResult<RwLockWriteGuard<'_, bool>> {
+        let alone = self.exists.write();
+        if !*alone {
+            return Err(ObjectError::NoSuchBucket);
+        }
+        store
+            .sync()
+            .map_err(|error| ObjectError::engine(&error, &keyspace::bucket(&self.name)))?;
+        Ok(alone)
+    }
+
     /// When a current object will be deleted by the bucket's rules.
     pub fn expiration(&self, subject: Subject<'_>) -> Option<lifecycle::Expiration> {
         lifecycle::expiration(&self.record.read().lifecycle, subject)
@@ -446,10 +468,7 @@ impl Buckets {
     pub fn set_versioning(&self, store: &Store, name: &str, versioning: Versioning) -> ObjectResult {
         let bucket = self.get(name)?;
         let _changing = bucket.changing.lock();
-        let alone = bucket.exists.write();
-        if !*alone {
-            return Err(ObjectError::NoSuchBucket);
-        }
+        let _alone = bucket.alone(store)?;
         apply(store, &bucket, |record| {
             if record.lock.is_some() && versioning != Versioning::Enabled {
                 return Err(ObjectError::VersioningIsKept);
@@ -470,10 +489,7 @@ impl Buckets {
         // Looked at before anybody is kept waiting: most buckets somebody tries to delete are not
         // empty, and where much was deleted the look takes long.
         check_empty(store, name)?;
-        let mut exists = bucket.exists.write();
-        if !*exists {
-            return Err(ObjectError::NoSuchBucket);
-        }
+        let mut exists = bucket.alone(store)?;
         check_empty(store, name)?;
         let uploads = keyspace::uploads(name);
         collector::abort_uploads(store, &uploads, |_| true).map_err(|error| ObjectError::engine(&error, &uploads))?;

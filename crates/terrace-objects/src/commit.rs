@@ -28,7 +28,7 @@ use crate::{
 use bytes::Bytes;
 use parking_lot::RwLockReadGuard;
 use std::time::SystemTime;
-use terrace::{Attributes, Batch, Condition, Durability, Error, Store, Version};
+use terrace::{Attributes, Batch, Committing, Condition, Durability, Error, RamAnswer, Store, Version};
 
 /// How often a change starts again before the client is asked to.
 const ATTEMPTS: usize = 256;
@@ -234,6 +234,33 @@ pub fn change(
         });
         Ok(Next::Write)
     })
+}
+
+/// The same as [`change`] where it must not be held up: commits, if RAM has all that is to be looked
+/// at, nothing has to be said to anybody, and what is replaced leaves nothing behind; to be awaited.
+/// `None` says nothing: [`change`] judges it, and says why.
+pub fn try_change(place: Place<'_>, requirement: &Requirement, new: Option<&NewObject>) -> Option<Committing> {
+    let _entered = place.permit.to_write().ok()?.try_enter()?;
+    if place.bucket().versioning() != Versioning::Never || place.permit.cause().is_some() {
+        return None;
+    }
+    let object = keyspace::object(&place.bucket().name, place.key);
+    let existing = match place.store.head_in_ram(&object).ok()? {
+        RamAnswer::Found(info) => Some(Facts::of(&info)),
+        RamAnswer::Absent => None,
+        RamAnswer::Unknown => return None,
+    };
+    requirement.check(existing.as_ref()).ok()?;
+    if existing.as_ref().is_some_and(|facts| facts.values.is_some()) {
+        return None;
+    }
+    let condition = condition_of(existing.as_ref());
+    let mut batch = Batch::new();
+    match new {
+        Some(new) => batch.put_with(&object, new.value.clone(), new.attributes.clone(), condition),
+        None => batch.delete_if(&object, existing.map(|_| condition)?),
+    };
+    place.store.try_write(&batch, place.durability)
 }
 
 /// Deletes one version for good. If it was the latest, the one before becomes it. Blocks.

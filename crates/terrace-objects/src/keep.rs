@@ -2,8 +2,9 @@
 
 use crate::{
     collector::Collector,
-    commit::{self, NewObject, Outcome, Place, Requirement},
+    commit::{self, Done, NewObject, Outcome, Place, Requirement},
     crypt::Sealing,
+    digest::Computed,
     error::{ObjectError, ObjectResult},
     keyspace,
     lifecycle::{Expiration, Subject},
@@ -11,7 +12,7 @@ use crate::{
     record::{self, Name},
     write::Received,
 };
-use terrace::{Attributes, Batch, Version};
+use terrace::{Attributes, Batch, Committing, Version};
 
 /// What a commit stored.
 pub struct Kept {
@@ -27,6 +28,46 @@ pub struct Kept {
     pub commit: Option<Version>,
     /// When it will be deleted.
     pub expiration: Option<Expiration>,
+}
+
+impl Kept {
+    fn of(place: Place<'_>, computed: &Computed, attributes: Attributes, modified_ms: u64, done: Done) -> Self {
+        let expiration = place.permit.bucket().expiration(Subject {
+            key: place.key,
+            length: computed.length,
+            tagging: record::tagging(&attributes),
+            written_ms: modified_ms,
+        });
+        Self {
+            etag: computed.etag(),
+            expiration,
+            attributes,
+            modified_ms,
+            version: done.version,
+            commit: done.commit,
+        }
+    }
+}
+
+/// Commits what was received whole in memory where it must not be held up, if [`commit::try_change`]
+/// can: what it will have stored, and what says when it has. `None` says nothing: [`keep`] does.
+pub fn try_keep(
+    place: Place<'_>,
+    requirement: &Requirement,
+    mut attributes: Attributes,
+    received: &Received,
+) -> Option<(Kept, Committing)> {
+    let Received::Whole(value, computed) = received else {
+        return None;
+    };
+    let modified_ms = record::complete(&mut attributes, computed, None);
+    let new = NewObject {
+        value: value.clone(),
+        attributes,
+    };
+    let committing = commit::try_change(place, requirement, Some(&new))?;
+    let kept = Kept::of(place, computed, new.attributes, modified_ms, Done::default());
+    Some((kept, committing))
 }
 
 /// Commits what was received, and how it was encrypted, as an object. Blocks.
@@ -83,18 +124,5 @@ pub fn keep(
     if done.garbage {
         collector.wake();
     }
-    let expiration = place.permit.bucket().expiration(Subject {
-        key: place.key,
-        length: computed.length,
-        tagging: record::tagging(&attributes),
-        written_ms: modified_ms,
-    });
-    Ok(Kept {
-        etag: computed.etag(),
-        expiration,
-        attributes,
-        modified_ms,
-        version: done.version,
-        commit: done.commit,
-    })
+    Ok(Kept::of(place, &computed, attributes, modified_ms, done))
 }

@@ -120,7 +120,7 @@ pub fn open(
 /// waiting for anything. `None` says nothing about the key.
 pub fn describe_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Facts> {
     // What is wrong with it is found out again by who may wait.
-    let facts = Facts::of(&store.head_in_ram(key).ok()??);
+    let facts = Facts::of(&store.head_in_ram(key).ok()?.found()?);
     claim.on(&facts).ok()?;
     Some(facts)
 }

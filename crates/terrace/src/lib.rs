@@ -86,7 +86,10 @@ pub use api::{
     error::{Error, Result, Tier},
     expiry::Expiry,
     group::GroupRule,
-    object::{ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version},
+    object::{
+        ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, RamAnswer, VALUE_BYTES_MAX,
+        Version,
+    },
     options::{Condition, Durability, Options, PutOptions, ReadOptions, Tuning, WriterOptions},
     placement::{Pin, Pinning},
     ram::RamStats,
@@ -99,7 +102,7 @@ pub use read::{
     snapshot::Snapshot,
 };
 pub use store::Store;
-pub use write::stream::ValueWriter;
+pub use write::{committing::Committing, stream::ValueWriter};
 
 /// The first bytes of a key as a number that sorts like them.
 pub(crate) fn key_prefix(key: &[u8]) -> u64 {

@@ -2,9 +2,9 @@
 //! or `read`.
 
 use crate::{
-    BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Condition, Durability, Error, Object, ObjectInfo,
-    Options, PutOptions, ReadOptions, Reader, RepairReport, RestoreOptions, RestoreReport, Result, Scan, ScanRange,
-    Snapshot, Stats, ValueWriter, VerifyReport, Version, WriterOptions,
+    BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Committing, Condition, Durability, Error, Object,
+    ObjectInfo, Options, PutOptions, RamAnswer, ReadOptions, Reader, RepairReport, RestoreOptions, RestoreReport,
+    Result, Scan, ScanRange, Snapshot, Stats, ValueWriter, VerifyReport, Version, WriterOptions,
     admin::{backup, open, repair, verify},
     engine::Engine,
     maintenance::{
@@ -154,6 +154,25 @@ impl Store {
             .measure(|| write::write_batch(engine, &batch, durability))
     }
 
+    /// Commits a batch as [`Store::write`] does, if that asks no device and waits for nothing, and
+    /// gives what says when it is durable: for threads that must not be held up. `None` says that
+    /// nothing was written, and not why: [`Store::write`] does, where it may block.
+    ///
+    /// ```
+    /// # async fn put(store: &terrace::Store) -> terrace::Result<()> {
+    /// let mut batch = terrace::Batch::new();
+    /// batch.put("key", "value");
+    /// match store.try_write(&batch, terrace::Durability::Sync) {
+    ///     Some(committing) => committing.await?,
+    ///     None => store.write(batch, terrace::Durability::Sync)?, // on a thread that may block
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_write(&self, batch: &Batch, durability: Durability) -> Option<Committing> {
+        write::committing::try_batch(self.engine(), batch, durability)
+    }
+
     /// A stream to write one object. Nothing is visible before [`ValueWriter::finish`].
     ///
     /// # Errors
@@ -186,16 +205,15 @@ impl Store {
         engine.metrics.head.measure(|| read::head(engine, key.as_ref()))
     }
 
-    /// What is known of an object whose value is small and in RAM, without asking a device or
-    /// waiting for anybody: for threads that must not be held up. `None` says nothing about the
-    /// key.
+    /// What is known of an object whose value is small and in RAM, or that is known to be absent,
+    /// without asking a device or waiting for anybody: for threads that must not be held up.
     ///
     /// # Errors
     /// As [`Store::get`].
-    pub fn head_in_ram(&self, key: impl AsRef<[u8]>) -> Result<Option<ObjectInfo>> {
+    pub fn head_in_ram(&self, key: impl AsRef<[u8]>) -> Result<RamAnswer<ObjectInfo>> {
         let engine = self.engine();
         let head = || read::head_in_ram(engine, key.as_ref());
-        engine.metrics.head.measure_found(head)
+        engine.metrics.head.measure_unless(RamAnswer::is_unknown, head)
     }
 
     /// Reads part of a value; the range is cut to the value's length.
@@ -288,6 +306,15 @@ impl Store {
     /// [`Error::Failed`] if commits can no longer be applied.
     pub fn snapshot(&self) -> Result<Snapshot> {
         Snapshot::take(self.engine())
+    }
+
+    /// Makes every commit before the call durable, so all of them are visible.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn sync(&self) -> Result<()> {
+        let log = &self.engine().log;
+        log.make_durable(log.committed_seq())
     }
 
     /// Makes every commit before the call durable and has the index persist them, so that an open

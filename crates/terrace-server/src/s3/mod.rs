@@ -72,8 +72,8 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use terrace::{Durability, ReadOptions, Store};
-use terrace_objects::local::Reading;
+use terrace::{Committing, Durability, ReadOptions, Store};
+use terrace_objects::{access::decide::Permit, commit::Place, local::Reading};
 use tokio::{sync::Notify, task::JoinHandle};
 
 /// Where to listen if nothing else is said.
@@ -244,6 +244,27 @@ impl Gateway {
             Ok(result) => result,
             Err(reason) => Err(errors::of_call(reason)),
         }
+    }
+
+    /// Where an object is changed on a thread that must not be held up.
+    fn place<'a>(&'a self, permit: &'a Permit, key: &'a str) -> Place<'a> {
+        Place {
+            store: self.engine.now(),
+            durability: self.durability,
+            permit,
+            key,
+        }
+    }
+
+    /// Returns when what was committed there, about `key`, is as durable as it must be.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn committed(&self, committing: Committing, key: &str) -> S3Result {
+        let outcome = committing.await;
+        outcome
+            .map(drop)
+            .map_err(|error| errors::of_engine(&error, key.as_bytes()))
     }
 
     /// The same for a change of versions of `key`, of which there is one at a time: who waits for

@@ -183,6 +183,32 @@ pub struct ObjectInfo {
     pub attributes: Attributes,
 }
 
+/// What RAM says of an object, where nothing else is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RamAnswer<T> {
+    /// This.
+    Found(T),
+    /// There is no such object.
+    Absent,
+    /// Nothing: a call that may ask a device says it.
+    Unknown,
+}
+
+impl<T> RamAnswer<T> {
+    /// What was found.
+    pub fn found(self) -> Option<T> {
+        match self {
+            Self::Found(found) => Some(found),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+
+    /// Whether it says nothing.
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+}
+
 /// A whole object. Dereferences to its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {

@@ -68,15 +68,18 @@ pub enum Committer {
     Replacing,
     /// Recycling: uses the reserved segments and never waits for itself.
     LogGc,
-    /// Moves values without need: leaves the reserved segments alone, and waits for nothing.
+    /// Moves values without need: leaves the reserved segments alone, and waits for nobody.
     Background,
+    /// A caller that must not be held up: as [`Committer::Background`], and does not wait for the
+    /// device either, so it begins no segment that was not made ready.
+    AtOnce,
 }
 
 impl Committer {
     /// Free segments it leaves to others.
     const fn keeps_free(self, is_reserve_whole: bool) -> u32 {
         match self {
-            Self::User | Self::Background => RESERVED_SEGMENTS,
+            Self::User | Self::Background | Self::AtOnce => RESERVED_SEGMENTS,
             Self::Freeing | Self::Cleaning | Self::Replacing if is_reserve_whole => 1,
             Self::Freeing | Self::Cleaning | Self::Replacing | Self::LogGc => 0,
         }
@@ -116,6 +119,8 @@ pub struct CommitLog {
     buffered_seq: AtomicU64,
     /// Seq of the last commit that is visible when it is durable.
     sync_seq: AtomicU64,
+    /// The flusher makes everything up to this seq durable, for callers that hold no thread.
+    promised_seq: AtomicU64,
     applied_seq: AtomicU64,
     applier_ended: AtomicBool,
     /// No commit any more; what there is goes its way.
@@ -228,6 +233,7 @@ impl CommitLog {
             shown_seq: AtomicU64::new(last_seq),
             buffered_seq: AtomicU64::new(last_seq),
             sync_seq: AtomicU64::new(last_seq),
+            promised_seq: AtomicU64::new(last_seq),
             applier_ended: AtomicBool::new(false),
             applied_seq: AtomicU64::new(persisted_seq),
             closing: AtomicBool::new(false),
@@ -296,7 +302,8 @@ impl CommitLog {
     ///
     /// A `Buffered` commit that rests on one that is not visible yet, or replaces something of it,
     /// becomes a `Sync` one: visible at once it would show what may be taken back, or a batch in
-    /// part. A refusal that rests on one waits until that is durable.
+    /// part. A refusal that rests on one waits until that is durable, unless the committer waits for
+    /// nothing: then it may be wrong, and is for nobody to see.
     ///
     /// # Errors
     /// `decide`'s, [`Error::OutOfSpace`], [`Error::Failed`], or [`Error::Invalid`] if the records
@@ -328,7 +335,9 @@ impl CommitLog {
             let judged = decide()?;
             if let Some(refusal) = judged.refusal {
                 drop(tail);
-                self.make_durable(judged.rests_on)?;
+                if committer.waits() {
+                    self.make_durable(judged.rests_on)?;
+                }
                 return Err(refusal);
             }
             match self.make_room(&mut tail, bytes, committer) {
@@ -456,6 +465,11 @@ impl CommitLog {
             Some(spare) => {
                 tail.keeps_free = RESERVED_SEGMENTS;
                 spare
+            }
+            None if committer == Committer::AtOnce => {
+                let reason = "no segment is ready".to_owned();
+                let tier = Tier::Flash;
+                return Err(Error::OutOfSpace { tier, reason });
             }
             None => {
                 let segment = self.segments.take(tail.next_seq, self.kept_by(committer))?;

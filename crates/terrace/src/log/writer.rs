@@ -4,6 +4,10 @@
 //! syncs for everybody who committed before it looked. Else it waits for the leader. So a lone
 //! writer pays no hand-over, and many writers share one fdatasync.
 //!
+//! A caller that must not be held up waits without a thread: it says up to which seq it waits, and
+//! the end of the round that covers that wakes its task. It can lead no round, so the flusher does,
+//! which is told when such a caller has committed ([`super::commit::CommitLog::promise_durable`]).
+//!
 //! Time goes in rounds: a round begins with a leader, seals the open frame, writes, syncs and ends.
 //! A commit that comes while one is under way waits at one of two gates, that of the even or that
 //! of the odd rounds, and asks again when woken:
@@ -37,11 +41,12 @@ use crate::{
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::{Poll, Waker},
 };
 
 /// Frames written in one go when nothing is to be synced: writers who wait for room in RAM need not
@@ -85,7 +90,22 @@ struct State {
     /// Segment with unsynced frames, if any.
     unsynced: Option<u32>,
     unsynced_bytes: u64,
+    /// Tasks that wait, each until the log is durable up to its seq.
+    tasks: BTreeMap<u64, Waker>,
     failed: Option<String>,
+}
+
+impl State {
+    /// Takes the tasks that wait for nothing beyond this seq.
+    fn served(&mut self, durable_seq: u64) -> BTreeMap<u64, Waker> {
+        let later = self.tasks.split_off(&durable_seq.saturating_add(1));
+        std::mem::replace(&mut self.tasks, later)
+    }
+}
+
+/// Wakes tasks, without the state's lock: what a waker does is the caller's.
+fn wake(tasks: BTreeMap<u64, Waker>) {
+    tasks.into_values().for_each(Waker::wake);
 }
 
 /// The round that is under way, or was last.
@@ -176,7 +196,15 @@ impl FrameWriter {
             tracing::error!(reason, "the store refuses writes from now on");
             self.failed(&mut state, reason.to_owned());
         }
+        self.wake_failed(state);
+    }
+
+    /// Wakes everybody: nothing is made durable any more.
+    fn wake_failed(&self, mut state: MutexGuard<'_, State>) {
+        let tasks = state.served(u64::MAX);
+        drop(state);
         self.wake_all();
+        wake(tasks);
     }
 
     fn failed(&self, state: &mut State, reason: String) {
@@ -209,11 +237,14 @@ impl FrameWriter {
         }
         state.has_leader = true;
         state.round.begin();
-        let outcome = self.write_as_leader(segments, state, false);
-        let outcome = outcome.map(|state| !state.sealed.is_empty());
-        // Nobody was served; those who wait for this round or the next must choose a leader.
+        let mut state = self.write_as_leader(segments, state, false)?;
+        let is_more = !state.sealed.is_empty();
+        let served = state.served(self.durable_seq());
+        drop(state);
+        // No thread was served; those that wait for this round or the next must choose a leader.
         self.wake_all();
-        outcome
+        wake(served);
+        Ok(is_more)
     }
 
     /// Returns when everything up to `seq` is durable. `seal` is called as the leader: it
@@ -244,6 +275,27 @@ impl FrameWriter {
         Ok(led)
     }
 
+    /// Whether everything up to `seq` is durable; if not, `waker` is woken when it is, or when the
+    /// log has failed. There is one waker for a seq: the last. Somebody has to lead a round.
+    pub fn poll_durable(&self, seq: u64, waker: &Waker) -> Poll<Result<()>> {
+        if self.durable_seq() >= seq {
+            return Poll::Ready(Ok(()));
+        }
+        let mut state = self.state.lock();
+        // It is raised, and the tasks are taken, with the lock held.
+        if self.durable_seq() >= seq {
+            return Poll::Ready(Ok(()));
+        }
+        Self::check(&state)?;
+        state.tasks.insert(seq, waker.clone());
+        Poll::Pending
+    }
+
+    /// Nobody waits for `seq` by [`FrameWriter::poll_durable`] any more.
+    pub fn forget(&self, seq: u64) {
+        self.state.lock().tasks.remove(&seq);
+    }
+
     fn gate(&self, round: u64) -> &Gate {
         &self.rounds[(round % 2) as usize]
     }
@@ -267,6 +319,7 @@ impl FrameWriter {
         // who wait for the next; were one of them chosen to lead, it would return and the others
         // sleep on.
         let is_unsure = std::mem::take(&mut state.round.is_unsure) || state.written_seq > sealed_seq;
+        let served = state.served(self.durable_seq());
         drop(state);
         // The next leader first: the device works while the others wake up.
         let next = self.gate(round + 1);
@@ -276,6 +329,7 @@ impl FrameWriter {
             next.wake_one();
         }
         self.gate(round).wake_all();
+        wake(served);
         Ok(())
     }
 
@@ -352,7 +406,7 @@ impl FrameWriter {
             self.failed(&mut state, error.to_string());
         }
         if let Err(error) = Self::check(&state) {
-            self.wake_all();
+            self.wake_failed(state);
             return Err(error);
         }
         Ok(state)

@@ -51,11 +51,15 @@ impl Operation {
         outcome
     }
 
-    /// Runs one call, and counts it unless it says nothing.
-    pub fn measure_found<T, E>(&self, call: impl FnOnce() -> Result<Option<T>, E>) -> Result<Option<T>, E> {
+    /// Runs one call, and counts it unless it is one of those whose answer says nothing.
+    pub fn measure_unless<T, E>(
+        &self,
+        says_nothing: impl FnOnce(&T) -> bool,
+        call: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         let start = Instant::now();
         let outcome = call();
-        if !matches!(outcome, Ok(None)) {
+        if !outcome.as_ref().is_ok_and(says_nothing) {
             self.record(elapsed_ns(start), outcome.is_err());
         }
         outcome
@@ -67,6 +71,11 @@ impl Operation {
         let outcomes = call();
         self.record(elapsed_ns(start), outcomes.iter().any(Result::is_err));
         outcomes
+    }
+
+    /// Counts one call that began then.
+    pub fn record_since(&self, began: Instant, failed: bool) {
+        self.record(elapsed_ns(began), failed);
     }
 
     fn record(&self, elapsed_ns: u64, failed: bool) {

@@ -2,7 +2,7 @@
 
 use super::{Hit, Pending, find_pending, hit, is_wanted, small_home};
 use crate::{
-    Attributes, Error, HomeKind, ObjectInfo, Result, Version,
+    Attributes, Error, HomeKind, ObjectInfo, RamAnswer, Result, Version,
     api::expiry,
     cache::Place,
     engine::Engine,
@@ -141,25 +141,30 @@ impl From<Hit> for Brief {
     }
 }
 
-/// What [`head`] says of a small value that RAM has, without asking a device or waiting. Of a frame
-/// not even the value is read: its record has the checksum. `None` says nothing about the key.
+/// What [`head`] says of a small value that RAM has, or of a key that is known to be absent, without
+/// asking a device or waiting. Of a frame not even the value is read: its record has the checksum.
 ///
 /// # Errors
 /// As [`head`].
-pub fn head_in_ram(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
+pub fn head_in_ram(engine: &Engine, key: &[u8]) -> Result<RamAnswer<ObjectInfo>> {
     check_key(key)?;
     let hash = key_hash(key);
     let presence = engine.presence();
     let brief = match find_pending(engine, hash, key, Brief::of) {
         Some(Pending::Small(brief)) => Some(brief),
-        Some(Pending::Deleted | Pending::Large(_)) => None,
-        None => engine
-            .hash_index
-            .lookup(hash)
-            .and_then(|found| brief_at(engine, key, found.address)),
+        Some(Pending::Deleted) => return Ok(RamAnswer::Absent),
+        Some(Pending::Large(_)) => None,
+        None => match engine.hash_index.lookup(hash) {
+            Some(found) => brief_at(engine, key, found.address),
+            None if engine.knows_absent(hash) => return Ok(RamAnswer::Absent),
+            None => None,
+        },
     };
-    let is_living = |brief: &Brief| presence.dead(key, brief.version.0, &brief.attributes).is_none();
-    brief.filter(is_living).map(Brief::info).transpose()
+    Ok(match brief {
+        None => RamAnswer::Unknown,
+        Some(brief) if presence.dead(key, brief.version.0, &brief.attributes).is_some() => RamAnswer::Absent,
+        Some(brief) => RamAnswer::Found(brief.info()?),
+    })
 }
 
 /// What the record at an address says, if it is the key's and in RAM.

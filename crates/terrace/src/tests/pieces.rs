@@ -1,7 +1,7 @@
 //! Long values in pieces, from the device and from RAM; and what can be had without waiting.
 
 use super::{bytes, eventually, small_options};
-use crate::{Durability, Options, Reader, ScanRange, Store};
+use crate::{Durability, Options, RamAnswer, Reader, ScanRange, Store};
 use std::path::Path;
 
 /// Bytes of a piece.
@@ -226,9 +226,10 @@ fn small_values_are_had_without_waiting_if_they_are_in_ram() {
     let is_described = |store: &Store| {
         let described = store.head_in_ram("small").unwrap();
         let is_same = |described| assert_eq!(described, store.head("small").unwrap().unwrap());
-        described.map(is_same).is_some()
+        described.found().map(is_same).is_some()
     };
-    assert!(store.reader_in_ram("small").unwrap().is_none() && !is_described(&store));
+    let is_absent = |store: &Store| store.head_in_ram("small").unwrap() == RamAnswer::Absent;
+    assert!(store.reader_in_ram("small").unwrap().is_none() && is_absent(&store));
     store.put("small", &value).unwrap();
     assert!(store.reader_in_ram("small").unwrap().is_some(), "it was just written");
     assert!(is_described(&store), "while it is pending or settled");
@@ -238,7 +239,7 @@ fn small_values_are_had_without_waiting_if_they_are_in_ram() {
     drop(store);
     let store = open_with_cache(dir.path(), 1 << 20);
     assert!(store.reader_in_ram("small").unwrap().is_none(), "it is on flash only");
-    assert!(!is_described(&store));
+    assert!(store.head_in_ram("small").unwrap().is_unknown());
     // The index is loaded after an open.
     eventually("keeping what is read", || {
         assert!(store.get("small").unwrap().unwrap().value == value);
@@ -251,7 +252,7 @@ fn small_values_are_had_without_waiting_if_they_are_in_ram() {
     assert!(is_described(&store), "from the cache");
     assert_eq!(store.stats().reads.flash_reads, before);
     store.delete("small").unwrap();
-    assert!(store.reader_in_ram("small").unwrap().is_none() && !is_described(&store));
+    assert!(store.reader_in_ram("small").unwrap().is_none() && is_absent(&store));
 }
 
 /// A description that RAM gives is of what there is: neither of what has expired, nor of what is
@@ -264,8 +265,8 @@ fn only_what_lives_is_described_from_ram() {
     store.put("a/2", bytes(2, 3000)).unwrap();
     store.put("large", bytes(3, 3 << 20)).unwrap();
     store.delete_range(ScanRange::prefix("a/1"), Durability::Sync).unwrap();
-    assert!(store.head_in_ram("a/1").unwrap().is_none());
-    assert_eq!(store.head_in_ram("a/2").unwrap(), store.head("a/2").unwrap());
-    assert!(store.head_in_ram("large").unwrap().is_none());
+    assert_eq!(store.head_in_ram("a/1").unwrap(), RamAnswer::Absent);
+    assert_eq!(store.head_in_ram("a/2").unwrap().found(), store.head("a/2").unwrap());
+    assert!(store.head_in_ram("large").unwrap().is_unknown());
     assert!(store.head("large").unwrap().is_some());
 }

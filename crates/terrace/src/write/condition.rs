@@ -15,7 +15,13 @@
 
 use crate::log::commit::Judged;
 use crate::{
-    Condition, Error, Result, Version, api::expiry, engine::Engine, log::format::Body, visibility::presence::Presence,
+    Condition, Error, Result, Version,
+    api::expiry,
+    cache::Place,
+    engine::Engine,
+    key_hash,
+    log::format::{Body, Record},
+    visibility::presence::Presence,
 };
 
 /// What the index said of a key before the commit.
@@ -25,8 +31,16 @@ pub struct Precheck<'a> {
     leaving_seq: u64,
     /// As of before the index was asked.
     presence: Presence<'a>,
+    /// How the index is asked.
+    ask: Ask,
     indexed: Option<Found>,
 }
+
+/// Asks the index, or what stands for it, about a key.
+type Ask = fn(&Engine, &[u8], &Presence<'_>) -> Result<Option<Found>>;
+
+/// Only the index can say.
+const NOT_IN_RAM: Error = Error::Unavailable("what the condition is about is not in RAM");
 
 /// An object that the overlay or the index has.
 #[derive(Debug, Clone, Copy)]
@@ -43,18 +57,33 @@ impl<'a> Precheck<'a> {
     /// # Errors
     /// The index's.
     pub fn new(engine: &'a Engine, key: &[u8], condition: Condition) -> Result<Self> {
+        Self::asking(indexed, engine, key, condition)
+    }
+
+    /// The same by what RAM has of what is applied, for a caller that must not be held up. What is
+    /// found by the hash index is as new as what the ordered index has: one thread changes both
+    /// before a frame leaves the overlay.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if only the index can say, from here or inside the commit.
+    pub fn in_ram(engine: &'a Engine, key: &[u8], condition: Condition) -> Result<Self> {
+        Self::asking(in_ram, engine, key, condition)
+    }
+
+    fn asking(ask: Ask, engine: &'a Engine, key: &[u8], condition: Condition) -> Result<Self> {
         // In this order: a range that is missing in the set is released later than this.
         let leaving_seq = engine.log.frames.leaving_seq();
         let presence = engine.presence_committed();
         let indexed = if condition == Condition::None {
             None
         } else {
-            indexed(engine, key, &presence)?
+            ask(engine, key, &presence)?
         };
         Ok(Self {
             condition,
             leaving_seq,
             presence,
+            ask,
             indexed,
         })
     }
@@ -85,7 +114,7 @@ impl<'a> Precheck<'a> {
         let found = match in_frames {
             Some(found) => found,
             None if engine.log.frames.leaving_seq() == self.leaving_seq => self.indexed,
-            None => indexed(engine, key, &self.presence)?,
+            None => (self.ask)(engine, key, &self.presence)?,
         };
         let is_there = |found: &Found| {
             let is_over = found.expires_ms.is_some_and(|expires_ms| now.is_over(expires_ms));
@@ -119,4 +148,26 @@ fn found(presence: &Presence<'_>, key: &[u8], version: u64, attributes: &[u8]) -
 fn indexed(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Option<Found>> {
     let entry = engine.index.get(key)?;
     Ok(entry.map(|entry| found(presence, key, entry.version.0, &entry.attributes)))
+}
+
+/// What RAM has of the record that the hash index leads to.
+fn in_ram(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Option<Found>> {
+    let hash = key_hash(key);
+    let Some(slot) = engine.hash_index.lookup(hash) else {
+        return if engine.knows_absent(hash) {
+            Ok(None)
+        } else {
+            Err(NOT_IN_RAM)
+        };
+    };
+    let place = engine.log.segments.place(slot.address.bytes()).ok_or(NOT_IN_RAM)?;
+    let of_record =
+        |record: &Record<'_>| (record.key == key).then(|| found(presence, key, record.version(), record.attributes));
+    // What leaves a frame is in the cache before.
+    let there = engine.log.frames.at(place, of_record).unwrap_or_else(|| {
+        let cached = engine.cache.get(Place::log(place), key)?;
+        Some(found(presence, key, cached.version, &cached.attributes))
+    });
+    // Of another key's record nothing follows for this one.
+    there.map(Some).ok_or(NOT_IN_RAM)
 }

@@ -5,7 +5,8 @@
 //! 2. *Commit* (`log`): the records get their seq and their place in the open frame. Those of a
 //!    `Buffered` write are visible.
 //! 3. *Durable*: a `Sync` write waits for the frame's fdatasync (`flash::writer`), grouped with
-//!    others, and is visible then.
+//!    others, and is visible then. A caller that must not be held up is told of it
+//!    ([`committing`]).
 //! 4. *Apply* (`apply`): one thread folds frames into the indexes, in seq order.
 //!
 //! A value is durable before the record that points to it is written: a `Sync` write syncs its
@@ -14,6 +15,7 @@
 //! writes of later values go on meanwhile.
 
 pub mod apply;
+pub mod committing;
 pub mod condition;
 mod delete_range;
 mod replace;
@@ -213,34 +215,48 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     if batch.operations.is_empty() {
         return Err(Error::invalid("the batch is empty"));
     }
+    let operations = last_of_each_key(batch)?;
+    if operations.iter().any(|operation| is_large(engine, operation)) {
+        stall::hold_back(engine);
+    }
+    let mut placed = place_all(engine, &operations)?;
+    let pending = placed.iter_mut().filter_map(|placed| placed.pending.as_mut());
+    PendingLarge::prepare_all(engine, &mut pending.collect::<Vec<_>>(), durability)?;
+    let keys = || placed.iter().map(|placed| &placed.operation.key[..]).collect();
+    let by = |commit: &Commit<'_>| replace::commit_batch(engine, batch, keys, commit);
+    let committed = commit_placed(engine, batch, &placed, durability, Precheck::new, by)?;
+    for pending in placed.into_iter().filter_map(|placed| placed.pending) {
+        pending.committed(Version(committed.seq));
+    }
+    finish(engine, committed)
+}
+
+/// What a batch does: a later operation on a key replaces an earlier one.
+///
+/// # Errors
+/// [`Error::Invalid`] for a bad key.
+fn last_of_each_key(batch: &Batch) -> Result<Vec<&Operation>> {
     for operation in &batch.operations {
         check_key(&operation.key)?;
     }
-    // A later operation on a key replaces an earlier one; all conditions are decided on the state
-    // before the batch.
+    if let [operation] = &batch.operations[..] {
+        return Ok(vec![operation]);
+    }
     let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(batch.operations.len());
     for (position, operation) in batch.operations.iter().enumerate() {
         last.insert(&operation.key, position);
     }
     let counted = batch.operations.iter().enumerate();
     let counted = counted.filter(|(position, operation)| last[&operation.key[..]] == *position);
-    let operations: Vec<&Operation> = counted.map(|(_, operation)| operation).collect();
-    let is_large =
-        |operation: &&Operation| operation.change.value_bytes() >= engine.placement.large_from(&operation.key);
-    if operations.iter().any(is_large) {
-        stall::hold_back(engine);
-    }
-    let mut placed = Vec::with_capacity(operations.len());
-    for operation in operations {
-        placed.push(place(engine, operation)?);
-    }
-    let pending = placed.iter_mut().filter_map(|placed| placed.pending.as_mut());
-    PendingLarge::prepare_all(engine, &mut pending.collect::<Vec<_>>(), durability)?;
-    let committed = commit_placed(engine, batch, &placed, durability)?;
-    for pending in placed.into_iter().filter_map(|placed| placed.pending) {
-        pending.committed(Version(committed.seq));
-    }
-    finish(engine, committed)
+    Ok(counted.map(|(_, operation)| operation).collect())
+}
+
+fn is_large(engine: &Engine, operation: &Operation) -> bool {
+    operation.change.value_bytes() >= engine.placement.large_from(&operation.key)
+}
+
+fn place_all<'a>(engine: &'a Engine, operations: &[&'a Operation]) -> Result<Vec<Placed<'a>>> {
+    operations.iter().map(|operation| place(engine, operation)).collect()
 }
 
 fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>> {
@@ -258,7 +274,7 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>>
     let mut pending = None;
     if let Some(value) = value {
         check_length(value.len() as u64)?;
-        if value.len() as u64 >= engine.placement.large_from(&operation.key) {
+        if is_large(engine, operation) {
             // Even if the batch is to be durable, its values are written while the next ones are
             // copied.
             let write = || PendingLarge::write(engine, &operation.key, &attributes, value, true);
@@ -272,7 +288,19 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>>
     })
 }
 
-fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durability: Durability) -> Result<Committed> {
+/// Commits as one kind of committer.
+type Commit<'a> = dyn Fn(Committer) -> Result<Committed> + 'a;
+
+/// Commits what a batch does, as the kind of committer that `by` chooses. All conditions are decided
+/// on the state before the batch, of which `precheck` asks the index.
+fn commit_placed<'e>(
+    engine: &'e Engine,
+    batch: &Batch,
+    placed: &[Placed<'_>],
+    durability: Durability,
+    precheck: impl Fn(&'e Engine, &[u8], Condition) -> Result<Precheck<'e>>,
+    by: impl FnOnce(&Commit<'_>) -> Result<Committed>,
+) -> Result<Committed> {
     let mut user_bytes = 0;
     let records: Vec<_> = placed
         .iter()
@@ -292,7 +320,7 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         .iter()
         .filter(|operation| operation.condition != Condition::None)
         .map(|operation| {
-            let precheck = Precheck::new(engine, &operation.key, operation.condition)?;
+            let precheck = precheck(engine, &operation.key, operation.condition)?;
             Ok((&operation.key[..], precheck))
         })
         .collect::<Result<Vec<_>>>()?;
@@ -318,8 +346,7 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
             commit(&records, &decide)
         }
     };
-    let keys = || placed.iter().map(|placed| &placed.operation.key[..]).collect();
-    let committed = replace::commit_batch(engine, batch, keys, commit)?;
+    let committed = by(&commit)?;
     count(&engine.metrics.user_bytes, user_bytes as u64);
     Ok(committed)
 }

@@ -2,6 +2,7 @@
 //! error, never other bytes, and never a panic.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod awaited;
 mod bench;
 mod checkpoint;
 mod clean;

@@ -23,14 +23,14 @@ use terrace::{
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// A store whose log is on a disk that can be held.
-struct Held {
-    bench: Bench,
-    log: HeldDisk,
-    store: Store,
+pub struct Held {
+    pub bench: Bench,
+    pub log: HeldDisk,
+    pub store: Store,
 }
 
 impl Held {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let bench = Bench::new(seed);
         let log = HeldDisk::new(bench.flash.clone());
         let options = Options {
@@ -51,7 +51,7 @@ impl Held {
     }
 
     /// The same, of a put that is to be durable.
-    fn puts(&self, key: &'static str, value: &'static str) -> JoinHandle<Version> {
+    pub fn puts(&self, key: &'static str, value: &'static str) -> JoinHandle<Version> {
         self.commits(move |store| put(store, key, value, Durability::Sync, Condition::None).unwrap())
     }
 }
@@ -65,7 +65,7 @@ fn put(store: &Store, key: &str, value: &str, durability: Durability, condition:
     store.put_with(key, value, &options)
 }
 
-fn get(store: &Store, key: &str) -> Option<String> {
+pub fn get(store: &Store, key: &str) -> Option<String> {
     store
         .get(key)
         .unwrap()
@@ -73,7 +73,7 @@ fn get(store: &Store, key: &str) -> Option<String> {
 }
 
 /// Every way to read a key says the same; gives that.
-fn read(store: &Store, key: &str) -> Option<String> {
+pub fn read(store: &Store, key: &str) -> Option<String> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let got = get(store, key);
     let mut streamed = None;
@@ -103,7 +103,7 @@ fn read(store: &Store, key: &str) -> Option<String> {
     got
 }
 
-fn value(text: &str) -> Option<String> {
+pub fn value(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 

@@ -1,6 +1,7 @@
 //! One caller's history: random operations, each checked against the model as soon as it returns.
 
 use crate::{
+    common::block_on,
     generate::{self, Times},
     machine::{Machine, ms},
     model::{Bounds, Change, Held, Journal, Key, Put, State, apply, brief, is_empty, name},
@@ -278,7 +279,14 @@ impl<'a> History<'a> {
             }
         }
         let durability = self.durability();
-        let result = self.store.write(batch, durability);
+        let tried = self
+            .rng
+            .random_bool(0.5)
+            .then(|| self.store.try_write(&batch, durability));
+        let result = match tried.flatten() {
+            Some(committing) => block_on(committing),
+            None => self.store.write(batch, durability),
+        };
         self.settle(result, all_hold, durability, changes)
     }
 

@@ -12,6 +12,8 @@
 
 mod backup;
 mod checkpoint;
+#[path = "../common/mod.rs"]
+mod common;
 mod generate;
 mod history;
 mod machine;

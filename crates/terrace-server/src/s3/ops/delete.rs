@@ -53,6 +53,14 @@ pub async fn delete(
         length: input.if_match_size,
         ..Requirement::default()
     };
+    let place = gateway.place(&permit, &input.key);
+    if name.is_none()
+        && check_key(&input.key).is_ok()
+        && let Some(committing) = commit::try_change(place, &requirement, None)
+    {
+        gateway.committed(committing, &input.key).await?;
+        return Ok(S3Response::new(DeleteObjectOutput::default()));
+    }
     let held = Arc::clone(permit.bucket());
     let done = gateway
         .run_in_turn(&held, &input.key.clone(), move |gateway, store| {

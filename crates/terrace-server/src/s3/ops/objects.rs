@@ -10,7 +10,7 @@ use crate::{
     conditions, customer, declared_fields, description, encryption, locking,
     s3::{
         Gateway,
-        access::decide::{Action, Claim},
+        access::decide::{Action, Claim, Permit},
         bucket::Bucket,
         commit::{Place, Requirement},
         crypt::{
@@ -22,7 +22,7 @@ use crate::{
         head::Head,
         keyspace,
         read::{self, Opened},
-        receive::{self, Incoming, Target},
+        receive::{self, Incoming, Received, Target},
         record::{self, Description, Facts},
         secrets::Secrets,
         versions::{self, Name},
@@ -45,7 +45,7 @@ use s3s::{
 };
 use std::sync::Arc;
 use terrace::{Attributes, Store};
-use terrace_objects::keep::keep;
+use terrace_objects::keep::{Kept, keep, try_keep};
 
 /// PutObject
 pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
@@ -89,19 +89,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     }
     let received = receive::receive(gateway, incoming, Target::Object).await?;
     let key = input.key;
-    let held = Arc::clone(permit.bucket());
-    let kept = gateway
-        .run_in_turn(&held, &key.clone(), move |gateway, store| {
-            // Not the bucket of this name: the one that it was permitted in.
-            let place = Place {
-                store,
-                durability: gateway.durability,
-                permit: &permit,
-                key: &key,
-            };
-            keep(&gateway.collector, place, &requirement, attributes, (received, sealing)).told()
-        })
-        .await?;
+    let kept = commit(gateway, permit, key, &requirement, attributes, (received, sealing)).await?;
     let mut output = PutObjectOutput {
         e_tag: Some(ETag::Strong(kept.etag)),
         expiration: kept.expiration.and_then(said::expiration),
@@ -117,6 +105,37 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     };
     set_encryption_of_new!(output, told);
     Ok(S3Response::with_headers(output, headers))
+}
+
+/// Commits what was received: here if nothing holds that up, else where it may block. In the bucket
+/// that it was permitted in, whatever has its name by now.
+async fn commit(
+    gateway: &Arc<Gateway>,
+    permit: Permit,
+    key: String,
+    requirement: &Requirement,
+    attributes: Attributes,
+    (received, sealing): (Received, Option<Sealing>),
+) -> S3Result<Kept> {
+    if sealing.is_none() {
+        let place = gateway.place(&permit, &key);
+        if let Some((kept, committing)) = try_keep(place, requirement, attributes.clone(), &received) {
+            gateway.committed(committing, &key).await?;
+            return Ok(kept);
+        }
+    }
+    let (held, requirement) = (Arc::clone(permit.bucket()), requirement.clone());
+    gateway
+        .run_in_turn(&held, &key.clone(), move |gateway, store| {
+            let place = Place {
+                store,
+                durability: gateway.durability,
+                permit: &permit,
+                key: &key,
+            };
+            keep(&gateway.collector, place, &requirement, attributes, (received, sealing)).told()
+        })
+        .await
 }
 
 /// What the answer to a form says in its head as that to a PUT does: `s3s` writes of it only XML,

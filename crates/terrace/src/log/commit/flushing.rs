@@ -1,5 +1,6 @@
 //! What the flusher does: it seals frames that are old enough, writes what is sealed, and keeps a
-//! segment and memory for frames ready.
+//! segment and memory for frames ready. It leads the rounds of the group commit for callers that
+//! wait without a thread.
 //!
 //! It is told of an open frame by the first commit in it that nobody makes durable: a caller that
 //! asked for `Sync` seals and writes the frame itself, and to wake the flusher would cost each
@@ -8,7 +9,7 @@
 
 use super::{CommitLog, FRAME_BYTES_TARGET, Open, Tail};
 use crate::{Result, log::segments::RESERVED_SEGMENTS};
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 /// A frame that fills quickly is left open for so many intervals at most,
 const INTERVALS_MAX: u32 = 32;
@@ -46,6 +47,7 @@ impl CommitLog {
                 return Ok(false);
             }
         }
+        self.keep_promises()?;
         self.write_sealed()?;
         let wait = {
             let mut tail = self.tail.lock();
@@ -85,6 +87,22 @@ impl CommitLog {
         elapsed < late
             && full >= elapsed.as_secs_f64() / late.as_secs_f64()
             && self.waiting_for_applier() > FRAMES_WAITING
+    }
+
+    /// Has the flusher make everything up to `seq` durable, for a caller that waits without a thread
+    /// ([`crate::log::writer::FrameWriter::poll_durable`]).
+    pub fn promise_durable(&self, seq: u64) {
+        self.promised_seq.fetch_max(seq, Ordering::AcqRel);
+        self.wake_flusher();
+    }
+
+    /// Makes durable what was promised. What is promised meanwhile has woken the flusher again.
+    fn keep_promises(&self) -> Result<()> {
+        let promised_seq = self.promised_seq.load(Ordering::Acquire);
+        if promised_seq > self.writer.durable_seq() {
+            self.make_durable(promised_seq)?;
+        }
+        Ok(())
     }
 
     /// Writes what is sealed.

@@ -1,0 +1,86 @@
+//! Writes of callers that must not be held up: committed where they arrive, and awaited.
+//!
+//! A `Sync` write waits for a device, and a thread that waits costs two changes of threads. A server
+//! with many requests on few threads commits at once instead, if RAM has all that the commit asks,
+//! and awaits a [`Committing`], which the end of a round of the group commit wakes. The flusher leads
+//! the rounds that nobody else does.
+//!
+//! Whatever would have to wait, for a device, for room or for what others have not made durable yet,
+//! is not committed here: the caller writes it where it may block. So nothing is judged here that
+//! [`super::write_batch`] would judge otherwise, and no refusal comes from here.
+
+use super::{commit_placed, condition::Precheck, is_large, last_of_each_key, place_all};
+use crate::{
+    Batch, Durability, Result, Tier, Version,
+    engine::Engine,
+    log::commit::{Committed, Committer},
+};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+/// A write that is committed: a future that is ready when it is as durable as it was asked to be,
+/// with its version. For any runtime. To drop it changes nothing of the write.
+///
+/// # Errors
+/// [`crate::Error::Failed`]: whether it was written is unknown.
+#[derive(Debug)]
+#[must_use = "what is asked for as `Sync` is durable only when this is ready"]
+pub struct Committing {
+    engine: Arc<Engine>,
+    committed: Committed,
+    began: Instant,
+    /// The log has a waker of this.
+    is_waiting: bool,
+}
+
+/// Commits a batch, if that asks no device and waits for nothing. `None`: nothing was written.
+pub fn try_batch(engine: &Arc<Engine>, batch: &Batch, durability: Durability) -> Option<Committing> {
+    let began = Instant::now();
+    engine.check_writable().ok()?;
+    let log = &engine.log;
+    let has_room = !log.is_behind() && !log.has_been_full() && log.reserve.refusal(Tier::Flash).is_none();
+    let operations = last_of_each_key(batch).ok()?;
+    if !has_room || operations.is_empty() || operations.iter().any(|operation| is_large(engine, operation)) {
+        return None;
+    }
+    let placed = place_all(engine, &operations).ok()?;
+    let by = |commit: &super::Commit<'_>| commit(Committer::AtOnce);
+    let committed = commit_placed(engine, batch, &placed, durability, Precheck::in_ram, by).ok()?;
+    if committed.durability == Durability::Sync {
+        log.promise_durable(committed.seq);
+    }
+    Some(Committing {
+        engine: Arc::clone(engine),
+        committed,
+        began,
+        is_waiting: false,
+    })
+}
+
+impl Future for Committing {
+    type Output = Result<Version>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Committed { seq, durability } = self.committed;
+        let mut outcome = Ok(());
+        if durability == Durability::Sync {
+            self.is_waiting = true;
+            outcome = ready!(self.engine.log.writer.poll_durable(seq, context.waker()));
+            self.is_waiting = false;
+        }
+        self.engine.metrics.write.record_since(self.began, outcome.is_err());
+        Poll::Ready(outcome.map(|()| Version(seq)))
+    }
+}
+
+impl Drop for Committing {
+    fn drop(&mut self) {
+        if self.is_waiting {
+            self.engine.log.writer.forget(self.committed.seq);
+        }
+    }
+}

@@ -1,7 +1,11 @@
 //! Tests of buckets.
 #![allow(clippy::unwrap_used)]
 use super::*;
-use terrace::Options;
+use crate::{
+    access::decide::Claim,
+    commit::{NewObject, Place, Requirement, try_change},
+};
+use terrace::{Attributes, Durability, Options};
 
 /// The name of what went wrong.
 fn code<T>(result: ObjectResult<T>) -> String {
@@ -89,6 +93,50 @@ fn a_bucket_that_waits_holds_up_no_other() {
         code(buckets.change(&store, "one", |_| ObjectResult::Ok(()))),
         "NoSuchBucket"
     );
+}
+
+/// A put that is awaited is in the log when it has left the bucket, and not visible yet. To look
+/// whether a bucket is empty without making it durable first missed it: the bucket was deleted, and
+/// the object stayed where its next owner would find it.
+#[test]
+fn a_bucket_is_not_empty_while_a_put_of_it_is_awaited() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let buckets = Buckets::load(&store).unwrap();
+    let mut was_refused = 0;
+    for round in 0..60 {
+        let name = format!("bucket-{round}");
+        buckets.create(&store, &name, Record::default()).unwrap();
+        let permit = Claim::of_system(&buckets.get(&name).unwrap()).on_bucket().unwrap();
+        let new = NewObject {
+            value: "value".into(),
+            attributes: Attributes::new(),
+        };
+        let (began, begins) = std::sync::mpsc::channel();
+        let deleted = std::thread::scope(|scope| {
+            let (buckets, store, name) = (&buckets, &store, &name);
+            let deletes = scope.spawn(move || {
+                begins.recv().unwrap();
+                buckets.delete(store, name)
+            });
+            for number in 0..3 {
+                let place = Place {
+                    store,
+                    durability: Durability::Sync,
+                    permit: &permit,
+                    key: &format!("key {number}"),
+                };
+                drop(try_change(place, &Requirement::default(), Some(&new)));
+                began.send(()).ok();
+            }
+            deletes.join().unwrap()
+        });
+        store.sync().unwrap();
+        let left = store.scan(ScanRange::prefix(keyspace::objects(&name))).unwrap().count();
+        assert!(deleted.is_err() || left == 0, "{left} objects of a bucket that is gone");
+        was_refused += usize::from(deleted.is_err());
+    }
+    assert!(was_refused > 0, "no put came before the look");
 }
 
 #[test]

@@ -143,3 +143,50 @@ fn commits_that_meet() {
         .count();
     assert_eq!(markers, 8 * 20 - 1);
 }
+
+/// What is committed where it must not be held up is what [`change`] would have committed, and
+/// whatever else there would be to do or to say is left to that.
+#[test]
+fn only_what_leaves_nothing_to_do_is_committed_at_once() {
+    let (_dir, store, permit) = place();
+    // Longer than what the index keeps, of which RAM may have nothing.
+    let new = object(&"new".repeat(100), None);
+    let tried = |requirement: &Requirement, new: Option<&NewObject>| {
+        let committing = try_change(at(&store, &permit), requirement, new);
+        store.sync().unwrap();
+        committing.is_some()
+    };
+    let none_there = Requirement {
+        if_none_match: Some(Tag::Any),
+        ..Requirement::default()
+    };
+    let any = Requirement::default();
+    assert!(!tried(&any, None), "there is nothing to delete: change says so");
+    assert!(tried(&none_there, Some(&new)));
+    let key = keyspace::object("abc", "k");
+    let stored = store.get(&key).unwrap().unwrap();
+    assert_eq!(stored.value, new.value);
+    assert_eq!(stored.attributes, new.attributes);
+    assert!(!tried(&none_there, Some(&object("other", None))), "change refuses it");
+    assert!(tried(&any, Some(&object(&"newer".repeat(100), None))));
+    assert!(tried(&any, None));
+    assert!(store.get(&key).unwrap().is_none());
+    // What has values of its own leaves garbage, which the collector must hear of.
+    put(&store, &permit, &any, &object("values", Some(Id::new()))).unwrap();
+    assert!(!tried(&any, Some(&new)) && !tried(&any, None));
+    put(&store, &permit, &any, &new).unwrap();
+    // Versions are about more records than one.
+    let buckets = Buckets::load(&store).unwrap();
+    for versioning in [Versioning::Enabled, Versioning::Suspended] {
+        buckets.set_versioning(&store, "abc", versioning).unwrap();
+        let permit = Claim::of_system(&buckets.get("abc").unwrap()).on_bucket().unwrap();
+        assert!(try_change(at(&store, &permit), &any, Some(&new)).is_none());
+        assert!(try_change(at(&store, &permit), &any, None).is_none());
+    }
+    // Nor is there a put to a bucket that is gone, or without a permit to write.
+    buckets.create(&store, "gone", Record::default()).unwrap();
+    let gone = buckets.get("gone").unwrap();
+    let permit = Claim::of_system(&gone).on_bucket().unwrap();
+    buckets.delete(&store, "gone").unwrap();
+    assert!(try_change(at(&store, &permit), &any, Some(&new)).is_none());
+}

@@ -1,7 +1,7 @@
 //! What is asked of the server: one operation, for a time, by several connections.
 
 use super::{
-    client::{Answer, Call, Client, Sent, Target},
+    client::{Answer, Call, Client, Sent, Target, is_for_now},
     sign::query,
 };
 use hdrhistogram::Histogram;
@@ -21,6 +21,8 @@ pub const LISTED: u64 = 1000;
 const LATENCY_MAX_US: u64 = 3_600_000_000;
 /// A connection that fails so often in a row gives up.
 const FAILURES_MAX: u32 = 20;
+/// How long a request that must be done is repeated while it is refused for now.
+const REFUSED_MAX: Duration = Duration::from_secs(30);
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What an answer other than a value may have to be read: the answer to a multipart upload.
@@ -173,6 +175,8 @@ pub enum Until {
     Time(Duration),
     /// When each object from a number on was met once, or after a time, whichever is first.
     Once(u64, Duration),
+    /// When each object from a number on was met: what is refused for now is asked for again.
+    Done(u64),
 }
 
 /// What came of a row.
@@ -231,6 +235,7 @@ impl Row {
         let (from, time) = match self.until {
             Until::Time(time) => (0, time),
             Until::Once(from, time) => (from, time),
+            Until::Done(from) => (from, Duration::MAX),
         };
         // One is done however late it is.
         if self.next.load(Ordering::Relaxed) > 0 && self.began.elapsed() >= time {
@@ -238,14 +243,18 @@ impl Row {
         }
         let number = from + self.next.fetch_add(1, Ordering::Relaxed);
         match self.until {
-            Until::Once(..) if number >= self.objects.count => None,
-            Until::Once(..) => Some(number),
+            Until::Once(..) | Until::Done(_) => (number < self.objects.count).then_some(number),
             Until::Time(_) if matches!(self.operation, Operation::Put | Operation::Multipart) => {
                 Some(number % self.objects.count)
             }
             // Reads go over all of them in no order.
             Until::Time(_) => Some(scattered(number) % self.objects.count),
         }
+    }
+
+    /// Whether a request that failed so is made again.
+    fn is_repeated(&self, reason: &str) -> bool {
+        matches!(self.until, Until::Done(_)) && is_for_now(reason)
     }
 }
 
@@ -284,7 +293,9 @@ async fn call(row: Arc<Row>) -> Outcome {
     let mut client = Client::new(&row.work.target);
     let mut outcome = Outcome::new();
     let mut in_a_row = 0;
-    while let Some(number) = row.next() {
+    // What is asked for again, and since when.
+    let mut again: Option<(u64, Instant)> = None;
+    while let Some(number) = again.map(|(number, _)| number).or_else(|| row.next()) {
         let operation = match row.operation {
             Operation::Mixed => row
                 .work
@@ -299,14 +310,19 @@ async fn call(row: Arc<Row>) -> Outcome {
                 outcome.latencies.saturating_record(micros.max(1));
                 outcome.bytes += bytes;
                 in_a_row = 0;
+                again = None;
             }
             Err(reason) => {
-                outcome.failed += 1;
-                // Who is asked to come later does.
-                in_a_row = if reason.starts_with("503") { 0 } else { in_a_row + 1 };
-                outcome.reason.get_or_insert(reason);
-                if in_a_row == FAILURES_MAX {
-                    break;
+                let since = again.map_or(began, |(_, since)| since);
+                again = (row.is_repeated(&reason) && since.elapsed() < REFUSED_MAX).then_some((number, since));
+                if again.is_none() {
+                    outcome.failed += 1;
+                    // Who is asked to come later does.
+                    in_a_row = if reason.starts_with("503") { 0 } else { in_a_row + 1 };
+                    outcome.reason.get_or_insert(reason);
+                    if in_a_row == FAILURES_MAX {
+                        break;
+                    }
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -478,6 +494,92 @@ fn between<'t>(text: &'t str, before: &str, behind: &str) -> Option<&'t str> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::s3::notify::targets::Address;
+    use std::io::{Read as _, Write as _};
+
+    /// A server that answers each second request, and refuses the others in one of two ways: it
+    /// asks to come later, or closes while it is sent a value.
+    fn busy_server() -> (std::net::SocketAddr, Arc<AtomicU64>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let taken = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&taken);
+        std::thread::spawn(move || {
+            for (turn, stream) in listener.incoming().enumerate() {
+                let mut stream = stream.unwrap();
+                let mut head = [0; 16 << 10];
+                let length = stream.read(&mut head).unwrap();
+                if turn % 4 == 0 {
+                    // Much of it is unread: the client is told that the connection is reset.
+                    continue;
+                }
+                let end = head.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+                let mut rest = vec![0; VALUE_BYTES as usize - (length - end)];
+                stream.read_exact(&mut rest).unwrap();
+                let status = if turn % 2 == 0 { "503 Slow Down" } else { "200 OK" };
+                counted.fetch_add(u64::from(turn % 2 == 1), Ordering::Relaxed);
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        (address, taken)
+    }
+
+    const VALUE_BYTES: u64 = 12 << 20;
+
+    fn put_all(until: Until) -> (Outcome, u64) {
+        let (address, taken) = busy_server();
+        let target = Target {
+            address: Address::parse(&format!("http://{address}")).unwrap(),
+            tls: None,
+            id: "id".to_owned(),
+            secret: "secret".to_owned(),
+            region: "us-east-1".to_owned(),
+            block: Target::block(),
+        };
+        let work = Arc::new(Work {
+            target: Arc::new(target),
+            bucket: "bucket".to_owned(),
+            mix: "get=1".parse().unwrap(),
+            range_bytes: 1,
+            part_bytes: 1,
+        });
+        let objects = Objects {
+            bytes: VALUE_BYTES,
+            count: 8,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let outcome = runtime.block_on(run(&work, Operation::Put, objects, 1, until));
+        (outcome, taken.load(Ordering::Relaxed))
+    }
+
+    /// A server with as many connections as it takes closes more of them. Where that came while a
+    /// value was sent the reason was "error writing a body to connection", which nothing told apart
+    /// from a server that is at fault: loads of ten minutes were given up for it.
+    #[test]
+    fn a_connection_that_is_closed_while_a_value_is_sent_is_refused_for_now() {
+        let (outcome, taken) = put_all(Until::Once(0, Duration::MAX));
+        let reason = outcome.reason.unwrap();
+        assert!(
+            reason.starts_with("the connection ended before the answer: "),
+            "{reason}"
+        );
+        assert!(is_for_now(&reason));
+        // One that was open is tried once more at once.
+        assert_eq!(outcome.latencies.len(), taken);
+        assert_eq!(outcome.failed, 8 - taken);
+    }
+
+    /// One such refusal of what is done before or after a row ended the whole run with code 1.
+    #[test]
+    fn what_must_be_done_is_asked_for_again() {
+        let (outcome, taken) = put_all(Until::Done(0));
+        assert_eq!(outcome.reason, None);
+        assert_eq!((outcome.latencies.len(), outcome.failed, taken), (8, 0, 8));
+    }
 
     #[test]
     fn a_mix_has_the_shares_that_are_asked_for() {

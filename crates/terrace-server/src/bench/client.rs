@@ -25,6 +25,8 @@ const BLOCK_BYTES: usize = 1 << 20;
 const KEPT_BYTES_MAX: usize = 4 << 20;
 /// How much of a value's beginning is compared with what was sent.
 const COMPARED_BYTES: usize = 64;
+/// How the reason begins where a connection ended and no answer had begun.
+const ENDED: &str = "the connection ended before the answer";
 
 /// Where requests go, and who sends them.
 #[derive(Clone)]
@@ -243,7 +245,7 @@ impl Client {
         tokio::select! {
             biased;
             answer = exchange => answer,
-            _ = ended => Err("the connection ended before the answer".to_owned()),
+            _ = ended => Err(ENDED.to_owned()),
         }
     }
 }
@@ -256,7 +258,7 @@ async fn exchange(
     call: &Call<'_>,
     keep: usize,
 ) -> Result<Answer, String> {
-    sender.ready().await.map_err(|error| error.to_string())?;
+    sender.ready().await.map_err(|error| no_answer(&error))?;
     let signed = signer.sign(call.method, call.path, call.query, SystemTime::now());
     let path = if call.query.is_empty() {
         call.path.to_owned()
@@ -274,7 +276,7 @@ async fn exchange(
         request = request.header(header::RANGE, format!("bytes={first}-{last}"));
     }
     let request = request.body(call.body.clone()).map_err(|error| error.to_string())?;
-    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    let answer = sender.send_request(request).await.map_err(|error| no_answer(&error))?;
     let (head, body) = answer.into_parts();
     let etag = head.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
     let etag = etag.map(str::to_owned);
@@ -285,6 +287,20 @@ async fn exchange(
         body,
         etag,
     })
+}
+
+/// Why there is no answer. That of a server which has too many connections is lost if it closes one
+/// while the request is still being sent; hyper has a name for each moment at which that is seen.
+fn no_answer(error: &hyper::Error) -> String {
+    if error.is_parse() || error.is_user() || error.is_timeout() {
+        return error.to_string();
+    }
+    format!("{ENDED}: {error}")
+}
+
+/// Whether a request was refused only for now, since the server has as many as it takes.
+pub fn is_for_now(reason: &str) -> bool {
+    reason.starts_with("503") || reason.starts_with(ENDED)
 }
 
 /// Reads a body to its end: how long it is, and its first bytes.

@@ -37,8 +37,6 @@ const COLD_WAIT_MAX: Duration = Duration::from_secs(60);
 const COLD_POLL: Duration = Duration::from_millis(100);
 /// An upload of fewer parts is none to speak of.
 const PARTS_MIN: u64 = 2;
-/// What writing and deleting beside the rows may take.
-const NO_END: Duration = Duration::MAX;
 
 /// Runs all rows that are asked for.
 ///
@@ -178,8 +176,7 @@ impl<'a> Bench<'a> {
                 rows.push(self.row(operation, stage, *connections, until, true).await?);
             }
             if matches!(operation, Operation::Get | Operation::Range | Operation::Mixed) && !stage.warm {
-                self.untimed(Operation::Get, stage.objects, Until::Once(0, NO_END))
-                    .await?;
+                self.untimed(Operation::Get, stage.objects, 0).await?;
                 stage.warm = true;
             }
             let until = match operation {
@@ -239,8 +236,7 @@ impl<'a> Bench<'a> {
     /// Writes the objects that are not there yet.
     async fn write(&self, stage: &mut Stage) -> Outcome {
         if stage.written < stage.objects.count {
-            let until = Until::Once(stage.written, NO_END);
-            self.untimed(Operation::Put, stage.objects, until).await?;
+            self.untimed(Operation::Put, stage.objects, stage.written).await?;
             stage.written = stage.objects.count;
             stage.warm = false;
         }
@@ -248,13 +244,13 @@ impl<'a> Bench<'a> {
     }
 
     async fn delete(&self, stage: &Stage) -> Outcome {
-        self.untimed(Operation::Delete, stage.objects, Until::Once(0, NO_END))
-            .await
+        self.untimed(Operation::Delete, stage.objects, 0).await
     }
 
-    /// Does something that is not measured, and must succeed.
-    async fn untimed(&self, operation: Operation, objects: Objects, until: Until) -> Outcome {
-        let outcome = work::run(&self.work, operation, objects, HELPERS, until).await;
+    /// Does something to each object from a number on that is not measured, and must succeed. What
+    /// a row before it has left of connections may be in its way for a moment.
+    async fn untimed(&self, operation: Operation, objects: Objects, from: u64) -> Outcome {
+        let outcome = work::run(&self.work, operation, objects, HELPERS, Until::Done(from)).await;
         match outcome.reason {
             None => Ok(()),
             Some(reason) => Err(Failure::error(format!("{operation} before or after a row: {reason}"))),

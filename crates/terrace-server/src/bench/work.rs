@@ -1,7 +1,7 @@
 //! What is asked of the server: one operation, for a time, by several connections.
 
 use super::{
-    client::{Answer, Call, Client, Sent, Target},
+    client::{Answer, Call, Client, Sent, Target, is_for_now},
     sign::query,
 };
 use hdrhistogram::Histogram;
@@ -21,6 +21,8 @@ pub const LISTED: u64 = 1000;
 const LATENCY_MAX_US: u64 = 3_600_000_000;
 /// A connection that fails so often in a row gives up.
 const FAILURES_MAX: u32 = 20;
+/// How long a request that must be done is repeated while it is refused for now.
+const REFUSED_MAX: Duration = Duration::from_secs(30);
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What an answer other than a value may have to be read: the answer to a multipart upload.
@@ -173,6 +175,8 @@ pub enum Until {
     Time(Duration),
     /// When each object from a number on was met once, or after a time, whichever is first.
     Once(u64, Duration),
+    /// When each object from a number on was met: what is refused for now is asked for again.
+    Done(u64),
 }
 
 /// What came of a row.
@@ -231,6 +235,7 @@ impl Row {
         let (from, time) = match self.until {
             Until::Time(time) => (0, time),
             Until::Once(from, time) => (from, time),
+            Until::Done(from) => (from, Duration::MAX),
         };
         // One is done however late it is.
         if self.next.load(Ordering::Relaxed) > 0 && self.began.elapsed() >= time {
@@ -238,14 +243,18 @@ impl Row {
         }
         let number = from + self.next.fetch_add(1, Ordering::Relaxed);
         match self.until {
-            Until::Once(..) if number >= self.objects.count => None,
-            Until::Once(..) => Some(number),
+            Until::Once(..) | Until::Done(_) => (number < self.objects.count).then_some(number),
             Until::Time(_) if matches!(self.operation, Operation::Put | Operation::Multipart) => {
                 Some(number % self.objects.count)
             }
             // Reads go over all of them in no order.
             Until::Time(_) => Some(scattered(number) % self.objects.count),
         }
+    }
+
+    /// Whether a request that failed so is made again.
+    fn is_repeated(&self, reason: &str) -> bool {
+        matches!(self.until, Until::Done(_)) && is_for_now(reason)
     }
 }
 
@@ -284,7 +293,9 @@ async fn call(row: Arc<Row>) -> Outcome {
     let mut client = Client::new(&row.work.target);
     let mut outcome = Outcome::new();
     let mut in_a_row = 0;
-    while let Some(number) = row.next() {
+    // What is asked for again, and since when.
+    let mut again: Option<(u64, Instant)> = None;
+    while let Some(number) = again.map(|(number, _)| number).or_else(|| row.next()) {
         let operation = match row.operation {
             Operation::Mixed => row
                 .work
@@ -299,14 +310,19 @@ async fn call(row: Arc<Row>) -> Outcome {
                 outcome.latencies.saturating_record(micros.max(1));
                 outcome.bytes += bytes;
                 in_a_row = 0;
+                again = None;
             }
             Err(reason) => {
-                outcome.failed += 1;
-                // Who is asked to come later does.
-                in_a_row = if reason.starts_with("503") { 0 } else { in_a_row + 1 };
-                outcome.reason.get_or_insert(reason);
-                if in_a_row == FAILURES_MAX {
-                    break;
+                let since = again.map_or(began, |(_, since)| since);
+                again = (row.is_repeated(&reason) && since.elapsed() < REFUSED_MAX).then_some((number, since));
+                if again.is_none() {
+                    outcome.failed += 1;
+                    // Who is asked to come later does.
+                    in_a_row = if reason.starts_with("503") { 0 } else { in_a_row + 1 };
+                    outcome.reason.get_or_insert(reason);
+                    if in_a_row == FAILURES_MAX {
+                        break;
+                    }
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -475,32 +491,4 @@ fn between<'t>(text: &'t str, before: &str, behind: &str) -> Option<&'t str> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_mix_has_the_shares_that_are_asked_for() {
-        let mix: Mix = "get=70, put=20,head=10".parse().unwrap();
-        let mut counts = std::collections::BTreeMap::new();
-        for number in 0..10_000 {
-            *counts.entry(mix.pick(scattered(number))).or_insert(0_i64) += 1;
-        }
-        for (operation, wanted) in [
-            (Operation::Get, 7_000),
-            (Operation::Put, 2_000),
-            (Operation::Head, 1_000),
-        ] {
-            assert!((counts[&operation] - wanted).abs() < 200, "{counts:?}");
-        }
-        for (text, why) in [
-            ("get", "NAME=SHARE"),
-            ("get=x", "no number"),
-            ("get=0", "above 0"),
-            ("fetch=1", "none of put"),
-            ("delete=5", "cannot be a part"),
-        ] {
-            assert!(text.parse::<Mix>().unwrap_err().contains(why), "{text}");
-        }
-    }
-}
+mod tests;

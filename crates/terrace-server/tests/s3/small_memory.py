@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -91,6 +92,13 @@ class Watch(threading.Thread):
             time.sleep(0.25)
 
 
+def ending(code):
+    """How a process ended, by what its parent was told."""
+    if code >= 0:
+        return f"ended with {code}"
+    return f"was ended by signal {-code} ({signal.strsignal(-code)})"
+
+
 def load(endpoint, key, until, later):
     """Loads the server until it is time; says how many requests were answered, and what was wrong."""
     answered, wrong = 0, []
@@ -105,9 +113,9 @@ def load(endpoint, key, until, later):
             # Refused in order (code 8) is who is asked to come later, since too much is being collected, and who has
             # more connections than a server of this size gives to one sender. That it lives is looked at below.
             refused = re.findall(r"warning: (\w+): (\d+) requests failed, the first with: "
-                                 r"(?:503|channel closed|connection error|connection closed|operation was canceled)", run.stderr)
+                                 r"(?:503|the connection ended before the answer)", run.stderr)
             if run.returncode not in (0, 8) or run.stderr.count("warning:") != len(refused):
-                return answered, [f"{size}: {run.stderr.strip()[-600:]}"]
+                return answered, [f"{size}: terrace bench s3 {ending(run.returncode)}; it said: {run.stderr.strip()[-2000:]!r}"]
             for what, count in refused:
                 later[what] = later.get(what, 0) + int(count)
             answered += sum(row["count"] for row in json.loads(run.stdout))

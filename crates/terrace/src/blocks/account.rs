@@ -153,6 +153,12 @@ impl LargeSpace {
         is_dead || self.space.leaving.load(Ordering::Acquire) > 0
     }
 
+    /// Whether it is known what lives in each block.
+    #[must_use]
+    pub fn is_accounted(&self) -> bool {
+        self.space.accounted.load(Ordering::Acquire)
+    }
+
     /// Says which dead blocks snapshots or readers keep.
     pub fn set_held(&self, held: impl Fn(u64) -> bool) {
         for (&number, block) in self.space.blocks.read().iter() {

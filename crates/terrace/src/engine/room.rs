@@ -1,7 +1,10 @@
 //! What of the log's room goes back to the device, and whether the log has too little.
 
 use super::Engine;
-use crate::log::segments::{RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState, WANTED_SEGMENTS};
+use crate::{
+    blocks::gc::AsOf,
+    log::segments::{RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState, WANTED_SEGMENTS},
+};
 
 /// So many of the segment files that are there may be free; the room of others is given back. More
 /// than log GC makes free.
@@ -40,7 +43,13 @@ impl Engine {
     /// Whether what was deleted is about to give room of blocks back: the index can persist it, and
     /// a block is cleaned, or nothing lives in one. To be asked once its commits are applied.
     pub fn blocks_give_room(&self, is_stopping: impl Fn() -> bool) -> bool {
-        self.log.index_full.reason().is_none() && (self.block_gc.cleans(is_stopping) || self.large.is_giving_room())
+        let as_of = AsOf {
+            applied_seq: self.log.applied_seq(),
+            watermark_seq: self.watermark_seq(),
+            is_accounted: self.large.is_accounted(),
+        };
+        let cleans = || self.block_gc.cleans(as_of, is_stopping);
+        self.log.index_full.reason().is_none() && (cleans() || self.large.is_giving_room())
     }
 
     /// Whether the log, on the same device as the blocks, has no room, or the way out has taken its

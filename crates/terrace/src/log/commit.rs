@@ -63,8 +63,8 @@ pub enum Committer {
     /// Block GC, by moves and drops. As [`Committer::Freeing`]; that it waits for a segment is
     /// known to log GC, which else waits for it in turn.
     Cleaning,
-    /// Replaces more than what it brings. As [`Committer::Freeing`], but with so many bytes at most
-    /// until there is room again: they stay alive where nothing else does.
+    /// Replaces more than what it brings, which stays alive where nothing else does. It may have
+    /// segments of the device's reserve, but leaves the reserved ones to those which free space.
     Replacing,
     /// Recycling: uses the reserved segments and never waits for itself.
     LogGc,
@@ -79,9 +79,9 @@ impl Committer {
     /// Free segments it leaves to others.
     const fn keeps_free(self, is_reserve_whole: bool) -> u32 {
         match self {
-            Self::User | Self::Background | Self::AtOnce => RESERVED_SEGMENTS,
-            Self::Freeing | Self::Cleaning | Self::Replacing if is_reserve_whole => 1,
-            Self::Freeing | Self::Cleaning | Self::Replacing | Self::LogGc => 0,
+            Self::User | Self::Replacing | Self::Background | Self::AtOnce => RESERVED_SEGMENTS,
+            Self::Freeing | Self::Cleaning if is_reserve_whole => 1,
+            Self::Freeing | Self::Cleaning | Self::LogGc => 0,
         }
     }
 
@@ -131,8 +131,6 @@ pub struct CommitLog {
     pub index_full: IndexFull,
     /// What of the flash device is kept for commits that free space, and for the index.
     pub reserve: Arc<Reserve>,
-    /// Bytes of [`Committer::Replacing`] since there was room for what is new.
-    replaced_bytes: AtomicU64,
     /// Commits of cleaning that wait for a segment.
     cleaning_waits: AtomicU64,
     /// What was committed when recycling had last tried every segment and could free none; 0 if it
@@ -240,7 +238,6 @@ impl CommitLog {
             closed: AtomicBool::new(false),
             index_full: IndexFull::default(),
             reserve: Arc::new(Reserve::none()),
-            replaced_bytes: AtomicU64::new(0),
             cleaning_waits: AtomicU64::new(0),
             stuck_at_seq: AtomicU64::new(0),
             to_apply: Mutex::new(Waiting::recovered(recovered)),
@@ -317,10 +314,8 @@ impl CommitLog {
         decide: impl Fn() -> Result<Judged>,
     ) -> Result<Committed> {
         let bytes = self.check_bytes(records)?;
-        match committer {
-            Committer::User => self.reserve.refusal(Tier::Flash).map_or(Ok(()), Err)?,
-            Committer::Replacing => self.take_for_replacing(bytes)?,
-            _ => {}
+        if committer == Committer::User {
+            self.reserve.refusal(Tier::Flash).map_or(Ok(()), Err)?;
         }
         if committer.waits() {
             self.wait_for_applier(committer)?;
@@ -430,7 +425,7 @@ impl CommitLog {
     /// one of those that the reserve is for.
     fn check_reserved(&self, tail: &Tail, committer: Committer) -> Result<()> {
         let keeps_free = self.kept_by(committer);
-        if keeps_free <= tail.keeps_free || self.segments.available() > keeps_free {
+        if keeps_free <= tail.keeps_free || self.has_segment_for(committer) {
             return Ok(());
         }
         let reason = "the rest of the log is reserved for making room".to_owned();

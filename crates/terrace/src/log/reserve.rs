@@ -12,9 +12,9 @@
 //!
 //! Who may give it up: flushes of the index; compactions, once flushes wait for them; log segments
 //! for commits that free space; cleaning, where blocks are on the same device. Each has its part,
-//! whoever was first: one segment is for the commits, and until the file is there again who makes
-//! other segments leaves the device that one and what the index and cleaning may need, and who
-//! cleans what the index may need. Who restores it: recycling, as soon as the device has more room
+//! whoever was first: some segments are for the commits, and until the file is there again who makes
+//! other segments leaves the device those and what the index and cleaning may need, and who cleans
+//! what the index may need. Who restores it: recycling, as soon as the device has more room
 //! than that.
 //!
 //! Invariant: the file holds nothing. It may be missing, cut or left over at any crash; an open
@@ -31,19 +31,26 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 /// The file, in the flash tier's directory.
 const FILE: &str = "TERRACE.reserve";
-/// Its length in memtables, and one segment more: as many as wait to be flushed at most, one with
+/// Its length in memtables, beside its segments: as many as wait to be flushed at most, one with
 /// what is deleted afterwards, and as much as a compaction of small tables holds twice for a
 /// moment.
 const MEMTABLES: u64 = 4;
-/// How much more than its length must be available before it is made again, as a divisor of its
-/// length: else what is on its way out would give it up again at once.
+/// Segments for the commits that free space, whose records are dead once they are applied.
+const FREEING_SEGMENTS: u32 = 1;
+/// Segments for those that replace more than they bring, which leave what they bring alive. A block
+/// is cleaned without room once a tenth of it is dead; by default a segment is a 64th of the device,
+/// so when a quarter of their length replaces values here and there, these are used up when an
+/// eighth is dead.
+const REPLACING_SEGMENTS: u32 = 2;
+/// How much more than its length, but for the segments of what replaces, must be available before
+/// it is made again, as a divisor: else what is on its way out would give it up again at once.
 const MARGIN_DIVISOR: u64 = 4;
 /// Blocks of room that are left to cleaning where it shares the device: as many as the large tier
 /// keeps from callers.
@@ -76,8 +83,9 @@ pub struct Reserve {
     cleaning_bytes: u64,
     is_shared: bool,
     is_whole: AtomicBool,
-    /// It was given up, and the commits have not had their segment of it.
-    has_segment: AtomicBool,
+    segment_bytes: u64,
+    /// It was given up, and the commits have not had so many of their segments of it.
+    segments: AtomicU32,
     left: Left,
     tried_at: Mutex<Option<Instant>>,
 }
@@ -99,28 +107,26 @@ impl Reserve {
         let cleaning_bytes = CLEANING_BLOCKS * block_bytes;
         let index_bytes = MEMTABLES * options.tuning.memtable_bytes;
         let others_bytes = index_bytes + block_bytes;
-        let bytes = others_bytes + options.segment_bytes;
+        let of_segments = |segments: u32| u64::from(segments) * options.segment_bytes;
+        let bytes = others_bytes + of_segments(FREEING_SEGMENTS + REPLACING_SEGMENTS);
         let reserve = Self {
             is_shared,
             disk: Some(disk),
             bytes,
             index_bytes,
             others_bytes,
-            margin_bytes: bytes / MARGIN_DIVISOR + cleaning_bytes,
+            margin_bytes: (bytes - of_segments(REPLACING_SEGMENTS)) / MARGIN_DIVISOR + cleaning_bytes,
             cleaning_bytes,
             is_whole: AtomicBool::new(false),
-            has_segment: AtomicBool::new(false),
+            segment_bytes: options.segment_bytes,
+            segments: AtomicU32::new(0),
             left: Left::default(),
             tried_at: Mutex::default(),
         };
         if let Err(error) = reserve.make() {
             // Another life of the store may have used it, all of it or but for the commits' part.
             reserve.begin_use();
-            if reserve
-                .disk
-                .as_ref()
-                .is_some_and(|disk| !reserve.has_room_for_segment(disk))
-            {
+            while reserve.segments_left() > 0 && !reserve.has_room_for_segments() {
                 reserve.take_segment();
             }
             tracing::warn!(
@@ -143,7 +149,8 @@ impl Reserve {
             cleaning_bytes: 0,
             is_shared: false,
             is_whole: AtomicBool::new(true),
-            has_segment: AtomicBool::new(false),
+            segment_bytes: 0,
+            segments: AtomicU32::new(0),
             left: Left::default(),
             tried_at: Mutex::new(None),
         }
@@ -158,7 +165,7 @@ impl Reserve {
             .and_then(|file| file.allocate(self.bytes));
         match made {
             Ok(()) => {
-                self.has_segment.store(false, Ordering::Release);
+                self.segments.store(0, Ordering::Release);
                 self.left.by_segments.store(0, Ordering::Release);
                 self.left.by_cleaning.store(0, Ordering::Release);
                 self.is_whole.store(true, Ordering::Release);
@@ -188,37 +195,47 @@ impl Reserve {
 
     /// From now on each has its part.
     fn begin_use(&self) {
-        self.has_segment.store(true, Ordering::Release);
-        self.left.by_segments.store(self.bytes, Ordering::Release);
+        self.leave_segments(FREEING_SEGMENTS + REPLACING_SEGMENTS);
         if self.is_shared {
             self.left.by_cleaning.store(self.index_bytes, Ordering::Release);
         }
     }
 
-    /// Takes the segment that is for commits which free space. False if one had it, or nobody has
-    /// given the reserve up.
+    /// The commits may have so many segments more of it.
+    fn leave_segments(&self, segments: u32) {
+        self.segments.store(segments, Ordering::Release);
+        let segments_bytes = u64::from(segments) * self.segment_bytes;
+        self.left
+            .by_segments
+            .store(self.others_bytes + segments_bytes, Ordering::Release);
+    }
+
+    fn segments_left(&self) -> u32 {
+        self.segments.load(Ordering::Acquire)
+    }
+
+    /// Takes a segment of those that are for commits which make room. False if they had all, or
+    /// nobody has given the reserve up.
     pub fn take_segment(&self) -> bool {
-        let is_there = self.has_segment.swap(false, Ordering::AcqRel);
-        if is_there {
-            self.left.by_segments.store(self.others_bytes, Ordering::Release);
-        }
-        is_there
+        let _at_once = self.tried_at.lock();
+        let left = self.segments_left().checked_sub(1);
+        left.map(|left| self.leave_segments(left)).is_some()
     }
 
     /// It could not be made, and is still theirs.
     pub fn keep_segment(&self) {
         let _at_once = self.tried_at.lock();
         if !self.is_whole() {
-            self.left.by_segments.store(self.bytes, Ordering::Release);
-            self.has_segment.store(true, Ordering::Release);
+            self.leave_segments(self.segments_left() + 1);
         }
     }
 
-    /// Whether the device has room for the commits' segment beside one flush of the index: if not,
-    /// another life of the store has used it.
-    fn has_room_for_segment(&self, disk: &FileDisk) -> bool {
+    /// Whether the device has room for the commits' segments beside one flush of the index: if not,
+    /// another life of the store has used some of them.
+    fn has_room_for_segments(&self) -> bool {
+        let Some(disk) = &self.disk else { return false };
         let path = Path::new(FILE);
-        let wanted = self.bytes - self.others_bytes + self.index_bytes / MEMTABLES;
+        let wanted = u64::from(self.segments_left()) * self.segment_bytes + self.index_bytes / MEMTABLES;
         let tried = disk.open(path, OpenMode::CREATE).and_then(|file| file.allocate(wanted));
         drop(disk.remove(path));
         tried.is_ok()
@@ -328,17 +345,20 @@ mod tests {
             (by_segments.load(Ordering::Acquire), by_cleaning.load(Ordering::Acquire))
         };
         assert!(reserve.is_whole() && reserve.is_shared());
-        assert_eq!(reserve.bytes(), (4 * 64 + 256 + 128) << 10);
+        assert_eq!(reserve.bytes(), (4 * 64 + 3 * 256 + 128) << 10);
         assert_eq!(left(), (0, 0), "the file keeps their parts");
         assert!(!reserve.take_segment());
         assert!(reserve.give_up() && !reserve.give_up());
-        assert_eq!(left(), ((4 * 64 + 256 + 128) << 10, (4 * 64) << 10));
-        assert!(reserve.take_segment() && !reserve.take_segment(), "one segment");
-        assert_eq!(
-            left(),
-            ((4 * 64 + 128) << 10, (4 * 64) << 10),
-            "of which the others see nothing"
-        );
+        assert_eq!(left(), ((4 * 64 + 3 * 256 + 128) << 10, (4 * 64) << 10));
+        for taken in 1..=3 {
+            assert!(reserve.take_segment());
+            let rest = (4 * 64 + (3 - taken) * 256 + 128) << 10;
+            assert_eq!(left(), (rest, (4 * 64) << 10), "of which the others see nothing");
+        }
+        assert!(!reserve.take_segment(), "three segments");
+        reserve.keep_segment();
+        assert_eq!(left(), ((4 * 64 + 256 + 128) << 10, (4 * 64) << 10), "one was not made");
+        assert!(reserve.take_segment() && !reserve.take_segment());
         while !reserve.restore() {
             std::thread::yield_now();
         }

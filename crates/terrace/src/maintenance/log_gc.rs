@@ -173,7 +173,6 @@ impl LogGc {
             engine.log.notify_progress();
             engine.block_gc.progress();
         }
-        engine.log.look_for_room();
         Ok(())
     }
 

@@ -1,10 +1,10 @@
 //! Writes that let go of more than they take, on a full device.
 //!
 //! What is new is refused there, and a delete may use what is kept for it. A write that replaces at
-//! least twice its own length makes room as well, but leaves something alive in the log: so a
-//! bounded part of what is kept may be used for such (`log::commit::room`). That it is one is
-//! looked up only where there is no room: when it was refused as any other, or before, where it
-//! would wait for nothing until it is.
+//! least twice its own length makes room as well, but leaves something alive in the log: so there
+//! are segments of the reserve for such, and those of the deletes are left to these
+//! (`log::commit::room`). That it is one is looked up only where there is no room: when it was
+//! refused as any other, or before, where it would wait for nothing until it is.
 
 use crate::{
     Batch, Error, Result, Tier,

@@ -90,3 +90,104 @@ fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_g
         },
     );
 }
+
+/// All of them together could have a quarter of a segment, here 256 KiB, which is 50 values: of
+/// 2,000 overwrites of 20 kB by 5 kB over S3 on 900 MB more than half were refused. What they let go
+/// of lies here and there: it is room again when a tenth of a block or a fifth of a segment is dead,
+/// and until then they need segments that are kept for them.
+#[test]
+fn overwrites_that_shrink_go_on_until_what_they_let_go_of_is_room_again() {
+    on_a_small_device(
+        "way_out::overwrites_that_shrink_go_on_until_what_they_let_go_of_is_room_again",
+        |device| {
+            let store = Store::open(device.for_everything()).unwrap();
+            let (small, _) = fill_with(&store, "small", 20_000);
+            let mut values = Values::new();
+            let (mut refused, mut longest) = (0, Duration::ZERO);
+            // Each key once, each time far from the last one.
+            let step = (1..small)
+                .find(|step| *step > small / 3 && gcd(*step, small) == 1)
+                .unwrap();
+            let start = Instant::now();
+            for n in (0..small).map(|n| n * step % small) {
+                let (key, value) = (format!("small/{n:06}"), bytes(n, 5_000));
+                let began = Instant::now();
+                match store.put_with(&key, &value, &BUFFERED) {
+                    Ok(_) => drop(values.insert(key, vec![value])),
+                    Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => refused += 1,
+                    Err(error) => panic!("{key}: {error}"),
+                }
+                longest = longest.max(began.elapsed());
+            }
+            eprintln!(
+                "{refused} of {small} overwrites were refused, in {:?}, the longest took {longest:?}",
+                start.elapsed()
+            );
+            assert_eq!(refused, 0, "of {small}: {:#?}", store.stats());
+            assert!(longest < Duration::from_secs(5), "{longest:?}");
+            assert_all(&store, &values);
+            for n in 0..small {
+                let start = Instant::now();
+                store.delete(format!("small/{n:06}")).unwrap();
+                assert!(start.elapsed() < Duration::from_secs(5), "{n}");
+            }
+            eventually("room for what is new", &store, |_| {
+                store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
+            });
+            assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
+        },
+    );
+}
+
+/// Deletes have two segments for themselves, whatever overwrites have used: the two kinds take
+/// turns here, far beyond the last overwrite that is taken, and no delete is refused. One was, after
+/// ten seconds, when overwrites counted as available what the device may have and went on in the
+/// deletes' segment.
+#[test]
+fn deletes_go_on_when_overwrites_have_used_what_is_kept_for_them() {
+    on_a_small_device(
+        "way_out::deletes_go_on_when_overwrites_have_used_what_is_kept_for_them",
+        |device| {
+            let store = Store::open(device.for_everything()).unwrap();
+            let (small, _) = fill_with(&store, "small", 20_000);
+            let (mut taken, mut refused, mut slowest) = (0, 0, Duration::ZERO);
+            for n in 0..small {
+                if n % 8 == 7 {
+                    let start = Instant::now();
+                    let deleted = store.delete(format!("small/{n:06}"));
+                    deleted.unwrap_or_else(|error| panic!("{n}, {taken} taken: {error}, {:#?}", store.stats()));
+                    assert!(start.elapsed() < Duration::from_secs(5), "{n}");
+                    continue;
+                }
+                // What it frees is only said, so that nothing becomes room: the worst case.
+                let mut batch = Batch::new();
+                batch.put(format!("record/{n:06}"), bytes(n, 9_000)).frees(20_000);
+                let began = Instant::now();
+                match store.write(batch, Durability::Buffered) {
+                    Ok(_) => taken += 1,
+                    Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => {
+                        slowest = slowest.max(began.elapsed());
+                        refused += 1;
+                    }
+                    Err(error) => panic!("{n}: {error}"),
+                }
+            }
+            eprintln!("{taken} were taken, {refused} refused, after {slowest:?} at most");
+            assert!(refused > 0, "they are bounded: {taken} were taken");
+            assert!(slowest < Duration::from_secs(2), "at once, or soon: {slowest:?}");
+            for n in 0..small {
+                let start = Instant::now();
+                store.delete(format!("small/{n:06}")).unwrap();
+                assert!(start.elapsed() < Duration::from_secs(5), "{n}");
+            }
+            eventually("room for what is new", &store, |_| {
+                store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
+            });
+            assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
+        },
+    );
+}
+
+fn gcd(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { gcd(other, one % other) }
+}

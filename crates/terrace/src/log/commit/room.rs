@@ -24,9 +24,6 @@ const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long one that frees space does before it takes the reserve: as long as recycling needs where
 /// it can help at all.
 const RESERVE_WAIT: Duration = Duration::from_millis(200);
-/// Of a segment, what [`Committer::Replacing`] may write: a part that log GC can always write
-/// again.
-const REPLACING_DIVISOR: u64 = 4;
 /// How long a commit that frees space waits for an index that has no room: some of its attempts.
 const INDEX_WAIT: Duration = Duration::from_secs(5);
 
@@ -57,7 +54,8 @@ impl CommitLog {
 
     /// Whether values may move to the log that need not: log GC keeps segments free for commits.
     pub fn has_room_for_moves(&self) -> bool {
-        !self.is_closing() && !self.is_behind() && self.segments.available() > SCARCE_SEGMENTS
+        let is_full = !self.reserve.is_whole() || self.segments.available() <= SCARCE_SEGMENTS;
+        !self.is_closing() && !self.is_behind() && !is_full
     }
 
     /// Back-pressure: waits until not too much is unapplied. What frees space waits for the index's
@@ -93,27 +91,14 @@ impl CommitLog {
         committer.keeps_free(self.reserve.is_whole())
     }
 
-    /// Takes so much of what [`Committer::Replacing`] may have.
-    pub(super) fn take_for_replacing(&self, bytes: usize) -> Result<()> {
-        let most = self.segments.segment_bytes() / REPLACING_DIVISOR;
-        let more = |taken: u64| taken.checked_add(bytes as u64).filter(|sum| *sum <= most);
-        let taken = self
-            .replaced_bytes
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        taken.map(drop).map_err(|_| Error::OutOfSpace {
-            tier: Tier::Flash,
-            reason: format!(
-                "the flash log is full, and what replaces more than it brings has used the {most} bytes that it may have \
-                 until there is room again"
-            ),
-        })
-    }
-
-    /// Looks whether there is room for what is new.
-    pub fn look_for_room(&self) {
-        if self.reserve.is_whole() && self.segments.available_now() > RESERVED_SEGMENTS {
-            self.replaced_bytes.store(0, Ordering::Release);
-        }
+    /// Whether there are more free segments than somebody leaves to others. What replaces counts
+    /// what the device has now: what it may have is not there for those who must go on.
+    pub(super) fn has_segment_for(&self, committer: Committer) -> bool {
+        let available = match committer {
+            Committer::Replacing => self.segments.available_now(),
+            _ => self.segments.available(),
+        };
+        available > self.kept_by(committer)
     }
 
     /// Bytes of values that recycling may write again. While the reserve is used it leaves half a
@@ -141,16 +126,20 @@ impl CommitLog {
         self.wake_flusher();
         let began = Instant::now();
         let is_freeing = committer.frees();
-        let has_one = || self.segments.available() > self.kept_by(committer);
+        let has_one = || self.has_segment_for(committer);
         let cleans = u64::from(committer == Committer::Cleaning);
         self.cleaning_waits.fetch_add(cleans, Ordering::AcqRel);
+        let is_replacing = committer == Committer::Replacing;
         let found = self.stall(StallReason::Segment, &self.progress, || {
-            let may_use_reserve = is_freeing && began.elapsed() >= RESERVE_WAIT;
+            let may_use_reserve =
+                is_freeing && (began.elapsed() >= RESERVE_WAIT || (is_replacing && !self.reserve.is_whole()));
             while may_use_reserve && !has_one() && self.makes_segment_of_reserve() {}
             if has_one() {
                 return Ok(Some(()));
             }
-            if patience.is_over(self.segments.uses_begun()) || (!is_freeing && self.recycling_is_stuck()) {
+            // What deletes something waits on: its own record may be what makes room.
+            let gives_up = !is_freeing || (is_replacing && may_use_reserve);
+            if patience.is_over(self.segments.uses_begun()) || (gives_up && self.recycling_is_stuck()) {
                 self.segments.retry_device();
                 return Err(self.no_segment());
             }
@@ -172,7 +161,8 @@ impl CommitLog {
     /// as it was.
     fn makes_segment_of_reserve(&self) -> bool {
         let is_at_capacity = !self.segments.may_grow() && self.recycling_is_stuck();
-        if !self.segments.is_device_full() && !is_at_capacity {
+        let is_device_full = self.segments.is_device_full() || self.segments.is_device_short();
+        if !is_device_full && !is_at_capacity {
             return false;
         }
         self.reserve.give_up();

@@ -5,7 +5,7 @@ mod view;
 use super::print;
 use crate::{
     cli::TopArgs,
-    control::{self, Asked, Request},
+    control::{self, Answer, Request},
     failure::{Code, Failure, Outcome},
     settings::Settings,
 };
@@ -50,16 +50,11 @@ pub fn top(args: &TopArgs, settings: &Settings) -> Outcome {
 
 fn sample(flash_dir: &Path) -> Outcome<Sample> {
     match control::ask(flash_dir, &Request::Stats, &AtomicBool::new(false), |_, _| ())? {
-        Asked::Stats(stats) => Ok(Sample {
+        Some(Answer::Stats(stats)) => Ok(Sample {
             stats,
             at: Instant::now(),
         }),
-        Asked::Nobody
-        | Asked::BackedUp(_)
-        | Asked::Keys(_)
-        | Asked::Rewrapped(_)
-        | Asked::Capacity(_)
-        | Asked::Kms(_) => Err(Failure::new(
+        _ => Err(Failure::new(
             Code::Error,
             format!(
                 "no server has the store in {} open; start `terrace serve`, or see `terrace stat` for a store at rest",

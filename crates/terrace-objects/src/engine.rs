@@ -61,8 +61,8 @@ impl Engine {
         done.downcast().map(|done| *done).map_err(|_| NotRun::Panicked)
     }
 
-    /// The same for any work: what is made of it to run beside others is compiled once, not for each
-    /// of a hundred operations.
+    /// The same for any work: what is made of it to run beside others is compiled once, not for
+    /// each of a hundred operations.
     async fn run_boxed(&self, work: Work) -> Result<Done, NotRun> {
         let permits = Arc::clone(&self.permits);
         let permit = match tokio::time::timeout(WAIT_MAX, permits.acquire_owned()).await {

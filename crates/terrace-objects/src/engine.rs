@@ -4,7 +4,7 @@
 //! clients must not keep the hundred and first from its page. When the engine is so busy that no
 //! permit comes free for a while, the answer is 503 instead of an ever longer queue.
 
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 use terrace::Store;
 use tokio::sync::Semaphore;
 
@@ -14,6 +14,11 @@ pub const CALLS_MAX: usize = 64;
 const PROBES_MAX: usize = 4;
 /// Longest wait for a permit.
 const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What a call returns, of whatever type.
+type Done = Box<dyn Any + Send>;
+/// A call.
+type Work = Box<dyn FnOnce(&Store) -> Done + Send>;
 
 /// The store, and permission to call it.
 #[derive(Debug, Clone)]
@@ -52,6 +57,13 @@ impl Engine {
     /// # Errors
     /// [`NotRun`] if there is no result.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce(&Store) -> T + Send + 'static) -> Result<T, NotRun> {
+        let done = self.run_boxed(Box::new(move |store| Box::new(work(store)))).await?;
+        done.downcast().map(|done| *done).map_err(|_| NotRun::Panicked)
+    }
+
+    /// The same for any work: what is made of it to run beside others is compiled once, not for
+    /// each of a hundred operations.
+    async fn run_boxed(&self, work: Work) -> Result<Done, NotRun> {
         let permits = Arc::clone(&self.permits);
         let permit = match tokio::time::timeout(WAIT_MAX, permits.acquire_owned()).await {
             Ok(Ok(permit)) => permit,

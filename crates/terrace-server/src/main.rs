@@ -22,6 +22,11 @@ mod time_span;
 use clap::FromArgMatches as _;
 use failure::{Code, Outcome};
 use std::{io::IsTerminal as _, process::ExitCode};
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 /// A transfer takes buffers of up to a MiB on one thread and gives them back on another. The C
 /// library's allocator keeps several times what is in use then, in a heap for each thread
@@ -57,37 +62,32 @@ fn run(cli: cli::Cli) -> Outcome {
 /// Logs to standard error: warnings, more with `-v`, or what `TERRACE_LOG` or `RUST_LOG` asks for.
 fn start_logging(verbose: u8) {
     let default = match verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
     };
     let asked = ["TERRACE_LOG", "RUST_LOG"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|text| !text.is_empty()));
-    let filter = asked.and_then(|text| match text.parse::<tracing_subscriber::EnvFilter>() {
+    let asked = asked.and_then(|text| match text.parse::<Targets>() {
         Ok(filter) => Some(filter),
         Err(error) => {
             eprintln!("warning: log filter `{text}` is ignored: {error}");
             None
         }
     });
+    let filter = asked.unwrap_or_else(|| Targets::new().with_default(default));
     // What the S3 library logs of a request that fails includes the signature it should have had.
-    let quiet = |filter: tracing_subscriber::EnvFilter| {
-        if filter.to_string().contains("s3s") {
-            return filter;
-        }
-        match "s3s=off".parse() {
-            Ok(directive) => filter.add_directive(directive),
-            Err(_) => filter,
-        }
+    let names_it = filter.iter().any(|(target, _)| target.starts_with("s3s"));
+    let filter = if names_it {
+        filter
+    } else {
+        filter.with_target("s3s", LevelFilter::OFF)
     };
     // Colours are for people: in a file or a journal they are noise. https://no-color.org
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(colours)
-        .with_env_filter(quiet(
-            filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(default)),
-        ))
-        .init();
+        .with_ansi(colours);
+    tracing_subscriber::registry().with(lines).with(filter).init();
 }

@@ -5,122 +5,65 @@ use crate::{size::Size, time_span::Moment};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use terrace::{
-    ExpireStats, FillStats, FilledFrom, FlashCacheStats, HashIndexStats, HomeStats, LargeStats, PlacementStats,
-    QueueStats, RamStats, ScanCacheStats, ScanOrderStats, SnapshotStats, StallStats, Stats, ThrottleStats, Tier,
-    TierFill, WrittenStats,
+    FillStats, FilledFrom, FlashCacheStats, HashIndexStats, HomeStats, PlacementStats, RamStats, StallStats, Stats,
+    ThrottleStats, Tier, TierFill, WrittenStats,
 };
 
 /// Findings of damage that the text lists; a lost device makes one per file.
 const FINDINGS_SHOWN: usize = 20;
 
-/// The figures as JSON. Names end in their unit.
-pub fn stats_json(stats: &Stats) -> Value {
-    let home = |home: &HomeStats| json!({ "objects": home.objects, "bytes": home.bytes });
-    let (log, large, index) = (&stats.log, &stats.large, &stats.index);
-    let reads = &stats.reads;
-    json!({
-        "homes": { "inline": home(&stats.inline), "flash": home(&stats.flash), "block": home(&stats.block) },
-        "log": {
-            "capacity_bytes": log.capacity_bytes,
-            "allocated_bytes": log.allocated_bytes,
-            "segments_used": log.segments_used,
-            "segments_free": log.segments_free,
-            "segments_reclaimed": log.segments_reclaimed,
-            "eviction_age_seconds": log.eviction_age.map(|age| age.as_secs_f64()),
-            "segments_quarantined": log.segments_quarantined,
-        },
-        "large": large_json(large),
-        "space": { "flash": space_json(stats, Tier::Flash), "large": space_json(stats, Tier::Large) },
-        "index": {
-            "tables": index.tables,
-            "bytes": index.bytes,
-            "memtable_bytes": index.memtable_bytes,
-            "tombstones": index.tombstones,
-            "persisted_seq": index.persisted_seq,
-            "flushes": index.flushes,
-            "compactions": index.compactions,
-            "block_reads": index.block_reads,
-        },
-        "hash_index": hash_index_json(&stats.hash_index),
-        "cache": { "bytes": stats.cache.bytes, "capacity_bytes": stats.cache.capacity_bytes },
-        "ram": ram_json(&stats.ram),
-        "reads": {
-            "overlay_hits": reads.overlay_hits,
-            "cache_hits": reads.cache_hits,
-            "inline_hits": reads.inline_hits,
-            "flash_hits": reads.flash_hits,
-            "copy_hits": reads.copy_hits,
-            "prefetch_hits": reads.prefetch_hits,
-            "block_hits": reads.block_hits,
-            "misses": reads.misses,
-            "ram_bytes": reads.ram_bytes,
-            "flash_bytes": reads.flash_bytes,
-            "large_bytes": reads.large_bytes,
-            "flash_reads": reads.flash_reads,
-            "false_flash_reads": reads.false_flash_reads,
-            "block_reads": reads.block_reads,
-        },
-        "written": written_json(&stats.written),
-        "queue": queue_json(&stats.queue),
-        "stalls": stalls_json(&stats.stalls),
-        "expire": expire_json(&stats.expire),
-        "snapshots": snapshots_json(&stats.snapshots),
-        "flash_cache": flash_cache_json(&stats.flash_cache),
-        "throttle": { "flash": throttle_json(&stats.flash_throttle), "large": throttle_json(&stats.large_throttle) },
-        "placement": placement_json(&stats.placement),
-        "scan_order": scan_order_json(&stats.scan_order),
-        "scan_cache": scan_cache_json(&stats.scan_cache),
-        "damage": stats.damage,
-        "mended": stats.mended,
-        "failed": stats.failed,
-        "full": stats.full,
-        "reserve_bytes": stats.reserve_bytes,
-        "fill": fill_json(&stats.fill),
-    })
+/// Fields of a structure by their names, and what else is told of it.
+macro_rules! fields {
+    ($of:ident: $($field:ident)* $(; $($name:ident = $value:expr),*)?) => {
+        json!({ $((stringify!($field)): $of.$field,)* $($((stringify!($name)): $value,)*)? })
+    };
 }
 
-fn queue_json(queue: &QueueStats) -> Value {
-    json!({
-        "overlay_bytes": queue.overlay_bytes,
-        "frames": queue.frames,
-        "committed_seq": queue.committed_seq,
-        "durable_seq": queue.durable_seq,
-        "syncs": queue.syncs,
-        "applied_seq": queue.applied_seq,
-        "snapshots": queue.snapshots,
-    })
+/// The figures as JSON. Names end in their unit.
+pub fn stats_json(stats: &Stats) -> Value {
+    let home = |home: &HomeStats| fields!(home: objects bytes);
+    let (log, index, reads, cache) = (&stats.log, &stats.index, &stats.reads, &stats.cache);
+    let (large, queue, order, chunks) = (&stats.large, &stats.queue, &stats.scan_order, &stats.scan_cache);
+    let (expire, snapshots, placement) = (&stats.expire, &stats.snapshots, &stats.placement);
+    let throttle = |pace: &ThrottleStats| fields!(pace: share_per_mille slow_ns rested_us);
+    fields! { stats: damage mended failed full reserve_bytes;
+        homes = json!({ "inline": home(&stats.inline), "flash": home(&stats.flash), "block": home(&stats.block) }),
+        log = fields!(log: capacity_bytes allocated_bytes segments_used segments_free segments_reclaimed segments_quarantined;
+            eviction_age_seconds = log.eviction_age.map(|age| age.as_secs_f64())),
+        large = fields!(large: blocks allocated_bytes open_bytes live_bytes meta_version blocks_reclaimed blocks_set_aside
+            set_aside_bytes pinned_block_bytes writers_let_go),
+        space = json!({ "flash": space_json(stats, Tier::Flash), "large": space_json(stats, Tier::Large) }),
+        index = fields!(index: tables bytes memtable_bytes tombstones persisted_seq flushes compactions block_reads),
+        hash_index = hash_index_json(&stats.hash_index),
+        cache = fields!(cache: bytes capacity_bytes),
+        ram = ram_json(&stats.ram),
+        reads = fields!(reads: overlay_hits cache_hits inline_hits flash_hits copy_hits prefetch_hits block_hits misses
+            ram_bytes flash_bytes large_bytes flash_reads false_flash_reads block_reads),
+        written = written_json(&stats.written),
+        queue = fields!(queue: overlay_bytes frames committed_seq durable_seq syncs applied_seq snapshots),
+        stalls = stalls_json(&stats.stalls),
+        expire = fields!(expire: ranges_outstanding dropped_expired dropped_deleted expiry_passes;
+            earliest_expiry = expire.earliest_expiry.map(|time| Moment(time).to_string())),
+        snapshots = fields!(snapshots: open held_segment_bytes held_block_bytes expired;
+            oldest_version = snapshots.oldest_version.map(|version| version.0),
+            oldest_age_seconds = snapshots.oldest_age.map(|age| age.as_secs_f64())),
+        flash_cache = flash_cache_json(&stats.flash_cache),
+        throttle = json!({ "flash": throttle(&stats.flash_throttle), "large": throttle(&stats.large_throttle) }),
+        placement = fields!(placement: migrating walked moved moved_bytes),
+        scan_order = fields!(order: waiting_bytes paid_bytes moved copied log_bytes dropped_full dropped_no_room),
+        scan_cache = fields!(chunks: chunks table_bytes chunk_hits pair_hits made made_bytes dropped),
+        fill = fill_json(&stats.fill)
+    }
 }
 
 fn fill_json(fill: &FillStats) -> Value {
-    let tier = |fill: &TierFill| {
-        json!({
-            "used_bytes": fill.used_bytes,
-            "capacity_bytes": fill.capacity_bytes,
-            "percent": fill.percent(),
-            "hours_to_full": fill.hours_to_full,
-        })
-    };
+    let tier = |fill: &TierFill| fields!(fill: used_bytes capacity_bytes hours_to_full; percent = fill.percent());
     json!({ "flash": tier(&fill.flash), "large": tier(&fill.large), "shared": fill.is_shared })
-}
-
-fn large_json(large: &LargeStats) -> Value {
-    json!({
-        "blocks": large.blocks,
-        "allocated_bytes": large.allocated_bytes,
-        "open_bytes": large.open_bytes,
-        "live_bytes": large.live_bytes,
-        "meta_version": large.meta_version,
-        "blocks_reclaimed": large.blocks_reclaimed,
-        "blocks_set_aside": large.blocks_set_aside,
-        "set_aside_bytes": large.set_aside_bytes,
-        "pinned_block_bytes": large.pinned_block_bytes,
-        "writers_let_go": large.writers_let_go,
-    })
 }
 
 fn stalls_json(stalls: &[StallStats]) -> Value {
     let stall = |stall: &StallStats| {
-        let figures = json!({ "waiting": stall.waiting, "count": stall.count, "seconds": stall.time.as_secs_f64() });
+        let figures = fields!(stall: waiting count; seconds = stall.time.as_secs_f64());
         (stall.reason.name().to_owned(), figures)
     };
     stalls.iter().map(stall).collect::<Map<_, _>>().into()
@@ -128,151 +71,55 @@ fn stalls_json(stalls: &[StallStats]) -> Value {
 
 fn space_json(stats: &Stats, tier: Tier) -> Value {
     let space = stats.space(tier);
-    json!({
-        "live_bytes": space.live_bytes,
-        "disk_bytes": space.disk_bytes,
-        "capacity_bytes": space.capacity_bytes,
-        "amplification": space.amplification(),
-    })
+    fields!(space: live_bytes disk_bytes capacity_bytes; amplification = space.amplification())
 }
 
 fn ram_json(ram: &RamStats) -> Value {
-    let mut parts: Map<String, Value> = ram
-        .parts()
-        .map(|(part, bytes)| (format!("{part}_bytes"), bytes.into()))
+    let parts = ram.parts().map(|(part, bytes)| (format!("{part}_bytes"), bytes));
+    let total = ("total_bytes".to_owned(), ram.total_bytes());
+    parts
         .into_iter()
-        .collect();
-    parts.insert("total_bytes".to_owned(), ram.total_bytes().into());
-    Value::Object(parts)
+        .chain([total])
+        .map(|(name, bytes)| (name, bytes.into()))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 fn hash_index_json(hash_index: &HashIndexStats) -> Value {
-    json!({
-        "entries": hash_index.entries,
-        "ram_bytes": hash_index.ram_bytes,
-        "slots_max": hash_index.slots_max,
-        "evicted": hash_index.evicted,
-        "refilling": hash_index.refilling,
-        "filled_from": hash_index.checkpoint.filled_from.map(FilledFrom::name),
-        "filled_after_seconds": hash_index.checkpoint.filled_after.map(|span| span.as_secs_f64()),
-        "checkpoints": hash_index.checkpoint.taken,
-        "checkpoints_failed": hash_index.checkpoint.failed,
-    })
-}
-
-fn expire_json(expire: &ExpireStats) -> Value {
-    json!({
-        "ranges_outstanding": expire.ranges_outstanding,
-        "dropped_expired": expire.dropped_expired,
-        "dropped_deleted": expire.dropped_deleted,
-        "expiry_passes": expire.expiry_passes,
-        "earliest_expiry": expire.earliest_expiry.map(|time| Moment(time).to_string()),
-    })
+    let checkpoint = &hash_index.checkpoint;
+    fields! { hash_index: entries ram_bytes slots_max evicted refilling;
+        filled_from = checkpoint.filled_from.map(FilledFrom::name),
+        filled_after_seconds = checkpoint.filled_after.map(|span| span.as_secs_f64()),
+        checkpoints = checkpoint.taken,
+        checkpoints_failed = checkpoint.failed
+    }
 }
 
 fn written_json(written: &WrittenStats) -> Value {
-    json!({
-        "user_bytes": written.user_bytes,
-        "flash_user_bytes": written.flash_user_bytes,
-        "flash_padding_bytes": written.flash_padding_bytes,
-        "flash_reinserted_bytes": written.flash_reinserted_bytes,
-        "flash_moved_bytes": written.flash_moved_bytes,
-        "flash_ordered_bytes": written.flash_ordered_bytes,
-        "index_bytes": written.index_bytes,
-        "compaction_bytes": written.compaction_bytes,
-        "large_user_bytes": written.large_user_bytes,
-        "large_destaged_bytes": written.large_destaged_bytes,
-        "large_cleaned_bytes": written.large_cleaned_bytes,
-        "copy_bytes": written.copy_bytes,
-        "checkpoint_bytes": written.checkpoint_bytes,
-        "write_amplification": written.write_amplification(),
-        "flash_write_amplification": written.flash_write_amplification(),
-    })
-}
-
-fn placement_json(placement: &PlacementStats) -> Value {
-    json!({
-        "migrating": placement.migrating,
-        "walked": placement.walked,
-        "moved": placement.moved,
-        "moved_bytes": placement.moved_bytes,
-    })
-}
-
-fn scan_order_json(order: &ScanOrderStats) -> Value {
-    json!({
-        "waiting_bytes": order.waiting_bytes,
-        "paid_bytes": order.paid_bytes,
-        "moved": order.moved,
-        "copied": order.copied,
-        "log_bytes": order.log_bytes,
-        "dropped_full": order.dropped_full,
-        "dropped_no_room": order.dropped_no_room,
-    })
-}
-
-fn scan_cache_json(cache: &ScanCacheStats) -> Value {
-    json!({
-        "chunks": cache.chunks,
-        "table_bytes": cache.table_bytes,
-        "chunk_hits": cache.chunk_hits,
-        "pair_hits": cache.pair_hits,
-        "made": cache.made,
-        "made_bytes": cache.made_bytes,
-        "dropped": cache.dropped,
-    })
+    fields! { written: user_bytes flash_user_bytes flash_padding_bytes flash_reinserted_bytes flash_moved_bytes
+        flash_ordered_bytes index_bytes compaction_bytes large_user_bytes large_destaged_bytes large_cleaned_bytes
+        copy_bytes checkpoint_bytes;
+        write_amplification = written.write_amplification(),
+        flash_write_amplification = written.flash_write_amplification()
+    }
 }
 
 fn flash_cache_json(cache: &FlashCacheStats) -> Value {
-    json!({
-        "segments": cache.segments,
-        "copies": cache.copies,
-        "bytes": cache.bytes,
-        "staged_bytes": cache.staged_bytes,
-        "asked_bytes": cache.asked_bytes,
-        "image_reads": cache.image_reads,
-        "copy_reads": cache.copy_reads,
-        "copy_bytes_read": cache.copy_bytes_read,
-        "forgotten": cache.forgotten,
-        "promoted": cache.promoted,
-        "promoted_bytes": cache.promoted_bytes,
-        "recopied_bytes": cache.recopied_bytes,
-        "moved": cache.moved,
-        "moved_bytes": cache.moved_bytes,
-        "moving_bytes": cache.moving_bytes,
-        "evicted": cache.evicted,
-        "eviction_age_seconds": cache.eviction_age.map(|age| age.as_secs_f64()),
-        "dropped": {
+    fields! { cache: segments copies bytes staged_bytes asked_bytes image_reads copy_reads copy_bytes_read forgotten
+        promoted promoted_bytes recopied_bytes moved moved_bytes moving_bytes evicted;
+        eviction_age_seconds = cache.eviction_age.map(|age| age.as_secs_f64()),
+        dropped = json!({
             "full": cache.dropped_full,
             "budget": cache.dropped_budget,
             "no_room": cache.dropped_no_room,
-        },
-        "prefetch": {
+        }),
+        prefetch = json!({
             "objects": cache.prefetch_objects,
             "bytes": cache.prefetch_bytes,
             "reads": cache.prefetch_reads,
             "unused": cache.prefetch_unused,
-        },
-    })
-}
-
-fn throttle_json(pace: &ThrottleStats) -> Value {
-    json!({
-        "share_per_mille": pace.share_per_mille,
-        "slow_ns": pace.slow_ns,
-        "rested_us": pace.rested_us,
-    })
-}
-
-fn snapshots_json(snapshots: &SnapshotStats) -> Value {
-    json!({
-        "open": snapshots.open,
-        "oldest_version": snapshots.oldest_version.map(|version| version.0),
-        "oldest_age_seconds": snapshots.oldest_age.map(|age| age.as_secs_f64()),
-        "held_segment_bytes": snapshots.held_segment_bytes,
-        "held_block_bytes": snapshots.held_block_bytes,
-        "expired": snapshots.expired,
-    })
+        })
+    }
 }
 
 /// What is moved because of rules; nothing where there is none.

@@ -95,56 +95,28 @@ struct Workload {
     latest: bool,
 }
 
+/// Each with its shares of reads, updates, inserts and scans.
 const WORKLOADS: [Workload; 6] = [
-    Workload {
-        name: "A",
-        reads: 50,
-        updates: 50,
-        inserts: 0,
-        scans: 0,
-        latest: false,
-    },
-    Workload {
-        name: "B",
-        reads: 95,
-        updates: 5,
-        inserts: 0,
-        scans: 0,
-        latest: false,
-    },
-    Workload {
-        name: "C",
-        reads: 100,
-        updates: 0,
-        inserts: 0,
-        scans: 0,
-        latest: false,
-    },
-    Workload {
-        name: "F",
-        reads: 50,
-        updates: 0,
-        inserts: 0,
-        scans: 0,
-        latest: false,
-    },
-    Workload {
-        name: "D",
-        reads: 95,
-        updates: 0,
-        inserts: 5,
-        scans: 0,
-        latest: true,
-    },
-    Workload {
-        name: "E",
-        reads: 0,
-        updates: 0,
-        inserts: 5,
-        scans: 95,
-        latest: false,
-    },
+    Workload::of("A", [50, 50, 0, 0], false),
+    Workload::of("B", [95, 5, 0, 0], false),
+    Workload::of("C", [100, 0, 0, 0], false),
+    Workload::of("F", [50, 0, 0, 0], false),
+    Workload::of("D", [95, 0, 5, 0], true),
+    Workload::of("E", [0, 0, 5, 95], false),
 ];
+
+impl Workload {
+    const fn of(name: &'static str, [reads, updates, inserts, scans]: [u64; 4], latest: bool) -> Self {
+        Self {
+            name,
+            reads,
+            updates,
+            inserts,
+            scans,
+            latest,
+        }
+    }
+}
 
 /// Makes the runs of a contest.
 ///

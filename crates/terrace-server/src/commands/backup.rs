@@ -6,7 +6,7 @@
 use super::{Access, open, print, print_json};
 use crate::{
     cli::{BackupArgs, RestoreArgs},
-    control::{self, Asked, BackupRequest, BackupSummary, Request},
+    control::{self, Answer, BackupRequest, BackupSummary, Request},
     failure::{Code, Failure, Outcome},
     settings::Settings,
     signals,
@@ -65,15 +65,8 @@ pub fn backup(args: &BackupArgs, settings: Settings) -> Outcome {
             });
             let show = |done, total| bar.show(done, total);
             match control::ask(&settings.options.flash_dir, &request, &stop, show)? {
-                Asked::BackedUp(summary) => summary,
-                Asked::Nobody
-                | Asked::Stats(_)
-                | Asked::Keys(_)
-                | Asked::Rewrapped(_)
-                | Asked::Capacity(_)
-                | Asked::Kms(_) => {
-                    return Err(failure);
-                }
+                Some(Answer::BackedUp(summary)) => summary,
+                _ => return Err(failure),
             }
         }
         Err(failure) => return Err(failure),

@@ -3,7 +3,7 @@
 use super::{print, print_json};
 use crate::{
     cli::{Capacity, CapacityArgs, TierName},
-    control::{self, Asked, Request},
+    control::{self, Answer, Request},
     failure::{Code, Failure, Outcome},
     settings::Settings,
     signals,
@@ -25,7 +25,7 @@ pub fn run(args: &CapacityArgs, settings: &Settings) -> Outcome {
         }
     };
     let stop = signals::install()?;
-    let Asked::Capacity(tier) = control::ask(&settings.options.flash_dir, &request, &stop, |_, _| {})? else {
+    let Some(Answer::Capacity(tier)) = control::ask(&settings.options.flash_dir, &request, &stop, |_, _| {})? else {
         return Err(Failure::new(
             Code::Error,
             "no server has this store open; give --large-capacity or --flash-capacity when it is opened",

@@ -1,9 +1,9 @@
 //! `terrace key`: access keys of the S3 service.
 
-use super::{Access, close, open, print, print_json};
+use super::{Access, here_or_asked, print, print_json};
 use crate::{
     cli::{KeyCommand, KeyCreateArgs},
-    control::{self, Asked, KeyRequest, KeySummary, Request},
+    control::{Answer, KeyRequest, KeySummary, Request},
     failure::{Code, Failure, Outcome},
     s3::{
         access_key::{self, NewKey},
@@ -32,29 +32,18 @@ fn with_keys(
     request: KeyRequest,
     here: impl FnOnce(&Store) -> Outcome<Vec<KeySummary>>,
 ) -> Outcome<Vec<KeySummary>> {
-    match open(settings, access) {
-        Ok(store) => {
-            let done = here(&store)?;
-            if access != Access::Look {
-                close(&store)?;
-            }
-            Ok(done)
-        }
-        Err(failure) if failure.code == Code::InUse => {
-            let never = AtomicBool::new(false);
-            let asked = control::ask(&settings.options.flash_dir, &Request::Key(request), &never, |_, _| {})?;
-            match asked {
-                Asked::Keys(keys) => Ok(keys),
-                Asked::Nobody
-                | Asked::BackedUp(_)
-                | Asked::Stats(_)
-                | Asked::Rewrapped(_)
-                | Asked::Capacity(_)
-                | Asked::Kms(_) => Err(failure),
-            }
-        }
-        Err(failure) => Err(failure),
-    }
+    let told = |answer| match answer {
+        Answer::Keys(keys) => Some(keys),
+        _ => None,
+    };
+    here_or_asked(
+        settings,
+        access,
+        &Request::Key(request),
+        &AtomicBool::new(false),
+        here,
+        told,
+    )
 }
 
 fn create(args: &KeyCreateArgs, settings: &Settings) -> Outcome {

@@ -1,14 +1,15 @@
 //! `terrace kms`: the keys that S3 clients name for SSE-KMS.
 
-use super::{Access, close, open, print, print_json};
+use super::{Access, here_or_asked, print, print_json};
 use crate::{
     cli::KmsCommand,
-    control::{self, Asked, KmsRequest, Request},
-    failure::{Code, Outcome},
+    control::{Answer, KmsRequest, Request},
+    failure::Outcome,
     s3::kms::{Change, Summary},
     settings::Settings,
 };
 use std::{fmt::Write as _, sync::atomic::AtomicBool};
+use terrace::Store;
 
 /// `terrace kms create|list|rotate|disable|enable|delete`
 pub fn run(command: KmsCommand, settings: &Settings) -> Outcome {
@@ -50,33 +51,21 @@ fn ask(settings: &Settings, request: KmsRequest) -> Outcome<Vec<Summary>> {
         KmsRequest::Change(_, Change::Create(_)) => Access::Create,
         KmsRequest::Change(..) => Access::Change,
     };
-    match open(settings, access) {
-        Ok(store) => {
-            let secrets = settings.secrets()?;
-            secrets.check(&store)?;
-            secrets.kms().load(&store, &secrets)?;
-            let KmsRequest::Change(name, change) = request else {
-                return Ok(secrets.kms().all());
-            };
-            // Before anything is encrypted with it.
-            secrets.register(&store)?;
-            let key = secrets.kms().change(&store, &secrets, &name, change)?;
-            close(&store)?;
-            Ok(vec![key])
-        }
-        Err(failure) if failure.code == Code::InUse => {
-            let never = AtomicBool::new(false);
-            let asked = control::ask(&settings.options.flash_dir, &Request::Kms(request), &never, |_, _| {})?;
-            match asked {
-                Asked::Kms(keys) => Ok(keys),
-                Asked::Nobody
-                | Asked::BackedUp(_)
-                | Asked::Stats(_)
-                | Asked::Rewrapped(_)
-                | Asked::Capacity(_)
-                | Asked::Keys(_) => Err(failure),
-            }
-        }
-        Err(failure) => Err(failure),
-    }
+    let here = |store: &Store| {
+        let secrets = settings.secrets()?;
+        secrets.check(store)?;
+        secrets.kms().load(store, &secrets)?;
+        let KmsRequest::Change(name, change) = request.clone() else {
+            return Ok(secrets.kms().all());
+        };
+        // Before anything is encrypted with it.
+        secrets.register(store)?;
+        Ok(vec![secrets.kms().change(store, &secrets, &name, change)?])
+    };
+    let told = |answer| match answer {
+        Answer::Kms(keys) => Some(keys),
+        _ => None,
+    };
+    let asked = Request::Kms(request.clone());
+    here_or_asked(settings, access, &asked, &AtomicBool::new(false), here, told)
 }

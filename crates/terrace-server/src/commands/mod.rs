@@ -15,6 +15,7 @@ mod top;
 use crate::{
     bench,
     cli::{BenchCommand, Command},
+    control::{self, Answer, Request},
     failure::{Code, Failure, Outcome},
     key_text,
     output::{finish_output, print, print_json},
@@ -22,6 +23,7 @@ use crate::{
     time_span::Moment,
 };
 use rustix::fs::Mode;
+use std::sync::atomic::AtomicBool;
 use terrace::{ObjectInfo, Store};
 
 /// Runs a command.
@@ -77,6 +79,32 @@ fn open(settings: &Settings, access: Access) -> Outcome<Store> {
     options.read_only = access == Access::Look;
     options.create = access == Access::Create;
     Ok(Store::open(options)?)
+}
+
+/// Does something with a store: `here`, or, while a server has the store, by asking that; `told`
+/// takes out of the answer what was asked for.
+fn here_or_asked<T>(
+    settings: &Settings,
+    access: Access,
+    request: &Request,
+    stop: &AtomicBool,
+    here: impl FnOnce(&Store) -> Outcome<T>,
+    told: impl FnOnce(Answer) -> Option<T>,
+) -> Outcome<T> {
+    match open(settings, access) {
+        Ok(store) => {
+            let done = here(&store)?;
+            if access != Access::Look {
+                close(&store)?;
+            }
+            Ok(done)
+        }
+        Err(failure) if failure.code == Code::InUse => {
+            let answer = control::ask(&settings.options.flash_dir, request, stop, |_, _| {})?;
+            answer.and_then(told).ok_or(failure)
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Closes a store that was written to, so that a failure on the way out is reported.

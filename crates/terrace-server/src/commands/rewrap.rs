@@ -1,9 +1,9 @@
 //! `terrace rewrap`: rotation of the master key, and of named keys.
 
-use super::{Access, close, open, print, print_json};
+use super::{Access, here_or_asked, print, print_json};
 use crate::{
-    control::{self, Asked, Request},
-    failure::{Code, Outcome},
+    control::{Answer, Request},
+    failure::Outcome,
     s3::{
         Shared,
         rewrap::{self, Report},
@@ -11,36 +11,24 @@ use crate::{
     settings::Settings,
     signals,
 };
+use terrace::Store;
 
 /// `terrace rewrap`: by itself, or, while a server has the store, by asking that, which reads the
 /// master keys again from where it has them.
 pub fn run(json: bool, settings: &Settings) -> Outcome {
     let stop = signals::install()?;
-    let report = match open(settings, Access::Change) {
-        Ok(store) => {
-            let secrets = settings.secrets()?;
-            secrets.load_own(&store)?;
-            secrets.kms().load(&store, &secrets)?;
-            let shared = Shared::new(None, secrets);
-            let report = rewrap::run(&store, &shared, None, &stop, &mut |_| {})?;
-            close(&store)?;
-            report
-        }
-        Err(failure) if failure.code == Code::InUse => {
-            match control::ask(&settings.options.flash_dir, &Request::Rewrap, &stop, |_, _| {})? {
-                Asked::Rewrapped(report) => report,
-                Asked::Nobody
-                | Asked::BackedUp(_)
-                | Asked::Stats(_)
-                | Asked::Keys(_)
-                | Asked::Capacity(_)
-                | Asked::Kms(_) => {
-                    return Err(failure);
-                }
-            }
-        }
-        Err(failure) => return Err(failure),
+    let here = |store: &Store| {
+        let secrets = settings.secrets()?;
+        secrets.load_own(store)?;
+        secrets.kms().load(store, &secrets)?;
+        let shared = Shared::new(None, secrets);
+        Ok(rewrap::run(store, &shared, None, &stop, &mut |_| {})?)
     };
+    let told = |answer| match answer {
+        Answer::Rewrapped(report) => Some(report),
+        _ => None,
+    };
+    let report = here_or_asked(settings, Access::Change, &Request::Rewrap, &stop, here, told)?;
     if json {
         return print_json(&report);
     }

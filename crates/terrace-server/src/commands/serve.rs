@@ -106,11 +106,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
 
     let watch = args.import.is_some().then(|| Arc::new(ImportWatch::default()));
     let app = App::new(store.clone(), watch.clone(), beside(&shared), door);
-    let domains = if args.domain.is_empty() {
-        settings.domains
-    } else {
-        args.domain
-    };
+    let domains = named(&args.domain, &settings.domains).to_vec();
     let importing = match args.import.zip(watch) {
         Some((dir, watch)) => Some(import_beside(dir, store.clone(), options, watch, Arc::clone(&stop))?),
         None => None,
@@ -268,6 +264,11 @@ fn page_address(args: &ServeArgs, settings: &Settings) -> SocketAddr {
     page.map_or(http::LISTEN_DEFAULT, |listen| listen.0)
 }
 
+/// The names that flags give, else those of the settings.
+fn named<'a>(flags: &'a [String], settings: &'a [String]) -> &'a [String] {
+    if flags.is_empty() { settings } else { flags }
+}
+
 /// Who gets to the page. Where others can reach it, nobody without a password.
 fn door(args: &ServeArgs, settings: &Settings) -> Outcome<Door> {
     let password = settings.page_password(args.page_password_file.as_deref())?;
@@ -278,12 +279,8 @@ fn door(args: &ServeArgs, settings: &Settings) -> Outcome<Door> {
              one into a file for --page-password-file, or into TERRACE_PAGE_PASSWORD, or give --listen a loopback address"
         )));
     }
-    let names = if args.host_name.is_empty() {
-        settings.host_names.clone()
-    } else {
-        args.host_name.clone()
-    };
-    Ok(Door::new(names, password.as_deref()))
+    let names = named(&args.host_name, &settings.host_names);
+    Ok(Door::new(names.to_vec(), password.as_deref()))
 }
 
 /// What is chosen of the S3 service.
@@ -295,13 +292,12 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets
         AccessLog::open(path, shared.figures.clone())
             .map_err(|error| Failure::io(format!("opening the access log {}", path.display()), &error))
     });
-    let named = if args.s3_notify.is_empty() {
-        &settings.notify
-    } else {
-        &args.s3_notify
-    };
     let authorities = args.s3_notify_ca.as_deref().or(settings.notify_ca.as_deref());
-    let targets = Targets::parse(named, authorities, shared.figures.clone());
+    let targets = Targets::parse(
+        named(&args.s3_notify, &settings.notify),
+        authorities,
+        shared.figures.clone(),
+    );
     let targets = targets.map_err(|wrong| Failure::usage(format!("--s3-notify: {wrong}")))?;
     Ok(s3::Choices {
         access_keys: Arc::default(),
@@ -311,11 +307,7 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets
         rate: args.s3_rate.or(settings.s3_rate),
         no_version_2: args.s3_signature_v2.or(settings.s3_signature_v2) == Some(Switch::Off),
         targets: Arc::new(targets),
-        websites: if args.s3_website_domain.is_empty() {
-            settings.website_domains.clone()
-        } else {
-            args.s3_website_domain.clone()
-        },
+        websites: named(&args.s3_website_domain, &settings.website_domains).to_vec(),
     })
 }
 

@@ -1,10 +1,7 @@
 //! Asking a running `serve`.
 
-use super::{Answer, BackupSummary, KeySummary, Request, SOCKET, TierCapacity, short_path};
-use crate::{
-    failure::{Code, Failure, Outcome},
-    s3::{kms::Summary, rewrap::Report},
-};
+use super::{Answer, Request, SOCKET, short_path};
+use crate::failure::{Code, Failure, Outcome};
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Write as _},
@@ -17,33 +14,16 @@ use std::{
 /// The server tells how far it is several times a second.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How asking ended.
-pub enum Asked {
-    /// Nobody listens: whoever has the store is no server.
-    Nobody,
-    /// The backup is complete.
-    BackedUp(BackupSummary),
-    /// The figures of the store.
-    Stats(serde_json::Value),
-    /// Everything is encrypted with the current master key.
-    Rewrapped(Report),
-    /// A tier's capacity was changed.
-    Capacity(TierCapacity),
-    /// What was asked of access keys is done.
-    Keys(Vec<KeySummary>),
-    /// What was asked of keys for SSE-KMS is done.
-    Kms(Vec<Summary>),
-}
-
-/// Asks the server of the store in `flash_dir`. `show` is told how far it is; the connection is
-/// ended once `stop` is set, which stops the work.
+/// Asks the server of the store in `flash_dir`; `None`: nobody listens, so whoever has the store is
+/// no server. `show` is told how far it is; the connection is ended once `stop` is set, which stops
+/// the work.
 ///
 /// # Errors
 /// The server's, or that it went away.
-pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn(u64, u64)) -> Outcome<Asked> {
+pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn(u64, u64)) -> Outcome<Option<Answer>> {
     let fail = |error: io::Error| Failure::io("asking the server", &error);
     let Ok(dir) = File::open(flash_dir) else {
-        return Ok(Asked::Nobody);
+        return Ok(None);
     };
     let stream = match UnixStream::connect(short_path(&dir, SOCKET)) {
         Ok(stream) => stream,
@@ -53,7 +33,7 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
                 "the server of this store belongs to another user; run this as that user",
             ));
         }
-        Err(_) => return Ok(Asked::Nobody),
+        Err(_) => return Ok(None),
     };
     stream.set_read_timeout(Some(SILENCE_MAX)).map_err(fail)?;
     let mut line = serde_json::to_vec(request).map_err(|error| Failure::error(error.to_string()))?;
@@ -72,13 +52,8 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
                 done_bytes,
                 total_bytes,
             } => show(done_bytes, total_bytes),
-            Answer::BackedUp(summary) => return Ok(Asked::BackedUp(summary)),
-            Answer::Stats(stats) => return Ok(Asked::Stats(stats)),
-            Answer::Rewrapped(report) => return Ok(Asked::Rewrapped(report)),
-            Answer::Capacity(tier) => return Ok(Asked::Capacity(tier)),
-            Answer::Keys(keys) => return Ok(Asked::Keys(keys)),
-            Answer::Kms(keys) => return Ok(Asked::Kms(keys)),
             Answer::Failed { code, message } => return Err(Failure::new(code, message)),
+            done => return Ok(Some(done)),
         }
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new(

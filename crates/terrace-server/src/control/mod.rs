@@ -13,7 +13,7 @@
 mod client;
 mod server;
 
-pub use client::{Asked, ask};
+pub use client::ask;
 pub use server::{Control, Served};
 
 use crate::{

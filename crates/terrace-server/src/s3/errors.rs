@@ -324,6 +324,11 @@ pub fn custom(code: &str, status: StatusCode, message: impl Into<String>) -> S3E
     error
 }
 
+/// Something that a bucket can have and this one has not.
+pub fn missing(code: &'static str, message: &'static str) -> impl FnOnce() -> S3Error {
+    move || custom(code, StatusCode::NOT_FOUND, message)
+}
+
 /// What the error says with which a body ends whose client sends nothing any more.
 pub const STALLED: &str = "the client sent nothing for too long";
 

@@ -11,31 +11,49 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// The service's figures. Clones count together.
-#[derive(Debug, Clone)]
-pub struct Figures {
-    requests: Family<RequestLabels, Counter>,
-    seconds: Family<OperationLabels, Histogram, fn() -> Histogram>,
-    received: Counter,
-    sent: Counter,
-    /// Requests that were answered by the short way.
-    pub at_once: Counter,
-    /// Requests whose answers are not through yet.
-    pub in_flight: Gauge,
-    /// Requests that were refused because their sender sends too many.
-    pub limited: Counter,
-    /// Lines the access log could not take in time.
-    pub lines_lost: Counter,
-    /// Lines of buckets' logs that could not be gathered or written.
-    pub log_lines_lost: Counter,
-    /// Events of buckets that targets took.
-    pub events_delivered: Counter,
-    /// Events that targets did not take, each time.
-    pub events_refused: Counter,
-    /// Events that were given up, or that there was no room for.
-    pub events_lost: Counter,
-    /// Events that wait for their targets.
-    pub events_waiting: Gauge,
+/// A figure a row: the field, what it is, how it begins if not at nothing, its name, and its help,
+/// which documents it.
+macro_rules! figures {
+    (@first) => { Default::default() };
+    (@first $first:expr) => { $first };
+    ($($visibility:vis $field:ident: $kind:ty $(= $first:expr)? => $name:literal $help:literal;)*) => {
+        /// The service's figures. Clones count together.
+        #[derive(Debug, Clone)]
+        pub struct Figures {
+            $(#[doc = $help] $visibility $field: $kind,)*
+        }
+
+        impl Default for Figures {
+            fn default() -> Self {
+                Self { $($field: figures!(@first $($first)?),)* }
+            }
+        }
+
+        impl Figures {
+            /// Adds the figures to what is shown.
+            pub fn register(&self, registry: &mut Registry) {
+                $(registry.register($name, $help, self.$field.clone());)*
+            }
+        }
+    };
+}
+
+figures! {
+    requests: Family<RequestLabels, Counter> => "terrace_s3_requests" "S3 requests answered";
+    seconds: Family<OperationLabels, Histogram, fn() -> Histogram> = Family::new_with_constructor(histogram)
+        => "terrace_s3_request_seconds" "Time until the answers to S3 requests began";
+    received: Counter => "terrace_s3_received_bytes" "Bytes of the bodies of S3 requests";
+    sent: Counter => "terrace_s3_sent_bytes" "Bytes of the bodies of answers to S3 requests";
+    pub at_once: Counter => "terrace_s3_at_once" "S3 requests answered from RAM at once";
+    pub in_flight: Gauge => "terrace_s3_in_flight" "S3 requests whose answers are not through yet";
+    pub limited: Counter => "terrace_s3_limited" "S3 requests refused because their sender sends too many";
+    pub lines_lost: Counter => "terrace_s3_access_log_lines_lost" "Lines the access log could not take in time";
+    pub log_lines_lost: Counter
+        => "terrace_s3_bucket_log_lines_lost" "Lines of the logs of buckets that could not be gathered or written";
+    pub events_delivered: Counter => "terrace_s3_events_delivered" "Events of buckets that targets took";
+    pub events_refused: Counter => "terrace_s3_events_refused" "Events that targets did not take, each time";
+    pub events_lost: Counter => "terrace_s3_events_lost" "Events that were given up, or had no room";
+    pub events_waiting: Gauge => "terrace_s3_events_waiting" "Events that wait for their targets";
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -54,26 +72,6 @@ fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.000_25, 4.0, 10))
 }
 
-impl Default for Figures {
-    fn default() -> Self {
-        Self {
-            requests: Family::default(),
-            seconds: Family::new_with_constructor(histogram),
-            received: Counter::default(),
-            sent: Counter::default(),
-            at_once: Counter::default(),
-            in_flight: Gauge::default(),
-            limited: Counter::default(),
-            lines_lost: Counter::default(),
-            log_lines_lost: Counter::default(),
-            events_delivered: Counter::default(),
-            events_refused: Counter::default(),
-            events_lost: Counter::default(),
-            events_waiting: Gauge::default(),
-        }
-    }
-}
-
 impl Figures {
     /// Counts an answer that is through: its operation, which is one of S3's, its status, the
     /// seconds until it began, and the bytes of the bodies.
@@ -90,80 +88,6 @@ impl Figures {
             .observe(seconds);
         self.received.inc_by(received);
         self.sent.inc_by(sent);
-    }
-
-    fn register_events(&self, registry: &mut Registry) {
-        let counters = [
-            (
-                "terrace_s3_events_delivered",
-                "Events of buckets that targets took",
-                &self.events_delivered,
-            ),
-            (
-                "terrace_s3_events_refused",
-                "Events that targets did not take, each time",
-                &self.events_refused,
-            ),
-            (
-                "terrace_s3_events_lost",
-                "Events that were given up, or had no room",
-                &self.events_lost,
-            ),
-        ];
-        for (name, help, counter) in counters {
-            registry.register(name, help, counter.clone());
-        }
-        registry.register(
-            "terrace_s3_events_waiting",
-            "Events that wait for their targets",
-            self.events_waiting.clone(),
-        );
-    }
-
-    /// Adds the figures to what is shown.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register("terrace_s3_requests", "S3 requests answered", self.requests.clone());
-        registry.register(
-            "terrace_s3_request_seconds",
-            "Time until the answers to S3 requests began",
-            self.seconds.clone(),
-        );
-        registry.register(
-            "terrace_s3_received_bytes",
-            "Bytes of the bodies of S3 requests",
-            self.received.clone(),
-        );
-        registry.register(
-            "terrace_s3_sent_bytes",
-            "Bytes of the bodies of answers to S3 requests",
-            self.sent.clone(),
-        );
-        registry.register(
-            "terrace_s3_at_once",
-            "S3 requests answered from RAM at once",
-            self.at_once.clone(),
-        );
-        registry.register(
-            "terrace_s3_in_flight",
-            "S3 requests whose answers are not through yet",
-            self.in_flight.clone(),
-        );
-        registry.register(
-            "terrace_s3_limited",
-            "S3 requests refused because their sender sends too many",
-            self.limited.clone(),
-        );
-        registry.register(
-            "terrace_s3_access_log_lines_lost",
-            "Lines the access log could not take in time",
-            self.lines_lost.clone(),
-        );
-        registry.register(
-            "terrace_s3_bucket_log_lines_lost",
-            "Lines of the logs of buckets that could not be gathered or written",
-            self.log_lines_lost.clone(),
-        );
-        self.register_events(registry);
     }
 }
 

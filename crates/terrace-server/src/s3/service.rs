@@ -5,11 +5,11 @@ use super::{
     Gateway,
     exchange::note_begun,
     ops::{
-        acl, attributes, buckets, configure, copy, delete, encryption, lifecycle, listings, lock, logging, multipart,
-        notifications, objects, ownership, tagging, website,
+        self, Answered, acl, attributes, buckets, configure, copy, delete, encryption, lifecycle, listings, lock,
+        logging, multipart, notifications, objects, ownership, tagging, website,
     },
 };
-use s3s::{S3, S3Request, S3Response, S3Result, dto};
+use s3s::{S3, S3Request, dto};
 use std::sync::Arc;
 
 /// The service.
@@ -21,7 +21,7 @@ macro_rules! operations {
     ($service:ident: $($method:ident $input:ident -> $output:ident = |$request:ident| $call:expr;)*) => {
         #[async_trait::async_trait]
         impl S3 for Service {
-            $(async fn $method(&self, $request: S3Request<dto::$input>) -> S3Result<S3Response<dto::$output>> {
+            $(async fn $method(&self, $request: S3Request<dto::$input>) -> Answered<dto::$output> {
                 let $service = &self.0;
                 note_begun();
                 $service.is_as_judged(&$request.extensions)?;
@@ -66,13 +66,13 @@ operations! { gateway:
     delete_object_tagging DeleteObjectTaggingInput -> DeleteObjectTaggingOutput = |request| tagging::delete(gateway, request).await;
     get_bucket_tagging GetBucketTaggingInput -> GetBucketTaggingOutput = |request| tagging::get_of_bucket(gateway, &request);
     put_bucket_tagging PutBucketTaggingInput -> PutBucketTaggingOutput = |request| tagging::put_of_bucket(gateway, request).await;
-    delete_bucket_tagging DeleteBucketTaggingInput -> DeleteBucketTaggingOutput = |request| tagging::delete_of_bucket(gateway, request).await;
+    delete_bucket_tagging DeleteBucketTaggingInput -> DeleteBucketTaggingOutput = |request| ops::set(gateway, request.input.bucket, |record| record.tags.clear()).await;
     get_bucket_cors GetBucketCorsInput -> GetBucketCorsOutput = |request| configure::get_cors(gateway, &request);
     put_bucket_cors PutBucketCorsInput -> PutBucketCorsOutput = |request| configure::put_cors(gateway, request).await;
-    delete_bucket_cors DeleteBucketCorsInput -> DeleteBucketCorsOutput = |request| configure::delete_cors(gateway, request).await;
+    delete_bucket_cors DeleteBucketCorsInput -> DeleteBucketCorsOutput = |request| ops::set(gateway, request.input.bucket, |record| record.cors.clear()).await;
     get_bucket_encryption GetBucketEncryptionInput -> GetBucketEncryptionOutput = |request| encryption::get(gateway, &request);
     put_bucket_encryption PutBucketEncryptionInput -> PutBucketEncryptionOutput = |request| encryption::put(gateway, request).await;
-    delete_bucket_encryption DeleteBucketEncryptionInput -> DeleteBucketEncryptionOutput = |request| encryption::delete(gateway, request).await;
+    delete_bucket_encryption DeleteBucketEncryptionInput -> DeleteBucketEncryptionOutput = |request| ops::set(gateway, request.input.bucket, |record| record.encryption = None).await;
     get_bucket_policy GetBucketPolicyInput -> GetBucketPolicyOutput = |request| configure::get_policy(gateway, &request);
     get_bucket_policy_status GetBucketPolicyStatusInput -> GetBucketPolicyStatusOutput = |request| configure::policy_status(gateway, &request);
     put_bucket_policy PutBucketPolicyInput -> PutBucketPolicyOutput = |request| configure::put_policy(gateway, request).await;
@@ -84,7 +84,7 @@ operations! { gateway:
     put_bucket_notification_configuration PutBucketNotificationConfigurationInput -> PutBucketNotificationConfigurationOutput = |request| notifications::put(gateway, request).await;
     get_bucket_website GetBucketWebsiteInput -> GetBucketWebsiteOutput = |request| website::get(gateway, &request);
     put_bucket_website PutBucketWebsiteInput -> PutBucketWebsiteOutput = |request| website::put(gateway, request).await;
-    delete_bucket_website DeleteBucketWebsiteInput -> DeleteBucketWebsiteOutput = |request| website::delete(gateway, request).await;
+    delete_bucket_website DeleteBucketWebsiteInput -> DeleteBucketWebsiteOutput = |request| ops::set(gateway, request.input.bucket, |record| record.website = None).await;
     get_bucket_logging GetBucketLoggingInput -> GetBucketLoggingOutput = |request| logging::get(gateway, &request);
     put_bucket_logging PutBucketLoggingInput -> PutBucketLoggingOutput = |request| logging::put(gateway, request).await;
     get_object_lock_configuration GetObjectLockConfigurationInput -> GetObjectLockConfigurationOutput = |request| lock::get_configuration(gateway, &request);
@@ -99,8 +99,8 @@ operations! { gateway:
     put_object_acl PutObjectAclInput -> PutObjectAclOutput = |request| acl::put_object(gateway, request).await;
     get_public_access_block GetPublicAccessBlockInput -> GetPublicAccessBlockOutput = |request| ownership::public_access_block(gateway, &request);
     put_public_access_block PutPublicAccessBlockInput -> PutPublicAccessBlockOutput = |request| ownership::put_public_access_block(gateway, request).await;
-    delete_public_access_block DeletePublicAccessBlockInput -> DeletePublicAccessBlockOutput = |request| ownership::delete_public_access_block(gateway, request).await;
+    delete_public_access_block DeletePublicAccessBlockInput -> DeletePublicAccessBlockOutput = |request| ops::set(gateway, request.input.bucket, |record| record.public_access_block = None).await;
     get_bucket_ownership_controls GetBucketOwnershipControlsInput -> GetBucketOwnershipControlsOutput = |request| ownership::ownership_controls(gateway, &request);
     put_bucket_ownership_controls PutBucketOwnershipControlsInput -> PutBucketOwnershipControlsOutput = |request| ownership::put_ownership_controls(gateway, request).await;
-    delete_bucket_ownership_controls DeleteBucketOwnershipControlsInput -> DeleteBucketOwnershipControlsOutput = |request| ownership::delete_ownership_controls(gateway, request).await;
+    delete_bucket_ownership_controls DeleteBucketOwnershipControlsInput -> DeleteBucketOwnershipControlsOutput = |request| ops::set(gateway, request.input.bucket, |record| record.ownership = None).await;
 }

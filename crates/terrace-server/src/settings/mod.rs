@@ -364,44 +364,18 @@ impl Layer {
         } else {
             (below.secrets_key_file, below.secrets_key, below.key_command)
         };
-        Self {
-            store,
-            flash,
-            large,
-            size_threshold: self.size_threshold.or(below.size_threshold),
-            split_threshold: self.split_threshold.or(below.split_threshold),
-            inline_limit: self.inline_limit.or(below.inline_limit),
-            segment_size: self.segment_size.or(below.segment_size),
-            flash_capacity: self.flash_capacity.or(below.flash_capacity),
-            large_capacity: self.large_capacity.or(below.large_capacity),
-            cache: self.cache.or(below.cache),
-            staging: self.staging.or(below.staging),
-            pin: self.pin.or(below.pin),
-            migrate_rate: self.migrate_rate.or(below.migrate_rate),
-            order_rate: self.order_rate.or(below.order_rate),
-            hash_index: self.hash_index.or(below.hash_index),
-            snapshot_max_age: self.snapshot_max_age.or(below.snapshot_max_age),
-            durability: self.durability.or(below.durability),
-            listen: self.listen.or(below.listen),
-            s3_listen: self.s3_listen.or(below.s3_listen),
-            domain: self.domain.or(below.domain),
-            s3_notify: self.s3_notify.or(below.s3_notify),
-            s3_notify_ca: self.s3_notify_ca.or(below.s3_notify_ca),
-            s3_website_domain: self.s3_website_domain.or(below.s3_website_domain),
-            host_name: self.host_name.or(below.host_name),
-            page_password_file,
-            page_password,
-            secrets_key_file,
-            secrets_key,
-            key_command,
-            access_log: self.access_log.or(below.access_log),
-            tls_cert: self.tls_cert.or(below.tls_cert),
-            tls_key: self.tls_key.or(below.tls_key),
-            s3_rate: self.s3_rate.or(below.s3_rate),
-            s3_signature_v2: self.s3_signature_v2.or(below.s3_signature_v2),
-            connections: self.connections.or(below.connections),
-            sender_connections: self.sender_connections.or(below.sender_connections),
-            large_wait: self.large_wait.or(below.large_wait),
+        /// What each place says by itself, and what was decided above.
+        macro_rules! merged {
+            ($($field:ident)*; $($decided:ident)*) => {
+                Self { $($field: self.$field.or(below.$field),)* $($decided,)* }
+            };
+        }
+        merged! {
+            size_threshold split_threshold inline_limit segment_size flash_capacity large_capacity cache staging
+            pin migrate_rate order_rate hash_index snapshot_max_age durability listen s3_listen domain s3_notify
+            s3_notify_ca s3_website_domain host_name access_log tls_cert tls_key s3_rate s3_signature_v2
+            connections sender_connections large_wait;
+            store flash large page_password_file page_password secrets_key_file secrets_key key_command
         }
     }
 

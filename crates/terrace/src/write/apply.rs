@@ -387,6 +387,12 @@ impl Applier {
         })
     }
 
+    /// The key's entry, if it still is this version: what a move or a drop is about.
+    fn entry_of_version(&self, hash: u64, key: &[u8], version: u64) -> Option<Entry> {
+        self.current_entry(hash, key)
+            .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion))
+    }
+
     fn account_replaced(&self, replaced: &Replaced) {
         match replaced {
             Replaced::Nothing => {}
@@ -406,10 +412,7 @@ impl Applier {
     }
 
     fn move_to_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, version: u64, length: u64) {
-        let Some(entry) = self
-            .current_entry(hash, record.key)
-            .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion))
-        else {
+        let Some(entry) = self.entry_of_version(hash, record.key, version) else {
             return;
         };
         let home = Home::Flash {
@@ -428,9 +431,7 @@ impl Applier {
     }
 
     fn move_to_block(&mut self, hash: u64, record: &Record<'_>, version: u64, extent: Extent) {
-        let current = self
-            .current_entry(hash, record.key)
-            .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion));
+        let current = self.entry_of_version(hash, record.key, version);
         // Alive first, then dead if the move comes too late: so the block never looks unused in
         // between.
         self.engine.large.account_live(extent.block, extent.extent_bytes);
@@ -448,10 +449,7 @@ impl Applier {
     }
 
     fn drop_value(&mut self, hash: u64, record: &Record<'_>, version: u64) {
-        let Some(entry) = self
-            .current_entry(hash, record.key)
-            .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion))
-        else {
+        let Some(entry) = self.entry_of_version(hash, record.key, version) else {
             return;
         };
         if entry.home.kind() == HomeKind::Flash {

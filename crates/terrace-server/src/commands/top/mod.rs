@@ -1,17 +1,14 @@
 //! `terrace top`: a live view of a store that a server has open.
 
+mod terminal;
 mod view;
 
 use super::print;
 use crate::{
     cli::TopArgs,
-    control::{self, Asked, Request},
+    control::{self, Answer, Request},
     failure::{Code, Failure, Outcome},
     settings::Settings,
-};
-use ratatui::{
-    crossterm::event::{self, Event, KeyCode, KeyModifiers},
-    text::Text,
 };
 use serde_json::Value;
 use std::{
@@ -20,6 +17,7 @@ use std::{
     sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
+use terminal::Terminal;
 use view::{Line, lines};
 
 /// Width of the plain text.
@@ -42,24 +40,17 @@ pub fn top(args: &TopArgs, settings: &Settings) -> Outcome {
     if args.plain || args.count.is_some() || !io::stdout().is_terminal() {
         return print_samples(flash_dir, first, interval, args.count);
     }
-    let mut terminal = ratatui::try_init().map_err(|error| Failure::io("taking over the terminal", &error))?;
-    let outcome = draw_until_quit(&mut terminal, flash_dir, first, interval);
-    ratatui::restore();
-    outcome
+    let terminal = Terminal::open().map_err(|error| Failure::io("taking over the terminal", &error))?;
+    draw_until_quit(&terminal, flash_dir, first, interval)
 }
 
 fn sample(flash_dir: &Path) -> Outcome<Sample> {
     match control::ask(flash_dir, &Request::Stats, &AtomicBool::new(false), |_, _| ())? {
-        Asked::Stats(stats) => Ok(Sample {
+        Some(Answer::Stats(stats)) => Ok(Sample {
             stats,
             at: Instant::now(),
         }),
-        Asked::Nobody
-        | Asked::BackedUp(_)
-        | Asked::Keys(_)
-        | Asked::Rewrapped(_)
-        | Asked::Capacity(_)
-        | Asked::Kms(_) => Err(Failure::new(
+        _ => Err(Failure::new(
             Code::Error,
             format!(
                 "no server has the store in {} open; start `terrace serve`, or see `terrace stat` for a store at rest",
@@ -93,35 +84,22 @@ fn print_samples(flash_dir: &Path, first: Sample, interval: Duration, count: Opt
     Ok(())
 }
 
-fn draw_until_quit(
-    terminal: &mut ratatui::DefaultTerminal,
-    flash_dir: &Path,
-    first: Sample,
-    interval: Duration,
-) -> Outcome {
+fn draw_until_quit(terminal: &Terminal, flash_dir: &Path, first: Sample, interval: Duration) -> Outcome {
     let fail = |error: io::Error| Failure::io("drawing on the terminal", &error);
     let (mut before, mut after) = (None, first);
     loop {
-        terminal
-            .draw(|frame| {
-                let width = usize::from(frame.area().width);
-                let shown = view_of(before.as_ref().unwrap_or(&after), &after, width);
-                let text: Text<'_> = shown.into_iter().map(Line::styled).collect();
-                frame.render_widget(text, frame.area());
-            })
-            .map_err(fail)?;
         let until = after.at + interval;
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
-            if event::poll(left).map_err(fail)? && is_quit(&event::read().map_err(fail)?) {
+        loop {
+            let width = usize::from(terminal.size().0);
+            let shown = view_of(before.as_ref().unwrap_or(&after), &after, width);
+            terminal.draw(&shown).map_err(fail)?;
+            let Some(left) = until.checked_duration_since(Instant::now()) else {
+                break;
+            };
+            if terminal.is_left(left).map_err(fail)? {
                 return Ok(());
             }
         }
         before = Some(std::mem::replace(&mut after, sample(flash_dir)?));
     }
-}
-
-fn is_quit(event: &Event) -> bool {
-    let Event::Key(key) = event else { return false };
-    let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-    is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
 }

@@ -1,7 +1,6 @@
 //! What `terrace top` shows, made of two pictures of a store.
 
 use crate::size::Size;
-use ratatui::style::{Color, Modifier, Style};
 use serde_json::Value;
 use terrace::StallReason;
 
@@ -24,12 +23,13 @@ enum Look {
 pub struct Line(Vec<(String, Look)>);
 
 impl Look {
-    fn style(self) -> Style {
+    /// How a terminal is told.
+    const fn sequence(self) -> &'static str {
         match self {
-            Self::Plain => Style::new(),
-            Self::Title => Style::new().add_modifier(Modifier::BOLD),
-            Self::Faint => Style::new().add_modifier(Modifier::DIM),
-            Self::Alarm => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+            Self::Plain => "",
+            Self::Title => "\x1b[1m",
+            Self::Faint => "\x1b[2m",
+            Self::Alarm => "\x1b[1;31m",
         }
     }
 }
@@ -50,11 +50,9 @@ impl Line {
     }
 
     /// For the terminal.
-    pub fn styled(self) -> ratatui::text::Line<'static> {
-        self.0
-            .into_iter()
-            .map(|(text, look)| ratatui::text::Span::styled(text, look.style()))
-            .collect()
+    pub fn styled(&self) -> String {
+        let part = |(text, look): &(String, Look)| format!("{}{text}\x1b[0m", look.sequence());
+        self.0.iter().map(part).collect()
     }
 
     /// Cut to a width.

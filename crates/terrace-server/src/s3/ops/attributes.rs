@@ -1,6 +1,6 @@
 //! GetObjectAttributes.
 
-use super::signed;
+use super::{Answered, signed};
 use crate::s3::digest;
 use crate::{
     customer,
@@ -32,7 +32,7 @@ const PARTS_MAX: i32 = 1000;
 pub async fn get(
     gateway: &Arc<Gateway>,
     request: S3Request<GetObjectAttributesInput>,
-) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+) -> Answered<GetObjectAttributesOutput> {
     let by = (&request.extensions, request.credentials.as_ref());
     let mut input = request.input;
     let customer = customer!(input).read()?;

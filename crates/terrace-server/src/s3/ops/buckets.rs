@@ -1,6 +1,6 @@
 //! Buckets: list, create, head, delete, location, versioning.
 
-use super::{acl, change_bucket, change_here, ownership};
+use super::{Answered, acl, change_here, ownership, set};
 use crate::asked_acl;
 use crate::s3::{
     Gateway, REGION, account,
@@ -11,7 +11,7 @@ use crate::s3::{
 };
 use hyper::{HeaderMap, StatusCode};
 use s3s::{
-    S3Request, S3Response, S3Result,
+    S3Request, S3Response,
     dto::{
         Bucket, BucketVersioningStatus, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
         DeleteBucketReplicationInput, DeleteBucketReplicationOutput, GetBucketAccelerateConfigurationInput,
@@ -30,7 +30,7 @@ use std::{
 use terrace_objects::error::ObjectError;
 
 /// ListBuckets: those of the key's account that it may use.
-pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
+pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> Answered<ListBucketsOutput> {
     let input = request.input;
     let limit = input.max_buckets.map_or(Ok(10_000), |limit| match limit {
         1..=10_000 => usize::try_from(limit).map_err(|_| ()),
@@ -75,10 +75,7 @@ pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> S3Result
 }
 
 /// CreateBucket
-pub async fn create(
-    gateway: &Arc<Gateway>,
-    request: S3Request<CreateBucketInput>,
-) -> S3Result<S3Response<CreateBucketOutput>> {
+pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput>) -> Answered<CreateBucketOutput> {
     let mut input = request.input;
     let asked = asked_acl!(input).with_write(input.grant_write.take());
     let name = input.bucket;
@@ -144,7 +141,7 @@ fn is_reserved(name: &str) -> bool {
 }
 
 /// HeadBucket
-pub fn head(gateway: &Gateway, request: &S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+pub fn head(gateway: &Gateway, request: &S3Request<HeadBucketInput>) -> Answered<HeadBucketOutput> {
     gateway.bucket(&request.input.bucket)?;
     let output = HeadBucketOutput {
         bucket_region: Some(REGION.to_owned()),
@@ -154,10 +151,7 @@ pub fn head(gateway: &Gateway, request: &S3Request<HeadBucketInput>) -> S3Result
 }
 
 /// DeleteBucket
-pub async fn delete(
-    gateway: &Arc<Gateway>,
-    request: S3Request<DeleteBucketInput>,
-) -> S3Result<S3Response<DeleteBucketOutput>> {
+pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteBucketInput>) -> Answered<DeleteBucketOutput> {
     let name = request.input.bucket;
     gateway
         .run(move |gateway, store| gateway.buckets.delete(store, &name).told())
@@ -168,10 +162,7 @@ pub async fn delete(
 }
 
 /// GetBucketLocation: the region that has no name.
-pub fn location(
-    gateway: &Gateway,
-    request: &S3Request<GetBucketLocationInput>,
-) -> S3Result<S3Response<GetBucketLocationOutput>> {
+pub fn location(gateway: &Gateway, request: &S3Request<GetBucketLocationInput>) -> Answered<GetBucketLocationOutput> {
     gateway.bucket(&request.input.bucket)?;
     Ok(S3Response::new(GetBucketLocationOutput::default()))
 }
@@ -180,7 +171,7 @@ pub fn location(
 pub fn acceleration(
     gateway: &Gateway,
     request: &S3Request<GetBucketAccelerateConfigurationInput>,
-) -> S3Result<S3Response<GetBucketAccelerateConfigurationOutput>> {
+) -> Answered<GetBucketAccelerateConfigurationOutput> {
     gateway.bucket(&request.input.bucket)?;
     Ok(S3Response::new(GetBucketAccelerateConfigurationOutput::default()))
 }
@@ -189,7 +180,7 @@ pub fn acceleration(
 pub fn payer(
     gateway: &Gateway,
     request: &S3Request<GetBucketRequestPaymentInput>,
-) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
+) -> Answered<GetBucketRequestPaymentOutput> {
     let payer = if gateway.bucket(&request.input.bucket)?.record().requester_pays {
         Payer::REQUESTER
     } else {
@@ -204,38 +195,35 @@ pub fn payer(
 pub async fn set_payer(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketRequestPaymentInput>,
-) -> S3Result<S3Response<PutBucketRequestPaymentOutput>> {
+) -> Answered<PutBucketRequestPaymentOutput> {
     let requester_pays = match request.input.request_payment_configuration.payer.as_str() {
         Payer::BUCKET_OWNER => false,
         Payer::REQUESTER => true,
         _ => return Err(errors::malformed_xml()),
     };
-    change_bucket(gateway, request.input.bucket, move |record| {
-        record.requester_pays = requester_pays;
-        Ok(())
+    set(gateway, request.input.bucket, move |record| {
+        record.requester_pays = requester_pays
     })
-    .await?;
-    Ok(S3Response::new(PutBucketRequestPaymentOutput {}))
+    .await
 }
 
 /// GetBucketReplication: there is none.
 pub fn replication(
     gateway: &Gateway,
     request: &S3Request<GetBucketReplicationInput>,
-) -> S3Result<S3Response<GetBucketReplicationOutput>> {
+) -> Answered<GetBucketReplicationOutput> {
     gateway.bucket(&request.input.bucket)?;
-    Err(errors::custom(
+    Err(errors::missing(
         "ReplicationConfigurationNotFoundError",
-        StatusCode::NOT_FOUND,
         "The replication configuration was not found",
-    ))
+    )())
 }
 
 /// DeleteBucketReplication
 pub fn delete_replication(
     gateway: &Gateway,
     request: &S3Request<DeleteBucketReplicationInput>,
-) -> S3Result<S3Response<DeleteBucketReplicationOutput>> {
+) -> Answered<DeleteBucketReplicationOutput> {
     gateway.bucket(&request.input.bucket)?;
     Ok(S3Response::new(DeleteBucketReplicationOutput {}))
 }
@@ -244,7 +232,7 @@ pub fn delete_replication(
 pub fn versioning(
     gateway: &Gateway,
     request: &S3Request<GetBucketVersioningInput>,
-) -> S3Result<S3Response<GetBucketVersioningOutput>> {
+) -> Answered<GetBucketVersioningOutput> {
     let status = match gateway.bucket(&request.input.bucket)?.versioning() {
         Versioning::Never => None,
         Versioning::Enabled => Some(BucketVersioningStatus::ENABLED),
@@ -260,7 +248,7 @@ pub fn versioning(
 pub async fn set_versioning(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketVersioningInput>,
-) -> S3Result<S3Response<PutBucketVersioningOutput>> {
+) -> Answered<PutBucketVersioningOutput> {
     let asked = request.input.versioning_configuration;
     if asked
         .mfa_delete
@@ -271,12 +259,7 @@ pub async fn set_versioning(
     let versioning = match asked.status.as_ref().map(BucketVersioningStatus::as_str) {
         Some(BucketVersioningStatus::ENABLED) => Versioning::Enabled,
         Some(BucketVersioningStatus::SUSPENDED) => Versioning::Suspended,
-        Some(_) => {
-            return Err(s3_error!(
-                MalformedXML,
-                "The XML you provided was not well-formed or did not validate against our published schema"
-            ));
-        }
+        Some(_) => return Err(errors::malformed_xml()),
         None => {
             return Err(errors::custom(
                 "IllegalVersioningConfigurationException",

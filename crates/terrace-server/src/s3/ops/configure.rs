@@ -1,6 +1,6 @@
 //! What can be set of a bucket: cross-origin rules and a policy.
 
-use super::change_bucket;
+use super::{Answered, change_bucket, set};
 use crate::s3::{
     Gateway,
     bucket::{Bucket, CorsRule},
@@ -11,10 +11,9 @@ use crate::s3::{
 use s3s::{
     S3Request, S3Response, S3Result,
     dto::{
-        CORSRule, DeleteBucketCorsInput, DeleteBucketCorsOutput, DeleteBucketPolicyInput, DeleteBucketPolicyOutput,
-        GetBucketCorsInput, GetBucketCorsOutput, GetBucketPolicyInput, GetBucketPolicyOutput,
-        GetBucketPolicyStatusInput, GetBucketPolicyStatusOutput, PolicyStatus, PutBucketCorsInput, PutBucketCorsOutput,
-        PutBucketPolicyInput, PutBucketPolicyOutput,
+        CORSRule, DeleteBucketPolicyInput, DeleteBucketPolicyOutput, GetBucketCorsInput, GetBucketCorsOutput,
+        GetBucketPolicyInput, GetBucketPolicyOutput, GetBucketPolicyStatusInput, GetBucketPolicyStatusOutput,
+        PolicyStatus, PutBucketCorsInput, PutBucketCorsOutput, PutBucketPolicyInput, PutBucketPolicyOutput,
     },
     s3_error,
 };
@@ -29,10 +28,7 @@ const CORS_ID_MAX: usize = 255;
 const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
 
 /// GetBucketCors
-pub fn get_cors(
-    gateway: &Gateway,
-    request: &S3Request<GetBucketCorsInput>,
-) -> S3Result<S3Response<GetBucketCorsOutput>> {
+pub fn get_cors(gateway: &Gateway, request: &S3Request<GetBucketCorsInput>) -> Answered<GetBucketCorsOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
     if record.cors.is_empty() {
         return Err(s3_error!(
@@ -55,10 +51,7 @@ pub fn get_cors(
 }
 
 /// PutBucketCors
-pub async fn put_cors(
-    gateway: &Arc<Gateway>,
-    request: S3Request<PutBucketCorsInput>,
-) -> S3Result<S3Response<PutBucketCorsOutput>> {
+pub async fn put_cors(gateway: &Arc<Gateway>, request: S3Request<PutBucketCorsInput>) -> Answered<PutBucketCorsOutput> {
     let rules = request.input.cors_configuration.cors_rules;
     if rules.is_empty() || rules.len() > CORS_RULES_MAX {
         return Err(s3_error!(
@@ -68,12 +61,7 @@ pub async fn put_cors(
     }
     let rules = rules.into_iter().map(cors_rule).collect::<S3Result<Vec<_>>>()?;
     check_cors_length(&rules)?;
-    change_bucket(gateway, request.input.bucket, |record| {
-        record.cors = rules;
-        Ok(())
-    })
-    .await?;
-    Ok(S3Response::new(PutBucketCorsOutput {}))
+    set(gateway, request.input.bucket, |record| record.cors = rules).await
 }
 
 /// Refuses rules that are longer than S3's: they are in memory, and judged for every request from
@@ -135,24 +123,11 @@ fn cors_rule(rule: CORSRule) -> S3Result<CorsRule> {
     })
 }
 
-/// DeleteBucketCors
-pub async fn delete_cors(
-    gateway: &Arc<Gateway>,
-    request: S3Request<DeleteBucketCorsInput>,
-) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
-    change_bucket(gateway, request.input.bucket, |record| {
-        record.cors.clear();
-        Ok(())
-    })
-    .await?;
-    Ok(S3Response::new(DeleteBucketCorsOutput {}))
-}
-
 /// PutBucketPolicy
 pub async fn put_policy(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketPolicyInput>,
-) -> S3Result<S3Response<PutBucketPolicyOutput>> {
+) -> Answered<PutBucketPolicyOutput> {
     let input = request.input;
     let malformed = |wrong| s3_error!(MalformedPolicy, "{wrong}");
     let rules = Policy::of_bucket(&input.policy, &input.bucket).map_err(malformed)?;
@@ -171,8 +146,7 @@ pub async fn put_policy(
         record.rules = Some(Arc::new(rules));
         Ok(())
     })
-    .await?;
-    Ok(S3Response::new(PutBucketPolicyOutput {}))
+    .await
 }
 
 fn policy_of(bucket: &Bucket) -> S3Result<String> {
@@ -181,10 +155,7 @@ fn policy_of(bucket: &Bucket) -> S3Result<String> {
 }
 
 /// GetBucketPolicy
-pub fn get_policy(
-    gateway: &Gateway,
-    request: &S3Request<GetBucketPolicyInput>,
-) -> S3Result<S3Response<GetBucketPolicyOutput>> {
+pub fn get_policy(gateway: &Gateway, request: &S3Request<GetBucketPolicyInput>) -> Answered<GetBucketPolicyOutput> {
     let policy = policy_of(&*gateway.bucket(&request.input.bucket)?)?;
     Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy) }))
 }
@@ -194,7 +165,7 @@ pub fn get_policy(
 pub fn policy_status(
     gateway: &Gateway,
     request: &S3Request<GetBucketPolicyStatusInput>,
-) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
+) -> Answered<GetBucketPolicyStatusOutput> {
     let bucket = gateway.bucket(&request.input.bucket)?;
     let record = bucket.record();
     let is_public = record.rules.as_ref().is_some_and(|rules| rules.is_public()) || record.is_public_by_list();
@@ -209,16 +180,12 @@ pub fn policy_status(
 pub async fn delete_policy(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteBucketPolicyInput>,
-) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
-    change_bucket(gateway, request.input.bucket, |record| {
-        record.public_read = false;
-        record.public_list = false;
-        record.policy = None;
-        record.rules = None;
-        Ok(())
+) -> Answered<DeleteBucketPolicyOutput> {
+    set(gateway, request.input.bucket, |record| {
+        (record.public_read, record.public_list) = (false, false);
+        (record.policy, record.rules) = (None, None);
     })
-    .await?;
-    Ok(S3Response::new(DeleteBucketPolicyOutput {}))
+    .await
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! piece by piece while the source is read. An object copied onto itself, which is how S3 changes
 //! metadata, keeps its bytes where they are.
 
-use super::{Conditions, Verdict, check_key, objects, precondition_failed};
+use super::{Answered, Conditions, Verdict, check_key, objects, precondition_failed};
 use crate::s3::ops::said;
 use crate::s3::{errors, ops::tag};
 use crate::{
@@ -161,10 +161,7 @@ pub async fn into_value(
 }
 
 /// CopyObject
-pub async fn object(
-    gateway: &Arc<Gateway>,
-    request: S3Request<CopyObjectInput>,
-) -> S3Result<S3Response<CopyObjectOutput>> {
+pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>) -> Answered<CopyObjectOutput> {
     let mut input = request.input;
     check_key(&input.key)?;
     let by = (&request.extensions, request.credentials.as_ref());

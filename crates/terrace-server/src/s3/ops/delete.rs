@@ -1,12 +1,12 @@
 //! DeleteObject and DeleteObjects.
 
-use super::check_key;
+use super::{Answered, check_key};
 use crate::s3::{
     Gateway,
     access::decide::{Action, Claim, Permit},
     bucket::{Bucket, Versioning},
     commit::{self, Done, Outcome, Place, Requirement},
-    errors::Told as _,
+    errors::{self, Told as _},
     keyspace,
     logging::Each,
     versions::Name,
@@ -23,7 +23,6 @@ use s3s::{
         DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, Error,
         ObjectIdentifier,
     },
-    s3_error,
 };
 use std::sync::Arc;
 use terrace::{Durability, Store};
@@ -34,10 +33,7 @@ const DELETE_KEYS_MAX: usize = 1000;
 const DELETE_SLICE_KEYS: usize = 50;
 
 /// DeleteObject
-pub async fn delete(
-    gateway: &Arc<Gateway>,
-    request: S3Request<DeleteObjectInput>,
-) -> S3Result<S3Response<DeleteObjectOutput>> {
+pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteObjectInput>) -> Answered<DeleteObjectOutput> {
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
     let by = (&request.extensions, request.credentials.as_ref());
@@ -119,13 +115,10 @@ fn delete_one(
 pub async fn delete_many(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteObjectsInput>,
-) -> S3Result<S3Response<DeleteObjectsOutput>> {
+) -> Answered<DeleteObjectsOutput> {
     let delete = request.input.delete;
     if delete.objects.is_empty() || delete.objects.len() > DELETE_KEYS_MAX {
-        return Err(s3_error!(
-            MalformedXML,
-            "The XML you provided was not well-formed or did not validate against our published schema"
-        ));
+        return Err(errors::malformed_xml());
     }
     let quiet = delete.quiet.unwrap_or(false);
     let asked = Arc::new(AskedMany {

@@ -1,37 +1,30 @@
 //! How objects of a bucket are encrypted of which requests do not say so.
 
-use super::change_bucket;
+use super::{Answered, set};
 use crate::s3::{
     Gateway,
     bucket::Encryption,
     crypt::request::{AES256, KMS, Method, check_method, have_kms_key, have_master_key},
     errors,
 };
-use hyper::StatusCode;
 use s3s::{
-    S3Request, S3Response, S3Result,
+    S3Request, S3Response,
     dto::{
-        DeleteBucketEncryptionInput, DeleteBucketEncryptionOutput, GetBucketEncryptionInput, GetBucketEncryptionOutput,
-        PutBucketEncryptionInput, PutBucketEncryptionOutput, ServerSideEncryption, ServerSideEncryptionByDefault,
-        ServerSideEncryptionConfiguration, ServerSideEncryptionRule,
+        GetBucketEncryptionInput, GetBucketEncryptionOutput, PutBucketEncryptionInput, PutBucketEncryptionOutput,
+        ServerSideEncryption, ServerSideEncryptionByDefault, ServerSideEncryptionConfiguration,
+        ServerSideEncryptionRule,
     },
     s3_error,
 };
 use std::sync::Arc;
 
 /// GetBucketEncryption
-pub fn get(
-    gateway: &Gateway,
-    request: &S3Request<GetBucketEncryptionInput>,
-) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
+pub fn get(gateway: &Gateway, request: &S3Request<GetBucketEncryptionInput>) -> Answered<GetBucketEncryptionOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
-    let encryption = record.encryption.clone().ok_or_else(|| {
-        errors::custom(
-            "ServerSideEncryptionConfigurationNotFoundError",
-            StatusCode::NOT_FOUND,
-            "The server side encryption configuration was not found",
-        )
-    })?;
+    let encryption = record.encryption.clone().ok_or_else(errors::missing(
+        "ServerSideEncryptionConfigurationNotFoundError",
+        "The server side encryption configuration was not found",
+    ))?;
     let algorithm = if encryption.kms_key.is_some() { KMS } else { AES256 };
     let rule = ServerSideEncryptionRule {
         apply_server_side_encryption_by_default: Some(ServerSideEncryptionByDefault {
@@ -49,17 +42,13 @@ pub fn get(
 pub async fn put(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketEncryptionInput>,
-) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
+) -> Answered<PutBucketEncryptionOutput> {
     let input = request.input;
-    let malformed = || {
-        s3_error!(
-            MalformedXML,
-            "The XML you provided was not well-formed or did not validate against our published schema"
-        )
-    };
     let rules = input.server_side_encryption_configuration.rules;
-    let [rule] = <[ServerSideEncryptionRule; 1]>::try_from(rules).map_err(|_| malformed())?;
-    let default = rule.apply_server_side_encryption_by_default.ok_or_else(malformed)?;
+    let [rule] = <[ServerSideEncryptionRule; 1]>::try_from(rules).map_err(|_| errors::malformed_xml())?;
+    let default = rule
+        .apply_server_side_encryption_by_default
+        .ok_or_else(errors::malformed_xml)?;
     if default.kms_master_key_id.is_some() && default.sse_algorithm.as_str() == AES256 {
         return Err(s3_error!(
             InvalidArgument,
@@ -67,7 +56,7 @@ pub async fn put(
         ));
     }
     let method = check_method(Some(default.sse_algorithm.as_str()), false).map_err(|error| match error.code() {
-        s3s::S3ErrorCode::InvalidArgument => malformed(),
+        s3s::S3ErrorCode::InvalidArgument => errors::malformed_xml(),
         _ => error,
     })?;
     let kms_key = default.kms_master_key_id.unwrap_or_default();
@@ -80,23 +69,5 @@ pub async fn put(
         bucket_key: rule.bucket_key_enabled.unwrap_or(false),
         kms_key,
     };
-    set(gateway, input.bucket, Some(encryption)).await?;
-    Ok(S3Response::new(PutBucketEncryptionOutput {}))
-}
-
-/// DeleteBucketEncryption
-pub async fn delete(
-    gateway: &Arc<Gateway>,
-    request: S3Request<DeleteBucketEncryptionInput>,
-) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
-    set(gateway, request.input.bucket, None).await?;
-    Ok(S3Response::new(DeleteBucketEncryptionOutput {}))
-}
-
-async fn set(gateway: &Arc<Gateway>, bucket: String, encryption: Option<Encryption>) -> S3Result {
-    change_bucket(gateway, bucket, move |record| {
-        record.encryption = encryption;
-        Ok(())
-    })
-    .await
+    set(gateway, input.bucket, |record| record.encryption = Some(encryption)).await
 }

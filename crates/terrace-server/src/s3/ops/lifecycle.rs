@@ -2,7 +2,7 @@
 
 mod transitions;
 
-use crate::s3::ops::change_here;
+use crate::s3::ops::{Answered, change_here};
 use crate::s3::{
     Gateway, errors,
     keyspace::KEY_BYTES_MAX,
@@ -37,7 +37,7 @@ const DAY_MS: u64 = 24 * 3600 * 1000;
 pub async fn put(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketLifecycleConfigurationInput>,
-) -> S3Result<S3Response<PutBucketLifecycleConfigurationOutput>> {
+) -> Answered<PutBucketLifecycleConfigurationOutput> {
     let input = request.input;
     let given = input
         .lifecycle_configuration
@@ -55,7 +55,7 @@ pub async fn put(
 pub fn get(
     gateway: &Gateway,
     request: &S3Request<GetBucketLifecycleConfigurationInput>,
-) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
+) -> Answered<GetBucketLifecycleConfigurationOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
     if record.lifecycle.is_empty() {
         return Err(s3_error!(
@@ -73,7 +73,7 @@ pub fn get(
 pub async fn delete(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteBucketLifecycleInput>,
-) -> S3Result<S3Response<DeleteBucketLifecycleOutput>> {
+) -> Answered<DeleteBucketLifecycleOutput> {
     set(gateway, request.input.bucket, Vec::new(), false).await?;
     Ok(S3Response::new(DeleteBucketLifecycleOutput {}))
 }

@@ -3,7 +3,7 @@
 //! Where there is no versioning every object has one version, named `null`; clients that empty a
 //! bucket list versions.
 
-use super::signed;
+use super::{Answered, signed};
 use crate::http::budget::Ticket;
 use crate::s3::digest;
 use crate::s3::{
@@ -267,10 +267,7 @@ fn given(text: Option<String>) -> Option<String> {
 }
 
 /// ListObjects
-pub async fn first(
-    gateway: &Arc<Gateway>,
-    request: S3Request<ListObjectsInput>,
-) -> S3Result<S3Response<ListObjectsOutput>> {
+pub async fn first(gateway: &Arc<Gateway>, request: S3Request<ListObjectsInput>) -> Answered<ListObjectsOutput> {
     let mut input = request.input;
     let asked = asked!(gateway, input);
     let marker = input.marker.unwrap_or_default();
@@ -293,10 +290,7 @@ pub async fn first(
 }
 
 /// ListObjectsV2
-pub async fn second(
-    gateway: &Arc<Gateway>,
-    request: S3Request<ListObjectsV2Input>,
-) -> S3Result<S3Response<ListObjectsV2Output>> {
+pub async fn second(gateway: &Arc<Gateway>, request: S3Request<ListObjectsV2Input>) -> Answered<ListObjectsV2Output> {
     let mut input = request.input;
     let asked = asked!(gateway, input);
     let after = match input.continuation_token.as_deref() {
@@ -337,7 +331,7 @@ fn read_token(token: &str) -> S3Result<String> {
 pub async fn versions(
     gateway: &Arc<Gateway>,
     request: S3Request<ListObjectVersionsInput>,
-) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+) -> Answered<ListObjectVersionsOutput> {
     let mut input = request.input;
     let asked = asked!(gateway, input);
     let marker = input.key_marker.unwrap_or_default();

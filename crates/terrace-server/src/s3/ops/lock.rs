@@ -1,16 +1,12 @@
 //! Object lock: of buckets, and of versions.
 
-use super::change_bucket;
+use super::{Answered, change_bucket, redescribe};
 use crate::s3::judged;
 use crate::s3::{
     Gateway,
-    access::{
-        By,
-        decide::{Action, Claim},
-    },
+    access::{By, decide::Action},
     access_key::Level,
     bucket::{Bucket, Versioning},
-    commit::{self, NewObject, Place},
     errors::{self, Told as _},
     lock::{self, Mode, Period, Retention, Settings},
     record::Facts,
@@ -38,8 +34,6 @@ use std::{
 };
 use terrace::Attributes;
 
-/// How often rewriting a record starts again because it was replaced meanwhile.
-const ATTEMPTS: usize = 64;
 /// Longest default retention.
 const DAYS_MAX: u32 = 36_500;
 /// The same in years.
@@ -223,15 +217,12 @@ fn read(given: &ObjectLockConfiguration) -> S3Result<Settings> {
 pub fn get_configuration(
     gateway: &Gateway,
     request: &S3Request<GetObjectLockConfigurationInput>,
-) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
+) -> Answered<GetObjectLockConfigurationOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
-    let settings = record.lock.ok_or_else(|| {
-        errors::custom(
-            "ObjectLockConfigurationNotFoundError",
-            StatusCode::NOT_FOUND,
-            "Object Lock configuration does not exist for this bucket",
-        )
-    })?;
+    let settings = record.lock.ok_or_else(errors::missing(
+        "ObjectLockConfigurationNotFoundError",
+        "Object Lock configuration does not exist for this bucket",
+    ))?;
     Ok(S3Response::new(GetObjectLockConfigurationOutput {
         object_lock_configuration: Some(shown(settings)),
     }))
@@ -241,7 +232,7 @@ pub fn get_configuration(
 pub async fn put_configuration(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectLockConfigurationInput>,
-) -> S3Result<S3Response<PutObjectLockConfigurationOutput>> {
+) -> Answered<PutObjectLockConfigurationOutput> {
     let input = request.input;
     let settings = read(&input.object_lock_configuration.ok_or_else(errors::malformed_xml)?)?;
     let change = move |record: &mut crate::s3::bucket::Record| {
@@ -255,8 +246,7 @@ pub async fn put_configuration(
         record.lock = Some(settings);
         Ok(())
     };
-    change_bucket(gateway, input.bucket, change).await?;
-    Ok(S3Response::new(PutObjectLockConfigurationOutput::default()))
+    change_bucket(gateway, input.bucket, change).await
 }
 
 /// What is stored of a version's lock, for those who may configure locks.
@@ -275,46 +265,11 @@ async fn described(
         .await
 }
 
-/// Gives a version other attributes, if `change` of those it has allows it.
-async fn describe_anew(
-    gateway: &Arc<Gateway>,
-    claim: Claim,
-    (key, name): (String, Option<Name>),
-    change: impl Fn(&mut Attributes) -> S3Result + Send + 'static,
-) -> S3Result {
-    gateway
-        .run(move |gateway, store| {
-            for _ in 0..ATTEMPTS {
-                let opened = versions::open(store, &gateway.collector, &claim, &key, name).told()?;
-                let place = Place {
-                    store,
-                    durability: gateway.durability,
-                    permit: opened.permit(),
-                    key: &key,
-                };
-                let mut attributes = opened.facts.attributes.clone();
-                change(&mut attributes)?;
-                let new = NewObject {
-                    value: opened.record_value().told()?,
-                    attributes,
-                };
-                if commit::redescribe(place, opened.place(), opened.facts.version, &new).told()? {
-                    return Ok(());
-                }
-            }
-            Err(s3_error!(
-                OperationAborted,
-                "The object is being replaced all the time. Try again."
-            ))
-        })
-        .await
-}
-
 /// PutObjectRetention
 pub async fn put_retention(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectRetentionInput>,
-) -> S3Result<S3Response<PutObjectRetentionOutput>> {
+) -> Answered<PutObjectRetentionOutput> {
     let input = request.input;
     let bucket = lockable(gateway, &input.bucket)?;
     let name = Name::parse(input.version_id.as_deref()).told()?;
@@ -334,17 +289,18 @@ pub async fn put_retention(
         .claim(by, Action::Configure, &bucket)
         .asking_anew(|asker| judged::saying(asker, &said));
     let bypasses = super::delete::bypasses(&claim, &input.key, input.bypass_governance_retention);
-    let change = move |attributes: &mut Attributes| {
-        if lock::retention(attributes).is_some_and(|old| !old.may_become(new, bypasses)) {
+    let change = move |_: &Gateway, facts: &Facts| {
+        let mut attributes = facts.attributes.clone();
+        if lock::retention(&attributes).is_some_and(|old| !old.may_become(new, bypasses)) {
             return Err(s3_error!(
                 AccessDenied,
                 "Access Denied because object protected by object lock."
             ));
         }
-        lock::set_retention(attributes, new);
-        Ok(())
+        lock::set_retention(&mut attributes, new);
+        Ok(attributes)
     };
-    describe_anew(gateway, claim, (input.key, name), change).await?;
+    redescribe(gateway, claim, (input.key, name), change).await?;
     Ok(S3Response::new(PutObjectRetentionOutput::default()))
 }
 
@@ -352,7 +308,7 @@ pub async fn put_retention(
 pub async fn get_retention(
     gateway: &Arc<Gateway>,
     request: S3Request<GetObjectRetentionInput>,
-) -> S3Result<S3Response<GetObjectRetentionOutput>> {
+) -> Answered<GetObjectRetentionOutput> {
     let input = request.input;
     let by = (&request.extensions, request.credentials.as_ref());
     let facts = described(gateway, by, &input.bucket, input.key, input.version_id.as_deref()).await?;
@@ -369,7 +325,7 @@ pub async fn get_retention(
 pub async fn put_legal_hold(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectLegalHoldInput>,
-) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
+) -> Answered<PutObjectLegalHoldOutput> {
     let input = request.input;
     let bucket = lockable(gateway, &input.bucket)?;
     let name = Name::parse(input.version_id.as_deref()).told()?;
@@ -382,9 +338,10 @@ pub async fn put_legal_hold(
         ObjectLockLegalHoldStatus::OFF => false,
         _ => return Err(errors::malformed_xml()),
     };
-    let change = move |attributes: &mut Attributes| {
-        lock::set_legal_hold(attributes, is_held);
-        Ok(())
+    let change = move |_: &Gateway, facts: &Facts| {
+        let mut attributes = facts.attributes.clone();
+        lock::set_legal_hold(&mut attributes, is_held);
+        Ok(attributes)
     };
     let by = (&request.extensions, request.credentials.as_ref());
     let mut said = HeaderMap::new();
@@ -395,7 +352,7 @@ pub async fn put_legal_hold(
     let claim = gateway
         .claim(by, Action::Configure, &bucket)
         .asking_anew(|asker| judged::saying(asker, &said));
-    describe_anew(gateway, claim, (input.key, name), change).await?;
+    redescribe(gateway, claim, (input.key, name), change).await?;
     Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
 }
 
@@ -403,7 +360,7 @@ pub async fn put_legal_hold(
 pub async fn get_legal_hold(
     gateway: &Arc<Gateway>,
     request: S3Request<GetObjectLegalHoldInput>,
-) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
+) -> Answered<GetObjectLegalHoldOutput> {
     let input = request.input;
     let by = (&request.extensions, request.credentials.as_ref());
     let facts = described(gateway, by, &input.bucket, input.key, input.version_id.as_deref()).await?;

@@ -1,6 +1,6 @@
 //! Server access logging of a bucket: put, get.
 
-use super::{acl, change_bucket};
+use super::{Answered, acl, set};
 use crate::s3::logging::Logging as _;
 use crate::s3::{
     Gateway,
@@ -61,18 +61,13 @@ fn shown_format(format: Format) -> Option<TargetObjectKeyFormat> {
 pub async fn put(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketLoggingInput>,
-) -> S3Result<S3Response<PutBucketLoggingOutput>> {
+) -> Answered<PutBucketLoggingOutput> {
     let bucket = request.input.bucket;
     let settings = match request.input.bucket_logging_status.logging_enabled {
         None => None,
         Some(given) => Some(read(gateway, request.credentials.as_ref(), &bucket, given)?),
     };
-    change_bucket(gateway, bucket, move |record| {
-        record.logging = settings;
-        Ok(())
-    })
-    .await?;
-    Ok(S3Response::new(PutBucketLoggingOutput::default()))
+    set(gateway, bucket, |record| record.logging = settings).await
 }
 
 /// The settings that somebody with these credentials puts.
@@ -123,10 +118,7 @@ fn read(
 }
 
 /// GetBucketLogging
-pub fn get(
-    gateway: &Gateway,
-    request: &S3Request<GetBucketLoggingInput>,
-) -> S3Result<S3Response<GetBucketLoggingOutput>> {
+pub fn get(gateway: &Gateway, request: &S3Request<GetBucketLoggingInput>) -> Answered<GetBucketLoggingOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
     let shown = record.logging.as_ref().map(|settings| LoggingEnabled {
         target_bucket: settings.target.clone(),

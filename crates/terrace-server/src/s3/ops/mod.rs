@@ -21,22 +21,26 @@ mod wanted;
 pub mod website;
 
 use super::{
-    Gateway, account,
+    Gateway,
+    access::decide::Claim,
+    account,
     bucket::{Buckets, Record},
-    commit::Tag,
-    errors, keyspace,
+    commit::{self, NewObject, Place, Tag},
+    errors::{self, Told as _},
+    keyspace,
     manifest::Part,
     read::Opened,
     record::Facts,
+    versions::{self, Name},
 };
 use hyper::{HeaderMap, header, header::HeaderValue};
 use s3s::{
-    S3Error, S3ErrorCode, S3Result,
+    S3Error, S3ErrorCode, S3Response, S3Result,
     dto::{ETagCondition, Owner, Timestamp},
     s3_error,
 };
 use std::{ops::Range, sync::Arc, time::SystemTime};
-use terrace::Store;
+use terrace::{Attributes, Store};
 use terrace_objects::error::ObjectError;
 
 /// Refuses keys that cannot be stored.
@@ -53,18 +57,38 @@ pub fn check_key(key: &str) -> S3Result {
     Ok(())
 }
 
-/// Changes what is stored of a bucket.
+/// What an operation answers.
+pub type Answered<T> = S3Result<S3Response<T>>;
+
+/// Changes what is stored of a bucket, and answers with nothing.
 ///
 /// # Errors
 /// `change`'s, `NoSuchBucket`, the store's.
-async fn change_bucket(
+pub async fn change_bucket<A: Default>(
     gateway: &Arc<Gateway>,
     bucket: String,
     change: impl FnOnce(&mut Record) -> S3Result + Send + 'static,
-) -> S3Result {
+) -> Answered<A> {
     gateway
         .run(move |gateway, store| change_here(&gateway.buckets, store, &bucket, change))
-        .await
+        .await?;
+    Ok(S3Response::new(A::default()))
+}
+
+/// The same with a change that nothing refuses: a setting, which is put or deleted.
+///
+/// # Errors
+/// `NoSuchBucket`, the store's.
+pub async fn set<A: Default>(
+    gateway: &Arc<Gateway>,
+    bucket: String,
+    change: impl FnOnce(&mut Record) + Send + 'static,
+) -> Answered<A> {
+    let change = |record: &mut Record| {
+        change(record);
+        Ok(())
+    };
+    change_bucket(gateway, bucket, change).await
 }
 
 /// The same where one may block.
@@ -83,6 +107,45 @@ fn change_here(
     }
     let changed = buckets.change(store, bucket, |record| change(record).map_err(Failed));
     changed.map_err(|Failed(error)| error)
+}
+
+/// How often rewriting a record starts again because it was replaced meanwhile.
+const ATTEMPTS: usize = 64;
+
+/// Gives an object, or a version, the attributes that `change` makes of what is stored of it. Its
+/// bytes and its time stay. If it was replaced meanwhile the new object gets them; if it moved, it
+/// gets them where it is now. What the answer says of the version.
+async fn redescribe(
+    gateway: &Arc<Gateway>,
+    claim: Claim,
+    (key, name): (String, Option<Name>),
+    change: impl Fn(&Gateway, &Facts) -> S3Result<Attributes> + Send + 'static,
+) -> S3Result<Option<String>> {
+    gateway
+        .run(move |gateway, store| {
+            for _ in 0..ATTEMPTS {
+                let opened = versions::open(store, &gateway.collector, &claim, &key, name).told()?;
+                let place = Place {
+                    store,
+                    durability: gateway.durability,
+                    permit: opened.permit(),
+                    key: &key,
+                };
+                // What is wrong with the change is told to who may make it.
+                let new = NewObject {
+                    attributes: change(gateway, &opened.facts)?,
+                    value: opened.record_value().told()?,
+                };
+                if commit::redescribe(place, opened.place(), opened.facts.version, &new).told()? {
+                    return Ok(claim.bucket().shown(Name::of(&opened.facts)));
+                }
+            }
+            Err(s3_error!(
+                OperationAborted,
+                "The object is being replaced all the time. Try again."
+            ))
+        })
+        .await
 }
 
 /// A condition on an entity tag, as the object model has it.

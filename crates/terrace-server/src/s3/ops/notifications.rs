@@ -1,5 +1,6 @@
 //! Notifications of a bucket: put, get.
 
+use super::Answered;
 use crate::s3::ops::change_here;
 use crate::s3::{
     Gateway, errors,
@@ -26,7 +27,7 @@ const RULES_MAX: usize = 100;
 pub async fn put(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketNotificationConfigurationInput>,
-) -> S3Result<S3Response<PutBucketNotificationConfigurationOutput>> {
+) -> Answered<PutBucketNotificationConfigurationOutput> {
     let input = request.input;
     let rules = read(input.notification_configuration)?;
     let is_known = |rule: &Rule| gateway.targets.get(rule.target()).is_some();
@@ -196,7 +197,7 @@ fn shown_filter(rule: &Rule) -> Option<NotificationConfigurationFilter> {
 pub fn get(
     gateway: &Gateway,
     request: &S3Request<GetBucketNotificationConfigurationInput>,
-) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
+) -> Answered<GetBucketNotificationConfigurationOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
     let (mut queues, mut topics, mut functions) = (Vec::new(), Vec::new(), Vec::new());
     for rule in &record.notifications {

@@ -1,7 +1,7 @@
 //! Objects: put, get, head, delete.
 
 use super::{
-    Conditions, acl, check_key, lock,
+    Answered, Conditions, acl, check_key, lock,
     said::{self, Said},
     wanted::{Answer, Wanted},
 };
@@ -48,7 +48,7 @@ use terrace::{Attributes, Store};
 use terrace_objects::keep::{Kept, keep, try_keep};
 
 /// PutObject
-pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> Answered<PutObjectOutput> {
     let mut input = request.input;
     check_key(&input.key)?;
     let is_form = Head::of(&request.extensions).is_ok_and(|head| head.is_form);
@@ -251,7 +251,7 @@ impl Question {
 }
 
 /// GetObject
-pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> Answered<GetObjectOutput> {
     let mut input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
     let bucket = gateway.bucket(&input.bucket)?;
@@ -321,10 +321,7 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
 }
 
 /// HeadObject: the answer to a GET without its body; the value is not touched.
-pub async fn head(
-    gateway: &Arc<Gateway>,
-    request: S3Request<HeadObjectInput>,
-) -> S3Result<S3Response<HeadObjectOutput>> {
+pub async fn head(gateway: &Arc<Gateway>, request: S3Request<HeadObjectInput>) -> Answered<HeadObjectOutput> {
     let mut input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
     let bucket = gateway.bucket(&input.bucket)?;

@@ -1,17 +1,16 @@
 //! What keeps buckets from being public, and objects from being others': the public access block,
 //! and object ownership.
 
-use super::change_bucket;
+use super::{Answered, change_bucket, set};
 use crate::s3::{Gateway, bucket::PublicAccessBlock, errors};
 use hyper::StatusCode;
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
     dto::{
-        DeleteBucketOwnershipControlsInput, DeleteBucketOwnershipControlsOutput, DeletePublicAccessBlockInput,
-        DeletePublicAccessBlockOutput, GetBucketOwnershipControlsInput, GetBucketOwnershipControlsOutput,
-        GetPublicAccessBlockInput, GetPublicAccessBlockOutput, ObjectOwnership, OwnershipControls,
-        OwnershipControlsRule, PublicAccessBlockConfiguration, PutBucketOwnershipControlsInput,
-        PutBucketOwnershipControlsOutput, PutPublicAccessBlockInput, PutPublicAccessBlockOutput,
+        GetBucketOwnershipControlsInput, GetBucketOwnershipControlsOutput, GetPublicAccessBlockInput,
+        GetPublicAccessBlockOutput, ObjectOwnership, OwnershipControls, OwnershipControlsRule,
+        PublicAccessBlockConfiguration, PutBucketOwnershipControlsInput, PutBucketOwnershipControlsOutput,
+        PutPublicAccessBlockInput, PutPublicAccessBlockOutput,
     },
     s3_error,
 };
@@ -30,15 +29,12 @@ pub fn has_list() -> S3Error {
 pub fn public_access_block(
     gateway: &Gateway,
     request: &S3Request<GetPublicAccessBlockInput>,
-) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
+) -> Answered<GetPublicAccessBlockOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
-    let block = record.public_access_block.ok_or_else(|| {
-        errors::custom(
-            "NoSuchPublicAccessBlockConfiguration",
-            StatusCode::NOT_FOUND,
-            "The public access block configuration was not found",
-        )
-    })?;
+    let block = record.public_access_block.ok_or_else(errors::missing(
+        "NoSuchPublicAccessBlockConfiguration",
+        "The public access block configuration was not found",
+    ))?;
     Ok(S3Response::new(GetPublicAccessBlockOutput {
         public_access_block_configuration: Some(PublicAccessBlockConfiguration {
             block_public_acls: Some(block.refuse_lists),
@@ -53,7 +49,7 @@ pub fn public_access_block(
 pub async fn put_public_access_block(
     gateway: &Arc<Gateway>,
     request: S3Request<PutPublicAccessBlockInput>,
-) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
+) -> Answered<PutPublicAccessBlockOutput> {
     let given = request.input.public_access_block_configuration;
     let block = PublicAccessBlock {
         refuse_lists: given.block_public_acls.unwrap_or(false),
@@ -61,25 +57,10 @@ pub async fn put_public_access_block(
         refuse_policies: given.block_public_policy.unwrap_or(false),
         ignore_policies: given.restrict_public_buckets.unwrap_or(false),
     };
-    change_bucket(gateway, request.input.bucket, move |record| {
-        record.public_access_block = Some(block);
-        Ok(())
+    set(gateway, request.input.bucket, move |record| {
+        record.public_access_block = Some(block)
     })
-    .await?;
-    Ok(S3Response::new(PutPublicAccessBlockOutput {}))
-}
-
-/// DeletePublicAccessBlock
-pub async fn delete_public_access_block(
-    gateway: &Arc<Gateway>,
-    request: S3Request<DeletePublicAccessBlockInput>,
-) -> S3Result<S3Response<DeletePublicAccessBlockOutput>> {
-    change_bucket(gateway, request.input.bucket, |record| {
-        record.public_access_block = None;
-        Ok(())
-    })
-    .await?;
-    Ok(S3Response::new(DeletePublicAccessBlockOutput {}))
+    .await
 }
 
 /// Checks an object ownership.
@@ -99,15 +80,12 @@ pub fn ownership(given: &ObjectOwnership) -> S3Result<String> {
 pub fn ownership_controls(
     gateway: &Gateway,
     request: &S3Request<GetBucketOwnershipControlsInput>,
-) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
+) -> Answered<GetBucketOwnershipControlsOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
-    let ownership = record.ownership.clone().ok_or_else(|| {
-        errors::custom(
-            "OwnershipControlsNotFoundError",
-            StatusCode::NOT_FOUND,
-            "The bucket ownership controls were not found",
-        )
-    })?;
+    let ownership = record.ownership.clone().ok_or_else(errors::missing(
+        "OwnershipControlsNotFoundError",
+        "The bucket ownership controls were not found",
+    ))?;
     Ok(S3Response::new(GetBucketOwnershipControlsOutput {
         ownership_controls: Some(OwnershipControls {
             rules: vec![OwnershipControlsRule {
@@ -121,7 +99,7 @@ pub fn ownership_controls(
 pub async fn put_ownership_controls(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketOwnershipControlsInput>,
-) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
+) -> Answered<PutBucketOwnershipControlsOutput> {
     let [rule] = request.input.ownership_controls.rules.as_slice() else {
         return Err(errors::malformed_xml());
     };
@@ -134,19 +112,5 @@ pub async fn put_ownership_controls(
         record.ownership = Some(ownership);
         Ok(())
     })
-    .await?;
-    Ok(S3Response::new(PutBucketOwnershipControlsOutput {}))
-}
-
-/// DeleteBucketOwnershipControls
-pub async fn delete_ownership_controls(
-    gateway: &Arc<Gateway>,
-    request: S3Request<DeleteBucketOwnershipControlsInput>,
-) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
-    change_bucket(gateway, request.input.bucket, |record| {
-        record.ownership = None;
-        Ok(())
-    })
-    .await?;
-    Ok(S3Response::new(DeleteBucketOwnershipControlsOutput {}))
+    .await
 }

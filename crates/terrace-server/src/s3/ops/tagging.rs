@@ -1,23 +1,21 @@
 //! Tags of objects and buckets.
 
-use super::change_bucket;
-use super::check_key;
+use super::{Answered, check_key, redescribe, set};
 use crate::s3::judged;
 use crate::s3::{
     Gateway,
     access::decide::{Action, Claim},
-    commit::{self, NewObject, Place},
     errors::{self, Told as _},
-    record,
+    record::{self, Facts},
     versions::{self, Name},
 };
 use hyper::{HeaderMap, StatusCode, header::HeaderValue};
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
     dto::{
-        DeleteBucketTaggingInput, DeleteBucketTaggingOutput, DeleteObjectTaggingInput, DeleteObjectTaggingOutput,
-        GetBucketTaggingInput, GetBucketTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput,
-        PutBucketTaggingInput, PutBucketTaggingOutput, PutObjectTaggingInput, PutObjectTaggingOutput, Tag,
+        DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetBucketTaggingInput, GetBucketTaggingOutput,
+        GetObjectTaggingInput, GetObjectTaggingOutput, PutBucketTaggingInput, PutBucketTaggingOutput,
+        PutObjectTaggingInput, PutObjectTaggingOutput, Tag,
     },
     s3_error,
 };
@@ -34,8 +32,6 @@ const NAME_MAX: usize = 128;
 const VALUE_MAX: usize = 256;
 /// What names of tags begin with that only S3 itself gives.
 const RESERVED: &str = "aws:";
-/// How often rewriting a record starts again because it was replaced meanwhile.
-const ATTEMPTS: usize = 64;
 
 /// Whether a name or value has only what S3 allows in tags.
 fn is_plain(text: &str) -> bool {
@@ -136,7 +132,7 @@ fn to_set(tags: Vec<(String, String)>) -> Vec<Tag> {
 pub async fn get(
     gateway: &Arc<Gateway>,
     request: S3Request<GetObjectTaggingInput>,
-) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+) -> Answered<GetObjectTaggingOutput> {
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
@@ -158,7 +154,7 @@ pub async fn get(
 pub async fn put(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectTaggingInput>,
-) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+) -> Answered<PutObjectTaggingOutput> {
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
@@ -181,7 +177,7 @@ pub async fn put(
 pub async fn delete(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteObjectTaggingInput>,
-) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
+) -> Answered<DeleteObjectTaggingOutput> {
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
@@ -191,8 +187,6 @@ pub async fn delete(
     Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
 }
 
-/// Rewrites the record of an object, or of a version, with other tags. Its bytes and its time stay.
-/// What the answer says of the version.
 async fn retag(
     gateway: &Arc<Gateway>,
     claim: Claim,
@@ -201,39 +195,15 @@ async fn retag(
     tagging: Option<String>,
 ) -> S3Result<Option<String>> {
     check_key(&key)?;
-    gateway
-        .run(move |gateway, store| {
-            for _ in 0..ATTEMPTS {
-                let opened = versions::open(store, &gateway.collector, &claim, &key, name).told()?;
-                let place = Place {
-                    store,
-                    durability: gateway.durability,
-                    permit: opened.permit(),
-                    key: &key,
-                };
-                let new = NewObject {
-                    value: opened.record_value().told()?,
-                    attributes: record::with_tagging(&opened.facts.attributes, tagging.as_deref()),
-                };
-                // If it was replaced meanwhile the new object gets the tags; if it moved, it gets
-                // them where it is now.
-                if commit::redescribe(place, opened.place(), opened.facts.version, &new).told()? {
-                    return Ok(claim.bucket().shown(Name::of(&opened.facts)));
-                }
-            }
-            Err(s3_error!(
-                OperationAborted,
-                "The object is being replaced all the time. Try again."
-            ))
-        })
-        .await
+    let change = move |_: &Gateway, facts: &Facts| Ok(record::with_tagging(&facts.attributes, tagging.as_deref()));
+    redescribe(gateway, claim, (key, name), change).await
 }
 
 /// GetBucketTagging
 pub fn get_of_bucket(
     gateway: &Gateway,
     request: &S3Request<GetBucketTaggingInput>,
-) -> S3Result<S3Response<GetBucketTaggingOutput>> {
+) -> Answered<GetBucketTaggingOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
     if record.tags.is_empty() {
         return Err(s3_error!(NoSuchTagSet, "The TagSet does not exist"));
@@ -247,27 +217,9 @@ pub fn get_of_bucket(
 pub async fn put_of_bucket(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketTaggingInput>,
-) -> S3Result<S3Response<PutBucketTaggingOutput>> {
+) -> Answered<PutBucketTaggingOutput> {
     let tags = from_set(request.input.tagging.tag_set, BUCKET_TAGS_MAX)?;
-    set_of_bucket(gateway, request.input.bucket, tags).await?;
-    Ok(S3Response::new(PutBucketTaggingOutput {}))
-}
-
-/// DeleteBucketTagging
-pub async fn delete_of_bucket(
-    gateway: &Arc<Gateway>,
-    request: S3Request<DeleteBucketTaggingInput>,
-) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
-    set_of_bucket(gateway, request.input.bucket, Vec::new()).await?;
-    Ok(S3Response::new(DeleteBucketTaggingOutput {}))
-}
-
-async fn set_of_bucket(gateway: &Arc<Gateway>, bucket: String, tags: Vec<(String, String)>) -> S3Result {
-    change_bucket(gateway, bucket, move |record| {
-        record.tags = tags;
-        Ok(())
-    })
-    .await
+    set(gateway, request.input.bucket, |record| record.tags = tags).await
 }
 
 #[cfg(test)]

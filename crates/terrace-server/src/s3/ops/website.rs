@@ -1,10 +1,8 @@
 //! The web site of a bucket: put, get, delete.
 
-use super::change_bucket;
+use super::{Answered, set};
 use crate::s3::{
-    Gateway,
-    bucket::Record,
-    errors,
+    Gateway, errors,
     keyspace::KEY_BYTES_MAX,
     website::{AllTo, Redirect, Rule, Settings},
 };
@@ -12,9 +10,8 @@ use hyper::header::HeaderValue;
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
     dto::{
-        self, DeleteBucketWebsiteInput, DeleteBucketWebsiteOutput, ErrorDocument, GetBucketWebsiteInput,
-        GetBucketWebsiteOutput, IndexDocument, Protocol, PutBucketWebsiteInput, PutBucketWebsiteOutput,
-        RedirectAllRequestsTo, RoutingRule, WebsiteConfiguration,
+        self, ErrorDocument, GetBucketWebsiteInput, GetBucketWebsiteOutput, IndexDocument, Protocol,
+        PutBucketWebsiteInput, PutBucketWebsiteOutput, RedirectAllRequestsTo, RoutingRule, WebsiteConfiguration,
     },
     s3_error,
 };
@@ -31,38 +28,17 @@ pub fn no_site() -> S3Error {
     )
 }
 
-async fn set(gateway: &Arc<Gateway>, bucket: String, website: Option<Settings>) -> S3Result {
-    let change = |record: &mut Record| {
-        record.website = website;
-        Ok(())
-    };
-    change_bucket(gateway, bucket, change).await
-}
-
 /// PutBucketWebsite
 pub async fn put(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketWebsiteInput>,
-) -> S3Result<S3Response<PutBucketWebsiteOutput>> {
+) -> Answered<PutBucketWebsiteOutput> {
     let settings = read(request.input.website_configuration)?;
-    set(gateway, request.input.bucket, Some(settings)).await?;
-    Ok(S3Response::new(PutBucketWebsiteOutput {}))
-}
-
-/// DeleteBucketWebsite
-pub async fn delete(
-    gateway: &Arc<Gateway>,
-    request: S3Request<DeleteBucketWebsiteInput>,
-) -> S3Result<S3Response<DeleteBucketWebsiteOutput>> {
-    set(gateway, request.input.bucket, None).await?;
-    Ok(S3Response::new(DeleteBucketWebsiteOutput {}))
+    set(gateway, request.input.bucket, |record| record.website = Some(settings)).await
 }
 
 /// GetBucketWebsite
-pub fn get(
-    gateway: &Gateway,
-    request: &S3Request<GetBucketWebsiteInput>,
-) -> S3Result<S3Response<GetBucketWebsiteOutput>> {
+pub fn get(gateway: &Gateway, request: &S3Request<GetBucketWebsiteInput>) -> Answered<GetBucketWebsiteOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
     let settings = record.website.clone().ok_or_else(no_site)?;
     let protocol = |name: Option<String>| name.map(Protocol::from);

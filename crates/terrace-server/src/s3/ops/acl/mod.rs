@@ -6,7 +6,7 @@
 mod read;
 
 use super::ownership::has_list;
-use crate::s3::ops::change_here;
+use crate::s3::ops::{Answered, change_here, redescribe};
 use crate::{
     asked_acl,
     s3::{
@@ -15,9 +15,9 @@ use crate::{
         access_key::Level,
         acl::{List, Permission},
         bucket::{Bucket, Record},
-        commit::{self, NewObject, Place},
         errors::Told as _,
-        logging, record,
+        logging,
+        record::{self, Facts},
         versions::{self, Name},
     },
 };
@@ -34,8 +34,6 @@ use s3s::{
 };
 use std::sync::Arc;
 
-/// How often rewriting a record starts again because it was replaced meanwhile.
-const ATTEMPTS: usize = 64;
 fn denied() -> S3Error {
     s3_error!(AccessDenied, "Access Denied")
 }
@@ -161,7 +159,7 @@ pub fn of_new_bucket(gateway: &Gateway, record: &mut Record, asked: &Asked) -> S
 }
 
 /// GetBucketAcl
-pub fn bucket(gateway: &Gateway, request: &S3Request<GetBucketAclInput>) -> S3Result<S3Response<GetBucketAclOutput>> {
+pub fn bucket(gateway: &Gateway, request: &S3Request<GetBucketAclInput>) -> Answered<GetBucketAclOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
     Ok(S3Response::new(GetBucketAclOutput {
         grants: Some(shown(record.list())),
@@ -170,10 +168,7 @@ pub fn bucket(gateway: &Gateway, request: &S3Request<GetBucketAclInput>) -> S3Re
 }
 
 /// PutBucketAcl
-pub async fn put_bucket(
-    gateway: &Arc<Gateway>,
-    request: S3Request<PutBucketAclInput>,
-) -> S3Result<S3Response<PutBucketAclOutput>> {
+pub async fn put_bucket(gateway: &Arc<Gateway>, request: S3Request<PutBucketAclInput>) -> Answered<PutBucketAclOutput> {
     let mut input = request.input;
     let asked = asked_acl!(input).with_write(input.grant_write.take());
     let put = Put {
@@ -205,10 +200,7 @@ pub async fn put_bucket(
 }
 
 /// GetObjectAcl
-pub async fn object(
-    gateway: &Arc<Gateway>,
-    request: S3Request<GetObjectAclInput>,
-) -> S3Result<S3Response<GetObjectAclOutput>> {
+pub async fn object(gateway: &Arc<Gateway>, request: S3Request<GetObjectAclInput>) -> Answered<GetObjectAclOutput> {
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
@@ -226,10 +218,7 @@ pub async fn object(
 }
 
 /// PutObjectAcl
-pub async fn put_object(
-    gateway: &Arc<Gateway>,
-    request: S3Request<PutObjectAclInput>,
-) -> S3Result<S3Response<PutObjectAclOutput>> {
+pub async fn put_object(gateway: &Arc<Gateway>, request: S3Request<PutObjectAclInput>) -> Answered<PutObjectAclOutput> {
     let by = (&request.extensions, request.credentials.as_ref());
     let mut input = request.input;
     let asked = asked_acl!(input).with_write(input.grant_write.take());
@@ -241,37 +230,16 @@ pub async fn put_object(
     let bucket = gateway.bucket(&input.bucket)?;
     let may_open = may_open(gateway, by.1, &bucket);
     let claim = gateway.claim(by, Action::WriteAcl, &bucket);
-    gateway
-        .run(move |gateway, store| {
-            for _ in 0..ATTEMPTS {
-                let opened = versions::open(store, &gateway.collector, &claim, &input.key, name).told()?;
-                // What is wrong with it is told to who may change the list.
-                let text = list_for(gateway, &put, &bucket, &opened.facts, may_open)?;
-                let place = Place {
-                    store,
-                    durability: gateway.durability,
-                    permit: opened.permit(),
-                    key: &input.key,
-                };
-                let new = NewObject {
-                    value: opened.record_value().told()?,
-                    attributes: record::with_list(&opened.facts.attributes, &text),
-                };
-                if commit::redescribe(place, opened.place(), opened.facts.version, &new).told()? {
-                    return Ok(());
-                }
-            }
-            Err(s3_error!(
-                OperationAborted,
-                "The object is being replaced all the time. Try again."
-            ))
-        })
-        .await?;
+    let change = move |gateway: &Gateway, facts: &Facts| {
+        let text = list_for(gateway, &put, &bucket, facts, may_open)?;
+        Ok(record::with_list(&facts.attributes, &text))
+    };
+    redescribe(gateway, claim, (input.key, name), change).await?;
     Ok(S3Response::new(PutObjectAclOutput::default()))
 }
 
 /// The list that an object is to have, if it may.
-fn list_for(gateway: &Gateway, put: &Put, bucket: &Bucket, facts: &record::Facts, may_open: bool) -> S3Result<String> {
+fn list_for(gateway: &Gateway, put: &Put, bucket: &Bucket, facts: &Facts, may_open: bool) -> S3Result<String> {
     let record = bucket.record();
     if record.has_no_lists() {
         return Err(no_lists());

@@ -1,7 +1,7 @@
 //! CompleteMultipartUpload.
 
 use super::{PartRecord, Upload, no_such_upload};
-use crate::s3::ops::tag;
+use crate::s3::ops::{Answered, tag};
 use crate::s3::{lifecycle::Expiration, ops::said};
 use crate::{
     declared_fields,
@@ -53,7 +53,7 @@ struct Asked {
 pub async fn complete(
     gateway: &Arc<Gateway>,
     request: S3Request<CompleteMultipartUploadInput>,
-) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+) -> Answered<CompleteMultipartUploadOutput> {
     let by = (&request.extensions, request.credentials.as_ref());
     let permit = gateway.permit(by, Action::Write, &request.input.bucket)?;
     let mut input = request.input;
@@ -106,10 +106,7 @@ pub async fn complete(
 
 fn check_order(parts: &[CompletedPart]) -> S3Result {
     if parts.is_empty() || parts.len() > manifest::PARTS_MAX {
-        return Err(s3_error!(
-            MalformedXML,
-            "The XML you provided was not well-formed or did not validate against our published schema"
-        ));
+        return Err(errors::malformed_xml());
     }
     let rising = parts.windows(2).all(|pair| pair[0].part_number < pair[1].part_number);
     if !rising || parts.iter().any(|part| part.part_number.is_none()) {

@@ -1,6 +1,7 @@
 //! ListParts, ListMultipartUploads.
 
 use super::{PartRecord, Upload};
+use crate::s3::ops::Answered;
 use crate::{
     s3::{
         Gateway,
@@ -51,10 +52,7 @@ fn time(milliseconds: u64) -> Timestamp {
 }
 
 /// ListParts
-pub async fn parts(
-    gateway: &Arc<Gateway>,
-    request: S3Request<ListPartsInput>,
-) -> S3Result<S3Response<ListPartsOutput>> {
+pub async fn parts(gateway: &Arc<Gateway>, request: S3Request<ListPartsInput>) -> Answered<ListPartsOutput> {
     let input = request.input;
     let most = limit(input.max_parts, "max-parts")?;
     let marker = match input.part_number_marker {
@@ -127,7 +125,7 @@ fn shown_part(part: &PartRecord) -> Part {
 pub async fn uploads(
     gateway: &Arc<Gateway>,
     request: S3Request<ListMultipartUploadsInput>,
-) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+) -> Answered<ListMultipartUploadsOutput> {
     let input = request.input;
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let most = limit(input.max_uploads, "max-uploads")?;

@@ -11,7 +11,7 @@ pub mod complete;
 pub mod listings;
 pub mod parts;
 
-use super::{check_key, objects};
+use super::{Answered, check_key, objects};
 use crate::{
     description, encryption, locking,
     s3::{
@@ -152,7 +152,7 @@ pub fn part_number(number: i32) -> S3Result<u16> {
 pub async fn create(
     gateway: &Arc<Gateway>,
     request: S3Request<CreateMultipartUploadInput>,
-) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+) -> Answered<CreateMultipartUploadOutput> {
     let mut input = request.input;
     check_key(&input.key)?;
     let bucket = gateway.bucket(&input.bucket)?;
@@ -220,7 +220,7 @@ pub async fn create(
 pub async fn abort(
     gateway: &Arc<Gateway>,
     request: S3Request<AbortMultipartUploadInput>,
-) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+) -> Answered<AbortMultipartUploadOutput> {
     let input = request.input;
     let bucket = gateway.bucket(&input.bucket)?;
     gateway

@@ -1,6 +1,7 @@
 //! UploadPart, UploadPartCopy.
 
 use super::{PartRecord, Upload, no_such_upload, part_number};
+use crate::s3::ops::Answered;
 use crate::{
     customer, declared_fields,
     s3::{
@@ -32,10 +33,7 @@ use terrace::{Attributes, Batch, Condition, Error, Store};
 const ATTEMPTS: usize = 64;
 
 /// UploadPart
-pub async fn put(
-    gateway: &Arc<Gateway>,
-    request: S3Request<UploadPartInput>,
-) -> S3Result<S3Response<UploadPartOutput>> {
+pub async fn put(gateway: &Arc<Gateway>, request: S3Request<UploadPartInput>) -> Answered<UploadPartOutput> {
     let mut input = request.input;
     let number = part_number(input.part_number)?;
     let customer = customer!(input).read()?;
@@ -94,10 +92,7 @@ async fn find(gateway: &Arc<Gateway>, bucket: &str, key: &str, id: &str) -> S3Re
 }
 
 /// UploadPartCopy
-pub async fn copy(
-    gateway: &Arc<Gateway>,
-    request: S3Request<UploadPartCopyInput>,
-) -> S3Result<S3Response<UploadPartCopyOutput>> {
+pub async fn copy(gateway: &Arc<Gateway>, request: S3Request<UploadPartCopyInput>) -> Answered<UploadPartCopyOutput> {
     let mut input = request.input;
     let number = part_number(input.part_number)?;
     let by = (&request.extensions, request.credentials.as_ref());

@@ -1,32 +1,23 @@
 //! The terminal while `terrace top` draws on it: its other screen, keys as they are pressed.
 
 use super::view::Line;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-    termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr},
+use crossterm::{
+    cursor::{Hide, MoveTo, Show},
+    event::{self, Event, KeyCode, KeyModifiers},
+    execute, queue,
+    style::Print,
+    terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen},
 };
 use std::{
     io::{self, Write as _},
     time::Duration,
 };
 
-/// To the other screen, without a cursor.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l";
-/// Back to what was there.
-const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 /// Cells of a terminal that does not say how large it is.
 const SIZE: (u16, u16) = (80, 24);
 
-const ESCAPE: u8 = 0x1b;
-/// Ctrl-C, which is no signal here.
-const INTERRUPT: u8 = 0x03;
-
 /// The terminal, until it is dropped.
-pub struct Terminal {
-    /// How it was.
-    before: Termios,
-}
+pub struct Terminal(());
 
 impl Terminal {
     /// Takes the terminal over.
@@ -34,19 +25,18 @@ impl Terminal {
     /// # Errors
     /// If standard input or output is none.
     pub fn open() -> io::Result<Self> {
-        let before = tcgetattr(io::stdin())?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
-        let terminal = Self { before };
-        say(ENTER)?;
+        terminal::enable_raw_mode()?;
+        let terminal = Self(());
+        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         Ok(terminal)
     }
 
     /// Columns and rows.
     pub fn size(&self) -> (u16, u16) {
-        let size = tcgetwinsize(io::stdout()).map_or(SIZE, |size| (size.ws_col, size.ws_row));
-        if size.0 == 0 || size.1 == 0 { SIZE } else { size }
+        terminal::size()
+            .ok()
+            .filter(|size| size.0 > 0 && size.1 > 0)
+            .unwrap_or(SIZE)
     }
 
     /// Draws as many of the lines as there are rows.
@@ -54,70 +44,58 @@ impl Terminal {
     /// # Errors
     /// The terminal's.
     pub fn draw(&self, lines: &[Line]) -> io::Result<()> {
-        let rows = usize::from(self.size().1);
-        let shown: Vec<_> = lines
-            .iter()
-            .take(rows)
-            .map(|line| format!("\x1b[K{}", line.styled()))
-            .collect();
-        say(&format!("\x1b[H{}\x1b[J", shown.join("\r\n")))
+        let mut out = io::stdout().lock();
+        for (row, line) in (0..self.size().1).zip(lines) {
+            queue!(
+                out,
+                MoveTo(0, row),
+                Clear(ClearType::UntilNewLine),
+                Print(line.styled())
+            )?;
+        }
+        queue!(out, Clear(ClearType::FromCursorDown))?;
+        out.flush()
     }
 
-    /// Waits for a key that quits, at most for so long.
+    /// Waits for a key that quits, at most for so long, or for anything else that makes it worth to
+    /// draw again.
     ///
     /// # Errors
     /// The terminal's.
     pub fn is_left(&self, longest: Duration) -> io::Result<bool> {
-        let stdin = io::stdin();
-        let longest = Timespec::try_from(longest).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&longest)) {
-            // Also where it was resized.
-            Ok(0) | Err(Errno::INTR) => return Ok(false),
-            other => other?,
-        };
-        let mut keys = [0; 64];
-        let keys = match rustix::io::read(&stdin, &mut keys)? {
-            // Nobody can press anything any more.
-            0 => return Ok(true),
-            length => &keys[..length],
-        };
-        Ok(quits(keys))
+        Ok(event::poll(longest)? && quits(&event::read()?))
     }
 }
 
-/// Whether what was pressed quits. What arrows and the like send begins with an escape as well.
-fn quits(keys: &[u8]) -> bool {
-    match keys {
-        [ESCAPE] => true,
-        [ESCAPE, ..] => false,
-        keys => keys.iter().any(|key| [b'q', INTERRUPT].contains(key)),
+/// Whether what was pressed quits. Ctrl-C is a key here and no signal.
+fn quits(event: &Event) -> bool {
+    let Event::Key(key) = event else { return false };
+    match key.code {
+        KeyCode::Char('q') | KeyCode::Esc => true,
+        KeyCode::Char('c') => key.modifiers.contains(KeyModifiers::CONTROL),
+        _ => false,
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _ = say(LEAVE);
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+        let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
+        let _ = terminal::disable_raw_mode();
     }
-}
-
-fn say(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crossterm::event::KeyEvent;
 
     #[test]
     fn keys_that_quit() {
-        for keys in [&b"q"[..], b"qq", b"\x1b", b"\x03", b"xq"] {
-            assert!(quits(keys), "{keys:?}");
-        }
-        for keys in [&b"x"[..], b"\x1b[A", b"Q"] {
-            assert!(!quits(keys), "{keys:?}");
-        }
+        let pressed = |code, modifiers| quits(&Event::Key(KeyEvent::new(code, modifiers)));
+        let plain = KeyModifiers::NONE;
+        assert!(pressed(KeyCode::Char('q'), plain) && pressed(KeyCode::Esc, plain));
+        assert!(pressed(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        assert!(!pressed(KeyCode::Char('c'), plain) && !pressed(KeyCode::Up, plain));
+        assert!(!quits(&Event::Resize(80, 24)));
     }
 }

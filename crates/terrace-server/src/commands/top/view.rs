@@ -1,6 +1,7 @@
 //! What `terrace top` shows, made of two pictures of a store.
 
 use crate::size::Size;
+use crossterm::style::{ContentStyle, Stylize as _};
 use serde_json::Value;
 use terrace::StallReason;
 
@@ -23,13 +24,13 @@ enum Look {
 pub struct Line(Vec<(String, Look)>);
 
 impl Look {
-    /// How a terminal is told.
-    const fn sequence(self) -> &'static str {
+    fn style(self) -> ContentStyle {
+        let plain = ContentStyle::new();
         match self {
-            Self::Plain => "",
-            Self::Title => "\x1b[1m",
-            Self::Faint => "\x1b[2m",
-            Self::Alarm => "\x1b[1;31m",
+            Self::Plain => plain,
+            Self::Title => plain.bold(),
+            Self::Faint => plain.dim(),
+            Self::Alarm => plain.red().bold(),
         }
     }
 }
@@ -51,7 +52,7 @@ impl Line {
 
     /// For the terminal.
     pub fn styled(&self) -> String {
-        let part = |(text, look): &(String, Look)| format!("{}{text}\x1b[0m", look.sequence());
+        let part = |(text, look): &(String, Look)| look.style().apply(text).to_string();
         self.0.iter().map(part).collect()
     }
 

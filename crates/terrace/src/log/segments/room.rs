@@ -67,10 +67,10 @@ impl Segments {
         }
     }
 
-    /// While the reserve is used, that too: its room is no room for a segment like any other.
+    /// While the reserve is used, that as well: its room is no room for a segment like any other.
     fn left_to_others_bytes(&self) -> u64 {
         let always = self.left_to_others_bytes.load(Ordering::Acquire);
-        always.max(self.left_of_reserve_bytes())
+        always.saturating_add(self.left_of_reserve_bytes())
     }
 
     /// Whether the device has room for a segment and so much more.

@@ -236,9 +236,9 @@ pub fn change(
     })
 }
 
-/// The same as [`change`] where it must not be held up: commits, if RAM has all that is to be looked
-/// at, nothing has to be said to anybody, and what is replaced leaves nothing behind; to be awaited.
-/// `None` says nothing: [`change`] judges it, and says why.
+/// The same as [`change`] where it must not be held up: commits, if RAM has all that is to be
+/// looked at, nothing has to be said to anybody, and what is replaced leaves nothing behind; to be
+/// awaited. `None` says nothing: [`change`] judges it, and says why.
 pub fn try_change(place: Place<'_>, requirement: &Requirement, new: Option<&NewObject>) -> Option<Committing> {
     let _entered = place.permit.to_write().ok()?.try_enter()?;
     if place.bucket().versioning() != Versioning::Never || place.permit.cause().is_some() {

@@ -49,8 +49,9 @@ impl Kept {
     }
 }
 
-/// Commits what was received whole in memory where it must not be held up, if [`commit::try_change`]
-/// can: what it will have stored, and what says when it has. `None` says nothing: [`keep`] does.
+/// Commits what was received whole in memory where it must not be held up, if
+/// [`commit::try_change`] can: what it will have stored, and what says when it has. `None` says
+/// nothing: [`keep`] does.
 pub fn try_keep(
     place: Place<'_>,
     requirement: &Requirement,

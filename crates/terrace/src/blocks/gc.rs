@@ -153,8 +153,8 @@ impl BlockGcState {
         self.passes.lock().finding
     }
 
-    /// Whether a look at the blocks that begins now finds one to clean. There is no other look as of
-    /// the same after one that found none: what is refused on a full device would wait for the
+    /// Whether a look at the blocks that begins now finds one to clean. There is no other look as
+    /// of the same after one that found none: what is refused on a full device would wait for the
     /// thread each time.
     pub fn cleans(&self, as_of: AsOf, is_stopping: impl Fn() -> bool) -> bool {
         // A worker at rest begins none by itself.

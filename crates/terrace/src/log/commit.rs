@@ -299,8 +299,8 @@ impl CommitLog {
     ///
     /// A `Buffered` commit that rests on one that is not visible yet, or replaces something of it,
     /// becomes a `Sync` one: visible at once it would show what may be taken back, or a batch in
-    /// part. A refusal that rests on one waits until that is durable, unless the committer waits for
-    /// nothing: then it may be wrong, and is for nobody to see.
+    /// part. A refusal that rests on one waits until that is durable, unless the committer waits
+    /// for nothing: then it may be wrong, and is for nobody to see.
     ///
     /// # Errors
     /// `decide`'s, [`Error::OutOfSpace`], [`Error::Failed`], or [`Error::Invalid`] if the records

@@ -12,9 +12,9 @@
 //!
 //! Who may give it up: flushes of the index; compactions, once flushes wait for them; log segments
 //! for commits that free space; cleaning, where blocks are on the same device. Each has its part,
-//! whoever was first: some segments are for the commits, and until the file is there again who makes
-//! other segments leaves the device those and what the index and cleaning may need, and who cleans
-//! what the index may need. Who restores it: recycling, as soon as the device has more room
+//! whoever was first: some segments are for the commits, and until the file is there again who
+//! makes other segments leaves the device those and what the index and cleaning may need, and who
+//! cleans what the index may need. Who restores it: recycling, as soon as the device has more room
 //! than that.
 //!
 //! Invariant: the file holds nothing. It may be missing, cut or left over at any crash; an open
@@ -45,9 +45,9 @@ const MEMTABLES: u64 = 4;
 /// Segments for the commits that free space, whose records are dead once they are applied.
 const FREEING_SEGMENTS: u32 = 1;
 /// Segments for those that replace more than they bring, which leave what they bring alive. A block
-/// is cleaned without room once a tenth of it is dead; by default a segment is a 64th of the device,
-/// so when a quarter of their length replaces values here and there, these are used up when an
-/// eighth is dead.
+/// is cleaned without room once a tenth of it is dead; by default a segment is a 64th of the
+/// device, so when a quarter of their length replaces values here and there, these are used up when
+/// an eighth is dead.
 const REPLACING_SEGMENTS: u32 = 2;
 /// How much more than its length, but for the segments of what replaces, must be available before
 /// it is made again, as a divisor: else what is on its way out would give it up again at once.

@@ -92,9 +92,9 @@ fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_g
 }
 
 /// All of them together could have a quarter of a segment, here 256 KiB, which is 50 values: of
-/// 2,000 overwrites of 20 kB by 5 kB over S3 on 900 MB more than half were refused. What they let go
-/// of lies here and there: it is room again when a tenth of a block or a fifth of a segment is dead,
-/// and until then they need segments that are kept for them.
+/// 2,000 overwrites of 20 kB by 5 kB over S3 on 900 MB more than half were refused. What they let
+/// go of lies here and there: it is room again when a tenth of a block or a fifth of a segment is
+/// dead, and until then they need segments that are kept for them.
 #[test]
 fn overwrites_that_shrink_go_on_until_what_they_let_go_of_is_room_again() {
     on_a_small_device(
@@ -140,9 +140,9 @@ fn overwrites_that_shrink_go_on_until_what_they_let_go_of_is_room_again() {
 }
 
 /// Deletes have two segments for themselves, whatever overwrites have used: the two kinds take
-/// turns here, far beyond the last overwrite that is taken, and no delete is refused. One was, after
-/// ten seconds, when overwrites counted as available what the device may have and went on in the
-/// deletes' segment.
+/// turns here, far beyond the last overwrite that is taken, and no delete is refused. One was,
+/// after ten seconds, when overwrites counted as available what the device may have and went on in
+/// the deletes' segment.
 #[test]
 fn deletes_go_on_when_overwrites_have_used_what_is_kept_for_them() {
     on_a_small_device(

@@ -89,8 +89,8 @@ impl CommitLog {
             && self.waiting_for_applier() > FRAMES_WAITING
     }
 
-    /// Has the flusher make everything up to `seq` durable, for a caller that waits without a thread
-    /// ([`crate::log::writer::FrameWriter::poll_durable`]).
+    /// Has the flusher make everything up to `seq` durable, for a caller that waits without a
+    /// thread ([`crate::log::writer::FrameWriter::poll_durable`]).
     pub fn promise_durable(&self, seq: u64) {
         self.promised_seq.fetch_max(seq, Ordering::AcqRel);
         self.wake_flusher();

@@ -36,13 +36,13 @@ use crate::{
     },
     visibility::range_tombstones::{DeletedRange, Ranges},
 };
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 pub use visible::{Committed, Judged};
 pub use waiting::BatchSize;
@@ -50,6 +50,9 @@ use waiting::Waiting;
 
 /// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
+/// How long a commit that must not be held up waits for others to add theirs: many times what that
+/// takes, and less than a device.
+const TAIL_WAIT_MAX: Duration = Duration::from_micros(200);
 
 /// What kind of commit it is, and so what it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +73,8 @@ pub enum Committer {
     LogGc,
     /// Moves values without need: leaves the reserved segments alone, and waits for nobody.
     Background,
-    /// A caller that must not be held up: as [`Committer::Background`], and does not wait for the
-    /// device either, so it begins no segment that was not made ready.
+    /// A caller that must not be held up: as [`Committer::Background`], and waits neither for the
+    /// device, so it begins no segment that was not made ready, nor for one that does.
     AtOnce,
 }
 
@@ -322,7 +325,7 @@ impl CommitLog {
         }
         let mut patience: Option<Patience> = None;
         let (mut tail, judged) = loop {
-            let mut tail = self.tail.lock();
+            let mut tail = self.lock_tail(committer)?;
             if let Some(reason) = self.writer.failure() {
                 return Err(Error::Failed(reason));
             }
@@ -372,6 +375,18 @@ impl CommitLog {
             self.wake_flusher();
         }
         Ok(Committed { seq, durability })
+    }
+
+    /// The tail, for a commit. Whoever begins a segment holds it for as long as the device takes.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for one that must not be held up.
+    fn lock_tail(&self, committer: Committer) -> Result<MutexGuard<'_, Tail>> {
+        if committer != Committer::AtOnce {
+            return Ok(self.tail.lock());
+        }
+        let held = Error::Unavailable("the log is held by a commit that waits for the device");
+        self.tail.try_lock_for(TAIL_WAIT_MAX).ok_or(held)
     }
 
     /// Bytes of a commit in the log.

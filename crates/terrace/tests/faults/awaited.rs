@@ -8,6 +8,7 @@ use crate::{
 };
 use std::{
     pin::pin,
+    sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Waker},
     thread,
     time::{Duration, Instant},
@@ -185,17 +186,23 @@ fn threads_and_tasks_wait_for_the_same_rounds() {
     const ROUNDS: usize = 300;
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Options::new(dir.path())).unwrap();
+    let awaited = AtomicUsize::new(0);
     thread::scope(|scope| {
         for number in 0..8 {
-            let store = &store;
+            let (store, awaited) = (&store, &awaited);
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let (key, text) = (format!("{number}/{}", round % 7), round.to_string());
                     match number % 3 {
                         0 => drop(store.put(&key, &text).unwrap()),
-                        1 => {
-                            block_on(try_put(store, &key, &text, Condition::None).unwrap()).unwrap();
-                        }
+                        1 => match try_put(store, &key, &text, Condition::None) {
+                            Some(committing) => {
+                                block_on(committing).unwrap();
+                                awaited.fetch_add(1, Ordering::Relaxed);
+                            }
+                            // Another begins a segment.
+                            None => drop(store.put(&key, &text).unwrap()),
+                        },
                         _ => drop(store.put_with(&key, &text, &BUFFERED).unwrap()),
                     }
                     assert_eq!(get(store, &key), value(&text));
@@ -203,6 +210,7 @@ fn threads_and_tasks_wait_for_the_same_rounds() {
             });
         }
     });
+    assert!(awaited.into_inner() > ROUNDS, "of {} in three threads", 3 * ROUNDS);
 }
 
 /// A new segment is made and synced before anything is written to it. Whoever must not be held up
@@ -212,8 +220,13 @@ fn no_segment_is_begun_at_once() {
     let held = Held::new(8);
     held.log.hold();
     assert!(try_put(&held.store, "key", "value", Condition::None).is_none());
+    // Nor is one waited for that another begins, which has the log's lock meanwhile.
+    let store = held.store.clone();
+    let begins = thread::spawn(move || store.put("key", "value").unwrap());
+    held.log.wait_for_sync();
+    assert!(try_put(&held.store, "key", "value", Condition::None).is_none());
     held.log.release();
-    held.store.put("key", "value").unwrap();
+    begins.join().unwrap();
     block_on(try_put(&held.store, "key", "new", Condition::None).unwrap()).unwrap();
 }
 

@@ -6,7 +6,7 @@
 //! A bucket can only be deleted empty. So that no object slips in while that is being looked at,
 //! whoever commits an object holds [`Bucket::enter`] meanwhile, and deleting waits for all of them
 //! and keeps new ones out. Of what they committed some may not be durable yet, and nobody sees it:
-//! it is made durable before the look ([`Bucket::alone`]).
+//! it is made durable before the look.
 
 mod owned;
 

@@ -28,6 +28,23 @@ fn try_put(store: &Store, key: &str, value: &str, condition: Condition) -> Optio
     store.try_write(&one(key, value, condition), Durability::Sync)
 }
 
+/// The same, of one that nothing is in the way of for long: what is absent is not known before the
+/// index is filled after the open, and a thread that is not run may have the log's lock.
+fn committing(store: &Store, key: &str, value: &str, condition: Condition) -> Committing {
+    begun(store, &one(key, value, condition), Durability::Sync)
+}
+
+fn begun(store: &Store, batch: &Batch, durability: Durability) -> Committing {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(committing) = store.try_write(batch, durability) {
+            return committing;
+        }
+        assert!(Instant::now() < until, "it is never committed");
+        thread::yield_now();
+    }
+}
+
 /// Whether it is ready, asked by nobody who could be woken.
 fn is_ready(committing: &mut Committing) -> bool {
     let polled = pin!(committing).poll(&mut Context::from_waker(Waker::noop()));
@@ -40,16 +57,16 @@ fn what_is_awaited_is_durable_without_a_thread_that_waits() {
     let store = &held.store;
     store.put("key", "old").unwrap();
     held.log.hold();
-    let mut first = try_put(store, "key", "new", Condition::None).unwrap();
+    let mut first = committing(store, "key", "new", Condition::None);
     held.log.wait_for_sync();
     assert!(!is_ready(&mut first));
     assert_eq!(read(store, "key"), value("old"), "it is not durable");
     // Dropped, asked for or not: it is written all the same.
-    let mut asked = try_put(store, "asked", "there", Condition::Absent).unwrap();
+    let mut asked = committing(store, "asked", "there", Condition::Absent);
     assert!(!is_ready(&mut asked));
     drop(asked);
-    drop(try_put(store, "dropped", "there", Condition::None));
-    let last = try_put(store, "last", "there", Condition::None).unwrap();
+    drop(committing(store, "dropped", "there", Condition::None));
+    let last = committing(store, "last", "there", Condition::None);
     held.log.release();
     let version = block_on(first).unwrap();
     assert_eq!(store.head("key").unwrap().unwrap().version, version);
@@ -62,8 +79,8 @@ fn what_is_awaited_is_durable_without_a_thread_that_waits() {
     ] {
         assert_eq!(read(store, key), value(is), "{key}");
     }
-    let committing = store.try_write(&one("buffered", "there", Condition::None), Durability::Buffered);
-    assert!(is_ready(&mut committing.unwrap()), "nothing is to be awaited");
+    let mut committing = begun(store, &one("buffered", "there", Condition::None), Durability::Buffered);
+    assert!(is_ready(&mut committing), "nothing is to be awaited");
 }
 
 /// Nobody polls these, and no other write leads a round.
@@ -73,7 +90,7 @@ fn what_nobody_asks_after_is_durable_soon() {
     let store = bench.open().unwrap();
     store.put("first segment", "").unwrap();
     let before = store.stats().queue.durable_seq;
-    drop(try_put(&store, "key", "value", Condition::None).unwrap());
+    drop(committing(&store, "key", "value", Condition::None));
     eventually("the sync", &store, |stats| stats.queue.durable_seq > before);
     assert_eq!(get(&store, "key"), value("value"));
 }
@@ -84,7 +101,7 @@ fn what_rests_on_others_is_left_to_those_that_may_wait() {
     let store = &held.store;
     store.put("first segment", "").unwrap();
     held.log.hold();
-    let first = try_put(store, "key", "first", Condition::Absent).unwrap();
+    let first = committing(store, "key", "first", Condition::Absent);
     let committed = store.stats().queue.committed_seq;
     let began = Instant::now();
     // By what is visible there is no key, and by what is committed there is.
@@ -92,7 +109,7 @@ fn what_rests_on_others_is_left_to_those_that_may_wait() {
     assert!(began.elapsed() < Duration::from_secs(5), "it waited");
     assert_eq!(store.stats().queue.committed_seq, committed);
     // An overwrite that asks for nothing rests on nothing.
-    let second = try_put(store, "key", "second", Condition::Present).unwrap();
+    let second = committing(store, "key", "second", Condition::Present);
     held.log.release();
     assert!(block_on(first).unwrap() < block_on(second).unwrap());
     assert_eq!(read(store, "key"), value("second"));
@@ -131,8 +148,8 @@ fn nothing_is_written_that_would_have_to_wait_or_be_refused() {
     let before = committed(&store);
     assert!(try_put(&store, "key", "new", Condition::VersionIs(version)).is_none());
     assert_eq!(committed(&store), before);
-    block_on(try_put(&store, "key", "new", Condition::None).unwrap()).unwrap();
-    block_on(try_put(&store, "new", "new", Condition::Absent).unwrap()).unwrap();
+    block_on(committing(&store, "key", "new", Condition::None)).unwrap();
+    block_on(committing(&store, "new", "new", Condition::Absent)).unwrap();
     let store_again = store.clone();
     store.close().unwrap();
     assert!(try_put(&store_again, "key", "closed", Condition::None).is_none());
@@ -146,11 +163,10 @@ fn a_failed_sync_is_told_to_all_that_is_awaited() {
         let store = bench.open().unwrap();
         store.put("key", "old").unwrap();
         bench.flash.set_fault(Some(Fault::new(FaultKind::Sync).on("segments")));
-        let awaited: Vec<_> = (0..5)
-            .map_while(|number| try_put(&store, "key", &format!("new {number}"), Condition::None))
-            .collect();
-        assert!(!awaited.is_empty());
-        for committing in awaited {
+        let first = committing(&store, "key", "new", Condition::None);
+        let others = (1..5).map_while(|number| try_put(&store, "key", &format!("new {number}"), Condition::None));
+        let others: Vec<_> = others.collect();
+        for committing in others.into_iter().chain([first]) {
             let failed = block_on(committing);
             assert!(matches!(failed, Err(Error::Failed(_))), "{failed:?}");
         }
@@ -170,7 +186,7 @@ fn a_close_makes_durable_what_is_awaited() {
     let held = Held::new(6);
     held.store.put("key", "old").unwrap();
     held.log.hold();
-    let committing = try_put(&held.store, "key", "value", Condition::None).unwrap();
+    let committing = committing(&held.store, "key", "value", Condition::None);
     let store = held.store.clone();
     let closing = thread::spawn(move || store.close());
     held.log.wait_for_sync();
@@ -227,7 +243,7 @@ fn no_segment_is_begun_at_once() {
     assert!(try_put(&held.store, "key", "value", Condition::None).is_none());
     held.log.release();
     begins.join().unwrap();
-    block_on(try_put(&held.store, "key", "new", Condition::None).unwrap()).unwrap();
+    block_on(committing(&held.store, "key", "new", Condition::None)).unwrap();
 }
 
 /// The last waker counts: a task may be polled by another executor than the one before.
@@ -236,7 +252,7 @@ fn the_last_that_polled_is_woken() {
     let held = Held::new(7);
     held.store.put("key", "old").unwrap();
     held.log.hold();
-    let mut committing = try_put(&held.store, "key", "value", Condition::None).unwrap();
+    let mut committing = committing(&held.store, "key", "value", Condition::None);
     assert!(!is_ready(&mut committing));
     let waiting = thread::spawn(move || block_on(committing));
     held.log.wait_for_sync();

@@ -59,10 +59,11 @@ impl Asker {
         }
     }
 
-    /// Whether a session may also do another thing with the same object, or bucket.
-    pub fn may_also(&self, action: &'static str, bucket: &str) -> bool {
+    /// Whether it may also be another thing that is done with the same object, or bucket: no policy
+    /// denies that, and the one of a session allows it.
+    pub fn may_also(&self, action: &'static str, record: &Record, bucket: &str) -> bool {
         let asker = self.about(action, self.key.as_deref());
-        asker.is_within(&asker.resource(bucket), &asker.context, None)
+        asker.judge(record, bucket, None) != Verdict::Denied
     }
 
     /// Whether a session may list buckets.
@@ -174,6 +175,7 @@ pub fn of_service(service: &str, source: &str, record: &Record, target: &str, ke
     context.add("aws:PrincipalServiceName", service);
     context.add("aws:PrincipalIsAWSService", "true");
     context.add("aws:PrincipalType", "Service");
+    context.add(actions::CREATION, "true");
     policy.judge(&Question {
         caller: Some(Caller::service(service)),
         action: "s3:PutObject",

@@ -513,6 +513,21 @@ impl Claim {
         action.needs_key() && matches!(self.principal, Principal::Everybody | Principal::Page)
     }
 
+    /// Checks that it may be another thing, too, that is done with the object of this key, as its
+    /// version with these facts is or as it is to come: that no policy denies that, and that the
+    /// one of a session allows it.
+    ///
+    /// # Errors
+    /// What may be told.
+    pub fn may_also(&self, action: &'static str, key: &str, facts: Option<&Facts>) -> Result<(), Denied> {
+        let record = self.bucket.record();
+        let also = self.clone().about(action, key);
+        match also.verdict(&record, |asker| asker.judge(&record, &self.bucket.name, facts)) {
+            Verdict::Denied => Err(Denied::Forbidden),
+            Verdict::Allowed | Verdict::Silent => Ok(()),
+        }
+    }
+
     /// Decides it for the bucket, and for objects that are to come.
     ///
     /// # Errors

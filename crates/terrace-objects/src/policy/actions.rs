@@ -98,6 +98,11 @@ pub const REQUEST_TAGS: &str = "s3:requestobjecttag";
 /// What begins the keys of the lock that a request sets.
 pub const REQUEST_LOCKS: &str = "s3:object-lock-";
 
+/// Whether an operation makes an object, of those that are [`PUT`].
+pub const CREATION: &str = "s3:objectcreationoperation";
+/// What writes objects, in one step or in some.
+pub const PUT: &str = "s3:PutObject";
+
 /// Actions on objects that are there, which policies may judge by their tags.
 const ON_TAGGED: [&str; 13] = [
     "s3:DeleteObjectTagging",
@@ -127,7 +132,17 @@ pub fn with_key(key: &str) -> Option<&'static [&'static str]> {
     if key.starts_with(OBJECT_TAGS) {
         return Some(&ON_TAGGED);
     }
+    if key == CREATION {
+        return Some(&[PUT]);
+    }
     key.starts_with(REQUEST_LOCKS).then_some(&LOCKING)
+}
+
+/// Whether an operation that is [`PUT`] makes an object, or is a step of an upload before it does
+/// ("Enforce conditional writes" in the guide). `None` of other operations.
+pub fn is_creation(operation: &str) -> Option<bool> {
+    let is_step = matches!(operation, "CreateMultipartUpload" | "UploadPart" | "UploadPartCopy");
+    (of_operation(operation, false) == Some(PUT)).then_some(!is_step)
 }
 
 /// Whether what a key stands for is known only when the object is open, or when the request's body
@@ -160,7 +175,7 @@ pub fn of_operation(operation: &str, has_version: bool) -> Option<&'static str> 
         | "CreateMultipartUpload"
         | "UploadPart"
         | "UploadPartCopy"
-        | "CompleteMultipartUpload" => "s3:PutObject",
+        | "CompleteMultipartUpload" => PUT,
         "PutObjectAcl" => versioned("s3:PutObjectAcl", "s3:PutObjectVersionAcl"),
         "PutObjectTagging" => versioned("s3:PutObjectTagging", "s3:PutObjectVersionTagging"),
         "PutObjectRetention" => "s3:PutObjectRetention",
@@ -232,6 +247,14 @@ mod tests {
             }
         }
         assert_eq!(of_operation("Anything", false), None);
+        for (operation, expected) in [
+            ("PostObject", Some(true)),
+            ("CompleteMultipartUpload", Some(true)),
+            ("UploadPartCopy", Some(false)),
+            ("DeleteObject", None),
+        ] {
+            assert_eq!(is_creation(operation), expected, "{operation}");
+        }
         for action in ON_TAGGED.iter().chain(&LOCKING) {
             assert!(OF_OBJECTS.contains(action), "{action}");
         }

@@ -94,12 +94,117 @@ const OPERATORS: [(&str, Test, bool); 29] = [
     ("StringNotEqualsIgnore", Test::EqualIgnoringCase, true),
 ];
 
-/// A condition's key as it is compared: names of tags keep their case.
+/// Keys of S3 that requests have here or, as those of access points, may have none of: no request
+/// comes by one. In their normal form, as all of these; of what ends with a slash the name of a tag
+/// follows ("Condition keys for Amazon S3" in the service authorization reference).
+const KEYS: [&str; 39] = [
+    "s3:accesspointnetworkorigin",
+    "s3:accesspointtag/",
+    "s3:authtype",
+    "s3:dataaccesspointaccount",
+    "s3:dataaccesspointarn",
+    "s3:delimiter",
+    "s3:existingobjecttag/",
+    "s3:if-match",
+    "s3:if-none-match",
+    "s3:max-keys",
+    "s3:object-lock-legal-hold",
+    "s3:object-lock-mode",
+    "s3:object-lock-remaining-retention-days",
+    "s3:object-lock-retain-until-date",
+    "s3:objectcreationoperation",
+    "s3:prefix",
+    "s3:requestobjecttag/",
+    "s3:requestobjecttagkeys",
+    RESOURCE_ACCOUNT,
+    "s3:signatureage",
+    "s3:signatureversion",
+    "s3:tlsversion",
+    "s3:versionid",
+    "s3:x-amz-acl",
+    "s3:x-amz-bucket-namespace",
+    "s3:x-amz-content-sha256",
+    "s3:x-amz-copy-source",
+    "s3:x-amz-grant-full-control",
+    "s3:x-amz-grant-read",
+    "s3:x-amz-grant-read-acp",
+    "s3:x-amz-grant-write",
+    "s3:x-amz-grant-write-acp",
+    "s3:x-amz-metadata-directive",
+    "s3:x-amz-object-ownership",
+    "s3:x-amz-server-side-encryption",
+    "s3:x-amz-server-side-encryption-aws-kms-key-id",
+    "s3:x-amz-server-side-encryption-customer-algorithm",
+    "s3:x-amz-storage-class",
+    "s3:x-amz-website-redirect-location",
+];
+/// Keys of S3 that are about what there is none of here, or that nobody finds out.
+const UNANSWERED: [&str; 22] = [
+    "s3:accessgrantscope",
+    "s3:accessgrantsinstancearn",
+    "s3:accessgrantslocationscope",
+    "s3:annotation-prefix",
+    "s3:buckettag/",
+    "s3:deliverysourcearn",
+    "s3:destinationregion",
+    "s3:existingjoboperation",
+    "s3:existingjobpriority",
+    "s3:inventoryaccessibleoptionalfields",
+    "s3:isreplicationpauserequest",
+    "s3:jobsuspendedcause",
+    "s3:locationconstraint",
+    "s3:logtype",
+    "s3:max-annotation-results",
+    "s3:object-lock-event-hold",
+    "s3:object-lock-event-hold-duration-days",
+    "s3:requestjoboperation",
+    "s3:requestjobpriority",
+    "s3:resourcearnbeingauthorized",
+    "s3:x-amz-object-annotation-directive",
+    "s3:x-amz-object-if-match",
+];
+/// The account that a resource belongs to, which has two names.
+const RESOURCE_ACCOUNT: &str = "s3:resourceaccount";
+
+/// What is known of a condition's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Requests may have it. So may they those of AWS that are of no service.
+    Known,
+    /// S3 has it, and no request here.
+    Unanswered,
+    /// S3 has none of this name.
+    Unknown,
+}
+
+/// What is known of a key in its normal form.
+pub fn standing(key: &str) -> Standing {
+    let is_among = |keys: &[&str]| {
+        keys.iter().any(|known| match key.strip_prefix(known) {
+            Some(name) => known.ends_with('/') != name.is_empty(),
+            None => false,
+        })
+    };
+    if !key.starts_with("s3:") || is_among(&KEYS) {
+        Standing::Known
+    } else if is_among(&UNANSWERED) {
+        Standing::Unanswered
+    } else {
+        Standing::Unknown
+    }
+}
+
+/// A condition's key as it is compared: names of tags keep their case, and of two names for one
+/// thing one is left.
 pub fn normal_key(key: &str) -> String {
-    match key.split_once('/') {
+    let lower = match key.split_once('/') {
         Some((key, name)) => format!("{}/{name}", key.to_ascii_lowercase()),
         None => key.to_ascii_lowercase(),
+    };
+    if lower == "aws:resourceaccount" {
+        return RESOURCE_ACCOUNT.to_owned();
     }
+    lower
 }
 
 impl Condition {
@@ -414,6 +519,29 @@ mod tests {
         }
         assert!(holds("Null", &["true"], &[]) && !holds("Null", &["false"], &[]));
         assert!(holds("Null", &["false"], &["x"]) && !holds("Null", &["true"], &["x"]));
+    }
+
+    #[test]
+    fn keys_that_s3_has() {
+        for (key, expected) in [
+            ("s3:Prefix", Standing::Known),
+            ("aws:ResourceAccount", Standing::Known),
+            ("aws:Anything", Standing::Known),
+            ("s3:ExistingObjectTag/a/b", Standing::Known),
+            ("s3:ObjectCreationOperation", Standing::Known),
+            ("s3:BucketTag/a", Standing::Unanswered),
+            ("s3:RequestJobPriority", Standing::Unanswered),
+            ("s3:ObjectCreationOperations", Standing::Unknown),
+            ("s3:ExistingObjectTag", Standing::Unknown),
+            ("s3:ExistingObjectTag/", Standing::Unknown),
+            ("s3:prefix/a", Standing::Unknown),
+            ("s3:x-amz-tagging", Standing::Unknown),
+        ] {
+            assert_eq!(standing(&normal_key(key)), expected, "{key}");
+        }
+        for key in KEYS.iter().chain(&UNANSWERED) {
+            assert_eq!(normal_key(key), *key);
+        }
     }
 
     #[test]

@@ -5,8 +5,12 @@
 pub use terrace_objects::access::asker::Asker;
 
 use super::{
+    bucket::Record,
     head::{Head, Peer},
-    policy::{Caller, Context, Policy, actions, condition},
+    policy::{
+        Caller, Context, Policy, actions,
+        condition::{self, Standing},
+    },
     session,
 };
 use crate::http::tls::TlsVersion;
@@ -19,10 +23,7 @@ use terrace_objects::{
     text::percent_decode_path,
 };
 
-/// What policies may ask about and nobody knows here. Policies with these are refused, since a
-/// denial that never holds would be worse than none.
-const UNKNOWN_KEY: &str = "s3:accessgrantsinstancearn";
-/// The same where TLS ends before the server; in its normal form.
+/// What nobody knows where TLS ends before the server; in its normal form.
 const TLS_VERSION: &str = "s3:tlsversion";
 /// Headers that lock what is put, and what policies call them.
 const LOCKS: [(&str, &str); 3] = [
@@ -41,6 +42,8 @@ const DAY_SECONDS: f64 = 86_400.0;
 /// by it.
 const ON_POLICIES: [&str; 3] = ["GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy"];
 
+/// The actions of operations with headers that ask for more.
+const WITH_MORE: [&str; 2] = [actions::PUT, "s3:CreateBucket"];
 /// What headers ask for besides what the operation is, of objects and of buckets.
 const ALSO: [(&str, [&str; 2]); 11] = [
     ("x-amz-acl", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
@@ -73,6 +76,9 @@ pub fn read(request: &S3AccessContext<'_>, head: &Head, account: Option<Arc<str>
     add_caller(&mut context, named, head, request.headers());
     add_headers(&mut context, request.headers());
     add_query(&mut context, head);
+    if let Some(is_creation) = actions::is_creation(request.s3_op().name()) {
+        context.add(actions::CREATION, is_creation.to_string());
+    }
     let has_version = head.value("versionId").is_some_and(|version| !version.is_empty());
     let operation = request.s3_op().name();
     let is_theirs = owns && ON_POLICIES.contains(&operation);
@@ -96,9 +102,10 @@ pub fn of_unsigned_form(head: &Head, headers: &HeaderMap, fields: &HeaderMap, ow
     context.add(RESOURCE_ACCOUNT, owner);
     add_caller(&mut context, None, head, headers);
     add_headers(&mut context, headers);
+    context.add(actions::CREATION, "true");
     let asker = Asker {
         caller: None,
-        action: Some("s3:PutObject"),
+        action: Some(actions::PUT),
         is_theirs: false,
         bound: None,
         key: Some(key.to_owned()),
@@ -124,11 +131,16 @@ pub fn saying(asker: &Asker, headers: &HeaderMap) -> Asker {
     asker.knowing(context)
 }
 
-/// Whether a session may say in its headers what it says.
-pub fn may_say(asker: &Asker, headers: &HeaderMap, bucket: &str) -> bool {
+/// Whether a request may say in its headers what it says: no policy denies what they ask for, and
+/// the one of a session allows it. Of a form this is asked when its fields are known.
+pub fn may_say(asker: &Asker, headers: &HeaderMap, record: &Record, bucket: &str) -> bool {
     let place = usize::from(asker.key.is_none());
+    let is_head_of_form = asker.is_form && asker.key.is_none();
+    if is_head_of_form || !asker.action.is_some_and(|action| WITH_MORE.contains(&action)) {
+        return true;
+    }
     let mut asked = ALSO.iter().filter(|(name, _)| headers.contains_key(*name));
-    asker.bound.is_none() || asked.all(|(_, actions)| asker.may_also(actions[place], bucket))
+    asked.all(|(_, actions)| asker.may_also(actions[place], record, bucket))
 }
 
 fn add_surroundings(context: &mut Context, peer: Peer) {
@@ -271,19 +283,30 @@ fn add_query(context: &mut Context, head: &Head) {
     }
 }
 
-/// Refuses policies that ask about what nobody knows here, or about what no action of a statement
-/// has. What version of TLS requests come over is known if one comes over TLS.
+/// Refuses policies that ask about what nobody knows here, or S3 does not have, or about what no
+/// action of a statement has. What version of TLS requests come over is known if one comes over
+/// TLS.
 ///
 /// # Errors
 /// `NotImplemented`, `MalformedPolicy`
 pub fn check_keys(policy: &Policy, peer: Peer) -> S3Result {
-    let knows_tls = peer.tls.is_some();
-    let is_unknown = |key: &&str| key.starts_with(UNKNOWN_KEY) || (!knows_tls && key.starts_with(TLS_VERSION));
-    if let Some(key) = policy.keys().find(is_unknown) {
-        return Err(s3_error!(
-            NotImplemented,
-            "Policies with conditions on {key} are not implemented."
-        ));
+    for key in policy.keys() {
+        match condition::standing(key) {
+            Standing::Unknown => {
+                return Err(s3_error!(
+                    MalformedPolicy,
+                    "Policy has an invalid condition key - {key}"
+                ));
+            }
+            Standing::Known if key != TLS_VERSION || peer.tls.is_some() => {}
+            // A denial that never holds would be worse than none.
+            Standing::Known | Standing::Unanswered => {
+                return Err(s3_error!(
+                    NotImplemented,
+                    "Policies with conditions on {key} are not implemented."
+                ));
+            }
+        }
     }
     if policy.has_idle_conditions() {
         return Err(s3_error!(

@@ -6,6 +6,7 @@ use crate::{
     elements,
     operating::plain,
     protocol::bucket,
+    sessions::session,
     sign::{Mode, post_form},
 };
 
@@ -325,4 +326,254 @@ fn policies_ask_a_forms_fields() {
     let owner = |name| [("key", "k"), ("x-amz-expected-bucket-owner", name)];
     denied(&post("", &owner("press"), 0));
     post("", &owner("terrace"), 0).status(204);
+}
+
+/// A policy's denial of what a header asks for besides was passed by: only policies of sessions
+/// were asked.
+#[test]
+fn policies_deny_what_headers_ask_for() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let locked = [("x-amz-bucket-object-lock-enabled", "true")];
+    client.send("PUT", "/locked", &locked, b"").status(200);
+    client.put("/bucket/source", b"v", Mode::Whole).status(200);
+    let policy = br#"{"Statement":[
+        {"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*"},
+        {"Effect":"Deny","Principal":"*","Action":"s3:PutObjectTagging","Resource":"arn:aws:s3:::bucket/in/*"},
+        {"Effect":"Deny","Principal":"*","Action":"s3:PutObjectTagging","Resource":"arn:aws:s3:::bucket/some/*",
+         "Condition":{"StringEquals":{"s3:RequestObjectTag/a":"b"}}},
+        {"Effect":"Deny","Principal":"*","Action":"s3:PutObjectAcl","Resource":"arn:aws:s3:::bucket/in/*"}]}"#;
+    client.send("PUT", "/bucket?policy", &[], policy).status(204);
+    let tags = ("x-amz-tagging", "a=b");
+    let copies = [
+        ("x-amz-copy-source", "/bucket/source"),
+        ("x-amz-tagging-directive", "REPLACE"),
+    ];
+    let form_tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+    for header in [tags, ("x-amz-acl", "private"), ("x-amz-grant-read", "id=terrace")] {
+        denied(&client.send("PUT", "/bucket/in/k", &[header], b"v"));
+        denied(&client.send("PUT", "/bucket/in/k", &[copies[0], copies[1], header], b""));
+        denied(&client.send("POST", "/bucket/in/k?uploads", &[header], b""));
+    }
+    for field in [
+        ("tagging", form_tags),
+        ("acl", "private"),
+        ("x-amz-grant-read", "id=terrace"),
+    ] {
+        denied(&client.form("bucket", &[("key", "in/k"), field], 0, 60));
+    }
+    denied(&post_form(
+        &client.address,
+        "bucket",
+        &[("key", "in/k"), ("tagging", form_tags)],
+    ));
+    client.get("/bucket/in/k").status(404);
+    denied(&client.send("PUT", "/bucket/some/k", &[tags], b"v"));
+    client
+        .send("PUT", "/bucket/some/k", &[("x-amz-tagging", "a=c")], b"v")
+        .status(200);
+    // What asks for nothing else is put, and so is what is denied elsewhere.
+    client.put("/bucket/in/k", b"v", Mode::Whole).status(200);
+    client.send("PUT", "/bucket/in/k", &copies, b"").status(200);
+    client.send("PUT", "/bucket/k", &[tags], b"v").status(200);
+    client
+        .form("bucket", &[("key", "k"), ("tagging", form_tags)], 0, 60)
+        .status(204);
+
+    let policy =
+        br#"{"Statement":{"Effect":"Deny","Principal":"*","Action":["s3:PutObjectRetention","s3:PutObjectLegalHold"],
+        "Resource":"arn:aws:s3:::locked/*"}}"#;
+    client.send("PUT", "/locked?policy", &[], policy).status(204);
+    denied(&client.send("PUT", "/locked/k", &[("x-amz-object-lock-legal-hold", "ON")], b"v"));
+    let until = day_after(1);
+    let retention = [
+        ("x-amz-object-lock-mode", "GOVERNANCE"),
+        ("x-amz-object-lock-retain-until-date", &*until),
+    ];
+    denied(&client.send("PUT", "/locked/k", &retention, b"v"));
+    client.put("/locked/k", b"v", Mode::Whole).status(200);
+}
+
+/// A copy takes the tags of its source along: nobody asked whether they may be read there, and set
+/// here.
+#[test]
+fn policies_deny_tags_of_copies() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/other", &[], b"").status(200);
+    let enabled = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    client.send("PUT", "/bucket?versioning", &[], enabled).status(200);
+    let put = client
+        .send("PUT", "/bucket/tagged", &[("x-amz-tagging", "a=b")], b"v")
+        .status(200);
+    let version = format!("/bucket/tagged?versionId={}", put.header("x-amz-version-id").unwrap());
+    client
+        .send("PUT", "/bucket/fine", &[("x-amz-tagging", "a=c")], b"v")
+        .status(200);
+    client
+        .send("PUT", "/bucket/empty", &[("x-amz-tagging", "")], b"v")
+        .status(200);
+    client.put("/bucket/bare", b"v", Mode::Whole).status(200);
+    let copy = |source: &str| client.send("PUT", "/other/k", &[("x-amz-copy-source", source)], b"");
+    let set = |bucket: &str, action: &str, condition: &str| {
+        let policy = format!(
+            r#"{{"Statement":{{"Effect":"Deny","Principal":"*","Action":"{action}","Resource":"arn:aws:s3:::{bucket}/*"{condition}}}}}"#
+        );
+        client
+            .send("PUT", &format!("/{bucket}?policy"), &[], policy.as_bytes())
+            .status(204);
+    };
+
+    set("bucket", "s3:GetObjectTagging", "");
+    denied(&copy("/bucket/tagged"));
+    copy("/bucket/empty").status(200);
+    copy("/bucket/bare").status(200);
+    copy(&version).status(200);
+    let replaced = [
+        ("x-amz-copy-source", "/bucket/tagged"),
+        ("x-amz-tagging-directive", "REPLACE"),
+    ];
+    client.send("PUT", "/other/k", &replaced, b"").status(200);
+    let onto_itself = [
+        ("x-amz-copy-source", "/bucket/tagged"),
+        ("x-amz-metadata-directive", "REPLACE"),
+    ];
+    denied(&client.send("PUT", "/bucket/tagged", &onto_itself, b""));
+    set("bucket", "s3:GetObjectVersionTagging", "");
+    denied(&copy(&version));
+    copy("/bucket/tagged").status(200);
+    set(
+        "bucket",
+        "s3:GetObjectTagging",
+        r#","Condition":{"StringEquals":{"s3:ExistingObjectTag/a":"b"}}"#,
+    );
+    denied(&copy("/bucket/tagged"));
+    copy("/bucket/fine").status(200);
+    client.send("DELETE", "/bucket?policy", &[], b"").status(204);
+
+    set("other", "s3:PutObjectTagging", "");
+    denied(&copy("/bucket/tagged"));
+    copy("/bucket/bare").status(200);
+    client.send("PUT", "/other/k", &replaced, b"").status(200);
+    set(
+        "other",
+        "s3:PutObjectTagging",
+        r#","Condition":{"StringEquals":{"s3:RequestObjectTag/a":"b"}}"#,
+    );
+    denied(&copy("/bucket/tagged"));
+    copy("/bucket/fine").status(200);
+    client.send("DELETE", "/other?policy", &[], b"").status(204);
+}
+
+/// The policy of a session has to allow both, as it has to allow tags in a header.
+#[test]
+fn policies_of_sessions_bound_tags_of_copies() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client
+        .send("PUT", "/bucket/tagged", &[("x-amz-tagging", "a=b")], b"v")
+        .status(200);
+    client.put("/bucket/bare", b"v", Mode::Whole).status(200);
+    for (more, may) in [
+        ("", false),
+        (r#","s3:GetObjectTagging""#, false),
+        (r#","s3:PutObjectTagging""#, false),
+        (r#","s3:GetObjectTagging","s3:PutObjectTagging""#, true),
+    ] {
+        let policy = format!(
+            r#"{{"Statement":{{"Effect":"Allow","Action":["s3:GetObject","s3:PutObject"{more}],"Resource":"*"}}}}"#
+        );
+        let bound = session(client, Some(&policy));
+        let copy = |source: &str| bound.send("PUT", "/bucket/copy", &[("x-amz-copy-source", source)], b"");
+        copy("/bucket/bare").status(200);
+        if may {
+            copy("/bucket/tagged").status(200);
+        } else {
+            denied(&copy("/bucket/tagged"));
+        }
+    }
+}
+
+/// A policy may demand a condition of what makes an object, and leave the other steps of an upload
+/// alone: they have no conditions.
+#[test]
+fn policies_know_what_makes_an_object() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.put("/bucket/source", b"v", Mode::Whole).status(200);
+    let policy =
+        br#"{"Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*",
+        "Condition":{"Null":{"s3:if-none-match":"true"},"Bool":{"s3:ObjectCreationOperation":"true"}}},
+        {"Effect":"Deny","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*",
+        "Condition":{"StringNotEquals":{"aws:ResourceAccount":"terrace"}}}]}"#;
+    client.send("PUT", "/bucket?policy", &[], policy).status(204);
+    let copy = ("x-amz-copy-source", "/bucket/source");
+    let condition = ("if-none-match", "*");
+    denied(&client.put("/bucket/put", b"v", Mode::Whole));
+    client.send("PUT", "/bucket/put", &[condition], b"v").status(200);
+    denied(&client.send("PUT", "/bucket/copied", &[copy], b""));
+    client
+        .send("PUT", "/bucket/copied", &[copy, condition], b"")
+        .status(200);
+    denied(&client.form("bucket", &[("key", "posted")], 0, 60));
+    client
+        .form("bucket", &[("key", "posted"), condition], 0, 60)
+        .status(204);
+
+    let upload = client.send("POST", "/bucket/parts?uploads", &[], b"").status(200);
+    let upload = elements(&upload, "UploadId").remove(0);
+    let part = format!("/bucket/parts?partNumber=1&uploadId={upload}");
+    client.send("PUT", &part, &[copy], b"").status(200);
+    let put = client.send("PUT", &part, &[], b"v").status(200);
+    let complete = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{}</ETag></Part></CompleteMultipartUpload>",
+        put.header("etag").unwrap()
+    );
+    let target = format!("/bucket/parts?uploadId={upload}");
+    denied(&client.send("POST", &target, &[], complete.as_bytes()));
+    client
+        .send("POST", &target, &[condition], complete.as_bytes())
+        .status(200);
+}
+
+/// A denial under a condition that no request can meet was taken, and denied nothing.
+#[test]
+fn policies_ask_about_what_there_is() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let policy = |key: &str| {
+        format!(
+            r#"{{"Statement":{{"Effect":"Deny","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*",
+            "Condition":{{"StringEquals":{{"{key}":"1"}}}}}}}}"#
+        )
+    };
+    for (key, expected) in [
+        ("s3:Prefixes", (400, "MalformedPolicy")),
+        ("s3:x-amz-tagging", (400, "MalformedPolicy")),
+        ("s3:RequestObjectTag", (400, "MalformedPolicy")),
+        ("s3:RequestObjectTag/", (400, "MalformedPolicy")),
+        ("s3:prefix/a", (400, "MalformedPolicy")),
+        ("s3:BucketTag/a", (501, "NotImplemented")),
+        ("s3:ExistingJobOperation", (501, "NotImplemented")),
+        ("s3:AccessGrantsInstanceArn", (501, "NotImplemented")),
+    ] {
+        let answer = client.send("PUT", "/bucket?policy", &[], policy(key).as_bytes());
+        assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "{key}");
+        assert!(answer.text().contains(&key.to_ascii_lowercase()), "{}", answer.text());
+    }
+    for key in [
+        "aws:AnythingElse",
+        "S3:X-Amz-Storage-Class",
+        "s3:RequestObjectTag/a/b",
+        "s3:DataAccessPointArn",
+    ] {
+        client
+            .send("PUT", "/bucket?policy", &[], policy(key).as_bytes())
+            .status(204);
+    }
 }

@@ -315,6 +315,7 @@ fn calls_that_are_refused() {
     is(&own.exchange(&object), 400, "AuthorizationHeaderMalformed");
     let principal = r#"{"Statement":{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"*"}}"#;
     let unknown = r#"{"Statement":{"Effect":"Allow","Action":"s3:Everything","Resource":"*"}}"#;
+    let key = r#"{"Statement":{"Effect":"Allow","Action":"s3:*","Resource":"*","Condition":{"Bool":{"s3:Any":true}}}}"#;
     let long = format!("{principal}{}", " ".repeat(2048));
     for (name, value, expected) in [
         ("DurationSeconds", "899", "ValidationError"),
@@ -323,6 +324,7 @@ fn calls_that_are_refused() {
         ("RoleSessionName", "a<b", "ValidationError"),
         ("Policy", principal, "MalformedPolicyDocument"),
         ("Policy", unknown, "MalformedPolicyDocument"),
+        ("Policy", key, "MalformedPolicyDocument"),
         ("Policy", "none", "MalformedPolicyDocument"),
         ("Policy", &long, "PackedPolicyTooLarge"),
         ("Action", "<Nothing>", "InvalidAction"),

@@ -316,7 +316,7 @@ impl S3Access for Access {
         if record.rules.is_some() || bound.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
             let owns = self.0.level(context.credentials(), &bucket) == Some(Level::Admin);
             let asker = judged::read(context, &head, account, record.owner(), owns).bound(bound.clone());
-            if !judged::may_say(&asker, context.headers(), &bucket.name) {
+            if !judged::may_say(&asker, context.headers(), &record, &bucket.name) {
                 return Err(denied());
             }
             context.extensions_mut().insert(asker);
@@ -355,7 +355,8 @@ impl S3Access for Access {
         if let Some(asker) = request.extensions.get::<Asker>() {
             let asker = asker.about("s3:PutObject", Some(&request.input.key));
             let asker = judged::saying(&asker, extras.said());
-            if !judged::may_say(&asker, extras.said(), &request.input.bucket) {
+            let record = self.0.buckets.get(&request.input.bucket).told()?.record();
+            if !judged::may_say(&asker, extras.said(), &record, &request.input.bucket) {
                 return Err(denied());
             }
             request.extensions.insert(asker);

@@ -21,7 +21,7 @@ use crate::{
         crypt::{DataKey, Sealing, request::CustomerKey},
         digest::{self, Algorithm, Digests},
         errors::Told as _,
-        keyspace,
+        judged, keyspace,
         lifecycle::Subject,
         lock,
         read::Opened,
@@ -31,9 +31,12 @@ use crate::{
     },
     set_checksums, set_encryption_of_new, source_conditions, source_customer,
 };
-use hyper::{HeaderMap, header, header::HeaderName};
+use hyper::{
+    HeaderMap, header,
+    header::{HeaderName, HeaderValue},
+};
 use s3s::{
-    S3Request, S3Response, S3Result,
+    S3Error, S3Request, S3Response, S3Result,
     dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, ETagCondition, Timestamp},
     s3_error,
 };
@@ -198,8 +201,11 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
             "The specified copy source is larger than the maximum allowable size for a copy source: {VALUE_BYTES_MAX}"
         ));
     }
-    let attributes = merge(&opened.facts.description(), &given, replaces, retags);
     let key = input.key;
+    if let Some(tagging) = opened.facts.tagging().filter(|_| !retags) {
+        may_retag(&from, &opened, &gateway.claim(by, Action::Write, target), &key, tagging)?;
+    }
+    let attributes = merge(&opened.facts.description(), &given, replaces, retags);
     let copied = source_version(&from, &opened);
     // With versioning a copy has bytes of its own. What is encrypted, or to be, is written again.
     let is_plain = sealing.is_none() && opened.facts.encryption.is_none();
@@ -250,6 +256,23 @@ fn directive(text: Option<&str>) -> S3Result<bool> {
         Some("REPLACE") => Ok(true),
         Some(_) => Err(s3_error!(InvalidArgument, "Unknown metadata directive.")),
     }
+}
+
+/// Checks that no policy keeps the tags of a copy's source from being read there, and from being
+/// set here.
+fn may_retag(source: &Source, opened: &Opened, claim: &Claim, key: &str, tagging: &str) -> S3Result {
+    let get = source
+        .name
+        .map_or("s3:GetObjectTagging", |_| "s3:GetObjectVersionTagging");
+    let may_read = source.claim.may_also(get, &source.key, Some(&opened.facts));
+    let said = HeaderMap::from_iter([(
+        HeaderName::from_static("x-amz-tagging"),
+        HeaderValue::from_str(tagging).map_err(S3Error::internal_error)?,
+    )]);
+    // The request's own headers say nothing of these tags.
+    let claim = claim.clone().asking_anew(|asker| judged::saying(asker, &said));
+    let may_set = claim.may_also("s3:PutObjectTagging", key, None);
+    may_read.and(may_set).map_err(|_| access::denied())
 }
 
 /// The description of the copy: the source's or the given one, and the same for tags.

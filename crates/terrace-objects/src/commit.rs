@@ -17,6 +17,7 @@
 use crate::{
     access::decide::Permit,
     bucket::{Bucket, Versioning},
+    class::Class,
     error::{self, ObjectError, ObjectResult},
     keyspace::{self, Id},
     lock,
@@ -145,7 +146,7 @@ pub struct NewObject {
 
 impl NewObject {
     /// What it is to whoever is told of it.
-    fn written(&self, how: fn(u64, String) -> What) -> What {
+    fn written(&self, how: impl FnOnce(u64, String) -> What) -> What {
         let (length, etag) = record::length_and_tag(&self.attributes, self.value.len());
         how(length, etag)
     }
@@ -323,7 +324,8 @@ pub fn redescribe(place: Place<'_>, at: &[u8], looked_at: Version, new: &NewObje
     );
     let version = record::version_id(&new.attributes).map_or(Name::Null, Name::Id);
     let is_versioned = place.bucket().versioning() != Versioning::Never;
-    let happened = new.written(What::Described);
+    let class = Class::of(&new.attributes);
+    let happened = new.written(|length, etag| What::Described(length, etag, class));
     let announce = place.add_events(&mut batch, happened, is_versioned.then_some(version));
     match place.store.write(batch, place.durability) {
         Ok(_) => {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Events that rules can be about.
-pub const EVENTS: [&str; 11] = [
+pub const EVENTS: [&str; 12] = [
     "s3:ObjectCreated:Put",
     "s3:ObjectCreated:Post",
     "s3:ObjectCreated:Copy",
@@ -15,6 +15,7 @@ pub const EVENTS: [&str; 11] = [
     "s3:ObjectAcl:Put",
     "s3:LifecycleExpiration:Delete",
     "s3:LifecycleExpiration:DeleteMarkerCreated",
+    "s3:LifecycleTransition",
 ];
 
 /// What a target is called by whoever puts a rule: all the same here.

@@ -1,7 +1,7 @@
 //! What changes of objects tell, in the commit that they are made in. Whom, and in which words,
 //! knows whoever asked for the change.
 
-use crate::{bucket::Bucket, record::Name};
+use crate::{bucket::Bucket, class::Class, record::Name};
 use std::fmt;
 use terrace::Batch;
 
@@ -30,8 +30,8 @@ pub struct Happened<'a> {
 pub enum What {
     /// It was written: its length and its entity tag, without quotes.
     Written(u64, String),
-    /// It got another description: the same.
-    Described(u64, String),
+    /// It got another description: the same, and its class.
+    Described(u64, String, Class),
     /// It, or a version of it, was deleted for good.
     Deleted,
     /// A delete marker took its place.

@@ -143,7 +143,7 @@ impl Walk {
             } else {
                 let subject = Subject::of(&key, &facts);
                 let class = rules.iter().filter_map(|rule| rule.class(subject, self.now_ms)).max();
-                reclass(store, bucket, &key, &facts, is_latest, class)?;
+                self.reclass(store, bucket, &key, &facts, is_latest, class)?;
             }
         } else {
             let (since_ms, newer, now_ms) = (self.last_ms, self.newer, self.now_ms);
@@ -156,7 +156,7 @@ impl Walk {
                 let subject = Subject::of(&key, &facts);
                 let class = |rule: &Rule| rule.noncurrent_class(subject, since_ms, newer, now_ms);
                 let class = rules.iter().filter_map(class).max();
-                reclass(store, bucket, &key, &facts, is_latest, class)?;
+                self.reclass(store, bucket, &key, &facts, is_latest, class)?;
             }
             self.newer += 1;
         }
@@ -216,51 +216,51 @@ impl Walk {
         }
         Ok(())
     }
-}
 
-/// Gives a version the class that rules want, if it still is what was judged and they want a later
-/// one: its bytes, its time and all else stay. Locks are about other things.
-fn reclass(
-    store: &Store,
-    bucket: &Arc<Bucket>,
-    key: &str,
-    facts: &Facts,
-    is_latest: bool,
-    class: Option<Class>,
-) -> ObjectResult {
-    let Some(class) = class.filter(|class| *class > facts.class()) else {
-        return Ok(());
-    };
-    let at = match facts.order.filter(|_| !is_latest) {
-        None => keyspace::object(&bucket.name, key),
-        Some(order) => keyspace::version(&bucket.name, key, order),
-    };
-    let fail = |error: terrace::Error| ObjectError::engine(&error, &at);
-    let reader = store.reader(&at).map_err(fail)?;
-    let Some(reader) = reader.filter(|reader| reader.info().version == facts.version) else {
-        return Ok(());
-    };
-    // What was not put over S3 and is this long stays as it is.
-    let bytes = reader.info().length;
-    if bytes > MANIFEST_BYTES_MAX {
-        return Ok(());
-    }
-    let new = NewObject {
-        value: reader.read_range(0..bytes).map_err(fail)?,
-        attributes: record::with_class(&reader.info().attributes, class),
-    };
-    // Nobody is told: S3's events of this are none that happen here.
-    let permit = Claim::of_system(bucket).on_bucket()?;
-    let place = Place {
-        store,
-        durability: Durability::Buffered,
-        permit: &permit,
-        key,
-    };
-    // Replaced or gone meanwhile: what is there now is judged by the next walk.
-    match commit::redescribe(place, &at, facts.version, &new) {
-        Ok(_) | Err(ObjectError::NoSuchBucket) => Ok(()),
-        Err(error) => Err(error),
+    /// Gives a version the class that rules want, if it still is what was judged and they want a
+    /// later one: its bytes, its time and all else stay. Locks are about other things.
+    fn reclass(
+        &self,
+        store: &Store,
+        bucket: &Arc<Bucket>,
+        key: &str,
+        facts: &Facts,
+        is_latest: bool,
+        class: Option<Class>,
+    ) -> ObjectResult {
+        let Some(class) = class.filter(|class| *class > facts.class()) else {
+            return Ok(());
+        };
+        let at = match facts.order.filter(|_| !is_latest) {
+            None => keyspace::object(&bucket.name, key),
+            Some(order) => keyspace::version(&bucket.name, key, order),
+        };
+        let fail = |error: terrace::Error| ObjectError::engine(&error, &at);
+        let reader = store.reader(&at).map_err(fail)?;
+        let Some(reader) = reader.filter(|reader| reader.info().version == facts.version) else {
+            return Ok(());
+        };
+        // What was not put over S3 and is this long stays as it is.
+        let bytes = reader.info().length;
+        if bytes > MANIFEST_BYTES_MAX {
+            return Ok(());
+        }
+        let new = NewObject {
+            value: reader.read_range(0..bytes).map_err(fail)?,
+            attributes: record::with_class(&reader.info().attributes, class),
+        };
+        let permit = Claim::of_system(bucket).caused_by(self.cause.clone()).on_bucket()?;
+        let place = Place {
+            store,
+            durability: Durability::Buffered,
+            permit: &permit,
+            key,
+        };
+        // Replaced or gone meanwhile: what is there now is judged by the next walk.
+        match commit::redescribe(place, &at, facts.version, &new) {
+            Ok(_) | Err(ObjectError::NoSuchBucket) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -248,6 +248,35 @@ fn a_webhook_is_told_what_is_deleted() {
     assert!(got.try_recv().is_err());
 }
 
+/// A rule of a lifecycle gives an object another class. The event was refused as one that never
+/// happens, though transitions do.
+#[test]
+fn a_webhook_is_told_what_becomes_of_another_class() {
+    let place = Place::new();
+    let (service, got) = with_hook(&place);
+    let client = &service.client;
+    client.put("/bucket/k", b"value", Mode::Whole).status(200);
+    notify(client, &configuration("Queue", HOOK, "s3:LifecycleTransition", "")).status(200);
+    assert_eq!(got.recv_timeout(PATIENCE).unwrap().1["Event"], "s3:TestEvent");
+    let rules = "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status>\
+        <Filter><ObjectSizeGreaterThan>1</ObjectSizeGreaterThan></Filter>\
+        <Transition><Date>2020-01-01T00:00:00Z</Date><StorageClass>GLACIER_IR</StorageClass></Transition>\
+        </Rule></LifecycleConfiguration>";
+    client
+        .send("PUT", "/bucket?lifecycle", &[], rules.as_bytes())
+        .status(200);
+    let event = got.recv_timeout(PATIENCE).unwrap().1;
+    let record = &event["Records"][0];
+    assert_eq!(told(&event).0, "LifecycleTransition");
+    assert_eq!(told(&event).1, "k");
+    assert_eq!(record["userIdentity"]["principalId"], "s3.amazonaws.com");
+    assert_eq!(record["s3"]["object"]["size"], 5);
+    let class = &record["lifecycleEventData"]["transitionEventData"]["destinationStorageClass"];
+    assert_eq!(class, "GLACIER_IR");
+    let got = client.send("HEAD", "/bucket/k", &[], b"").status(200);
+    assert_eq!(got.header("x-amz-storage-class"), Some("GLACIER_IR"));
+}
+
 /// An event that its target does not take stays in the store, also when the server is killed, and
 /// comes before those behind it.
 #[test]

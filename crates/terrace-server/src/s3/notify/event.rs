@@ -8,7 +8,8 @@ use std::time::{Duration, UNIX_EPOCH};
 /// What rules call something. `None` for what they cannot be about.
 pub fn name(happened: &Happened<'_>, cause: &Cause) -> Option<&'static str> {
     let operation = cause.operation.as_str();
-    let is_expired = operation.is_empty();
+    // What no operation did, the rules of a lifecycle did.
+    let is_rule = operation.is_empty();
     Some(match (&happened.what, operation) {
         (What::Written(..), "PostObject") => "s3:ObjectCreated:Post",
         (What::Written(..) | What::Described(..), "CopyObject") => "s3:ObjectCreated:Copy",
@@ -17,10 +18,11 @@ pub fn name(happened: &Happened<'_>, cause: &Cause) -> Option<&'static str> {
         (What::Described(..), "PutObjectTagging") => "s3:ObjectTagging:Put",
         (What::Described(..), "DeleteObjectTagging") => "s3:ObjectTagging:Delete",
         (What::Described(..), "PutObjectAcl") => "s3:ObjectAcl:Put",
+        (What::Described(..), _) if is_rule => "s3:LifecycleTransition",
         (What::Described(..), _) => return None,
-        (What::Deleted, _) if is_expired => "s3:LifecycleExpiration:Delete",
+        (What::Deleted, _) if is_rule => "s3:LifecycleExpiration:Delete",
         (What::Deleted, _) => "s3:ObjectRemoved:Delete",
-        (What::Marked, _) if is_expired => "s3:LifecycleExpiration:DeleteMarkerCreated",
+        (What::Marked, _) if is_rule => "s3:LifecycleExpiration:DeleteMarkerCreated",
         (What::Marked, _) => "s3:ObjectRemoved:DeleteMarkerCreated",
     })
 }
@@ -57,14 +59,14 @@ fn written(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &
         nobody.to_owned()
     });
     let mut object = json!({ "key": form_encoded(happened.key) });
-    if let What::Written(length, etag) | What::Described(length, etag) = &happened.what {
+    if let What::Written(length, etag) | What::Described(length, etag, _) = &happened.what {
         object["size"] = Value::from(*length);
         object["eTag"] = Value::from(etag.as_str());
     }
     if let Some(version) = happened.version {
         object["versionId"] = Value::from(version.to_string());
     }
-    let record = json!({
+    let mut record = json!({
         "eventVersion": if is_newer { "2.3" } else { "2.1" },
         "eventSource": "aws:s3",
         "awsRegion": REGION,
@@ -86,6 +88,11 @@ fn written(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &
             "object": object,
         },
     });
+    if let (What::Described(.., class), "LifecycleTransition") = (&happened.what, name) {
+        record["lifecycleEventData"] = json!({
+            "transitionEventData": { "destinationStorageClass": class.name() },
+        });
+    }
     json!({ "Records": [record] }).to_string()
 }
 
@@ -118,6 +125,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::s3::{
+        class::Class,
         notify::{Kind, Targets},
         versions::Name,
     };
@@ -173,13 +181,14 @@ mod tests {
     #[test]
     fn what_happens_has_a_name() {
         let written = || What::Written(0, String::new());
-        let described = || What::Described(0, String::new());
+        let described = || What::Described(0, String::new(), Class::GlacierIr);
         for (what, operation, expected) in [
             (written(), "PutObject", Some("s3:ObjectCreated:Put")),
             (written(), "CopyObject", Some("s3:ObjectCreated:Copy")),
             (described(), "CopyObject", Some("s3:ObjectCreated:Copy")),
             (described(), "PutObjectAcl", Some("s3:ObjectAcl:Put")),
             (described(), "PutObjectRetention", None),
+            (described(), "", Some("s3:LifecycleTransition")),
             (What::Deleted, "DeleteObjects", Some("s3:ObjectRemoved:Delete")),
             (
                 What::Marked,

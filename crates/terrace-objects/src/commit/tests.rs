@@ -156,8 +156,8 @@ fn only_what_leaves_nothing_to_do_is_committed_at_once() {
         store.sync().unwrap();
         committing.is_some()
     };
-    // What is absent is not known before the index is filled after the open, and a thread that is not
-    // run may have the log's lock.
+    // What is absent is not known before the index is filled after the open, and a thread that is
+    // not run may have the log's lock.
     let done = |requirement: &Requirement, new: Option<&NewObject>| {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while !tried(requirement, new) {

@@ -22,6 +22,8 @@ pub const EC2: (&str, &str) = (
 );
 /// Longest name: no name is as long as a canonical ID.
 const NAME_BYTES_MAX: usize = 63;
+/// Digits of a canonical ID.
+const ID_DIGITS: usize = 64;
 /// Longest e-mail address, by RFC 5321.
 const EMAIL_BYTES_MAX: usize = 254;
 /// What canonical IDs are made of besides names.
@@ -39,6 +41,12 @@ pub fn canonical_id(name: &str) -> String {
 /// Whether somebody who writes `text` for an account means this one: its name or its canonical ID.
 pub fn is_named(name: &str, text: &str) -> bool {
     name == text || (text.len() > NAME_BYTES_MAX && canonical_id(name) == text)
+}
+
+/// Whether some account could be meant by that: it is like a name, or like a canonical ID.
+pub fn can_be_named(text: &str) -> bool {
+    let is_id = text.len() == ID_DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_id || read_name(text).is_ok()
 }
 
 /// Reads the name of an account.
@@ -156,6 +164,14 @@ mod tests {
             "23a748b3b108c7b68543b777e69214971e265d256d856c67da4e911cc1726fe5"
         );
         assert!(is_named("press", "press") && is_named("press", &canonical_id("press")));
+        let (id, other) = (canonical_id("press"), "g".repeat(ID_DIGITS));
+        assert!(
+            ["press", "000000000000", DEFAULT, &id]
+                .iter()
+                .all(|text| can_be_named(text))
+        );
+        let long = format!("{id}0");
+        assert!(["", "a/b", &long, &other].iter().all(|text| !can_be_named(text)));
         assert!(!is_named("press", "pres") && !is_named("press", &canonical_id("other")));
         let account = Account {
             email: Some("press@example.org".to_owned()),

@@ -1,7 +1,8 @@
 //! Cross-origin rules of a bucket, as browsers ask for them.
 
-use super::bucket::CorsRule;
-use hyper::{HeaderMap, Method, header, header::HeaderValue};
+use super::{bucket::CorsRule, errors};
+use hyper::{HeaderMap, Method, StatusCode, header, header::HeaderValue};
+use s3s::S3Result;
 
 /// What a browser asks.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +27,24 @@ pub fn allowing<'r>(rules: &'r [CorsRule], question: &Question<'_>) -> Option<&'
             && rule.methods.iter().any(|method| method == question.method)
             && headers.all(|name| rule.headers.iter().any(|pattern| matches_any_case(pattern, name)))
     })
+}
+
+/// Refuses what no rule allows.
+///
+/// # Errors
+/// `AccessForbidden`
+pub fn allowed(rules: &[CorsRule], question: &Question<'_>) -> S3Result {
+    let message = if rules.is_empty() {
+        "CORSResponse: CORS is not enabled for this bucket."
+    } else if allowing(rules, question).is_none() {
+        // As S3 spells it.
+        "CORSResponse: This CORS request is not allowed. This is usually because the evalution of Origin, \
+         request method / Access-Control-Request-Method or Access-Control-Request-Headers are not whitelisted \
+         by the resource's CORS spec."
+    } else {
+        return Ok(());
+    };
+    Err(errors::custom("AccessForbidden", StatusCode::FORBIDDEN, message))
 }
 
 /// Whether a text is what a pattern with at most one `*` describes.

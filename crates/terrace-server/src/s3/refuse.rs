@@ -257,20 +257,21 @@ fn refuse_odd_puts(head: &Head, headers: &HeaderMap) -> S3Result {
     Ok(())
 }
 
-/// Refuses bodies that are said to have a checksum and come without one.
+/// Refuses bodies that are said to have a checksum and come without one, or with one by another
+/// algorithm.
 fn refuse_algorithm(headers: &HeaderMap) -> S3Result {
     let Some(name) = headers.get("x-amz-sdk-checksum-algorithm") else {
         return Ok(());
     };
-    if name.to_str().ok().and_then(Algorithm::parse).is_none() {
+    let has = |algorithm: Algorithm| headers.contains_key(algorithm.header());
+    let has_checksum = Algorithm::ALL.into_iter().any(has);
+    let said = name.to_str().ok().and_then(Algorithm::parse);
+    if said.is_none_or(|said| has_checksum && !has(said)) {
         return Err(s3_error!(
             InvalidRequest,
             "Value for x-amz-sdk-checksum-algorithm header is invalid."
         ));
     }
-    let has_checksum = Algorithm::ALL
-        .into_iter()
-        .any(|algorithm| headers.contains_key(algorithm.header()));
     if has_checksum || headers.contains_key("x-amz-trailer") {
         return Ok(());
     }

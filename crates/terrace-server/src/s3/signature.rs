@@ -6,6 +6,8 @@
 
 use super::{
     head::{Head, begins},
+    judged::milliseconds_of,
+    keyspace::now_ms,
     version_2,
 };
 use hyper::{
@@ -19,6 +21,9 @@ use s3s::{S3Error, S3Result, s3_error};
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Longest life of a presigned URL, in seconds: a week.
 const LIFE_MAX_S: i64 = 7 * 24 * 60 * 60;
+/// How much before its time a presigned URL is good, in milliseconds: clocks differ by no more than
+/// S3 lets those of signed requests differ, 15 minutes.
+const EARLY_MAX_MS: u64 = 15 * 60 * 1000;
 /// What a presigned URL has.
 const QUERY_FIELDS: [&str; 6] = [
     "X-Amz-Algorithm",
@@ -293,6 +298,10 @@ fn check_query(head: &Head) -> S3Result {
         Err(_) => wrong("X-Amz-Expires is not a number.".to_owned()),
         Ok(..0) => wrong("X-Amz-Expires is negative.".to_owned()),
         Ok(seconds) if seconds > LIFE_MAX_S => wrong(format!("X-Amz-Expires is more than {LIFE_MAX_S} seconds.")),
+        // `s3s` would call it `RequestTimeTooSkewed`, which S3 has for signatures in the header.
+        Ok(_) if milliseconds_of(value("X-Amz-Date")).is_some_and(|ms| ms > now_ms().saturating_add(EARLY_MAX_MS)) => {
+            Err(s3_error!(AccessDenied, "Request is not yet valid"))
+        }
         Ok(_) => Ok(()),
     }
 }

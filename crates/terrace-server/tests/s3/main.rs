@@ -24,6 +24,7 @@ mod operating;
 mod policies;
 mod presigned;
 mod protocol;
+mod refusals;
 mod sessions;
 mod sign;
 mod sites;

@@ -213,7 +213,12 @@ impl Client {
 
     /// A target with a signature in its query, of which the host is all that is signed besides.
     pub fn presigned(&self, method: &str, target: &str) -> String {
-        let scope = Scope::new(&self.secret, time(0), "s3");
+        self.presigned_at(method, target, 0)
+    }
+
+    /// The same, signed so many seconds from now.
+    pub fn presigned_at(&self, method: &str, target: &str, from_now: i64) -> String {
+        let scope = Scope::new(&self.secret, time(from_now), "s3");
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let credential = format!("{}/{}", self.id, scope.text()).replace('/', "%2F");
         let mut pairs = vec![

@@ -8,7 +8,7 @@ use super::{
     access_key::Level,
     account,
     bucket::{Bucket, Record},
-    errors::Told as _,
+    errors::{self, Told as _},
     exchange::note,
     form, front,
     head::{Head, Peer},
@@ -21,7 +21,7 @@ use super::{
     signature,
 };
 use decide::{Action, Claim, Permit, Principal};
-use hyper::{HeaderMap, http::Extensions};
+use hyper::{HeaderMap, StatusCode, http::Extensions};
 use s3s::{
     S3Error, S3Request, S3Result,
     access::{S3Access, S3AccessContext},
@@ -69,12 +69,18 @@ struct Judged(Arc<Bucket>);
 /// What a client expects of who owns a bucket.
 const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
 
-/// Checks that a bucket belongs to the account that the client expects, if it expects one.
+/// Checks that a bucket belongs to the account that the client expects, if it expects one. An
+/// account is written as its name or as its canonical ID; what can be neither is told apart.
 ///
 /// # Errors
-/// `AccessDenied`
+/// `AccessDenied`, `InvalidBucketOwnerAWSAccountID`.
 pub fn check_owner(bucket: &Bucket, expected: Option<&str>) -> S3Result {
     match expected {
+        Some(expected) if !account::can_be_named(expected) => Err(errors::custom(
+            "InvalidBucketOwnerAWSAccountID",
+            StatusCode::BAD_REQUEST,
+            format!("The value of the expected bucket owner parameter must be an AWS Account ID... [{expected}]"),
+        )),
         Some(expected) if !account::is_named(bucket.record().owner(), expected) => Err(denied()),
         _ => Ok(()),
     }

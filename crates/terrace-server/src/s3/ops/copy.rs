@@ -174,8 +174,8 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
     )?;
     let permit = gateway.permit(by, Action::Write, &input.bucket)?;
     let target = permit.bucket();
-    let replaces = directive(input.metadata_directive.as_ref().map(|directive| directive.as_str()))?;
-    let retags = directive(input.tagging_directive.as_ref().map(|directive| directive.as_str()))?;
+    let replaces = directive("metadata", input.metadata_directive.as_ref().map(|text| text.as_str()))?;
+    let retags = directive("tagging", input.tagging_directive.as_ref().map(|text| text.as_str()))?;
     let is_same = from.claim.bucket().name == input.bucket && from.key == input.key && from.name.is_none();
     let says_more = input.website_redirect_location.is_some() || input.storage_class.is_some();
     let asked = encryption!(input);
@@ -244,11 +244,11 @@ fn requirement(headers: &HeaderMap) -> S3Result<Requirement> {
     })
 }
 
-fn directive(text: Option<&str>) -> S3Result<bool> {
+fn directive(what: &str, text: Option<&str>) -> S3Result<bool> {
     match text {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),
-        Some(_) => Err(s3_error!(InvalidArgument, "Unknown metadata directive.")),
+        Some(_) => Err(s3_error!(InvalidArgument, "Unknown {what} directive.")),
     }
 }
 

@@ -22,16 +22,19 @@ use s3s::{
 use std::{collections::BTreeSet, sync::Arc};
 use terrace_objects::tags;
 
-/// Most tags of an object.
-const OBJECT_TAGS_MAX: usize = 10;
-/// Most tags of a bucket.
-const BUCKET_TAGS_MAX: usize = 50;
+/// Most tags of an object, and what is said of more.
+const OBJECT_TAGS_MAX: Most = (10, "Object tags");
+/// The same of a bucket.
+const BUCKET_TAGS_MAX: Most = (50, "Bucket tag count");
 /// Longest name of a tag, in characters.
 const NAME_MAX: usize = 128;
 /// Longest value of a tag, in characters.
 const VALUE_MAX: usize = 256;
 /// What names of tags begin with that only S3 itself gives.
 const RESERVED: &str = "aws:";
+
+/// How many tags something can have, and how its error begins.
+type Most = (usize, &'static str);
 
 /// Whether a name or value has only what S3 allows in tags.
 fn is_plain(text: &str) -> bool {
@@ -53,9 +56,9 @@ pub fn check_one(name: &str, value: &str) -> S3Result {
     Ok(())
 }
 
-fn check(tags: &[(String, String)], most: usize) -> S3Result {
+fn check(tags: &[(String, String)], (most, what): Most) -> S3Result {
     if tags.len() > most {
-        let message = format!("Object tags cannot be greater than {most}");
+        let message = format!("{what} cannot be greater than {most}");
         return Err(errors::custom("BadRequest", StatusCode::BAD_REQUEST, message));
     }
     let mut names = BTreeSet::new();
@@ -111,7 +114,7 @@ pub fn of_set(set: Vec<Tag>) -> S3Result<String> {
     Ok(tags::encode(&from_set(set, OBJECT_TAGS_MAX)?))
 }
 
-fn from_set(set: Vec<Tag>, most: usize) -> S3Result<Vec<(String, String)>> {
+fn from_set(set: Vec<Tag>, most: Most) -> S3Result<Vec<(String, String)>> {
     let tags: Vec<_> = set
         .into_iter()
         .map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()))

@@ -189,11 +189,13 @@ fn by_email(email: &str, accounts: &Accounts) -> S3Result<String> {
 
 /// What a list in XML says, of what belongs to `owner`.
 fn read_xml(list: &AccessControlPolicy, owner: &str, keys: &Keys) -> S3Result<String> {
+    // S3's schema has both elements, and the owner's ID, as required.
     let named = list.owner.as_ref().and_then(|owner| owner.id.as_deref());
-    if named.is_some_and(|id| id != account::canonical_id(owner)) {
+    let named = named.ok_or_else(malformed)?;
+    let given = list.grants.as_ref().ok_or_else(malformed)?;
+    if named != account::canonical_id(owner) {
         return Err(s3_error!(AccessDenied, "Access Denied"));
     }
-    let given = list.grants.as_ref().ok_or_else(malformed)?;
     let grants = keys.accounts(|accounts| {
         let grants = given.iter().map(|grant| read_grant(grant, accounts));
         grants.collect::<S3Result<Vec<_>>>()
@@ -467,7 +469,7 @@ mod tests {
             grants.iter_mut().rev().take(1).for_each(change);
             let list = AccessControlPolicy {
                 grants: Some(grants),
-                owner: None,
+                owner: Some(crate::s3::ops::shown("terrace")),
             };
             code(read_xml(&list, "terrace", &keys))
         };

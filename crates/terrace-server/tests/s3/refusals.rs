@@ -1,0 +1,163 @@
+//! Refusals, in the words that S3's documentation and its clients know.
+
+use crate::{
+    code,
+    common::{Answer, Place},
+    protocol::bucket,
+    sign::Client,
+    version_2::ask,
+};
+
+fn is(answer: &Answer, status: u16, expected: &str, message: &str) {
+    assert_eq!(code(answer), (status, expected.to_owned()), "{}", answer.text());
+    assert!(answer.text().contains(message), "{}", answer.text());
+}
+
+/// A preflight request that is refused said `AccessDenied` in all cases, so that nobody saw whether
+/// the bucket has no rules or none that fits.
+#[test]
+fn preflights() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let asked = "Origin: https://a.example\r\nAccess-Control-Request-Method: GET\r\n";
+    let preflight = |target: &str| ask(client, "OPTIONS", target, asked, b"");
+    let disabled = "<Message>CORSResponse: CORS is not enabled for this bucket.</Message>";
+    is(&preflight("/bucket/k"), 403, "AccessForbidden", disabled);
+    // Whether there is such a bucket is not told.
+    is(&preflight("/none/k"), 403, "AccessForbidden", disabled);
+    let rule = "<CORSConfiguration><CORSRule><AllowedOrigin>https://b.example</AllowedOrigin>\
+        <AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>";
+    client.send("PUT", "/bucket?cors", &[], rule.as_bytes()).status(200);
+    let other = "<Message>CORSResponse: This CORS request is not allowed. ";
+    is(&preflight("/bucket/k"), 403, "AccessForbidden", other);
+}
+
+/// Lists whose XML lacks what the schema has without `minOccurs="0"`.
+#[test]
+fn lists_without_an_owner() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    let owner = "<Owner><ID>terrace</ID></Owner>";
+    let list = "<AccessControlList/>";
+    for target in ["/bucket?acl", "/bucket/k?acl"] {
+        let put = |inner: &str| {
+            let xml = format!("<AccessControlPolicy>{inner}</AccessControlPolicy>");
+            client.send("PUT", target, &[], xml.as_bytes())
+        };
+        for inner in [list, owner, &format!("<Owner/>{list}")] {
+            is(&put(inner), 400, "MalformedACLError", "not well-formed");
+        }
+        put(&format!("{owner}{list}")).status(200);
+    }
+}
+
+/// What cannot be an account of Terrace's is not another account.
+#[test]
+fn expected_owners_that_are_no_accounts() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let of = |owner: &str| client.send("GET", "/bucket", &[("x-amz-expected-bucket-owner", owner)], b"");
+    let unknown = "a".repeat(64);
+    for other in ["press", "000000000000", unknown.as_str()] {
+        is(&of(other), 403, "AccessDenied", "");
+    }
+    of("terrace").status(200);
+    for wrong in ["", "a/b", "arn:aws:iam::press:root", &"g".repeat(64), &"a".repeat(65)] {
+        let message = "The value of the expected bucket owner parameter must be an AWS Account ID... [";
+        is(&of(wrong), 400, "InvalidBucketOwnerAWSAccountID", message);
+    }
+    let copy = |owner: &str| {
+        let source = [
+            ("x-amz-copy-source", "/bucket/k"),
+            ("x-amz-source-expected-bucket-owner", owner),
+        ];
+        client.send("PUT", "/bucket/copy", &source, b"")
+    };
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    is(&copy("press"), 403, "AccessDenied", "");
+    is(&copy("a/b"), 400, "InvalidBucketOwnerAWSAccountID", "");
+    copy("terrace").status(200);
+}
+
+/// Two messages spoke of something else than what was wrong.
+#[test]
+fn tags_that_are_wrong() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let tags = |count: usize| {
+        let tag = |at| format!("<Tag><Key>{at}</Key><Value/></Tag>");
+        let all: String = (0..count).map(tag).collect();
+        format!("<Tagging><TagSet>{all}</TagSet></Tagging>")
+    };
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    let put = |target: &str, count| client.send("PUT", target, &[], tags(count).as_bytes());
+    put("/bucket?tagging", 50).status(200);
+    let message = "<Message>Bucket tag count cannot be greater than 50</Message>";
+    is(&put("/bucket?tagging", 51), 400, "BadRequest", message);
+    let message = "<Message>Object tags cannot be greater than 10</Message>";
+    is(&put("/bucket/k?tagging", 11), 400, "BadRequest", message);
+    let copy = |header: &str| {
+        let headers = [("x-amz-copy-source", "/bucket/k"), (header, "MOVE")];
+        client.send("PUT", "/bucket/copy", &headers, b"")
+    };
+    for (header, message) in [
+        ("x-amz-metadata-directive", "Unknown metadata directive."),
+        ("x-amz-tagging-directive", "Unknown tagging directive."),
+    ] {
+        is(&copy(header), 400, "InvalidArgument", message);
+    }
+}
+
+/// A checksum by another algorithm than the one that was said was taken: 200, and the client that
+/// asked for the object's checksum by its algorithm got none.
+#[test]
+fn checksums_by_another_algorithm() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let created = client.send("POST", "/bucket/parts?uploads=", &[], b"").status(200);
+    let upload = crate::elements(&created, "UploadId").remove(0);
+    let part = format!("/bucket/parts?partNumber=1&uploadId={upload}");
+    for target in ["/bucket/k", part.as_str()] {
+        let put = |algorithm: &str| {
+            let headers = [
+                ("x-amz-sdk-checksum-algorithm", algorithm),
+                ("x-amz-checksum-crc32", "AAAAAA=="),
+            ];
+            client.send("PUT", target, &headers, b"")
+        };
+        for (algorithm, is_right) in [("SHA256", false), ("CRC32C", false), ("crc32", true), ("CRC32", true)] {
+            if is_right {
+                put(algorithm).status(200);
+            } else {
+                let message = "Value for x-amz-sdk-checksum-algorithm header is invalid.";
+                is(&put(algorithm), 400, "InvalidRequest", message);
+            }
+        }
+    }
+}
+
+/// A URL that was signed by a clock that is fast. The answer was that the time of the request is
+/// wrong, which whoever only has the URL can do nothing about.
+#[test]
+fn presigned_urls_from_the_future() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client: &Client = &service.client;
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    let get = |from_now| {
+        let url = client.presigned_at("GET", "/bucket/k", from_now);
+        ask(client, "GET", &url, "", b"")
+    };
+    get(0).status(200);
+    get(10 * 60).status(200);
+    for from_now in [20 * 60, 3 * 24 * 3600] {
+        is(&get(from_now), 403, "AccessDenied", "Request is not yet valid");
+    }
+    is(&get(-20 * 60), 403, "AccessDenied", "Request has expired");
+}

@@ -10,12 +10,12 @@
 //! Where the large tier is on the same device a block is kept as well: what was deleted here and
 //! there comes back when what lives between is moved out, and that is written first.
 //!
-//! Who may give it up: flushes of the index; compactions, once flushes wait for them; log segments
-//! for commits that free space; cleaning, where blocks are on the same device. Each has its part,
-//! whoever was first: some segments are for the commits, and until the file is there again who
-//! makes other segments leaves the device those and what the index and cleaning may need, and who
-//! cleans what the index may need. Who restores it: recycling, as soon as the device has more room
-//! than that.
+//! It is given up by flushes of the index; by compactions, once flushes wait for them; for log
+//! segments of commits that free space; by cleaning, where blocks are on the same device. Each has
+//! its part, whichever was first: some segments are for the commits, and until the file is there
+//! again a commit that makes other segments leaves the device those and what the index and cleaning
+//! may need, and cleaning leaves what the index may need. Recycling restores it, as soon as the
+//! device has more room than that.
 //!
 //! Invariant: the file holds nothing. It may be missing, cut or left over at any crash; an open
 //! makes it anew.

@@ -210,7 +210,7 @@ fn flash_cache(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     Ok(())
 }
 
-/// What the tiers take, and who waits for room on them.
+/// What the tiers take, and what waits for room on them.
 fn tiers(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     let (large, fill) = (&stats.large, &stats.fill);
     let paces = [("flash", stats.flash_throttle), ("large", stats.large_throttle)];

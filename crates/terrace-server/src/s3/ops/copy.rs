@@ -46,7 +46,7 @@ use std::{
 };
 use terrace::{Attributes, VALUE_BYTES_MAX};
 use terrace_objects::error::ObjectError;
-use terrace_objects::keep::{Kept, keep};
+use terrace_objects::keep::Kept;
 
 /// The object that a copy is of.
 pub struct Source {
@@ -366,16 +366,5 @@ async fn duplicate(
     } else {
         Received::Stored(into_value(gateway, opened, length, (Target::Object, data_key), &algorithms).await?)
     };
-    let held = Arc::clone(permit.bucket());
-    gateway
-        .run_in_turn(&held, &key.clone(), move |gateway, store| {
-            let place = Place {
-                store,
-                durability: gateway.durability,
-                permit: &permit,
-                key: &key,
-            };
-            keep(&gateway.collector, place, &requirement, attributes, (received, sealing)).told()
-        })
-        .await
+    objects::commit(gateway, permit, key, &requirement, attributes, (received, sealing)).await
 }

@@ -109,7 +109,10 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
 
 /// Commits what was received: here if nothing holds that up, else where it may block. In the bucket
 /// that it was permitted in, whatever has its name by now.
-async fn commit(
+///
+/// # Errors
+/// As `terrace_objects::keep::keep`.
+pub async fn commit(
     gateway: &Arc<Gateway>,
     permit: Permit,
     key: String,

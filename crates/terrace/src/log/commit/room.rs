@@ -92,7 +92,7 @@ impl CommitLog {
     }
 
     /// Whether there are more free segments than somebody leaves to others. What replaces counts
-    /// what the device has now: what it may have is not there for those who must go on.
+    /// what the device has now: what it may have is not there for commits that must go on.
     pub(super) fn has_segment_for(&self, committer: Committer) -> bool {
         let available = match committer {
             Committer::Replacing => self.segments.available_now(),

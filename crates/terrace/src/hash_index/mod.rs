@@ -277,17 +277,22 @@ impl HashIndex {
     }
 
     /// Makes `address` the place of the key with this hash; `record_bytes` is the record's length
-    /// there. Returns the address that was there before, which may be another key's. The slot
-    /// starts unused.
-    pub fn insert(&self, hash: u64, address: Address, record_bytes: u64) -> Option<Address> {
+    /// there. Returns what was there before, which may be another key's. The slot starts unused.
+    pub fn insert(&self, hash: u64, address: Address, record_bytes: u64) -> Option<Found> {
         let (partition, class) = self.route(hash);
-        partition.insert(class, SizeClass::of(record_bytes), address)
+        let replaced = partition.insert(class, SizeClass::of(record_bytes), address);
+        replaced.and_then(found)
     }
 
-    /// Removes the slot of this hash. Returns its address, which may be another key's.
-    pub fn remove(&self, hash: u64) -> Option<Address> {
+    /// Removes the slot of this hash. Returns what it said, which may be of another key.
+    pub fn remove(&self, hash: u64) -> Option<Found> {
         let (partition, class) = self.route(hash);
-        partition.remove(class)
+        partition.remove(class).and_then(found)
+    }
+
+    /// What a slot says of the length of such a record ([`Found::read_bytes_max`]).
+    pub fn read_bytes_max(record_bytes: u64) -> u64 {
+        SizeClass::of(record_bytes).read_bytes_max()
     }
 
     /// Lookups of this hash since its slot was written or cleared, counted up to 3; `None` if the

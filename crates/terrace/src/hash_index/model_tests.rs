@@ -113,7 +113,7 @@ impl Watched {
             false => self.partition.remove(self.classes[number]),
         };
         assert_eq!(
-            before,
+            before.and_then(Slot::address),
             (state % 2 == 1).then(|| address(number, state)),
             "nobody else writes"
         );

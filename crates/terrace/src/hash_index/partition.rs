@@ -174,14 +174,14 @@ impl Partition {
         None
     }
 
-    /// Makes `address` the place of `class`. Returns the address it replaced.
-    pub(super) fn insert(&self, class: u64, size: SizeClass, address: Address) -> Option<Address> {
+    /// Makes `address` the place of `class`. Returns the slot it replaced.
+    pub(super) fn insert(&self, class: u64, size: SizeClass, address: Address) -> Option<Slot> {
         let _writer = self.writer.lock();
         if let Some(((bucket, slot), old)) = self.find(&self.place(class)) {
             self.table
                 .bucket(bucket)
                 .store(slot, Slot::new(old.identity(), size, address).word());
-            return old.address();
+            return Some(old);
         }
         self.add(class, size, address);
         None
@@ -235,13 +235,13 @@ impl Partition {
         cells.min_by_key(recency).unwrap_or((place.primary, 0))
     }
 
-    /// Removes `class`. Returns the address removed.
-    pub(super) fn remove(&self, class: u64) -> Option<Address> {
+    /// Removes `class`. Returns its slot.
+    pub(super) fn remove(&self, class: u64) -> Option<Slot> {
         let _writer = self.writer.lock();
         let ((bucket, slot), old) = self.find(&self.place(class))?;
         self.table.bucket(bucket).store(slot, 0);
         self.counts.entries.store(self.entries() - 1, Relaxed);
-        old.address()
+        Some(old)
     }
 
     /// Removes everything. Keeps the memory for what comes next.

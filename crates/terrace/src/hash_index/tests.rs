@@ -44,11 +44,12 @@ fn random_histories_agree_with_a_map_of_classes() {
             let known = model.get(&class).copied();
             match random.random_range(0..10) {
                 0..5 => {
-                    assert_eq!(index.insert(hash, address(step), step), known, "seed {seed}");
+                    let replaced = index.insert(hash, address(step), step);
+                    assert_eq!(replaced.map(|found| found.address), known, "seed {seed}");
                     model.insert(class, address(step));
                 }
                 5..8 => {
-                    assert_eq!(index.remove(hash), known, "seed {seed}");
+                    assert_eq!(index.remove(hash).map(|found| found.address), known, "seed {seed}");
                     model.remove(&class);
                 }
                 _ => assert_eq!(index.lookup(hash).map(|found| found.address), known, "seed {seed}"),
@@ -176,9 +177,10 @@ fn recency_counts_lookups_and_only_of_the_address_asked_for() {
         assert_eq!(index.recency(hash, here), Some(expected));
     }
     assert_eq!(index.recency(hash, elsewhere), None);
-    assert_eq!(index.insert(hash, elsewhere, 600), Some(here));
+    let replaced = index.insert(hash, elsewhere, 600).unwrap();
+    assert_eq!((replaced.address, replaced.read_bytes_max), (here, 256));
     assert_eq!(index.recency(hash, elsewhere), Some(0), "a new record starts unused");
-    assert!(index.remove(hash) == Some(elsewhere) && index.is_empty());
+    assert!(index.remove(hash).unwrap().address == elsewhere && index.is_empty());
     assert_eq!(index.lookup(hash), None);
 }
 

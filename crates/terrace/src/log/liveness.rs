@@ -1,8 +1,8 @@
 //! What lives in the log's segments, about; and segments that give their room back to the file
 //! system.
 //!
-//! The applier tells of values that come and go. Lengths of overwritten values are averages. A
-//! segment that was written before the store was opened counts as full of life, but for what died
+//! The applier tells of values that come and go, each of about the length of its record, the same
+//! both times ([`crate::hash_index::HashIndex::read_bytes_max`]). A segment that was written before the store was opened counts as full of life, but for what died
 //! since, until the hash index is asked what lives in it: about, as well. So the figure is a hint:
 //! which segments are worth draining. What really lives in one says the index when it is drained.
 //!
@@ -24,7 +24,7 @@ const TRIED_AGAIN_DIVISOR: u64 = 16;
 const NEXT_TO_NOTHING_DIVISOR: u64 = 10;
 
 impl Segment {
-    /// Bytes of values that live in it, about.
+    /// Bytes of records that live in it, about.
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes.load(Ordering::Relaxed)
     }
@@ -56,7 +56,7 @@ impl Segment {
 }
 
 impl Segments {
-    /// A value of so many bytes lives at this position from now on.
+    /// A value whose record has about so many bytes lives at this position from now on.
     pub fn value_lives(&self, position: u64, bytes: u64) {
         if let Some(live_bytes) = self.live_bytes_at(position) {
             live_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -27,7 +27,7 @@ use crate::{
     HomeKind, Result, Version,
     api::{clock::NEVER_MS, expiry},
     engine::Engine,
-    hash_index::key_filter::KeyFilter,
+    hash_index::{Found, HashIndex, key_filter::KeyFilter},
     key_hash, key_prefix,
     log::{
         address::Address,
@@ -54,6 +54,8 @@ const SEALED_MEMTABLES_MAX: usize = 3;
 const RUNS_BEHIND_MAX: usize = 22;
 /// Records whose buckets in the hash index are fetched from memory side by side.
 const TOUCHED_TOGETHER: usize = 16;
+/// What a record is longer than its value, about, where only the value's length is known.
+const RECORD_HEAD_BYTES: u64 = 100;
 /// Wait before trying again to seal the memtable, when the index's device is full.
 const RETRY: Duration = Duration::from_millis(100);
 /// Between two looks whether the flusher has made room for another memtable.
@@ -117,18 +119,18 @@ impl Arrived<'_> {
 enum Replaced {
     /// Nothing, for all we know.
     Nothing,
-    /// An object in the flash log, of unknown length. It was at this address, if it was the same
+    /// An object in the flash log, of about this length. It was at this address, if it was the same
     /// key's.
-    Flash(Address),
+    Flash(Found),
     /// This.
     Entry(Entry),
 }
 
 impl Replaced {
-    fn from_indexes(entry: Option<Entry>, slot: Option<Address>) -> Self {
+    fn from_indexes(entry: Option<Entry>, slot: Option<Found>) -> Self {
         match (entry, slot) {
             (Some(entry), _) => Self::Entry(entry),
-            (None, Some(address)) => Self::Flash(address),
+            (None, Some(found)) => Self::Flash(found),
             (None, None) => Self::Nothing,
         }
     }
@@ -333,7 +335,7 @@ impl Applier {
         );
         self.index.insert_with_hash(record.key, hash, &entry, record.seq);
         self.engine.accounting.add(HomeKind::Flash, length);
-        self.engine.log.segments.value_lives(address.bytes(), length);
+        self.value_lives(address, record);
     }
 
     fn put_elsewhere(&mut self, hash: u64, record: &Record<'_>, home: Home, length: u64) {
@@ -393,18 +395,31 @@ impl Applier {
             .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion))
     }
 
+    /// A value counts for what its slot says of the record: so it does when it goes.
+    fn value_lives(&self, address: Address, record: &Record<'_>) {
+        let bytes = HashIndex::read_bytes_max(record.record_bytes() as u64);
+        self.engine.log.segments.value_lives(address.bytes(), bytes);
+    }
+
+    fn value_died(&self, position: u64, bytes: u64) {
+        self.engine.log.segments.value_died(position, bytes);
+    }
+
     fn account_replaced(&self, replaced: &Replaced) {
         match replaced {
             Replaced::Nothing => {}
-            Replaced::Flash(address) => {
-                let bytes = self.engine.accounting.remove_average_flash();
-                self.engine.log.segments.value_died(address.bytes(), bytes);
+            Replaced::Flash(found) => {
+                self.engine.accounting.remove_average_flash();
+                self.value_died(found.address.bytes(), found.read_bytes_max);
             }
             Replaced::Entry(entry) => {
                 self.engine.accounting.remove(entry.home.kind(), entry.length);
                 match entry.home {
                     Home::Block(extent) => self.engine.large.account_dead(extent.block, extent.extent_bytes),
-                    Home::Flash { address } => self.engine.log.segments.value_died(address, entry.length),
+                    Home::Flash { address } => {
+                        let record_bytes = entry.length + RECORD_HEAD_BYTES;
+                        self.value_died(address, HashIndex::read_bytes_max(record_bytes));
+                    }
                     Home::Inline(_) => {}
                 }
             }
@@ -424,7 +439,7 @@ impl Applier {
         self.cache_at(&entry, record.key, &home);
         self.account_replaced(&Replaced::Entry(entry));
         self.engine.accounting.add(HomeKind::Flash, length);
-        self.engine.log.segments.value_lives(address.bytes(), length);
+        self.value_lives(address, record);
         let mut entry = self.entry(record, home, length);
         entry.copy = has_copy.then(|| Bytes::copy_from_slice(record.body.value()));
         self.index.insert_with_hash(record.key, hash, &entry, record.seq);

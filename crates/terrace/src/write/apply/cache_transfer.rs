@@ -57,8 +57,8 @@ impl Applier {
     pub(super) fn uncache(&self, replaced: &Replaced) -> bool {
         match replaced {
             Replaced::Nothing => false,
-            Replaced::Flash(address) => self.uncache_at(&Home::Flash {
-                address: address.bytes(),
+            Replaced::Flash(found) => self.uncache_at(&Home::Flash {
+                address: found.address.bytes(),
             }),
             Replaced::Entry(entry) => self.uncache_at(&entry.home),
         }

@@ -15,7 +15,7 @@
 use super::{Applier, load::Loader};
 use crate::{
     FilledFrom, HomeKind, Result,
-    hash_index::HashIndex,
+    hash_index::{Found, HashIndex},
     key_hash,
     log::{address::Address, format::record_bytes_max},
     ordered_index::Home,
@@ -102,9 +102,9 @@ impl Filling {
 }
 
 impl Applier {
-    /// Has the hash index say that the key's record is there. Gives the address that it said
-    /// before, if that is known.
-    pub(super) fn set_slot(&mut self, hash: u64, address: Address, record_bytes: u64) -> Option<Address> {
+    /// Has the hash index say that the key's record is there. Gives what it said before, if that is
+    /// known.
+    pub(super) fn set_slot(&mut self, hash: u64, address: Address, record_bytes: u64) -> Option<Found> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
             loading.noted.push(Noted::Slot {
                 hash,
@@ -116,10 +116,9 @@ impl Applier {
         self.engine.hash_index.insert(hash, address, record_bytes)
     }
 
-    /// Takes the key out of the hash index. Gives the address that it said before, if that is
-    /// known. Another key of its class may have lost its slot to this one: the filter tells of
+    /// Takes the key out of the hash index. Gives what it said before, if that is known. Another key of its class may have lost its slot to this one: the filter tells of
     /// both, before there is no slot.
-    pub(super) fn remove_slot(&mut self, hash: u64) -> Option<Address> {
+    pub(super) fn remove_slot(&mut self, hash: u64) -> Option<Found> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
             loading.noted.push(Noted::NoSlot { hash });
             return None;

@@ -76,6 +76,8 @@ pub enum Committer {
     /// A caller that must not be held up: as [`Committer::Background`], and waits neither for the
     /// device, so it begins no segment that was not made ready, nor for one that does.
     AtOnce,
+    /// One that gives space back: what [`Committer::Freeing`] may have of the log it may have too.
+    FreeingAtOnce,
 }
 
 impl Committer {
@@ -83,14 +85,19 @@ impl Committer {
     const fn keeps_free(self, is_reserve_whole: bool) -> u32 {
         match self {
             Self::User | Self::Replacing | Self::Background | Self::AtOnce => RESERVED_SEGMENTS,
-            Self::Freeing | Self::Cleaning if is_reserve_whole => 1,
-            Self::Freeing | Self::Cleaning | Self::LogGc => 0,
+            Self::Freeing | Self::FreeingAtOnce | Self::Cleaning if is_reserve_whole => 1,
+            Self::Freeing | Self::FreeingAtOnce | Self::Cleaning | Self::LogGc => 0,
         }
     }
 
     /// Whether it waits for the applier and for free segments, or gives up.
     const fn waits(self) -> bool {
         matches!(self, Self::User | Self::Freeing | Self::Cleaning | Self::Replacing)
+    }
+
+    /// Whether it must not be held up.
+    const fn is_at_once(self) -> bool {
+        matches!(self, Self::AtOnce | Self::FreeingAtOnce)
     }
 
     /// Whether it makes room.
@@ -382,7 +389,7 @@ impl CommitLog {
     /// # Errors
     /// [`Error::Unavailable`] for one that must not be held up.
     fn lock_tail(&self, committer: Committer) -> Result<MutexGuard<'_, Tail>> {
-        if committer != Committer::AtOnce {
+        if !committer.is_at_once() {
             return Ok(self.tail.lock());
         }
         let held = Error::Unavailable("the log is held by a commit that waits for the device");
@@ -476,7 +483,7 @@ impl CommitLog {
                 tail.keeps_free = RESERVED_SEGMENTS;
                 spare
             }
-            None if committer == Committer::AtOnce => {
+            None if committer.is_at_once() => {
                 let reason = "no segment is ready".to_owned();
                 let tier = Tier::Flash;
                 return Err(Error::OutOfSpace { tier, reason });

@@ -11,7 +11,7 @@
 
 use super::{commit_placed, condition::Precheck, is_large, last_of_each_key, place_all};
 use crate::{
-    Batch, Durability, Result, Tier, Version,
+    Batch, Durability, Result, Version,
     engine::Engine,
     log::commit::{Committed, Committer},
 };
@@ -42,13 +42,21 @@ pub fn try_batch(engine: &Arc<Engine>, batch: &Batch, durability: Durability) ->
     let began = Instant::now();
     engine.check_writable().ok()?;
     let log = &engine.log;
-    let has_room = !log.is_behind() && !log.has_been_full() && log.reserve.refusal(Tier::Flash).is_none();
+    // What is new is judged where it may wait, once the store has been full; what frees space has
+    // the rest of the segment that is written.
+    let committer = if batch.frees_space() {
+        Committer::FreeingAtOnce
+    } else if log.has_been_full() {
+        return None;
+    } else {
+        Committer::AtOnce
+    };
     let operations = last_of_each_key(batch).ok()?;
-    if !has_room || operations.is_empty() || operations.iter().any(|operation| is_large(engine, operation)) {
+    if log.is_behind() || operations.is_empty() || operations.iter().any(|operation| is_large(engine, operation)) {
         return None;
     }
     let placed = place_all(engine, &operations).ok()?;
-    let by = |commit: &super::Commit<'_>| commit(Committer::AtOnce);
+    let by = |commit: &super::Commit<'_>| commit(committer);
     let committed = commit_placed(engine, batch, &placed, durability, Precheck::in_ram, by).ok()?;
     if committed.durability == Durability::Sync {
         log.promise_durable(committed.seq);

@@ -50,6 +50,11 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// Where nothing can leave for the large tier, a segment with more than this in it is not drained:
 /// to write it again would give back too little.
 const LIVE_PERCENT_MAX: usize = 80;
+/// While the reserve of a full device is used this is enough, in dead records: what is new is
+/// refused meanwhile, and overwrites that shrink let go of their values here and there. Their part
+/// of the reserve, a 32nd of the ring, is used up before a fifth of each segment is dead, if they
+/// lie in both tiers.
+const DEAD_PERCENT_MIN_ON_RESERVE: usize = 5;
 /// Without a commit for so long nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
 /// At most this often the index is asked to persist what freeing waits for.
@@ -395,7 +400,9 @@ impl LogGc {
         let (destaged, outcome) = self.destage(&cold, &kept);
         let stays = match outcome {
             Ok(()) => &[][..],
-            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&[&hot, &cold]) => {
+            Err(Error::OutOfSpace { tier: Tier::Large, .. })
+                if self.reinserting_helps(&[&hot, &cold], walked.held_bytes) =>
+            {
                 &cold[destaged..]
             }
             Err(error) => return Err(error),
@@ -487,8 +494,13 @@ impl LogGc {
 
     /// With the large tier full, writing live values again only helps if enough of the segment is
     /// dead.
-    fn reinserting_helps(&self, values: &[&[Live]]) -> bool {
-        record_bytes(values) < self.segment_bytes() * LIVE_PERCENT_MAX / 100
+    fn reinserting_helps(&self, values: &[&[Live]], held_bytes: usize) -> bool {
+        let (live_bytes, segment_bytes) = (record_bytes(values), self.segment_bytes());
+        // Of its frames and not of its length: what is free at its end may be as much in the next one:
+        // that would have no end.
+        let dead_bytes = held_bytes.saturating_sub(live_bytes);
+        let helps_reserve = dead_bytes >= segment_bytes * DEAD_PERCENT_MIN_ON_RESERVE / 100;
+        live_bytes < segment_bytes * LIVE_PERCENT_MAX / 100 || (helps_reserve && !self.engine.log.reserve.is_whole())
     }
 
     /// Refuses what the log has no room for as a whole: a part of a segment that is written again

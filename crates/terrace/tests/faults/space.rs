@@ -1,6 +1,9 @@
 //! Full devices.
 
-use crate::bench::{AT_ONCE, BUFFERED, Bench, Values, assert_all, bytes, eventually};
+use crate::{
+    bench::{AT_ONCE, BUFFERED, Bench, Values, assert_all, bytes, eventually},
+    common::block_on,
+};
 use std::{
     io::Write,
     time::{Duration, Instant},
@@ -382,6 +385,66 @@ fn overwrites_that_shrink_wait_for_nothing_on_a_full_store() {
     assert!(took < Duration::from_millis(400), "{took:?}");
     assert_all(&store, &values);
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+/// Each was left to a thread that may wait, so a full store took fewer deletes a second than one
+/// that is not. What is new still is: it is refused there.
+#[test]
+fn a_full_store_takes_deletes_where_they_arrive() {
+    let bench = Bench::new(15);
+    let (store, mut values) = full_of_what_lives(&bench);
+    let mut new = Batch::new();
+    new.put("new", bytes(1, 20_000));
+    assert!(store.try_write(&new, Durability::Buffered).is_none());
+    let doomed: Vec<String> = values.keys().step_by(4).cloned().collect();
+    let mut at_once = 0;
+    for key in &doomed {
+        let mut delete = Batch::new();
+        delete.delete(key);
+        match store.try_write(&delete, Durability::Sync) {
+            Some(committing) => {
+                block_on(committing).unwrap();
+                at_once += 1;
+            }
+            None => store.delete(key).map(drop).unwrap(),
+        }
+        values.remove(key);
+    }
+    // A segment is begun by those that may wait.
+    assert!(at_once * 10 > doomed.len() * 9, "{at_once} of {}", doomed.len());
+    assert_all(&store, &values);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+/// What is replaced or deleted counted as long as the average of all: segments of long values were
+/// taken for half alive when short ones came and everything was deleted, and kept their room for
+/// ever. On two devices of 300 MB 177 to 248 MB stayed.
+#[test]
+fn segments_of_long_values_that_died_among_short_ones_give_their_room_back() {
+    let bench = Bench::new(17);
+    let options = Options {
+        segment_bytes: 1 << 20,
+        flash_capacity_bytes: 64 << 20,
+        size_threshold_bytes: 64 << 10,
+        ..bench.options()
+    };
+    let store = Store::open(options).unwrap();
+    let both = [(1_000_u64, 20_000), (10_000, 500)];
+    let keys = || {
+        both.iter()
+            .flat_map(|(count, length)| (0..*count).map(move |n| (format!("{length}/{n:05}"), *length)))
+    };
+    for (key, length) in keys() {
+        store.put_with(key, bytes(1, length), &BUFFERED).unwrap();
+    }
+    let allocated_bytes = store.stats().log.allocated_bytes;
+    assert!(allocated_bytes > 20 << 20, "{allocated_bytes}");
+    for (key, _) in keys() {
+        store.delete(key).unwrap();
+    }
+    eventually("room that is given back", &store, |stats| {
+        stats.log.allocated_bytes <= 8 << 20
+    });
 }
 
 /// Cleaning that waits for its deletions, and recycling that waits for cleaning, had nothing to

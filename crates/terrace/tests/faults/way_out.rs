@@ -1,11 +1,11 @@
 //! The way out of a full device: deletes, and writes that let go of more than they bring.
 
 use crate::{
-    bench::{BUFFERED, Values, assert_all, bytes, eventually},
+    bench::{BUFFERED, Bench, Values, assert_all, bytes, eventually},
     full::{fill_with, on_a_small_device},
 };
 use std::time::{Duration, Instant};
-use terrace::{Batch, Durability, Error, ScanRange, Store, Tier};
+use terrace::{Batch, Durability, Error, Options, ScanRange, Store, Tier};
 
 /// Whoever deletes while it scans keeps segments from becoming free. Recycling wrote values again
 /// until the last free one was used up, which gave nothing back, and then each delete was refused
@@ -91,6 +91,33 @@ fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_g
     );
 }
 
+/// Each key once, each time far from the last one. Fails if one is refused.
+fn overwrite_each_by_a_quarter(store: &Store, small: u64, is_there: impl Fn(u64) -> bool) -> Values {
+    let mut values = Values::new();
+    let (mut refused, mut longest) = (0, Duration::ZERO);
+    let step = (1..small)
+        .find(|step| *step > small / 3 && gcd(*step, small) == 1)
+        .unwrap();
+    let start = Instant::now();
+    for n in (0..small).map(|n| n * step % small).filter(|n| is_there(*n)) {
+        let (key, value) = (format!("small/{n:06}"), bytes(n, 5_000));
+        let began = Instant::now();
+        match store.put_with(&key, &value, &BUFFERED) {
+            Ok(_) => drop(values.insert(key, vec![value])),
+            Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => refused += 1,
+            Err(error) => panic!("{key}: {error}"),
+        }
+        longest = longest.max(began.elapsed());
+    }
+    eprintln!(
+        "{refused} of {small} overwrites were refused, in {:?}, the longest took {longest:?}",
+        start.elapsed()
+    );
+    assert_eq!(refused, 0, "of {small}: {:#?}", store.stats());
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    values
+}
+
 /// All of them together could have a quarter of a segment, here 256 KiB, which is 50 values: of
 /// 2,000 overwrites of 20 kB by 5 kB over S3 on 900 MB more than half were refused. What they let
 /// go of lies here and there: it is room again when a tenth of a block or a fifth of a segment is
@@ -102,29 +129,7 @@ fn overwrites_that_shrink_go_on_until_what_they_let_go_of_is_room_again() {
         |device| {
             let store = Store::open(device.for_everything()).unwrap();
             let (small, _) = fill_with(&store, "small", 20_000);
-            let mut values = Values::new();
-            let (mut refused, mut longest) = (0, Duration::ZERO);
-            // Each key once, each time far from the last one.
-            let step = (1..small)
-                .find(|step| *step > small / 3 && gcd(*step, small) == 1)
-                .unwrap();
-            let start = Instant::now();
-            for n in (0..small).map(|n| n * step % small) {
-                let (key, value) = (format!("small/{n:06}"), bytes(n, 5_000));
-                let began = Instant::now();
-                match store.put_with(&key, &value, &BUFFERED) {
-                    Ok(_) => drop(values.insert(key, vec![value])),
-                    Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => refused += 1,
-                    Err(error) => panic!("{key}: {error}"),
-                }
-                longest = longest.max(began.elapsed());
-            }
-            eprintln!(
-                "{refused} of {small} overwrites were refused, in {:?}, the longest took {longest:?}",
-                start.elapsed()
-            );
-            assert_eq!(refused, 0, "of {small}: {:#?}", store.stats());
-            assert!(longest < Duration::from_secs(5), "{longest:?}");
+            let values = overwrite_each_by_a_quarter(&store, small, |_| true);
             assert_all(&store, &values);
             for n in 0..small {
                 let start = Instant::now();
@@ -137,6 +142,43 @@ fn overwrites_that_shrink_go_on_until_what_they_let_go_of_is_room_again() {
             assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
         },
     );
+}
+
+/// Two tiers of one length that are full, each by its capacity: what overwrites let go of lies in
+/// both, so they needed more than their two segments before a fifth of a segment was dead, and all
+/// of 2,000 were refused. While the reserve is used less is enough.
+#[test]
+fn overwrites_that_shrink_go_on_where_both_tiers_are_at_their_capacities() {
+    let bench = Bench::new(16);
+    let options = Options {
+        segment_bytes: 1 << 20,
+        flash_capacity_bytes: 64 << 20,
+        large_capacity_bytes: Some(64 << 20),
+        size_threshold_bytes: 64 << 10,
+        split_threshold_bytes: 1 << 20,
+        ..bench.options()
+    };
+    let store = Store::open(options).unwrap();
+    fill_with(&store, "large", 200_000);
+    let (small, _) = fill_with(&store, "small", 20_000);
+    // What is deleted here and there uses the reserve before.
+    let is_deleted = |n: u64| n % 3 == 0 || n % 20 == 1;
+    for n in (0..small).step_by(3) {
+        store.delete(format!("small/{n:06}")).unwrap();
+    }
+    eventually("room for what is new", &store, |_| {
+        store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
+    });
+    fill_with(&store, "again", 20_000);
+    for n in (1..small).step_by(20) {
+        store.delete(format!("small/{n:06}")).unwrap();
+    }
+    let values = overwrite_each_by_a_quarter(&store, small, |n| !is_deleted(n));
+    assert_all(&store, &values);
+    eventually("room for what is new", &store, |_| {
+        store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
+    });
+    assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
 }
 
 /// Deletes have two segments for themselves, whatever overwrites have used: the two kinds take

@@ -14,6 +14,7 @@ mod conformance;
 mod encryption;
 mod events;
 mod hostile;
+mod key_policies;
 mod kms;
 mod lifecycle;
 mod locks;

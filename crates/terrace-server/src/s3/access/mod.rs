@@ -123,6 +123,24 @@ impl Gateway {
         standing.level.filter(|_| *standing.account == *bucket.record().owner())
     }
 
+    /// The policy of whoever signed.
+    fn policy(&self, credentials: Option<&Credentials>) -> Option<Arc<Policy>> {
+        self.access_keys.policy(&credentials?.access_key)
+    }
+
+    /// Whether somebody may do, beside what a request is, an action on the same that is for those
+    /// who have the highest level, which `has_level` says, or a policy that allows just that.
+    pub(super) fn is_trusted(
+        &self,
+        (noted, _): By<'_>,
+        has_level: bool,
+        action: &'static str,
+        bucket: &Bucket,
+    ) -> bool {
+        let owns = |asker: &Asker| asker.owns(action, &bucket.record(), &bucket.name);
+        has_level || noted.get::<Asker>().is_some_and(owns)
+    }
+
     /// The account of whoever signed.
     pub(super) fn account(&self, credentials: Option<&Credentials>) -> Option<Arc<str>> {
         self.access_keys.account(&credentials?.access_key)
@@ -239,7 +257,9 @@ impl Access {
             return Err(denied());
         }
         let account = self.0.account(context.credentials());
+        let own = self.0.policy(context.credentials());
         let asker = judged::read(context, head, account, account::DEFAULT, false).bound(bound);
+        let asker = asker.owning(own);
         if asker.may_list_buckets() {
             Ok(())
         } else {
@@ -318,10 +338,13 @@ impl S3Access for Access {
             bucket
         };
         let record = bucket.record();
+        let own = self.0.policy(context.credentials());
+        let has_rules = record.has_more_rules() || bound.is_some() || own.is_some();
         // A copy is also about another bucket, which may have a policy.
-        if record.rules.is_some() || bound.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
+        if has_rules || record.rules.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
             let owns = self.0.level(context.credentials(), &bucket) == Some(Level::Admin);
-            let asker = judged::read(context, &head, account, record.owner(), owns).bound(bound.clone());
+            let asker = judged::read(context, &head, account, record.owner(), owns).bound(bound);
+            let asker = asker.owning(own);
             if !judged::may_say(&asker, context.headers(), &record, &bucket.name) {
                 return Err(denied());
             }
@@ -334,9 +357,7 @@ impl S3Access for Access {
             context.extensions_mut().insert(cause);
         }
         // Of these a policy may say something else for each key; they ask for each.
-        if (record.has_more_rules() || is_limited || bound.is_some())
-            && matches!(operation, "DeleteObjects" | "PostObject")
-        {
+        if (has_rules || is_limited) && matches!(operation, "DeleteObjects" | "PostObject") {
             return Ok(());
         }
         let principal = Principal::of(signer_of(context.credentials()), &self.0.access_keys);

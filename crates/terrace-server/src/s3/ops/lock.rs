@@ -5,7 +5,6 @@ use crate::s3::judged;
 use crate::s3::{
     Gateway,
     access::{By, decide::Action},
-    access_key::Level,
     bucket::{Bucket, Versioning},
     errors::{self, Told as _},
     lock::{self, Mode, Period, Retention, Settings},
@@ -119,11 +118,12 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Writes it into the attributes of what is to be written.
+    /// Writes it into the attributes of what is to be written, by whoever may do such actions or
+    /// not.
     ///
     /// # Errors
     /// `InvalidRequest` if the bucket has no locks, `InvalidArgument`, `AccessDenied`.
-    pub fn apply(self, level: Option<Level>, bucket: &Bucket, attributes: &mut Attributes) -> S3Result {
+    pub fn apply(self, may: impl Fn(&'static str) -> bool, bucket: &Bucket, attributes: &mut Attributes) -> S3Result {
         if self.mode.is_none() && self.until.is_none() && self.hold.is_none() {
             return Ok(());
         }
@@ -131,7 +131,8 @@ impl Asked {
             return Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration"));
         }
         // What nobody can delete is not for whoever may only write.
-        if level < Some(Level::Admin) {
+        let retains = self.mode.is_some() || self.until.is_some();
+        if (retains && !may("s3:PutObjectRetention")) || (self.hold.is_some() && !may("s3:PutObjectLegalHold")) {
             return Err(s3_error!(AccessDenied, "Access Denied"));
         }
         match (self.mode, self.until) {

@@ -211,6 +211,9 @@ fn judge_by(policy: &Policy, question: &Question<'_>, open: Option<&dyn Fn(&str)
 /// What the policy of the bucket `target` says of a service that puts an object there for another
 /// bucket of the same account.
 pub fn of_service(service: &str, source: &str, record: &Record, target: &str, key: &str) -> Verdict {
+    if record.is_unreadable() {
+        return Verdict::Denied;
+    }
     let Some(policy) = &record.rules else {
         return Verdict::Silent;
     };

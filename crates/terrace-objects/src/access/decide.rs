@@ -19,7 +19,7 @@ use super::{
     asker::{Asker, Opinion},
 };
 use crate::{
-    access_key::{Keys, Standing},
+    access_key::{Keys, Level, Standing},
     bucket::{Bucket, Record, stored},
     error::{ObjectError, ObjectResult},
     outbox::Cause,
@@ -109,6 +109,8 @@ pub enum Denied {
     Forbidden,
     /// 404: that it is not there.
     Missing,
+    /// 500: that nobody can know it, because of what cannot be read.
+    Unknown,
 }
 
 impl Denied {
@@ -117,6 +119,7 @@ impl Denied {
         match self {
             Self::Forbidden => ObjectError::Denied,
             Self::Missing => missing,
+            Self::Unknown => ObjectError::BucketUnreadable,
         }
     }
 }
@@ -208,6 +211,13 @@ fn is_of(account: &str, action: Action, subject: Subject<'_>, record: &Record) -
         Subject::Version(facts) if action.is_of_object() => account == record.owner_of(facts),
         Subject::Bucket | Subject::Nothing | Subject::Version(_) => account == record.owner(),
     }
+}
+
+/// Whether a key may do everything in the bucket of its account, in no session that bounds it.
+fn is_owners(standing: Option<&Standing>, asker: Option<&Asker>, record: &Record) -> bool {
+    let is_bound = asker.is_some_and(|asker| asker.bound.is_some());
+    let may = |standing: &Standing| standing.level == Some(Level::Admin) && *standing.account == *record.owner();
+    standing.is_some_and(may) && !is_bound
 }
 
 /// Who wants to do what in which bucket.
@@ -338,6 +348,9 @@ impl Claim {
         record: &Record,
     ) -> Result<Permit, Denied> {
         let standing = self.principal.standing(&self.bucket.name, self.key.as_deref());
+        if record.is_unreadable() && !self.may_repair(subject) {
+            return Err(Denied::Unknown);
+        }
         let opinion = self.opinion(standing.as_ref(), record, judge);
         let allows = |action, opinion| self.allows(standing.as_ref(), action, opinion, subject, record);
         let is_allowed = allows(self.action, opinion);
@@ -364,12 +377,25 @@ impl Claim {
         }
     }
 
+    /// Whether it goes on though something of the bucket cannot be read: what needs no decision by
+    /// it, and what may put that anew. Which operations that are is looked at where they come in.
+    fn may_repair(&self, subject: Subject<'_>) -> bool {
+        matches!(self.principal, Principal::System)
+            || is_published(&self.principal, self.action, subject)
+            || matches!(self.action, Action::Configure | Action::WriteBucketAcl)
+    }
+
     /// What policies say. Of whom nothing is known that a policy may ask about, only what a policy
     /// says to everybody counts, and of any other policy the worst is assumed.
     fn opinion(&self, standing: Option<&Standing>, record: &Record, judge: impl FnOnce(&Asker) -> Opinion) -> Opinion {
         let has_own = standing.is_some_and(|standing| standing.policy.is_some());
         match (&self.principal, &self.asker) {
             (Principal::System, _) => Opinion::NONE,
+            // What a policy says of it that cannot be read nobody knows; but whoever may do
+            // everything in the bucket cannot be kept from it.
+            (_, asker) if record.has_unreadable_policy() && !is_owners(standing, asker.as_ref(), record) => {
+                Opinion::DENIED
+            }
             // A key that got its policy since the request came is one of these.
             (_, asker) if has_own && asker.as_ref().is_none_or(|asker| asker.own.is_none()) => Opinion::DENIED,
             (_, Some(asker)) => judge(asker),

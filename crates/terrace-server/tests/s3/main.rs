@@ -30,6 +30,7 @@ mod sessions;
 mod sign;
 mod sites;
 mod table;
+mod unreadable;
 mod version_2;
 mod versions;
 

@@ -57,7 +57,7 @@ fn allowed(principal: &Principal, subject: Subject<'_>, record: &Record) -> Stri
             letter
         }
         Err(Denied::Missing) => '4',
-        Err(Denied::Forbidden) => '-',
+        Err(Denied::Forbidden | Denied::Unknown) => '-',
     };
     ACTIONS.into_iter().zip("RLIWC".chars()).map(letter).collect()
 }

@@ -9,7 +9,7 @@ use super::{
     account,
     bucket::{Bucket, Record},
     errors::{self, Told as _},
-    exchange::note,
+    exchange::{note, note_begun},
     form, front,
     head::{Head, Peer},
     judged::{self, Asker},
@@ -32,6 +32,7 @@ use s3s::{
     s3_error,
 };
 use std::{net::IpAddr, sync::Arc, time::Instant};
+use terrace_objects::error::ObjectError;
 
 /// Knows the secrets.
 pub struct Auth(pub Arc<Gateway>);
@@ -267,6 +268,21 @@ impl Access {
         }
     }
 
+    /// The bucket that a request is about, if it is the one that the client expects, and what
+    /// decides who may can be read.
+    fn found(&self, context: &mut S3AccessContext<'_>, bucket: &str) -> S3Result<Arc<Bucket>> {
+        let bucket = self.0.buckets.get(bucket).told()?;
+        let expected = context.headers().get(EXPECTED_OWNER);
+        check_owner(&bucket, expected.map(|value| value.to_str().unwrap_or("")))?;
+        if !bucket.record().is_open_to(context.s3_op().name()) {
+            // It is not the body that the server fails at.
+            note_begun();
+            return Err(ObjectError::BucketUnreadable).told();
+        }
+        context.extensions_mut().insert(Judged(Arc::clone(&bucket)));
+        Ok(bucket)
+    }
+
     /// Notes what a request is about, if what its key may do depends on it. Whether it does.
     fn note_within(&self, context: &mut S3AccessContext<'_>, head: &Head, bucket: &str) -> bool {
         let key = context.credentials().map(|credentials| credentials.access_key.as_str());
@@ -331,11 +347,7 @@ impl S3Access for Access {
                 },
             ))
         } else {
-            let bucket = self.0.buckets.get(&bucket).told()?;
-            let expected = context.headers().get(EXPECTED_OWNER);
-            check_owner(&bucket, expected.map(|value| value.to_str().unwrap_or("")))?;
-            context.extensions_mut().insert(Judged(Arc::clone(&bucket)));
-            bucket
+            self.found(context, &bucket)?
         };
         let record = bucket.record();
         let own = self.0.policy(context.credentials());

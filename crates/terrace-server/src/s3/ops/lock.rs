@@ -5,7 +5,7 @@ use crate::s3::judged;
 use crate::s3::{
     Gateway,
     access::{By, decide::Action},
-    bucket::{Bucket, Versioning},
+    bucket::{Bucket, Versioning, unreadable},
     errors::{self, Told as _},
     lock::{self, Mode, Period, Retention, Settings},
     record::Facts,
@@ -245,6 +245,7 @@ pub async fn put_configuration(
             ));
         }
         record.lock = Some(settings);
+        record.repaired(unreadable::LOCK);
         Ok(())
     };
     change_bucket(gateway, input.bucket, change).await

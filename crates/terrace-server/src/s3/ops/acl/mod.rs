@@ -14,7 +14,7 @@ use crate::{
         access::{By, decide::Action},
         access_key::Level,
         acl::{List, Permission},
-        bucket::{Bucket, Record},
+        bucket::{Bucket, Record, unreadable},
         errors::Told as _,
         logging,
         record::{self, Facts},
@@ -184,6 +184,7 @@ pub async fn put_bucket(gateway: &Arc<Gateway>, request: S3Request<PutBucketAclI
                 let text = put.list(Kind::Bucket, owners)?;
                 check(record, List { text: &text, owner }, may_open)?;
                 record.set_list(text);
+                record.repaired(unreadable::LIST);
                 Ok(())
             })
         })

@@ -161,3 +161,51 @@ fn presigned_urls_from_the_future() {
     }
     is(&get(-20 * 60), 403, "AccessDenied", "Request has expired");
 }
+
+/// `s3s` took what writes a subresource that has no such write for the deletion of the object or
+/// the bucket, or for a new one.
+#[test]
+fn subresources_are_not_written_by_other_methods() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    client.send("PUT", "/empty", &[], b"").status(200);
+    for (method, target) in [
+        ("DELETE", "/bucket/k?acl"),
+        ("DELETE", "/bucket/k?retention"),
+        ("DELETE", "/bucket/k?acl&tagging"),
+        ("PUT", "/bucket/k?attributes"),
+        ("PUT", "/bucket/k?versions"),
+        ("DELETE", "/empty?versioning"),
+        ("DELETE", "/empty?location"),
+        ("PUT", "/new?location"),
+    ] {
+        let answer = client.send(method, target, &[], b"");
+        is(&answer, 405, "MethodNotAllowed", "is not allowed against this resource");
+    }
+    assert_eq!(client.get("/bucket/k").status(200).text(), "v");
+    client.get("/empty").status(200);
+    client.get("/new").status(404);
+}
+
+/// What nothing is locked in cannot be bypassed; lists of keys come with the header all the same.
+#[test]
+fn nothing_to_bypass() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    let bypass = [("x-amz-bypass-governance-retention", "true")];
+    let refused = client.send("DELETE", "/bucket/k", &bypass, b"");
+    is(
+        &refused,
+        400,
+        "InvalidArgument",
+        "only applicable to Object Lock enabled buckets",
+    );
+    client.get("/bucket/k").status(200);
+    let list = b"<Delete><Object><Key>k</Key></Object></Delete>";
+    client.send("POST", "/bucket?delete", &bypass, list).status(200);
+    client.get("/bucket/k").status(404);
+}

@@ -6,6 +6,8 @@
 //! [`signature`]. Subresources that `s3s` does not know. And parts of uploads that do not say of
 //! which, which it would take for objects.
 
+mod writes;
+
 use super::{
     class::Class,
     digest::Algorithm,
@@ -64,59 +66,6 @@ pub const SUBRESOURCES: [&str; 31] = [
     "versioning",
     "versions",
     "website",
-];
-/// Which of them can be written by which method, of buckets (`false`) and of objects.
-const WRITES: [(Method, bool, &[&str]); 6] = [
-    (
-        Method::PUT,
-        false,
-        &[
-            "accelerate",
-            "acl",
-            "analytics",
-            "cors",
-            "encryption",
-            "intelligent-tiering",
-            "inventory",
-            "lifecycle",
-            "logging",
-            "metrics",
-            "notification",
-            "object-lock",
-            "ownershipControls",
-            "policy",
-            "publicAccessBlock",
-            "replication",
-            "requestPayment",
-            "tagging",
-            "versioning",
-            "website",
-        ],
-    ),
-    (
-        Method::DELETE,
-        false,
-        &[
-            "analytics",
-            "cors",
-            "encryption",
-            "intelligent-tiering",
-            "inventory",
-            "lifecycle",
-            "metadataTable",
-            "metrics",
-            "ownershipControls",
-            "policy",
-            "publicAccessBlock",
-            "replication",
-            "tagging",
-            "website",
-        ],
-    ),
-    (Method::POST, false, &["delete", "metadataTable"]),
-    (Method::PUT, true, &["acl", "legal-hold", "retention", "tagging"]),
-    (Method::DELETE, true, &["tagging"]),
-    (Method::POST, true, &["restore", "uploads"]),
 ];
 /// Query names with which an object can be posted to.
 const POSTED: [&str; 4] = ["uploads", "uploadId", "restore", "select"];
@@ -260,7 +209,7 @@ fn refuse_subresources(head: &Head) -> S3Result {
     if head.is_of_object() && matches!(head.method, Method::GET | Method::HEAD) {
         return Ok(());
     }
-    refuse_other_writes(head)?;
+    writes::refuse_others(head)?;
     let unknown = empty_names(head).find(|name| {
         let is_known = is_subresource(name) || LIST_FIELDS.contains(name) || name.starts_with("X-Amz-");
         !name.is_empty() && !is_known
@@ -269,26 +218,6 @@ fn refuse_subresources(head: &Head) -> S3Result {
         None => Ok(()),
         Some(name) => Err(s3_error!(NotImplemented, "The subresource {name} is not implemented.")),
     }
-}
-
-/// Refuses writes of a subresource that has none of this method: `s3s` would take `DELETE
-/// /BUCKET/KEY?acl` for the deletion of the object, and `PUT /BUCKET?location` for a new bucket.
-fn refuse_other_writes(head: &Head) -> S3Result {
-    let of_object = head.is_of_object();
-    let mut writes = WRITES
-        .iter()
-        .filter(|(method, is_of_object, _)| *method == head.method && *is_of_object == of_object);
-    let Some((_, _, has)) = writes.next() else {
-        return Ok(());
-    };
-    let mut named = head.query.iter().map(|(name, _)| name.as_str());
-    if named.all(|name| !is_subresource(name) || has.contains(&name)) {
-        return Ok(());
-    }
-    Err(s3_error!(
-        MethodNotAllowed,
-        "The specified method is not allowed against this resource."
-    ))
 }
 
 /// The names in a query that have no value.

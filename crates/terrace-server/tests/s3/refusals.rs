@@ -7,6 +7,8 @@ use crate::{
     sign::Client,
     version_2::ask,
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use sha2::{Digest as _, Sha256};
 
 fn is(answer: &Answer, status: u16, expected: &str, message: &str) {
     assert_eq!(code(answer), (status, expected.to_owned()), "{}", answer.text());
@@ -208,4 +210,48 @@ fn nothing_to_bypass() {
     let list = b"<Delete><Object><Key>k</Key></Object></Delete>";
     client.send("POST", "/bucket?delete", &bypass, list).status(200);
     client.get("/bucket/k").status(404);
+}
+
+/// What deletes many objects, or says how long they are kept, S3 takes only with a digest of its
+/// body.
+#[test]
+fn bodies_that_need_a_digest() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client
+        .send("PUT", "/locked", &[("x-amz-bucket-object-lock-enabled", "true")], b"")
+        .status(200);
+    client.send("PUT", "/locked/k", &[], b"v").status(200);
+    let rule = "<LifecycleConfiguration><Rule><ID>a</ID><Status>Enabled</Status><Filter/>\
+        <Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>";
+    for (method, target, xml) in [
+        (
+            "POST",
+            "/bucket?delete",
+            "<Delete><Object><Key>k</Key></Object></Delete>",
+        ),
+        ("PUT", "/bucket?lifecycle", rule),
+        (
+            "PUT",
+            "/locked?object-lock",
+            "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>",
+        ),
+        ("PUT", "/locked/k?retention", "<Retention/>"),
+        (
+            "PUT",
+            "/locked/k?legal-hold",
+            "<LegalHold><Status>OFF</Status></LegalHold>",
+        ),
+    ] {
+        // What says how a checksum is made is none.
+        let none = [("x-amz-checksum-algorithm", "CRC32")];
+        let refused = client.send(method, target, &none, xml.as_bytes());
+        let message = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
+        is(&refused, 400, "InvalidRequest", message);
+        client.send(method, target, &[], xml.as_bytes()).status(200);
+        let digest = STANDARD.encode(Sha256::digest(xml));
+        let checksum = [("x-amz-checksum-sha256", digest.as_str())];
+        client.send(method, target, &checksum, xml.as_bytes()).status(200);
+    }
 }

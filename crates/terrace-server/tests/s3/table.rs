@@ -14,7 +14,7 @@ use crate::{
     common::{Answer, Place},
     key_policies::key_with,
     sessions::{Session, session},
-    sign::{Client, Mode, post_form, raw},
+    sign::{Client, Mode, digest, post_form, raw},
 };
 use std::{
     io::{Read as _, Write as _},
@@ -356,6 +356,7 @@ fn without_key(address: &str, method: &str, target: &str, headers: &[(&str, &str
     let lines: String = headers
         .iter()
         .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .chain(digest(target, headers, body).map(|(name, value)| format!("{name}: {value}\r\n")))
         .collect();
     let request = format!(
         "{method} {target} HTTP/1.1\r\nHost: {address}\r\n{lines}Content-Length: {}\r\nConnection: close\r\n\r\n",

@@ -1,6 +1,6 @@
 //! DeleteObject and DeleteObjects.
 
-use super::{Answered, check_key};
+use super::{Answered, check_has_digest, check_key};
 use crate::s3::{
     Gateway,
     access::decide::{Action, Claim, Permit},
@@ -133,6 +133,7 @@ pub async fn delete_many(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteObjectsInput>,
 ) -> Answered<DeleteObjectsOutput> {
+    check_has_digest(&request.headers)?;
     let delete = request.input.delete;
     if delete.objects.is_empty() || delete.objects.len() > DELETE_KEYS_MAX {
         return Err(errors::malformed_xml());

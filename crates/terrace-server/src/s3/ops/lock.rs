@@ -1,6 +1,6 @@
 //! Object lock: of buckets, and of versions.
 
-use super::{Answered, change_bucket, redescribe};
+use super::{Answered, change_bucket, check_has_digest, redescribe};
 use crate::s3::judged;
 use crate::s3::{
     Gateway,
@@ -234,6 +234,7 @@ pub async fn put_configuration(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectLockConfigurationInput>,
 ) -> Answered<PutObjectLockConfigurationOutput> {
+    check_has_digest(&request.headers)?;
     let input = request.input;
     let settings = read(&input.object_lock_configuration.ok_or_else(errors::malformed_xml)?)?;
     let change = move |record: &mut crate::s3::bucket::Record| {
@@ -272,6 +273,7 @@ pub async fn put_retention(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectRetentionInput>,
 ) -> Answered<PutObjectRetentionOutput> {
+    check_has_digest(&request.headers)?;
     let input = request.input;
     let bucket = lockable(gateway, &input.bucket)?;
     let name = Name::parse(input.version_id.as_deref()).told()?;
@@ -328,6 +330,7 @@ pub async fn put_legal_hold(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectLegalHoldInput>,
 ) -> Answered<PutObjectLegalHoldOutput> {
+    check_has_digest(&request.headers)?;
     let input = request.input;
     let bucket = lockable(gateway, &input.bucket)?;
     let name = Name::parse(input.version_id.as_deref()).told()?;

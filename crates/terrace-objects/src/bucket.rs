@@ -112,6 +112,9 @@ pub struct Record {
     /// The account that it belongs to, if not [`crate::account::DEFAULT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
+    /// Where whoever made it said that it is to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
     /// Its access control list, if it says anything else than [`Record::acl_public`] can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acl: Option<String>,

@@ -263,7 +263,7 @@ fn golden() {
         r#""notifications":[{"id":"n","kind":"queue","arn":"arn:aws:sqs:us-east-1:terrace:hook","#,
         r#""events":["s3:ObjectCreated:*"]}],"encryption":{"bucket_key":true,"kms_key":"photos"},"#,
         r#""ownership":"BucketOwnerEnforced","requester_pays":true,"#,
-        r#""account":"press","acl":"press=FULL_CONTROL"}"#
+        r#""account":"press","location":"eu-west-1","acl":"press=FULL_CONTROL"}"#
     );
     let record = decode("abc", json.as_bytes()).unwrap();
     assert_eq!(serde_json::to_string(&record).unwrap(), json);

@@ -255,3 +255,32 @@ fn bodies_that_need_a_digest() {
         client.send(method, target, &checksum, xml.as_bytes()).status(200);
     }
 }
+
+/// `LocationConstraint` was taken whatever it said, and forgotten.
+#[test]
+fn where_buckets_are() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let make = |name: &str, region: &str| {
+        let xml = format!(
+            "<CreateBucketConfiguration><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
+        );
+        client.send("PUT", &format!("/{name}"), &[], xml.as_bytes())
+    };
+    let incompatible = "The eu-west-1 location constraint is incompatible for the region specific endpoint";
+    is(
+        &make("elsewhere", "eu-west-1"),
+        400,
+        "IllegalLocationConstraintException",
+        incompatible,
+    );
+    client.get("/elsewhere").status(404);
+    for (name, region) in [("none", ""), ("first", "us-east-1")] {
+        make(name, region).status(200);
+        let told = client.get(&format!("/{name}?location")).status(200);
+        assert!(told.text().contains("></LocationConstraint>"), "{}", told.text());
+        let head = client.send("HEAD", &format!("/{name}"), &[], b"").status(200);
+        assert_eq!(head.header("x-amz-bucket-region"), Some("us-east-1"));
+    }
+}

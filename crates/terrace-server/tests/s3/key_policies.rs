@@ -93,6 +93,14 @@ fn a_key_does_what_its_policy_says() {
     let deleted = most.send("POST", "/mine?delete", &[], list).status(200);
     assert_eq!(elements(&deleted, "Code"), ["AccessDenied"]);
     assert_eq!(elements(&deleted, "Deleted").len(), 1);
+    // A copy reads its source, in whatever bucket.
+    let copy = r#"{"Effect":"Allow","Action":"s3:PutObject","Resource":"arn:aws:s3:::mine/*"},
+        {"Effect":"Allow","Action":["s3:GetObject","s3:GetObjectTagging","s3:PutObjectTagging"],"Resource":"arn:aws:s3:::*/out/*"}"#;
+    let copier = key_with(&place, &service, "terrace", copy);
+    let from = |source: &str| copier.send("PUT", "/mine/out/copy", &[("x-amz-copy-source", source)], b"");
+    from("/second/out/k").status(200);
+    denied(&from("/second/in/k"));
+    denied(&from("/mine/in/form"));
     // By a presigned URL, and as a form.
     most.form("mine", &[("key", "in/form")], 0, 600).status(204);
     denied(&most.form("mine", &[("key", "out/form")], 0, 600));

@@ -1,15 +1,17 @@
 //! Access keys: who may do what in which bucket.
 //!
 //! A key is a record below [`keyspace::ACCESS_KEYS`]: JSON with the secret, when it was made, the
-//! account that it belongs to, until when it is good, and a level for each bucket, for each prefix
-//! `BUCKET/PREFIX`, or for all buckets under the name `*`. A server keeps a copy of all of them
-//! ([`Keys`]), and nobody else can change the store while it runs: `terrace key` asks it to.
+//! account that it belongs to, until when it is good, and either a level for each bucket, for each
+//! prefix `BUCKET/PREFIX`, or for all buckets under the name `*`, or a policy: what a key may do is
+//! said in one place. A server keeps a copy of all of them ([`Keys`]), and nobody else can change
+//! the store while it runs: `terrace key` asks it to.
 //! Signatures are checked with the secret, so it must be there: encrypted where a key for that is
 //! given ([`Secrets`]), else as it is, and then whoever can read the store's files can use it.
 
 use super::{
     account::{self, Accounts},
     keyspace::{self, is_bucket_name},
+    policy::Policy,
     secrets::Secrets,
     session::{self, Bounds, Made, NoSession, Session, Sessions},
 };
@@ -100,6 +102,9 @@ pub struct NewKey {
     pub email: Option<String>,
     /// Until when it is good, in milliseconds since 1970, if not for ever.
     pub expires_ms: Option<u64>,
+    /// The policy that says what it may do, in place of grants.
+    #[serde(default)]
+    pub policy: Option<String>,
 }
 
 impl NewKey {
@@ -110,8 +115,24 @@ impl NewKey {
             account: account::DEFAULT.to_owned(),
             email: None,
             expires_ms: None,
+            policy: None,
         }
     }
+
+    /// Checks that what it may do is said once, and can be judged by.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]
+    fn check(&self) -> terrace::Result<()> {
+        if self.policy.is_some() && !self.grants.is_empty() {
+            return Err(Error::invalid("an access key has levels or a policy, not both"));
+        }
+        self.policy.as_deref().map_or(Ok(()), check_policy)
+    }
+}
+
+fn check_policy(text: &str) -> terrace::Result<()> {
+    Policy::of_key(text).map(drop).map_err(Error::invalid)
 }
 
 /// An access key as it is stored.
@@ -133,6 +154,10 @@ pub struct Stored {
     /// Until when it is good, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
+    /// Its policy as it was put. Then it has no levels, so that a program from before there were
+    /// policies lets it do nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 impl Stored {
@@ -151,6 +176,7 @@ impl Stored {
             grants: key.grants.clone(),
             account: Some(key.account.to_string()).filter(|name| name != account::DEFAULT),
             expires_ms: key.expires_ms,
+            policy: key.policy.as_ref().map(|policy| policy.text.clone()),
         })
     }
 
@@ -168,12 +194,40 @@ impl Stored {
             grants: self.grants,
             account,
             expires_ms: self.expires_ms,
+            policy: self.policy.map(|text| Own::open(id, text)),
         })
     }
 }
 
+/// The policy of a key.
+#[derive(Clone, PartialEq)]
+pub struct Own {
+    /// As it was put.
+    pub text: String,
+    /// As it is judged by.
+    pub rules: Arc<Policy>,
+}
+
+impl Own {
+    /// One that was checked when it was put. What cannot be read all the same denies everything.
+    fn open(id: &str, text: String) -> Self {
+        let rules = Policy::of_key(&text).unwrap_or_else(|wrong| {
+            tracing::error!(
+                id,
+                wrong,
+                "the policy of an access key cannot be read; the key may do nothing until it has another"
+            );
+            Policy::denying_all()
+        });
+        Self {
+            text,
+            rules: Arc::new(rules),
+        }
+    }
+}
+
 /// An access key.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 pub struct AccessKey {
     /// The secret.
     pub secret: String,
@@ -185,6 +239,8 @@ pub struct AccessKey {
     pub account: Arc<str>,
     /// Until when it is good, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
+    /// The policy that says what it may do, if not levels.
+    pub policy: Option<Own>,
 }
 
 impl fmt::Debug for AccessKey {
@@ -213,6 +269,7 @@ impl AccessKey {
                 .collect(),
             account: Arc::from(new.account.as_str()),
             expires_ms: new.expires_ms,
+            policy: new.policy.clone().map(|text| Own::open(&id, text)),
         };
         (id, key)
     }
@@ -236,6 +293,16 @@ impl AccessKey {
         })
     }
 
+    fn rules(&self) -> Option<Arc<Policy>> {
+        self.policy.as_ref().map(|policy| Arc::clone(&policy.rules))
+    }
+
+    /// Says anew what it may do: what this policy says, or nothing.
+    fn set_policy(&mut self, id: &str, text: Option<&str>) {
+        self.grants.clear();
+        self.policy = text.map(|text| Own::open(id, text.to_owned()));
+    }
+
     fn is_good(&self) -> bool {
         self.expires_ms.is_none_or(|at| keyspace::now_ms() < at)
     }
@@ -247,12 +314,14 @@ fn letters(random: &[u8]) -> String {
 }
 
 /// What a key may do with what a request is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
     /// The account that it belongs to.
     pub account: Arc<str>,
     /// What it may do there.
     pub level: Option<Level>,
+    /// The policy that says what it may do, if not levels.
+    pub policy: Option<Arc<Policy>>,
 }
 
 /// Makes a key of a store that nobody has open.
@@ -260,6 +329,7 @@ pub struct Standing {
 /// # Errors
 /// The store's; [`Error::Invalid`] if another account has the e-mail address.
 pub fn create(opened: &Store, new: &NewKey, secrets: &Secrets) -> terrace::Result<(String, AccessKey)> {
+    new.check()?;
     Accounts::load(opened)?.join(opened, &new.account, new.email.as_deref())?;
     let (id, key) = AccessKey::generate(new);
     store(opened, &id, &key, secrets)?;
@@ -271,8 +341,28 @@ pub fn create(opened: &Store, new: &NewKey, secrets: &Secrets) -> terrace::Resul
 /// # Errors
 /// The store's.
 pub fn store(store: &Store, id: &str, key: &AccessKey, secrets: &Secrets) -> terrace::Result<()> {
-    let json = serde_json::to_vec(&Stored::of(id, key, secrets)?).map_err(|error| Error::invalid(error.to_string()))?;
+    put(store, id, &Stored::of(id, key, secrets)?)
+}
+
+fn put(store: &Store, id: &str, key: &Stored) -> terrace::Result<()> {
+    let json = serde_json::to_vec(key).map_err(|error| Error::invalid(error.to_string()))?;
     store.put(keyspace::access_key(id), json).map(|_| ())
+}
+
+/// Has a key of a store that nobody has open do what this policy says, or nothing, in place of what
+/// it could do. What is stored then; `None` if there is no such key.
+///
+/// # Errors
+/// The store's; [`Error::Invalid`] for what is no policy of a key.
+pub fn set_policy(store: &Store, id: &str, text: Option<&str>) -> terrace::Result<Option<Stored>> {
+    text.map_or(Ok(()), check_policy)?;
+    let Some(mut found) = stored(store)?.remove(id) else {
+        return Ok(None);
+    };
+    found.grants.clear();
+    found.policy = text.map(str::to_owned);
+    put(store, id, &found)?;
+    Ok(Some(found))
 }
 
 /// Removes a key. Whether it was there.
@@ -397,7 +487,13 @@ impl Keys {
         self.of(id, |found| Standing {
             account: Arc::clone(&found.account),
             level: found.level(bucket, key),
+            policy: found.rules(),
         })
+    }
+
+    /// The policy of a key, if it has one.
+    pub fn policy(&self, id: &str) -> Option<Arc<Policy>> {
+        self.of(id, AccessKey::rules).flatten()
     }
 
     /// Whether what a key may do in `bucket` depends on what it does it with.
@@ -405,9 +501,12 @@ impl Keys {
         self.of(id, |key| key.prefixes(bucket).next().is_some()) == Some(true)
     }
 
-    /// Whether a key may do anything at all in `bucket`.
+    /// Whether a key sees `bucket` among those of its account: it may do something there, or its
+    /// policy lets it list buckets.
     pub fn sees(&self, id: &str, bucket: &str) -> bool {
-        let sees = |key: &AccessKey| key.level(bucket, None).is_some() || key.prefixes(bucket).next().is_some();
+        let sees = |key: &AccessKey| {
+            key.policy.is_some() || key.level(bucket, None).is_some() || key.prefixes(bucket).next().is_some()
+        };
         self.of(id, sees) == Some(true)
     }
 
@@ -427,6 +526,7 @@ impl Keys {
     /// # Errors
     /// The store's; [`Error::Invalid`] if another account has the e-mail address.
     pub fn create(&self, opened: &Store, new: &NewKey) -> terrace::Result<(String, AccessKey)> {
+        new.check()?;
         let _making = self.making.lock();
         // What a list is read with waits for no disk.
         let mut accounts = self.accounts.read().clone();
@@ -438,12 +538,30 @@ impl Keys {
         Ok((id, key))
     }
 
+    /// Has a key do what this policy says, or nothing, in place of what it could do; requests that
+    /// come from now on are judged by it. The key then; `None` if it is not there. Blocks.
+    ///
+    /// # Errors
+    /// The store's; [`Error::Invalid`] for what is no policy of a key.
+    pub fn set_policy(&self, opened: &Store, id: &str, text: Option<&str>) -> terrace::Result<Option<AccessKey>> {
+        text.map_or(Ok(()), check_policy)?;
+        let _making = self.making.lock();
+        let Some(mut key) = self.by_id.read().get(id).cloned() else {
+            return Ok(None);
+        };
+        key.set_policy(id, text);
+        store(opened, id, &key, &self.secrets)?;
+        self.by_id.write().insert(id.to_owned(), key.clone());
+        Ok(Some(key))
+    }
+
     /// Removes a key: requests that are not under way yet are refused. Whether it was there.
     /// Blocks.
     ///
     /// # Errors
     /// The store's. The key counts no more in this server all the same.
     pub fn remove(&self, opened: &Store, id: &str) -> terrace::Result<bool> {
+        let _making = self.making.lock();
         self.by_id.write().remove(id);
         remove(opened, id)
     }

@@ -190,6 +190,15 @@ impl<'a> List<'a> {
     }
 }
 
+/// Whether all of what is stored of a list reads as grants.
+pub fn is_readable(text: &str) -> bool {
+    let is_grant = |grant: &str| {
+        let (grantee, permission) = grant.rsplit_once('=').unwrap_or_default();
+        !grantee.is_empty() && Permission::parse(permission).is_some()
+    };
+    matches!(text, "" | PUBLIC_READ | NO_GRANTS) || text.split(' ').all(is_grant)
+}
+
 /// The list of these grants of what belongs to `owner`, as it is stored.
 pub fn stored(grants: &[Grant<'_>], owner: &str) -> String {
     let own = (Grantee::Account(owner), Permission::FullControl);

@@ -9,6 +9,7 @@
 //! it is made durable before the look.
 
 mod owned;
+pub mod unreadable;
 
 pub use owned::NO_LISTS;
 
@@ -34,6 +35,7 @@ use std::{
     },
 };
 use terrace::{Error, ScanRange, Store};
+use unreadable::Unreadable;
 
 /// Most buckets.
 const BUCKETS_MAX: usize = 10_000;
@@ -61,6 +63,9 @@ pub struct Record {
     /// two flags say.
     #[serde(skip)]
     pub rules: Option<Arc<Policy>>,
+    /// What decides who may and cannot be read.
+    #[serde(skip)]
+    pub unreadable: Unreadable,
     /// Cross-origin rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cors: Vec<CorsRule>,
@@ -107,6 +112,9 @@ pub struct Record {
     /// The account that it belongs to, if not [`crate::account::DEFAULT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
+    /// Where whoever made it said that it is to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
     /// Its access control list, if it says anything else than [`Record::acl_public`] can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acl: Option<String>,
@@ -251,14 +259,16 @@ pub fn stored(store: &Store, name: &str) -> terrace::Result<Option<Record>> {
 }
 
 fn decode(name: &str, json: &[u8]) -> terrace::Result<Record> {
-    serde_json::from_slice(json).map_err(|error| Error::corruption(format!("bucket {name}"), error.to_string()))
+    serde_json::from_slice(json).or_else(|error| {
+        let rest = unreadable::read_without(json);
+        rest.ok_or_else(|| Error::corruption(format!("bucket {name}"), error.to_string()))
+    })
 }
 
 impl Bucket {
     /// A bucket that nobody finds by its name, yet or at all.
     pub fn apart(name: String, mut record: Record) -> Self {
-        let read = |text: &String| Policy::of_bucket(text, &name).ok();
-        record.rules = record.policy.as_ref().and_then(read).map(Arc::new);
+        record.read_texts(&name);
         Self {
             name,
             record: RwLock::new(Arc::new(record)),
@@ -427,6 +437,9 @@ impl Buckets {
                 if there.record().owner() != record.owner() {
                     return Err(ObjectError::BucketIsTaken);
                 }
+                if there.record().is_unreadable() {
+                    return Err(ObjectError::BucketUnreadable);
+                }
                 return Err(ObjectError::BucketExists);
             }
             by_name.len()
@@ -528,7 +541,7 @@ fn apply<E: From<ObjectError>>(
 
 fn write_record(store: &Store, name: &str, record: &Record) -> ObjectResult {
     let key = keyspace::bucket(name);
-    let json = serde_json::to_vec(record).map_err(|_| ObjectError::Impossible)?;
+    let json = record.to_json().map_err(|_| ObjectError::Impossible)?;
     if json.len() > RECORD_BYTES_MAX {
         return Err(ObjectError::SettingsTooLong(RECORD_BYTES_MAX));
     }

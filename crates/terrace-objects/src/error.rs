@@ -28,6 +28,8 @@ pub enum ObjectError {
     BucketNotEmpty,
     /// A bucket whose versions may be locked keeps its versioning.
     VersioningIsKept,
+    /// A setting of the bucket that decides who may cannot be read.
+    BucketUnreadable,
     /// The settings of a bucket are longer than so many bytes.
     SettingsTooLong(usize),
     /// No object has the key; the latest version may be a delete marker.

@@ -8,6 +8,7 @@ use crate::{
         DataKey, RECORD_NUMBER, SALT_BYTES,
         pieces::{self, Opener},
     },
+    policy::Policy,
     secrets::StoredKey,
     session::Bounds,
 };
@@ -36,7 +37,12 @@ pub fn bucket(json: &[u8]) -> Option<Vec<u8>> {
 
 /// The record of an access key that JSON is, as JSON.
 pub fn access_key(json: &[u8]) -> Option<Vec<u8>> {
-    again::<Stored>(json)
+    let key: Stored = serde_json::from_slice(json).ok()?;
+    // As it is used: its policy is read.
+    if let Some(text) = &key.policy {
+        let _ = Policy::of_key(text);
+    }
+    serde_json::to_vec(&key).ok()
 }
 
 /// The record of an account that JSON is, as JSON.

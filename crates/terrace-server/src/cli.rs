@@ -45,10 +45,10 @@ pub enum Command {
     /// The page is up at once; an import runs beside it. Ctrl-C finishes requests in flight and
     /// closes the store. A second Ctrl-C ends at once; nothing that was acknowledged is lost.
     Serve(Box<ServeArgs>),
-    /// Make, list and remove access keys of the S3 service
+    /// Make, list, change and remove access keys of the S3 service
     ///
-    /// While no server has the store open. The first start of `serve` makes one that may do
-    /// everything.
+    /// A running `serve` is asked, and goes by the change at once. The first start of `serve` makes
+    /// one that may do everything.
     Key(KeyCommandArgs),
     /// Make, list and change the keys that S3 clients name for SSE-KMS
     ///
@@ -233,6 +233,8 @@ pub enum KeyCommand {
     Create(KeyCreateArgs),
     /// List access keys and what they may do
     List(JsonArgs),
+    /// Print the policy of an access key, or put another in place of what it may do
+    Policy(KeyPolicyArgs),
     /// Remove an access key
     Remove(KeyRemoveArgs),
 }
@@ -242,8 +244,12 @@ pub enum KeyCommand {
 pub struct KeyCreateArgs {
     /// What it may do: BUCKET=read, =write (and read) or =admin (and create, configure, delete); *
     /// is every bucket, BUCKET/PREFIX the objects whose keys begin with PREFIX
-    #[arg(long, value_name = "BUCKET=LEVEL", required = true)]
+    #[arg(long, value_name = "BUCKET=LEVEL", required_unless_present = "policy")]
     pub allow: Vec<Grant>,
+    /// File with a policy that says what it may do, in place of --allow: JSON as IAM has it,
+    /// without Principal
+    #[arg(long, value_name = "FILE", conflicts_with = "allow")]
+    pub policy: Option<PathBuf>,
     /// Account that the key, and the buckets it creates, belong to; made if it is not there. A key
     /// may do nothing with what belongs to other accounts, unless they grant it
     #[arg(long, value_name = "NAME", default_value = account::DEFAULT, value_parser = account::read_name)]
@@ -257,6 +263,19 @@ pub struct KeyCreateArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `key policy`.
+#[derive(Debug, Args)]
+pub struct KeyPolicyArgs {
+    /// ID of the access key
+    pub id: String,
+    /// File with a policy that says from now on what it may do, in place of the former or of levels
+    #[arg(long, value_name = "FILE", conflicts_with = "remove")]
+    pub set: Option<PathBuf>,
+    /// Take its policy away: then it may do only what policies and lists of buckets let it
+    #[arg(long)]
+    pub remove: bool,
 }
 
 /// Arguments of `key remove`.

@@ -29,10 +29,45 @@ pub struct Asker {
     pub is_theirs: bool,
     /// What has to allow whatever is done in a session.
     pub bound: Option<Arc<Policy>>,
+    /// The policy of the key, if it has one.
+    pub own: Option<Arc<Policy>>,
     /// What it says of the object is in its body.
     pub is_form: bool,
     /// What policies may ask about.
     pub context: Arc<Context>,
+}
+
+/// What policies say of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opinion {
+    /// What the bucket's policy says, or that some policy denies it.
+    pub verdict: Verdict,
+    /// Whether the key's own policy allows it. `None` if it has none, and its levels say what it
+    /// may.
+    pub own: Option<bool>,
+}
+
+impl Opinion {
+    /// There are none.
+    pub const NONE: Self = Self {
+        verdict: Verdict::Silent,
+        own: None,
+    };
+    /// One denies it.
+    pub const DENIED: Self = Self {
+        verdict: Verdict::Denied,
+        own: None,
+    };
+
+    /// Whether something may be done along with what is allowed: no policy denies it, and a key
+    /// that has a policy needs that one, or the bucket's, to allow it.
+    pub fn may_also(self) -> bool {
+        match self.verdict {
+            Verdict::Denied => false,
+            Verdict::Allowed => true,
+            Verdict::Silent => self.own != Some(false),
+        }
+    }
 }
 
 impl Asker {
@@ -51,6 +86,11 @@ impl Asker {
         Self { bound, ..self }
     }
 
+    /// The same by a key with this policy.
+    pub fn owning(self, own: Option<Arc<Policy>>) -> Self {
+        Self { own, ..self }
+    }
+
     /// The same, of which other things are known.
     pub fn knowing(&self, context: Context) -> Self {
         Self {
@@ -59,17 +99,29 @@ impl Asker {
         }
     }
 
-    /// Whether it may also be another thing that is done with the same object, or bucket: no policy
-    /// denies that, and the one of a session allows it.
+    /// Whether it may also be another thing that is done with the same object, or bucket
+    /// ([`Opinion::may_also`]).
     pub fn may_also(&self, action: &'static str, record: &Record, bucket: &str) -> bool {
         let asker = self.about(action, self.key.as_deref());
-        asker.judge(record, bucket, None) != Verdict::Denied
+        asker.judge(record, bucket, None).may_also()
     }
 
-    /// Whether a session may list buckets.
+    /// Whether the key's own policy allows another thing with the same object, or bucket.
+    pub fn owns(&self, action: &'static str, record: &Record, bucket: &str) -> bool {
+        let asker = self.about(action, self.key.as_deref());
+        let opinion = asker.judge(record, bucket, None);
+        opinion.verdict != Verdict::Denied && opinion.own == Some(true)
+    }
+
+    /// Whether the policies of key and session allow it to list buckets, where there are some.
     pub fn may_list_buckets(&self) -> bool {
         let asker = self.about("s3:ListAllMyBuckets", None);
-        asker.is_within(&asker.resource("*"), &self.context, None)
+        let resource = asker.resource("*");
+        let question = asker.question(&resource, &self.context);
+        [&self.own, &self.bound]
+            .into_iter()
+            .flatten()
+            .all(|policy| question.is_some_and(|question| policy.judge(&question) == Verdict::Allowed))
     }
 
     fn resource(&self, bucket: &str) -> String {
@@ -84,23 +136,19 @@ impl Asker {
         caller.map(|(account, name)| Caller { account, name })
     }
 
-    /// Whether the policy of the session allows it, if there is one: at best, if some keys of
-    /// conditions are still `open`.
-    fn is_within(&self, resource: &str, context: &Context, open: Option<&dyn Fn(&str) -> bool>) -> bool {
-        let Some(bound) = &self.bound else { return true };
-        let question = self.action.map(|action| Question {
+    fn question<'q>(&'q self, resource: &'q str, context: &'q Context) -> Option<Question<'q>> {
+        self.action.map(|action| Question {
             caller: self.caller(),
             action,
             resource,
             context,
-        });
-        question.is_some_and(|question| judge_by(bound, &question, open) == Verdict::Allowed)
+        })
     }
 
-    /// What the policy of a bucket says of it, if it is about a version with these facts.
-    pub fn judge(&self, record: &Record, bucket: &str, facts: Option<&Facts>) -> Verdict {
-        let is_asked = |policy: &Policy| policy.keys().any(|key| key.starts_with(actions::OBJECT_TAGS));
-        let mut policies = record.rules.as_deref().into_iter().chain(self.bound.as_deref());
+    /// What policies say of it, if it is about a version with these facts.
+    pub fn judge(&self, record: &Record, bucket: &str, facts: Option<&Facts>) -> Opinion {
+        let is_asked = |policy: &Arc<Policy>| policy.keys().any(|key| key.starts_with(actions::OBJECT_TAGS));
+        let mut policies = [&record.rules, &self.own, &self.bound].into_iter().flatten();
         let tags = facts.filter(|_| policies.any(is_asked));
         let Some(tags) = tags.and_then(|facts| tags::decode(facts.tagging()?)) else {
             return self.judge_in(record, bucket, &self.context, None);
@@ -112,9 +160,9 @@ impl Asker {
         self.judge_in(record, bucket, &context, None)
     }
 
-    /// The best that the policy of a bucket can say of it when the object is open, and the
-    /// request's body has been read.
-    pub fn judge_at_best(&self, record: &Record, bucket: &str) -> Verdict {
+    /// The best that policies can say of it when the object is open, and the request's body has
+    /// been read.
+    pub fn judge_at_best(&self, record: &Record, bucket: &str) -> Opinion {
         let is_open = |key: &str| self.action.is_some_and(|action| actions::is_known_later(action, key));
         self.judge_in(record, bucket, &self.context, Some(&is_open))
     }
@@ -125,33 +173,33 @@ impl Asker {
         bucket: &str,
         context: &Context,
         open: Option<&dyn Fn(&str) -> bool>,
-    ) -> Verdict {
+    ) -> Opinion {
         let resource = self.resource(bucket);
-        if !self.is_within(&resource, context, open) {
-            return Verdict::Denied;
-        }
-        let (Some(policy), Some(action)) = (&record.rules, self.action.filter(|_| !self.is_theirs)) else {
-            return Verdict::Silent;
-        };
-        let caller = self.caller();
         // The source of a copy may be in a bucket of another account than the copy.
         let context = context.with(RESOURCE_ACCOUNT, record.owner());
-        let question = Question {
-            caller,
-            action,
-            resource: &resource,
-            context: &context,
+        let question = self.question(&resource, &context);
+        let judge =
+            |policy: &Arc<Policy>| question.map_or(Verdict::Silent, |question| judge_by(policy, &question, open));
+        let own = self.own.as_ref().map(judge);
+        let is_within = self.bound.as_ref().is_none_or(|bound| judge(bound) == Verdict::Allowed);
+        let of_bucket = record.rules.as_ref().filter(|_| !self.is_theirs);
+        let verdict = match of_bucket.map(|policy| (judge(policy), policy)) {
+            _ if own == Some(Verdict::Denied) || !is_within => Verdict::Denied,
+            Some((Verdict::Allowed, policy)) if self.is_ignored(policy, record) => Verdict::Silent,
+            Some((verdict, _)) => verdict,
+            None => Verdict::Silent,
         };
-        let verdict = judge_by(policy, &question, open);
-        // A public policy counts only for those of the owner's account, if the bucket is kept from
-        // being public.
-        let is_owners = caller.is_some_and(|caller| caller.account == record.owner());
-        let is_ignored = !is_owners && !record.obeys_policy() && policy.is_public();
-        if verdict == Verdict::Allowed && is_ignored {
-            Verdict::Silent
-        } else {
-            verdict
+        Opinion {
+            verdict,
+            own: own.map(|own| own == Verdict::Allowed),
         }
+    }
+
+    /// A public policy counts only for those of the owner's account, if the bucket is kept from
+    /// being public.
+    fn is_ignored(&self, policy: &Policy, record: &Record) -> bool {
+        let is_owners = self.caller().is_some_and(|caller| caller.account == record.owner());
+        !is_owners && !record.obeys_policy() && policy.is_public()
     }
 }
 
@@ -163,6 +211,9 @@ fn judge_by(policy: &Policy, question: &Question<'_>, open: Option<&dyn Fn(&str)
 /// What the policy of the bucket `target` says of a service that puts an object there for another
 /// bucket of the same account.
 pub fn of_service(service: &str, source: &str, record: &Record, target: &str, key: &str) -> Verdict {
+    if record.is_unreadable() {
+        return Verdict::Denied;
+    }
     let Some(policy) = &record.rules else {
         return Verdict::Silent;
     };

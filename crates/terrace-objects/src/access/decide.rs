@@ -8,14 +8,18 @@
 //! The bucket's record is read after the version was opened: an object that was put once the bucket
 //! had been closed is judged by the closed bucket.
 //!
-//! A key may do what its level says with what belongs to its own account. With what belongs to
-//! another it may do what that account grants, by the bucket's policy or by lists, and no more than
-//! its level says either.
+//! A key may do what its level says, or its policy, with what belongs to its own account. With what
+//! belongs to another it may do what that account grants, by the bucket's policy or by lists, and
+//! no more than its level or its policy says either. What any policy denies is denied.
 
-use super::asker::Asker;
+pub use super::action::Action;
+
+use super::{
+    action::Listed,
+    asker::{Asker, Opinion},
+};
 use crate::{
     access_key::{Keys, Level, Standing},
-    acl::Permission,
     bucket::{Bucket, Record, stored},
     error::{ObjectError, ObjectResult},
     outbox::Cause,
@@ -87,114 +91,6 @@ impl Principal {
     }
 }
 
-/// What somebody wants to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Read an object as it is now.
-    Read,
-    /// Read a version by its name.
-    ReadVersion,
-    /// List the bucket.
-    List,
-    /// List its versions, or uploads.
-    ListMore,
-    /// Read what no list opens: tags, parts, settings.
-    Inspect,
-    /// Write and delete objects.
-    Write,
-    /// Change tags: what no list opens.
-    Describe,
-    /// Read the list of an object.
-    ReadAcl,
-    /// Change it.
-    WriteAcl,
-    /// Read the list of the bucket.
-    ReadBucketAcl,
-    /// Change it.
-    WriteBucketAcl,
-    /// Create, configure and delete the bucket, and make objects public.
-    Configure,
-}
-
-/// Whose list can allow something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Listed {
-    Object,
-    Bucket,
-}
-
-impl Action {
-    /// What an operation of S3 is. One that is not in this table needs the highest level, so an
-    /// operation that is added later, or that only answers `NotImplemented`, is never open by
-    /// mistake.
-    pub fn of(operation: &str) -> Self {
-        match operation {
-            "GetObject" | "HeadObject" => Self::Read,
-            "ListObjects" | "ListObjectsV2" | "HeadBucket" => Self::List,
-            "ListObjectVersions" | "ListMultipartUploads" => Self::ListMore,
-            "PutObjectTagging" | "DeleteObjectTagging" => Self::Describe,
-            "GetObjectAcl" => Self::ReadAcl,
-            "PutObjectAcl" => Self::WriteAcl,
-            "GetBucketAcl" => Self::ReadBucketAcl,
-            "PutBucketAcl" => Self::WriteBucketAcl,
-            "GetObjectAttributes" | "GetObjectTagging" | "GetBucketLocation" | "GetBucketVersioning" | "ListParts" => {
-                Self::Inspect
-            }
-            "PutObject"
-            | "PostObject"
-            | "CopyObject"
-            | "DeleteObject"
-            | "DeleteObjects"
-            | "CreateMultipartUpload"
-            | "UploadPart"
-            | "UploadPartCopy"
-            | "CompleteMultipartUpload"
-            | "AbortMultipartUpload" => Self::Write,
-            _ => Self::Configure,
-        }
-    }
-
-    /// What it is to read an object, or a version by its name: names of versions are for those who
-    /// have a key to the bucket.
-    pub const fn reading(is_named: bool) -> Self {
-        if is_named { Self::ReadVersion } else { Self::Read }
-    }
-
-    /// The level that allows it to a key.
-    const fn level(self) -> Level {
-        match self {
-            Self::Read | Self::ReadVersion | Self::List | Self::ListMore | Self::Inspect | Self::ReadAcl => Level::Read,
-            Self::Write | Self::Describe | Self::WriteAcl => Level::Write,
-            Self::ReadBucketAcl | Self::WriteBucketAcl | Self::Configure => Level::Admin,
-        }
-    }
-
-    /// What has to be granted for it, in which list ("Mapping of ACL permissions and access policy
-    /// permissions" in the guide).
-    const fn granted_by(self) -> Option<(Listed, Permission)> {
-        Some(match self {
-            Self::Read | Self::ReadVersion => (Listed::Object, Permission::Read),
-            Self::ReadAcl => (Listed::Object, Permission::ReadAcp),
-            Self::WriteAcl => (Listed::Object, Permission::WriteAcp),
-            Self::List | Self::ListMore => (Listed::Bucket, Permission::Read),
-            Self::Write => (Listed::Bucket, Permission::Write),
-            Self::ReadBucketAcl => (Listed::Bucket, Permission::ReadAcp),
-            Self::WriteBucketAcl => (Listed::Bucket, Permission::WriteAcp),
-            Self::Inspect | Self::Describe | Self::Configure => return None,
-        })
-    }
-
-    /// It is for those who have a key, whatever is granted to everybody.
-    const fn needs_key(self) -> bool {
-        matches!(self, Self::ReadVersion | Self::ListMore)
-    }
-
-    /// It is of an object that is there, so the object's owner grants it.
-    fn is_of_object(self) -> bool {
-        matches!(self.granted_by(), Some((Listed::Object, _)))
-    }
-}
-
 /// What it is to be done with.
 #[derive(Clone, Copy)]
 pub enum Subject<'a> {
@@ -213,6 +109,8 @@ pub enum Denied {
     Forbidden,
     /// 404: that it is not there.
     Missing,
+    /// 500: that nobody can know it, because of what cannot be read.
+    Unknown,
 }
 
 impl Denied {
@@ -221,6 +119,7 @@ impl Denied {
         match self {
             Self::Forbidden => ObjectError::Denied,
             Self::Missing => missing,
+            Self::Unknown => ObjectError::BucketUnreadable,
         }
     }
 }
@@ -312,6 +211,13 @@ fn is_of(account: &str, action: Action, subject: Subject<'_>, record: &Record) -
         Subject::Version(facts) if action.is_of_object() => account == record.owner_of(facts),
         Subject::Bucket | Subject::Nothing | Subject::Version(_) => account == record.owner(),
     }
+}
+
+/// Whether a key may do everything in the bucket of its account, in no session that bounds it.
+fn is_owners(standing: Option<&Standing>, asker: Option<&Asker>, record: &Record) -> bool {
+    let is_bound = asker.is_some_and(|asker| asker.bound.is_some());
+    let may = |standing: &Standing| standing.level == Some(Level::Admin) && *standing.account == *record.owner();
+    standing.is_some_and(may) && !is_bound
 }
 
 /// Who wants to do what in which bucket.
@@ -418,10 +324,10 @@ impl Claim {
         &self.bucket
     }
 
-    /// Decides whether it may be done with `subject`, in the bucket as it is now: what the
-    /// bucket's policy denies is denied, and what it allows is allowed; else the level of the key
-    /// and the lists decide. That there is nothing is told, as S3 does it ("Permissions" of
-    /// GetObject in its API reference), to those who may list the bucket, as they could find it
+    /// Decides whether it may be done with `subject`, in the bucket as it is now: what a policy
+    /// denies is denied, and what the bucket's allows is allowed; else the level or the policy of
+    /// the key, and the lists decide. That there is nothing is told, as S3 does it ("Permissions"
+    /// of GetObject in its API reference), to those who may list the bucket, as they could find it
     /// out.
     ///
     /// # Errors
@@ -432,22 +338,30 @@ impl Claim {
             Subject::Version(facts) => Some(facts),
             Subject::Bucket | Subject::Nothing => None,
         };
-        let verdict = self.verdict(&record, |asker| asker.judge(&record, &self.bucket.name, facts));
-        self.decide_by(verdict, subject, &record)
+        self.decide_by(|asker| asker.judge(&record, &self.bucket.name, facts), subject, &record)
     }
 
-    fn decide_by(&self, verdict: Verdict, subject: Subject<'_>, record: &Record) -> Result<Permit, Denied> {
+    fn decide_by(
+        &self,
+        judge: impl Fn(&Asker) -> Opinion,
+        subject: Subject<'_>,
+        record: &Record,
+    ) -> Result<Permit, Denied> {
         let standing = self.principal.standing(&self.bucket.name, self.key.as_deref());
-        let allows = |action, verdict| self.allows(standing.as_ref(), action, verdict, subject, record);
-        let is_allowed = allows(self.action, verdict);
+        if record.is_unreadable() && !self.may_repair(subject) {
+            return Err(Denied::Unknown);
+        }
+        let opinion = self.opinion(standing.as_ref(), record, judge);
+        let allows = |action, opinion| self.allows(standing.as_ref(), action, opinion, subject, record);
+        let is_allowed = allows(self.action, opinion);
         match subject {
-            Subject::Nothing if verdict == Verdict::Denied => Err(Denied::Forbidden),
+            Subject::Nothing if opinion.verdict == Verdict::Denied => Err(Denied::Forbidden),
             Subject::Nothing if self.action == Action::Read => {
                 let list = |asker: &Asker| {
                     let asker = asker.about("s3:ListBucket", None);
                     asker.judge(record, &self.bucket.name, None)
                 };
-                let may_list = self.asker.as_ref().map_or(Verdict::Silent, list);
+                let may_list = self.asker.as_ref().map_or(Opinion::NONE, list);
                 let is_told = allows(Action::List, may_list);
                 Err(if is_told { Denied::Missing } else { Denied::Forbidden })
             }
@@ -463,14 +377,30 @@ impl Claim {
         }
     }
 
-    /// What the bucket's policy says. Of whom nothing is known that a policy may ask about, only
-    /// what a policy says to everybody counts, and of any other policy the worst is assumed.
-    fn verdict(&self, record: &Record, judge: impl FnOnce(&Asker) -> Verdict) -> Verdict {
+    /// Whether it goes on though something of the bucket cannot be read: what needs no decision by
+    /// it, and what may put that anew. Which operations that are is looked at where they come in.
+    fn may_repair(&self, subject: Subject<'_>) -> bool {
+        matches!(self.principal, Principal::System)
+            || is_published(&self.principal, self.action, subject)
+            || matches!(self.action, Action::Configure | Action::WriteBucketAcl)
+    }
+
+    /// What policies say. Of whom nothing is known that a policy may ask about, only what a policy
+    /// says to everybody counts, and of any other policy the worst is assumed.
+    fn opinion(&self, standing: Option<&Standing>, record: &Record, judge: impl FnOnce(&Asker) -> Opinion) -> Opinion {
+        let has_own = standing.is_some_and(|standing| standing.policy.is_some());
         match (&self.principal, &self.asker) {
-            (Principal::System, _) => Verdict::Silent,
+            (Principal::System, _) => Opinion::NONE,
+            // What a policy says of it that cannot be read nobody knows; but whoever may do
+            // everything in the bucket cannot be kept from it.
+            (_, asker) if record.has_unreadable_policy() && !is_owners(standing, asker.as_ref(), record) => {
+                Opinion::DENIED
+            }
+            // A key that got its policy since the request came is one of these.
+            (_, asker) if has_own && asker.as_ref().is_none_or(|asker| asker.own.is_none()) => Opinion::DENIED,
             (_, Some(asker)) => judge(asker),
-            (_, None) if record.has_more_rules() => Verdict::Denied,
-            (_, None) => Verdict::Silent,
+            (_, None) if record.has_more_rules() => Opinion::DENIED,
+            (_, None) => Opinion::NONE,
         }
     }
 
@@ -478,16 +408,16 @@ impl Claim {
         &self,
         standing: Option<&Standing>,
         action: Action,
-        verdict: Verdict,
+        Opinion { verdict, own }: Opinion,
         subject: Subject<'_>,
         record: &Record,
     ) -> bool {
         if let Principal::System = self.principal {
             return true;
         }
-        // What a key of the bucket's account may do its level says, or the policy. That of another
-        // has to have both.
-        let able = standing.filter(|standing| standing.level >= Some(action.level()));
+        // What a key of the bucket's account may do its level says, or its own policy, or that of
+        // the bucket. That of another has to have both.
+        let able = standing.filter(|standing| own.unwrap_or_else(|| standing.level >= Some(action.level())));
         let able = able.map(|standing| &*standing.account);
         let is_stranger = standing.is_some_and(|standing| *standing.account != *record.owner());
         let by_policy = || {
@@ -514,17 +444,19 @@ impl Claim {
     }
 
     /// Checks that it may be another thing, too, that is done with the object of this key, as its
-    /// version with these facts is or as it is to come: that no policy denies that, and that the
-    /// one of a session allows it.
+    /// version with these facts is or as it is to come ([`Opinion::may_also`]).
     ///
     /// # Errors
     /// What may be told.
     pub fn may_also(&self, action: &'static str, key: &str, facts: Option<&Facts>) -> Result<(), Denied> {
         let record = self.bucket.record();
         let also = self.clone().about(action, key);
-        match also.verdict(&record, |asker| asker.judge(&record, &self.bucket.name, facts)) {
-            Verdict::Denied => Err(Denied::Forbidden),
-            Verdict::Allowed | Verdict::Silent => Ok(()),
+        let standing = also.principal.standing(&self.bucket.name, Some(key));
+        let judge = |asker: &Asker| asker.judge(&record, &self.bucket.name, facts);
+        if also.opinion(standing.as_ref(), &record, judge).may_also() {
+            Ok(())
+        } else {
+            Err(Denied::Forbidden)
         }
     }
 
@@ -564,8 +496,8 @@ impl Claim {
             Action::Read => record.obeys_lists() || record.is_listed_by_all(),
             action => action.is_of_object() && record.obeys_lists() && !self.is_nobody(action),
         };
-        let verdict = self.verdict(&record, |asker| asker.judge_at_best(&record, &self.bucket.name));
-        match self.decide_by(verdict, Subject::Bucket, &record) {
+        let judge = |asker: &Asker| asker.judge_at_best(&record, &self.bucket.name);
+        match self.decide_by(judge, Subject::Bucket, &record) {
             Err(Denied::Forbidden) if depends_on_object => Ok(()),
             decided => decided.map(drop),
         }

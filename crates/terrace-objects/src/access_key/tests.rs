@@ -31,11 +31,83 @@ fn golden() {
     };
     let golden = r#"{"secret":"s","created_ms":7,"grants":{"mine/a/":"read"},"account":"press","expires_ms":9}"#;
     assert_eq!(json(&key), golden);
+    let mut with_policy = key.clone();
+    with_policy.set_policy("TRCEA", Some("{}"));
+    let golden = r#"{"secret":"s","created_ms":7,"grants":{},"account":"press","expires_ms":9,"policy":"{}"}"#;
+    assert_eq!(json(&with_policy), golden);
     let old = r#"{"secret":"plain","created_ms":7,"grants":{"*":"admin"}}"#;
     let found: Stored = serde_json::from_str(old).unwrap();
     let opened = found.open("TRCEOLD", &Secrets::default()).unwrap();
     assert_eq!((&*opened.account, opened.is_good()), (account::DEFAULT, true));
     assert_eq!(json(&opened), old);
+}
+
+const POLICY: &str = r#"{"Statement":{"Effect":"Allow","Action":"s3:GetObject","Resource":"arn:aws:s3:::mine/*"}}"#;
+
+/// A key has levels or a policy; what it gets last counts, in the server and in the store.
+#[test]
+fn policies_take_the_place_of_levels() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = Store::open(Options::new(dir.path())).unwrap();
+    let with = |policy: &str| NewKey {
+        policy: Some(policy.to_owned()),
+        ..new(&[])
+    };
+    let keys = Keys::load(&opened, Secrets::default()).unwrap();
+    let (id, made) = keys.create(&opened, &with(POLICY)).unwrap();
+    assert_eq!(made.policy.unwrap().text, POLICY);
+    let (other, _) = keys.create(&opened, &new(&["mine=admin", "mine/in/=read"])).unwrap();
+    let policy = |keys: &Keys, id: &str| keys.standing(id, "mine", None).unwrap().policy.is_some();
+    assert!(policy(&keys, &id) && !policy(&keys, &other) && keys.sees(&id, "any"));
+    let changed = keys.set_policy(&opened, &other, Some(POLICY)).unwrap().unwrap();
+    assert!(changed.grants.is_empty() && policy(&keys, &other) && !keys.is_limited(&other, "mine"));
+    keys.set_policy(&opened, &id, None).unwrap();
+    let of_nobody = keys.set_policy(&opened, "TRCENOBODY", Some(POLICY)).unwrap();
+    assert!(of_nobody.is_none() && !keys.sees(&id, "mine"));
+    let loaded = Keys::load(&opened, Secrets::default()).unwrap();
+    assert_eq!(loaded.all(), keys.all());
+    assert!(
+        set_policy(&opened, &id, Some(POLICY))
+            .unwrap()
+            .unwrap()
+            .policy
+            .is_some()
+    );
+    assert!(set_policy(&opened, "TRCENOBODY", None).unwrap().is_none());
+    assert!(policy(&Keys::load(&opened, Secrets::default()).unwrap(), &id));
+
+    let twice = NewKey {
+        policy: Some(POLICY.to_owned()),
+        ..new(&["*=read"])
+    };
+    for wrong in [&twice, &with("{}"), &with("none")] {
+        assert!(matches!(keys.create(&opened, wrong), Err(Error::Invalid { .. })));
+        assert!(matches!(
+            create(&opened, wrong, &Secrets::default()),
+            Err(Error::Invalid { .. })
+        ));
+    }
+    assert!(keys.set_policy(&opened, &id, Some("{}")).is_err() && set_policy(&opened, &id, Some("{}")).is_err());
+}
+
+/// A policy that cannot be read any more lets its key do nothing, and the server starts.
+#[test]
+fn a_policy_that_cannot_be_read_denies() {
+    use crate::policy::{Context, Question, Verdict};
+    let dir = tempfile::tempdir().unwrap();
+    let opened = Store::open(Options::new(dir.path())).unwrap();
+    let record = br#"{"secret":"s","created_ms":7,"grants":{},"policy":"{\"Statement\":damaged"}"#;
+    opened.put(keyspace::access_key("TRCEA"), &record[..]).unwrap();
+    let keys = Keys::load(&opened, Secrets::default()).unwrap();
+    let question = Question {
+        caller: None,
+        action: "s3:GetObject",
+        resource: "arn:aws:s3:::mine/k",
+        context: &Context::default(),
+    };
+    assert_eq!(keys.policy("TRCEA").unwrap().judge(&question), Verdict::Denied);
+    keys.set_policy(&opened, "TRCEA", Some(POLICY)).unwrap();
+    assert_eq!(keys.policy("TRCEA").unwrap().judge(&question), Verdict::Allowed);
 }
 
 /// The key for sessions is drawn once, kept, and encrypted where there is a key for that.

@@ -139,6 +139,95 @@ fn a_bucket_is_not_empty_while_a_put_of_it_is_awaited() {
     assert!(was_refused > 0, "no put came before the look");
 }
 
+/// What cannot be read stays as it is with other changes, until it is repaired.
+fn kept_until_repaired(store: &Store, buckets: &Buckets, record: &Record) {
+    use crate::access::decide::{Action, Principal};
+    let change = |change: fn(&mut Record)| {
+        let changed = buckets.change(store, "abc", |record| {
+            change(record);
+            ObjectResult::Ok(())
+        });
+        changed.unwrap();
+        Buckets::load(store).unwrap().get("abc").unwrap()
+    };
+    let loaded = change(|record| record.lifecycle_minimum_varies = true).record();
+    assert_eq!(loaded.unreadable, record.unreadable);
+    assert!(loaded.lifecycle_minimum_varies && loaded.tags == [("a".to_owned(), "b".to_owned())]);
+    let loaded = change(|record| {
+        (record.policy, record.acl, record.ownership) = (None, None, None);
+        for name in ["policy", "public_access_block", "ownership", "acl", "lock"] {
+            record.repaired(name);
+        }
+    });
+    assert!(!loaded.record().is_unreadable());
+    let everybody = Claim::new(Principal::Everybody, Action::List, &loaded);
+    assert!(everybody.on_bucket().is_ok());
+}
+
+/// A policy that could not be read counted as none, whatever it had denied. What decides who may is
+/// refused to go by, and stays stored as it is, until it is put anew.
+#[test]
+fn what_cannot_be_read_is_kept_and_refused() {
+    use crate::access::decide::{Action, Denied, Principal};
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let place = keyspace::bucket("abc");
+    let put = |settings: &str| {
+        let json = format!(r#"{{"created_ms":7,"tags":[["a","b"]],{settings}}}"#);
+        store.put(&place, json.into_bytes()).unwrap();
+    };
+    for (name, damaged, repair) in [
+        (
+            "policy",
+            r#""{\"Statement\":[{\"Effect\":\"Deny""#,
+            "DeleteBucketPolicy",
+        ),
+        ("policy", "7", "PutBucketPolicy"),
+        (
+            "public_access_block",
+            r#"{"refuse_lists":true}"#,
+            "DeletePublicAccessBlock",
+        ),
+        ("ownership", r#""BucketOwnerEnforces""#, "PutBucketOwnershipControls"),
+        ("acl", r#""press=FULL_CONTROL @all""#, "PutBucketAcl"),
+        ("lock", r#"{"default":{"mode":"GOVERN"}}"#, "PutObjectLockConfiguration"),
+    ] {
+        put(&format!(r#""acl_public":true,"{name}":{damaged}"#));
+        let buckets = Buckets::load(&store).unwrap();
+        let bucket = buckets.get("abc").unwrap();
+        let record = bucket.record();
+        assert!(record.is_unreadable() && record.is_open_to(repair), "{name}");
+        for other in ["GetObject", "PutBucketTagging", "DeleteBucket", "GetBucketPolicy"] {
+            assert!(!record.is_open_to(other), "{name}, {other}");
+        }
+        let everybody = Claim::new(Principal::Everybody, Action::List, &bucket);
+        assert_eq!(everybody.on_bucket().unwrap_err(), Denied::Unknown, "{name}");
+        assert_eq!(everybody.may_begin().unwrap_err(), Denied::Unknown, "{name}");
+        assert!(Claim::of_system(&bucket).on_bucket().is_ok());
+        assert_eq!(
+            code(buckets.create(&store, "abc", Record::default())),
+            "BucketUnreadable"
+        );
+        kept_until_repaired(&store, &buckets, &record);
+    }
+    // While the policy cannot be read, only that can be put.
+    put(r#""policy":"none","ownership":"none""#);
+    let record = Buckets::load(&store).unwrap().get("abc").unwrap().record();
+    assert!(record.is_open_to("PutBucketPolicy") && !record.is_open_to("PutBucketOwnershipControls"));
+    // A policy from before policies were says what the flags say.
+    put(r#""policy":"none","public_read":true"#);
+    assert!(
+        !Buckets::load(&store)
+            .unwrap()
+            .get("abc")
+            .unwrap()
+            .record()
+            .is_unreadable()
+    );
+    put(r#""cors":7"#);
+    assert!(Buckets::load(&store).is_err());
+}
+
 #[test]
 fn settings_have_a_bound() {
     let dir = tempfile::tempdir().unwrap();
@@ -174,7 +263,7 @@ fn golden() {
         r#""notifications":[{"id":"n","kind":"queue","arn":"arn:aws:sqs:us-east-1:terrace:hook","#,
         r#""events":["s3:ObjectCreated:*"]}],"encryption":{"bucket_key":true,"kms_key":"photos"},"#,
         r#""ownership":"BucketOwnerEnforced","requester_pays":true,"#,
-        r#""account":"press","acl":"press=FULL_CONTROL"}"#
+        r#""account":"press","location":"eu-west-1","acl":"press=FULL_CONTROL"}"#
     );
     let record = decode("abc", json.as_bytes()).unwrap();
     assert_eq!(serde_json::to_string(&record).unwrap(), json);

@@ -177,6 +177,9 @@ pub enum Standing {
     Unknown,
 }
 
+/// What nobody knows where TLS ends before the server; in its normal form.
+pub const TLS_VERSION: &str = "s3:tlsversion";
+
 /// What is known of a key in its normal form.
 pub fn standing(key: &str) -> Standing {
     let is_among = |keys: &[&str]| {

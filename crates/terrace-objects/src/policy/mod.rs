@@ -10,6 +10,8 @@ pub mod condition;
 mod pattern;
 mod read;
 
+pub use read::IDLE_CONDITIONS;
+
 use crate::account;
 use condition::Condition;
 use pattern::Variables;

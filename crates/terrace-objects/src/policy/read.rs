@@ -1,6 +1,10 @@
 //! Policies as they are written: JSON.
 
-use super::{Policy, Selection, Statement, Who, actions, condition::Condition, is_action, pattern};
+use super::{
+    ALL_ACTIONS, Policy, Selection, Statement, Who, actions,
+    condition::{self, Condition, Standing},
+    is_action, pattern,
+};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -9,6 +13,11 @@ use std::{fmt, marker::PhantomData};
 
 /// Longest policy of a bucket.
 const BYTES_MAX: usize = 20 << 10;
+/// Longest policy of an access key, white space not counted: what IAM takes of a managed policy,
+/// so that what worked there is taken here; all of them are in memory.
+const OF_KEY_LETTERS_MAX: usize = 6144;
+/// What is said of [`Policy::has_idle_conditions`].
+pub const IDLE_CONDITIONS: &str = "Conditions do not apply to combination of actions and resources in statement";
 /// The version of the language without variables.
 const WITHOUT_VARIABLES: &str = "2008-10-17";
 /// The version with.
@@ -126,6 +135,49 @@ impl Policy {
     /// What is wrong with it, for whoever wrote it.
     pub fn of_session(text: &str) -> Result<Self, String> {
         Self::read(text, None)
+    }
+
+    /// Reads the policy of an access key, to which what is true of that of a session is true, too:
+    /// it names nobody, and any bucket. Nobody is there to be told later what cannot be judged, so
+    /// that is refused here.
+    ///
+    /// # Errors
+    /// What is wrong with it, for whoever wrote it.
+    pub fn of_key(text: &str) -> Result<Self, String> {
+        if text.chars().filter(|letter| !letter.is_whitespace()).count() > OF_KEY_LETTERS_MAX {
+            return Err(format!(
+                "The policy of an access key has {OF_KEY_LETTERS_MAX} characters at most, white space not counted"
+            ));
+        }
+        let policy = Self::read(text, None)?;
+        for key in policy.keys() {
+            // Which of its requests will come over TLS nobody knows when a key gets its policy.
+            match condition::standing(key) {
+                Standing::Known if key != condition::TLS_VERSION => {}
+                Standing::Known | Standing::Unanswered => {
+                    return Err(format!("Policies of access keys cannot have conditions on {key}"));
+                }
+                Standing::Unknown => return Err(format!("Policy has an invalid condition key - {key}")),
+            }
+        }
+        if policy.has_idle_conditions() {
+            return Err(IDLE_CONDITIONS.to_owned());
+        }
+        Ok(policy)
+    }
+
+    /// One that denies everything to everybody: what stands for one that cannot be read.
+    pub fn denying_all() -> Self {
+        Self {
+            statements: vec![Statement {
+                allows: false,
+                callers: Selection::Of(vec![Who::Everybody]),
+                actions: Selection::Of(vec![ALL_ACTIONS.to_owned()]),
+                resources: Selection::Of(vec!["*".to_owned()]),
+                conditions: Vec::new(),
+            }],
+            has_variables: false,
+        }
     }
 
     fn read(text: &str, bucket: Option<&str>) -> Result<Self, String> {

@@ -34,6 +34,43 @@ fn judge(policy: &Policy, caller: Option<Caller<'_>>, action: &str, key: &str, c
     })
 }
 
+/// What the policy of a key may say is what that of a session may, and what can be judged.
+#[test]
+fn policies_of_keys() {
+    let of_key =
+        |statement: Value| Policy::of_key(&json!({ "Version": "2012-10-17", "Statement": statement }).to_string());
+    let plain = json!({ "Effect": "Allow", "NotAction": "s3:Delete*", "NotResource": "arn:aws:s3:::kept*" });
+    assert!(of_key(plain.clone()).is_ok());
+    let with = |field: &str, value: Value| {
+        let mut statement = plain.clone();
+        statement[field] = value;
+        of_key(statement).unwrap_err()
+    };
+    for field in ["Principal", "NotPrincipal"] {
+        assert_eq!(
+            with(field, json!("*")),
+            "Policy document should not specify a principal."
+        );
+    }
+    let asking = |key: &str| with("Condition", json!({ "StringEquals": { key: "a" } }));
+    assert!(asking("s3:Anything").contains("invalid condition key"));
+    for key in ["s3:TlsVersion", "s3:locationconstraint"] {
+        assert!(asking(key).contains(&key.to_lowercase()), "{}", asking(key));
+    }
+    let long = |letters: usize| json!({ "Effect": "Allow", "Action": "s3:*", "Resource": format!("arn:aws:s3:::{}", "b".repeat(letters)) });
+    assert!(of_key(long(6000)).is_ok() && of_key(long(6144)).unwrap_err().contains("6144"));
+    let spaced = format!(
+        "{}{}",
+        " ".repeat(7000),
+        r#"{"Statement":{"Effect":"Deny","Action":"*","Resource":"*"}}"#
+    );
+    assert!(Policy::of_key(&spaced).is_ok());
+    assert_eq!(
+        judge(&Policy::denying_all(), Some(OWN), "s3:GetObject", "k", &[]),
+        Verdict::Denied
+    );
+}
+
 #[test]
 fn a_denial_decides() {
     let policy = policy(json!([

@@ -19,7 +19,7 @@ pub use server::{Control, Served};
 use crate::{
     failure::Code,
     s3::{
-        access_key::{Level, NewKey},
+        access_key::{AccessKey, Level, NewKey, Stored},
         kms::{Change, Summary},
         rewrap::Report,
     },
@@ -72,6 +72,8 @@ pub enum KeyRequest {
     List,
     /// Remove the one with this ID.
     Remove(String),
+    /// Have the one with this ID do what this policy says, or nothing, in place of what it could.
+    SetPolicy(String, Option<String>),
 }
 
 /// What to do with keys for SSE-KMS.
@@ -99,6 +101,45 @@ pub struct KeySummary {
     pub account: String,
     /// Until when it is good, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
+    /// Its policy, if that says what it may do.
+    #[serde(default)]
+    pub policy: Option<String>,
+}
+
+impl KeySummary {
+    /// A key that is there, without its secret.
+    pub fn of(id: String, key: &AccessKey) -> Self {
+        Self {
+            id,
+            secret: None,
+            created_ms: key.created_ms,
+            grants: key.grants.clone(),
+            account: key.account.to_string(),
+            expires_ms: key.expires_ms,
+            policy: key.policy.as_ref().map(|policy| policy.text.clone()),
+        }
+    }
+
+    /// A key as it is stored.
+    pub fn of_stored(id: String, key: &Stored) -> Self {
+        Self {
+            id,
+            secret: None,
+            created_ms: key.created_ms,
+            grants: key.grants.clone(),
+            account: key.account().to_owned(),
+            expires_ms: key.expires_ms,
+            policy: key.policy.clone(),
+        }
+    }
+
+    /// One that was just made.
+    pub fn of_new(id: String, key: &AccessKey) -> Self {
+        Self {
+            secret: Some(key.secret.clone()),
+            ..Self::of(id, key)
+        }
+    }
 }
 
 impl fmt::Debug for KeySummary {

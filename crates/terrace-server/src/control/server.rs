@@ -7,12 +7,7 @@ use super::{
 use crate::{
     failure::{Code, Failure, Outcome},
     report::stats_json,
-    s3::{
-        Shared,
-        access_key::{AccessKey, Keys},
-        rewrap,
-        secrets::Secrets,
-    },
+    s3::{Shared, access_key::Keys, rewrap, secrets::Secrets},
 };
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
@@ -236,32 +231,34 @@ fn change_kms(served: &Served, request: KmsRequest) -> terrace::Result<Answer> {
 }
 
 fn change_keys(served: &Served, request: KeyRequest) -> terrace::Result<Answer> {
-    let summary = |id: String, key: AccessKey, secret| KeySummary {
-        id,
-        secret,
-        created_ms: key.created_ms,
-        grants: key.grants,
-        account: key.account.to_string(),
-        expires_ms: key.expires_ms,
-    };
     let Served { store, keys, .. } = served;
     Ok(Answer::Keys(match request {
         KeyRequest::Create(new) => {
             let (id, key) = keys.create(store, &new)?;
             tracing::info!(id, "an access key was made");
-            let secret = key.secret.clone();
-            vec![summary(id, key, Some(secret))]
+            vec![KeySummary::of_new(id, &key)]
         }
         KeyRequest::List => {
             let all = keys.all().into_iter();
-            all.map(|(id, key)| summary(id, key, None)).collect()
+            all.map(|(id, key)| KeySummary::of(id, &key)).collect()
         }
         KeyRequest::Remove(id) => {
             let known = keys.all().remove(&id);
             let was_there = keys.remove(store, &id)?;
             tracing::info!(id, was_there, "an access key was removed");
             let removed = known.filter(|_| was_there).into_iter();
-            removed.map(|key| summary(id.clone(), key, None)).collect()
+            removed.map(|key| KeySummary::of(id.clone(), &key)).collect()
+        }
+        KeyRequest::SetPolicy(id, policy) => {
+            let changed = keys.set_policy(store, &id, policy.as_deref())?;
+            let has_policy = policy.is_some();
+            tracing::info!(
+                id,
+                has_policy,
+                is_there = changed.is_some(),
+                "what an access key may do was changed"
+            );
+            changed.iter().map(|key| KeySummary::of(id.clone(), key)).collect()
         }
     }))
 }

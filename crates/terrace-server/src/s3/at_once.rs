@@ -130,7 +130,11 @@ impl<'h> Plain<'h> {
             return None;
         }
         let keys = &gateway.access_keys;
+        // What a policy is asked is read on the long way.
         let id = verified::signer(head, headers, |id| keys.secret(id), keyspace::now_ms())?;
+        if keys.policy(id).is_some() {
+            return None;
+        }
         let principal = Principal::Key {
             id: Arc::from(id),
             keys: Arc::clone(keys),

@@ -106,6 +106,9 @@ pub fn of_object(error: ObjectError) -> S3Error {
         ObjectError::BucketNotEmpty => s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty"),
         ObjectError::VersioningIsKept => custom("InvalidBucketState", StatusCode::CONFLICT,
             "An Object Lock configuration is present on this bucket, so the versioning state cannot be changed."),
+        ObjectError::BucketUnreadable => s3_error!(InternalError,
+            "A setting of this bucket that decides who may do this cannot be read. Whoever owns the bucket has to put it \
+             again; the server's messages say which it is."),
         ObjectError::SettingsTooLong(most) => s3_error!(InvalidRequest,
             "The settings of the bucket are longer than {most} bytes, all together."),
         ObjectError::NoMasterKey => s3_error!(NotImplemented,

@@ -8,8 +8,8 @@ use super::{
     bucket::Record,
     head::{Head, Peer},
     policy::{
-        Caller, Context, Policy, actions,
-        condition::{self, Standing},
+        Caller, Context, IDLE_CONDITIONS, Policy, actions,
+        condition::{self, Standing, TLS_VERSION},
     },
     session,
 };
@@ -23,8 +23,6 @@ use terrace_objects::{
     text::percent_decode_path,
 };
 
-/// What nobody knows where TLS ends before the server; in its normal form.
-const TLS_VERSION: &str = "s3:tlsversion";
 /// Headers that lock what is put, and what policies call them.
 const LOCKS: [(&str, &str); 3] = [
     ("x-amz-object-lock-mode", "s3:object-lock-mode"),
@@ -88,6 +86,7 @@ pub fn read(request: &S3AccessContext<'_>, head: &Head, account: Option<Arc<str>
         action,
         is_theirs,
         bound: None,
+        own: None,
         key: request.s3_path().as_object().map(|(_, key)| key.to_owned()),
         is_form: operation == "PostObject",
         context: Arc::new(context),
@@ -108,6 +107,7 @@ pub fn of_unsigned_form(head: &Head, headers: &HeaderMap, fields: &HeaderMap, ow
         action: Some(actions::PUT),
         is_theirs: false,
         bound: None,
+        own: None,
         key: Some(key.to_owned()),
         is_form: true,
         context: Arc::new(context),
@@ -131,8 +131,9 @@ pub fn saying(asker: &Asker, headers: &HeaderMap) -> Asker {
     asker.knowing(context)
 }
 
-/// Whether a request may say in its headers what it says: no policy denies what they ask for, and
-/// the one of a session allows it. Of a form this is asked when its fields are known.
+/// Whether a request may say in its headers what it says: no policy denies what they ask for, the
+/// one of a session allows it, and so does that of the key, or the bucket's, where a key has one.
+/// Of a form this is asked when its fields are known.
 pub fn may_say(asker: &Asker, headers: &HeaderMap, record: &Record, bucket: &str) -> bool {
     let place = usize::from(asker.key.is_none());
     let is_head_of_form = asker.is_form && asker.key.is_none();
@@ -309,10 +310,7 @@ pub fn check_keys(policy: &Policy, peer: Peer) -> S3Result {
         }
     }
     if policy.has_idle_conditions() {
-        return Err(s3_error!(
-            MalformedPolicy,
-            "Conditions do not apply to combination of actions and resources in statement"
-        ));
+        return Err(s3_error!(MalformedPolicy, "{IDLE_CONDITIONS}"));
     }
     Ok(())
 }

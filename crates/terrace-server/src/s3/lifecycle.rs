@@ -25,7 +25,8 @@ pub async fn run(gateway: Arc<Gateway>) {
     loop {
         for bucket in gateway.buckets.all() {
             let rules = bucket.record();
-            if rules.lifecycle.is_empty() {
+            // Where a lock or whose it is cannot be read nothing is deleted either.
+            if rules.lifecycle.is_empty() || rules.is_unreadable() {
                 continue;
             }
             if let Err(error) = through(&gateway, &bucket).await {

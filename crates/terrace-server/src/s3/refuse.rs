@@ -6,6 +6,8 @@
 //! [`signature`]. Subresources that `s3s` does not know. And parts of uploads that do not say of
 //! which, which it would take for objects.
 
+mod writes;
+
 use super::{
     class::Class,
     digest::Algorithm,
@@ -207,6 +209,7 @@ fn refuse_subresources(head: &Head) -> S3Result {
     if head.is_of_object() && matches!(head.method, Method::GET | Method::HEAD) {
         return Ok(());
     }
+    writes::refuse_others(head)?;
     let unknown = empty_names(head).find(|name| {
         let is_known = is_subresource(name) || LIST_FIELDS.contains(name) || name.starts_with("X-Amz-");
         !name.is_empty() && !is_known
@@ -425,6 +428,32 @@ mod tests {
             ("OPTIONS", "/b/k"),
         ] {
             assert_eq!(refused(method, uri, &[]), None, "{method} {uri}");
+        }
+        // What `s3s` took for the deletion of an object or a bucket, or for a new one.
+        for (method, uri) in [
+            ("DELETE", "/b/k?acl"),
+            ("DELETE", "/b/k?versions"),
+            ("DELETE", "/b/k?tagging&acl"),
+            ("DELETE", "/b?versioning"),
+            ("DELETE", "/b?acl=x"),
+            ("PUT", "/b/k?attributes"),
+            ("PUT", "/b/k?policy"),
+            ("PUT", "/b?location"),
+            ("POST", "/b?acl"),
+            ("POST", "/b/k?uploads&acl"),
+        ] {
+            let code = refused(method, uri, &[LENGTH]);
+            assert_eq!(code.as_deref(), Some("MethodNotAllowed"), "{method} {uri}");
+        }
+        for (method, uri) in [
+            ("DELETE", "/b/k?tagging&versionId=1"),
+            ("DELETE", "/b?policy"),
+            ("PUT", "/b/k?acl&versionId=1"),
+            ("PUT", "/b?publicAccessBlock"),
+            ("POST", "/b/k?uploads"),
+            ("GET", "/b?location"),
+        ] {
+            assert_eq!(refused(method, uri, &[LENGTH]), None, "{method} {uri}");
         }
         let (head, ..) = head("POST", "/b/k", &[]);
         let refusal = refuse_method(&head).unwrap_err();

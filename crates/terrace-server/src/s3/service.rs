@@ -99,8 +99,8 @@ operations! { gateway:
     put_object_acl PutObjectAclInput -> PutObjectAclOutput = |request| acl::put_object(gateway, request).await;
     get_public_access_block GetPublicAccessBlockInput -> GetPublicAccessBlockOutput = |request| ownership::public_access_block(gateway, &request);
     put_public_access_block PutPublicAccessBlockInput -> PutPublicAccessBlockOutput = |request| ownership::put_public_access_block(gateway, request).await;
-    delete_public_access_block DeletePublicAccessBlockInput -> DeletePublicAccessBlockOutput = |request| ops::set(gateway, request.input.bucket, |record| record.public_access_block = None).await;
+    delete_public_access_block DeletePublicAccessBlockInput -> DeletePublicAccessBlockOutput = |request| ops::set(gateway, request.input.bucket, ownership::no_public_access_block).await;
     get_bucket_ownership_controls GetBucketOwnershipControlsInput -> GetBucketOwnershipControlsOutput = |request| ownership::ownership_controls(gateway, &request);
     put_bucket_ownership_controls PutBucketOwnershipControlsInput -> PutBucketOwnershipControlsOutput = |request| ownership::put_ownership_controls(gateway, request).await;
-    delete_bucket_ownership_controls DeleteBucketOwnershipControlsInput -> DeleteBucketOwnershipControlsOutput = |request| ops::set(gateway, request.input.bucket, |record| record.ownership = None).await;
+    delete_bucket_ownership_controls DeleteBucketOwnershipControlsInput -> DeleteBucketOwnershipControlsOutput = |request| ops::set(gateway, request.input.bucket, ownership::no_ownership_controls).await;
 }

@@ -14,6 +14,7 @@ mod conformance;
 mod encryption;
 mod events;
 mod hostile;
+mod key_policies;
 mod kms;
 mod lifecycle;
 mod locks;
@@ -29,6 +30,7 @@ mod sessions;
 mod sign;
 mod sites;
 mod table;
+mod unreadable;
 mod version_2;
 mod versions;
 

@@ -7,6 +7,8 @@ use crate::{
     sign::Client,
     version_2::ask,
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use sha2::{Digest as _, Sha256};
 
 fn is(answer: &Answer, status: u16, expected: &str, message: &str) {
     assert_eq!(code(answer), (status, expected.to_owned()), "{}", answer.text());
@@ -160,4 +162,125 @@ fn presigned_urls_from_the_future() {
         is(&get(from_now), 403, "AccessDenied", "Request is not yet valid");
     }
     is(&get(-20 * 60), 403, "AccessDenied", "Request has expired");
+}
+
+/// `s3s` took what writes a subresource that has no such write for the deletion of the object or
+/// the bucket, or for a new one.
+#[test]
+fn subresources_are_not_written_by_other_methods() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    client.send("PUT", "/empty", &[], b"").status(200);
+    for (method, target) in [
+        ("DELETE", "/bucket/k?acl"),
+        ("DELETE", "/bucket/k?retention"),
+        ("DELETE", "/bucket/k?acl&tagging"),
+        ("PUT", "/bucket/k?attributes"),
+        ("PUT", "/bucket/k?versions"),
+        ("DELETE", "/empty?versioning"),
+        ("DELETE", "/empty?location"),
+        ("PUT", "/new?location"),
+    ] {
+        let answer = client.send(method, target, &[], b"");
+        is(&answer, 405, "MethodNotAllowed", "is not allowed against this resource");
+    }
+    assert_eq!(client.get("/bucket/k").status(200).text(), "v");
+    client.get("/empty").status(200);
+    client.get("/new").status(404);
+}
+
+/// What nothing is locked in cannot be bypassed; lists of keys come with the header all the same.
+#[test]
+fn nothing_to_bypass() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    let bypass = [("x-amz-bypass-governance-retention", "true")];
+    let refused = client.send("DELETE", "/bucket/k", &bypass, b"");
+    is(
+        &refused,
+        400,
+        "InvalidArgument",
+        "only applicable to Object Lock enabled buckets",
+    );
+    client.get("/bucket/k").status(200);
+    let list = b"<Delete><Object><Key>k</Key></Object></Delete>";
+    client.send("POST", "/bucket?delete", &bypass, list).status(200);
+    client.get("/bucket/k").status(404);
+}
+
+/// What deletes many objects, or says how long they are kept, S3 takes only with a digest of its
+/// body.
+#[test]
+fn bodies_that_need_a_digest() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client
+        .send("PUT", "/locked", &[("x-amz-bucket-object-lock-enabled", "true")], b"")
+        .status(200);
+    client.send("PUT", "/locked/k", &[], b"v").status(200);
+    let rule = "<LifecycleConfiguration><Rule><ID>a</ID><Status>Enabled</Status><Filter/>\
+        <Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>";
+    for (method, target, xml) in [
+        (
+            "POST",
+            "/bucket?delete",
+            "<Delete><Object><Key>k</Key></Object></Delete>",
+        ),
+        ("PUT", "/bucket?lifecycle", rule),
+        (
+            "PUT",
+            "/locked?object-lock",
+            "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>",
+        ),
+        ("PUT", "/locked/k?retention", "<Retention/>"),
+        (
+            "PUT",
+            "/locked/k?legal-hold",
+            "<LegalHold><Status>OFF</Status></LegalHold>",
+        ),
+    ] {
+        // What says how a checksum is made is none.
+        let none = [("x-amz-checksum-algorithm", "CRC32")];
+        let refused = client.send(method, target, &none, xml.as_bytes());
+        let message = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
+        is(&refused, 400, "InvalidRequest", message);
+        client.send(method, target, &[], xml.as_bytes()).status(200);
+        let digest = STANDARD.encode(Sha256::digest(xml));
+        let checksum = [("x-amz-checksum-sha256", digest.as_str())];
+        client.send(method, target, &checksum, xml.as_bytes()).status(200);
+    }
+}
+
+/// `LocationConstraint` was taken whatever it said, and forgotten.
+#[test]
+fn where_buckets_are() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let make = |name: &str, region: &str| {
+        let xml = format!(
+            "<CreateBucketConfiguration><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
+        );
+        client.send("PUT", &format!("/{name}"), &[], xml.as_bytes())
+    };
+    let incompatible = "The eu-west-1 location constraint is incompatible for the region specific endpoint";
+    is(
+        &make("elsewhere", "eu-west-1"),
+        400,
+        "IllegalLocationConstraintException",
+        incompatible,
+    );
+    client.get("/elsewhere").status(404);
+    for (name, region) in [("none", ""), ("first", "us-east-1")] {
+        make(name, region).status(200);
+        let told = client.get(&format!("/{name}?location")).status(200);
+        assert!(told.text().contains("></LocationConstraint>"), "{}", told.text());
+        let head = client.send("HEAD", &format!("/{name}"), &[], b"").status(200);
+        assert_eq!(head.header("x-amz-bucket-region"), Some("us-east-1"));
+    }
 }

@@ -19,7 +19,7 @@ impl Session {
         self.client.send(method, target, &[headers, &[token]].concat(), body)
     }
 
-    fn get(&self, target: &str) -> Answer {
+    pub fn get(&self, target: &str) -> Answer {
         self.send("GET", target, &[], b"")
     }
 }

@@ -2,6 +2,7 @@
 //! chunks, trailers.
 
 use crate::common::Answer;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -166,6 +167,9 @@ impl Client {
             .iter()
             .map(|(name, value)| (name.to_lowercase(), (*value).to_owned()))
             .collect();
+        if !matches!(mode, Mode::ChunksWithTrailer | Mode::UnsignedWithTrailer) {
+            all.extend(digest(target, headers, body));
+        }
         all.push(("host".to_owned(), self.address.clone()));
         all.push(("x-amz-date".to_owned(), scope.time.clone()));
         all.push(("x-amz-content-sha256".to_owned(), payload.clone()));
@@ -291,6 +295,21 @@ impl Client {
     pub fn exchange(&self, request: &Signed) -> Answer {
         raw(&self.address, &[request.head.as_bytes(), &request.body].concat())
     }
+}
+
+/// What S3 takes only with a digest of its body.
+const WITH_DIGEST: [&str; 5] = ["delete", "lifecycle", "legal-hold", "object-lock", "retention"];
+
+/// The digest of a body that needs one, as clients send it, if nothing else is given.
+pub fn digest(target: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<(String, String)> {
+    let (_, query) = target.split_once('?')?;
+    let mut names = query.split('&').map(|pair| pair.split('=').next().unwrap());
+    let is_given = |(name, _): &(&str, &str)| *name == "content-md5" || name.starts_with("x-amz-checksum-");
+    let is_needed = !body.is_empty() && names.any(|name| WITH_DIGEST.contains(&name));
+    (is_needed && !headers.iter().any(is_given)).then(|| {
+        let md5 = STANDARD.encode(terrace_objects::digest::md5(body));
+        ("content-md5".to_owned(), md5)
+    })
 }
 
 /// Posts a form with these fields and a file.

@@ -5,6 +5,7 @@ use super::*;
 use crate::{
     access_key::{AccessKey, Level, NewKey},
     bucket::PublicAccessBlock,
+    policy::Policy,
     secrets::Secrets,
 };
 use terrace::{Attributes, HomeKind, ObjectInfo, Options, Store, Version};
@@ -56,7 +57,7 @@ fn allowed(principal: &Principal, subject: Subject<'_>, record: &Record) -> Stri
             letter
         }
         Err(Denied::Missing) => '4',
-        Err(Denied::Forbidden) => '-',
+        Err(Denied::Forbidden | Denied::Unknown) => '-',
     };
     ACTIONS.into_iter().zip("RLIWC".chars()).map(letter).collect()
 }
@@ -313,6 +314,86 @@ fn names_of_versions_need_a_key() {
     let current = Claim::new(Principal::Everybody, Action::reading(false), &open);
     let told = current.on_nothing(ObjectError::no_such_key());
     assert!(matches!(told, ObjectError::NoSuchKey(None)));
+}
+
+/// A policy that says this of everything.
+fn saying(effect: &str) -> Option<String> {
+    (!effect.is_empty()).then(|| {
+        let (effect, action) = match effect {
+            "silent" => ("Allow", "s3:DeleteObject"),
+            other => (other, "s3:*"),
+        };
+        format!(r#"{{"Statement":{{"Effect":"{effect}","Action":"{action}","Resource":"arn:aws:s3:::abc*"}}}}"#)
+    })
+}
+
+/// Every meeting of what the key's policy or its level says, the bucket's policy, the session's,
+/// and whose the bucket is, against the rule as AWS has it ("Policy evaluation logic" in the guide
+/// to IAM): a denial decides; in one account what either policy allows is allowed, across accounts
+/// what both allow; and a session does no more than its policy allows.
+#[test]
+fn policies_of_keys_buckets_and_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let keys = Arc::new(Keys::load(&store, Secrets::default()).unwrap());
+    const SAYS: [&str; 4] = ["", "silent", "Allow", "Deny"];
+    let mut tried = 0;
+    for own in ["none=admin", "abc=read", "silent", "Allow", "Deny"] {
+        let (grants, policy) = match own.parse() {
+            Ok(grant) => (vec![grant], None),
+            Err(_) => (Vec::new(), saying(own)),
+        };
+        let new = NewKey {
+            policy,
+            ..NewKey::of_default(&grants)
+        };
+        let (id, _) = keys.create(&store, &new).unwrap();
+        let principal = Principal::of(Some(&id), &keys);
+        for (of_bucket, of_session) in SAYS.iter().flat_map(|one| SAYS.map(|other| (*one, other))) {
+            for is_same in [true, false] {
+                let principals = r#""Principal":"*","Effect""#;
+                let bucket = bucket(Record {
+                    policy: saying(of_bucket).map(|text| text.replace(r#""Effect""#, principals)),
+                    account: (!is_same).then(|| "press".to_owned()),
+                    ..Record::default()
+                });
+                let asker = Asker {
+                    caller: keys.account(&id).zip(Some(id.clone())),
+                    action: Some("s3:GetObject"),
+                    key: Some("k".to_owned()),
+                    is_theirs: false,
+                    bound: saying(of_session).map(|text| Arc::new(Policy::of_session(&text).unwrap())),
+                    own: keys.policy(&id),
+                    is_form: false,
+                    context: Arc::default(),
+                };
+                let claim = Claim::new(principal.clone(), Action::Read, &bucket).asking(Some(asker));
+                let what = format!("{own}, {of_bucket}, {of_session}, {is_same}");
+                let (identity, resource) = (matches!(own, "abc=read" | "Allow"), of_bucket == "Allow");
+                let is_allowed = if is_same {
+                    identity || resource
+                } else {
+                    identity && resource
+                };
+                let is_denied = [own, of_bucket, of_session].contains(&"Deny");
+                let is_within = ["", "Allow"].contains(&of_session);
+                let is_allowed = is_allowed && !is_denied && is_within;
+                assert_eq!(claim.on(&facts(true, false)).is_ok(), is_allowed, "{what}");
+                assert!(claim.may_begin().is_ok() || !is_allowed, "{what}");
+                let also = claim.may_also("s3:GetObjectTagging", "k", None).is_ok();
+                let may_also = !own.contains("silent") || resource;
+                assert_eq!(also, may_also && !is_denied && is_within, "{what}, also");
+                // What a policy denies is denied whoever it is open to.
+                let public = claim.on(&facts(true, true)).is_ok();
+                assert_eq!(public, !is_denied && is_within, "{what}, public");
+                // Of a request whose question to policies is not known the worst is assumed.
+                let unasked = Claim::new(principal.clone(), Action::Read, &bucket);
+                assert!(own.contains('=') || unasked.on(&facts(true, true)).is_err(), "{what}");
+                tried += 1;
+            }
+        }
+    }
+    assert_eq!(tried, 5 * 16 * 2);
 }
 
 #[test]

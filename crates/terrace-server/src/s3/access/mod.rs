@@ -9,7 +9,7 @@ use super::{
     account,
     bucket::{Bucket, Record},
     errors::{self, Told as _},
-    exchange::note,
+    exchange::{note, note_begun},
     form, front,
     head::{Head, Peer},
     judged::{self, Asker},
@@ -32,6 +32,7 @@ use s3s::{
     s3_error,
 };
 use std::{net::IpAddr, sync::Arc, time::Instant};
+use terrace_objects::error::ObjectError;
 
 /// Knows the secrets.
 pub struct Auth(pub Arc<Gateway>);
@@ -121,6 +122,24 @@ impl Gateway {
             .access_keys
             .standing(&credentials?.access_key, &bucket.name, None)?;
         standing.level.filter(|_| *standing.account == *bucket.record().owner())
+    }
+
+    /// The policy of whoever signed.
+    fn policy(&self, credentials: Option<&Credentials>) -> Option<Arc<Policy>> {
+        self.access_keys.policy(&credentials?.access_key)
+    }
+
+    /// Whether somebody may do, beside what a request is, an action on the same that is for those
+    /// who have the highest level, which `has_level` says, or a policy that allows just that.
+    pub(super) fn is_trusted(
+        &self,
+        (noted, _): By<'_>,
+        has_level: bool,
+        action: &'static str,
+        bucket: &Bucket,
+    ) -> bool {
+        let owns = |asker: &Asker| asker.owns(action, &bucket.record(), &bucket.name);
+        has_level || noted.get::<Asker>().is_some_and(owns)
     }
 
     /// The account of whoever signed.
@@ -239,12 +258,29 @@ impl Access {
             return Err(denied());
         }
         let account = self.0.account(context.credentials());
+        let own = self.0.policy(context.credentials());
         let asker = judged::read(context, head, account, account::DEFAULT, false).bound(bound);
+        let asker = asker.owning(own);
         if asker.may_list_buckets() {
             Ok(())
         } else {
             Err(denied())
         }
+    }
+
+    /// The bucket that a request is about, if it is the one that the client expects, and what
+    /// decides who may can be read.
+    fn found(&self, context: &mut S3AccessContext<'_>, bucket: &str) -> S3Result<Arc<Bucket>> {
+        let bucket = self.0.buckets.get(bucket).told()?;
+        let expected = context.headers().get(EXPECTED_OWNER);
+        check_owner(&bucket, expected.map(|value| value.to_str().unwrap_or("")))?;
+        if !bucket.record().is_open_to(context.s3_op().name()) {
+            // It is not the body that the server fails at.
+            note_begun();
+            return Err(ObjectError::BucketUnreadable).told();
+        }
+        context.extensions_mut().insert(Judged(Arc::clone(&bucket)));
+        Ok(bucket)
     }
 
     /// Notes what a request is about, if what its key may do depends on it. Whether it does.
@@ -311,17 +347,16 @@ impl S3Access for Access {
                 },
             ))
         } else {
-            let bucket = self.0.buckets.get(&bucket).told()?;
-            let expected = context.headers().get(EXPECTED_OWNER);
-            check_owner(&bucket, expected.map(|value| value.to_str().unwrap_or("")))?;
-            context.extensions_mut().insert(Judged(Arc::clone(&bucket)));
-            bucket
+            self.found(context, &bucket)?
         };
         let record = bucket.record();
+        let own = self.0.policy(context.credentials());
+        let has_rules = record.has_more_rules() || bound.is_some() || own.is_some();
         // A copy is also about another bucket, which may have a policy.
-        if record.rules.is_some() || bound.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
+        if has_rules || record.rules.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
             let owns = self.0.level(context.credentials(), &bucket) == Some(Level::Admin);
-            let asker = judged::read(context, &head, account, record.owner(), owns).bound(bound.clone());
+            let asker = judged::read(context, &head, account, record.owner(), owns).bound(bound);
+            let asker = asker.owning(own);
             if !judged::may_say(&asker, context.headers(), &record, &bucket.name) {
                 return Err(denied());
             }
@@ -334,9 +369,7 @@ impl S3Access for Access {
             context.extensions_mut().insert(cause);
         }
         // Of these a policy may say something else for each key; they ask for each.
-        if (record.has_more_rules() || is_limited || bound.is_some())
-            && matches!(operation, "DeleteObjects" | "PostObject")
-        {
+        if (has_rules || is_limited) && matches!(operation, "DeleteObjects" | "PostObject") {
             return Ok(());
         }
         let principal = Principal::of(signer_of(context.credentials()), &self.0.access_keys);

@@ -11,12 +11,12 @@ use crate::s3::{
 };
 use hyper::{HeaderMap, StatusCode};
 use s3s::{
-    S3Request, S3Response,
+    S3Request, S3Response, S3Result,
     dto::{
-        Bucket, BucketVersioningStatus, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
-        DeleteBucketReplicationInput, DeleteBucketReplicationOutput, GetBucketAccelerateConfigurationInput,
-        GetBucketAccelerateConfigurationOutput, GetBucketLocationInput, GetBucketLocationOutput,
-        GetBucketReplicationInput, GetBucketReplicationOutput, GetBucketRequestPaymentInput,
+        Bucket, BucketLocationConstraint, BucketVersioningStatus, CreateBucketInput, CreateBucketOutput,
+        DeleteBucketInput, DeleteBucketOutput, DeleteBucketReplicationInput, DeleteBucketReplicationOutput,
+        GetBucketAccelerateConfigurationInput, GetBucketAccelerateConfigurationOutput, GetBucketLocationInput,
+        GetBucketLocationOutput, GetBucketReplicationInput, GetBucketReplicationOutput, GetBucketRequestPaymentInput,
         GetBucketRequestPaymentOutput, GetBucketVersioningInput, GetBucketVersioningOutput, HeadBucketInput,
         HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Payer, PutBucketRequestPaymentInput,
         PutBucketRequestPaymentOutput, PutBucketVersioningInput, PutBucketVersioningOutput, Timestamp,
@@ -47,7 +47,7 @@ pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> Answered
     let account = gateway.access_keys.account(key);
     let account = account.as_deref().unwrap_or(account::DEFAULT);
     let mut seen = gateway.buckets.all().into_iter().filter(|bucket| {
-        region.is_none_or(|region| region == REGION)
+        region.is_none_or(|region| region == region_of(&bucket.record()))
             && bucket.name.starts_with(prefix)
             && bucket.name.as_str() > after
             && bucket.record().owner() == account
@@ -57,7 +57,7 @@ pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> Answered
         .by_ref()
         .take(limit)
         .map(|bucket| Bucket {
-            bucket_region: has_parameter.then(|| REGION.to_owned()),
+            bucket_region: has_parameter.then(|| region_of(&bucket.record()).to_owned()),
             creation_date: Some(Timestamp::from(
                 UNIX_EPOCH + Duration::from_millis(bucket.record().created_ms),
             )),
@@ -83,6 +83,10 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
         return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
     }
     let location = format!("/{name}");
+    let configuration = input.create_bucket_configuration.take();
+    let constraint = configuration.and_then(|given| given.location_constraint);
+    let region = request.region.as_ref().map_or(REGION, |region| region.as_str());
+    let constraint = read_constraint(constraint.as_ref().map(|text| text.as_str()), region)?;
     let has_locks = input.object_lock_enabled_for_bucket == Some(true);
     let account = gateway.account(request.credentials.as_ref());
     let account = account.filter(|account| **account != *account::DEFAULT);
@@ -96,6 +100,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
         created_ms: keyspace::now_ms(),
         ownership: input.object_ownership.as_ref().map(ownership::ownership).transpose()?,
         account: account.as_deref().map(str::to_owned),
+        location: constraint,
         ..Record::default()
     };
     acl::of_new_bucket(gateway, &mut record, &asked)?;
@@ -131,6 +136,30 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
     }))
 }
 
+/// Where a bucket is to be that was asked for in this region: there, since any region will do, or
+/// where it says nothing of it. S3 has no constraint of its first region, which other servers take.
+fn read_constraint(given: Option<&str>, region: &str) -> S3Result<Option<String>> {
+    let Some(given) = given.filter(|given| !given.is_empty() && *given != REGION) else {
+        return Ok(None);
+    };
+    // The name that the region of Ireland had first.
+    if given == region || (given == "EU" && region == "eu-west-1") {
+        return Ok(Some(given.to_owned()));
+    }
+    Err(s3_error!(
+        IllegalLocationConstraintException,
+        "The {given} location constraint is incompatible for the region specific endpoint this request was sent to."
+    ))
+}
+
+/// The region of a bucket, as answers say it.
+fn region_of(record: &Record) -> &str {
+    match record.location.as_deref() {
+        Some("EU") => "eu-west-1",
+        location => location.unwrap_or(REGION),
+    }
+}
+
 /// Names that S3 keeps for itself ("General purpose bucket naming rules"), and those that are no
 /// host names because a label begins or ends with a hyphen.
 fn is_reserved(name: &str) -> bool {
@@ -142,9 +171,9 @@ fn is_reserved(name: &str) -> bool {
 
 /// HeadBucket
 pub fn head(gateway: &Gateway, request: &S3Request<HeadBucketInput>) -> Answered<HeadBucketOutput> {
-    gateway.bucket(&request.input.bucket)?;
+    let record = gateway.bucket(&request.input.bucket)?.record();
     let output = HeadBucketOutput {
-        bucket_region: Some(REGION.to_owned()),
+        bucket_region: Some(region_of(&record).to_owned()),
         ..HeadBucketOutput::default()
     };
     Ok(S3Response::with_headers(output, HeaderMap::new()))
@@ -161,10 +190,13 @@ pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteBucketInput
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 
-/// GetBucketLocation: the region that has no name.
+/// GetBucketLocation: where whoever made it said that it is to be, else the region that has no
+/// name.
 pub fn location(gateway: &Gateway, request: &S3Request<GetBucketLocationInput>) -> Answered<GetBucketLocationOutput> {
-    gateway.bucket(&request.input.bucket)?;
-    Ok(S3Response::new(GetBucketLocationOutput::default()))
+    let location = gateway.bucket(&request.input.bucket)?.record().location.clone();
+    Ok(S3Response::new(GetBucketLocationOutput {
+        location_constraint: location.map(BucketLocationConstraint::from),
+    }))
 }
 
 /// GetBucketAccelerateConfiguration: no bucket is accelerated.
@@ -277,6 +309,36 @@ pub async fn set_versioning(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// What a bucket is asked for where the server says that it is.
+    #[test]
+    fn where_buckets_are() {
+        let read = |given, region| read_constraint(given, region).unwrap();
+        assert_eq!(read(None, "eu-west-1"), None);
+        assert_eq!(read(Some(""), "us-east-1"), None);
+        assert_eq!(read(Some("us-east-1"), "us-east-1"), None);
+        for (given, region) in [("eu-west-1", "eu-west-1"), ("EU", "eu-west-1"), ("garage", "garage")] {
+            let location = read(Some(given), region);
+            assert_eq!(location.as_deref(), Some(given));
+            let record = Record {
+                location,
+                ..Record::default()
+            };
+            assert_eq!(region_of(&record), region);
+        }
+        for (given, region) in [
+            ("eu-west-1", "us-east-1"),
+            ("EU", "us-east-1"),
+            ("us-west-2", "eu-west-1"),
+        ] {
+            let refused = read_constraint(Some(given), region).unwrap_err();
+            assert_eq!(refused.code().as_str(), "IllegalLocationConstraintException");
+        }
+        assert_eq!(region_of(&Record::default()), REGION);
+    }
+
     /// The object model knows no `s3s`, so it has this rule of its own; a key is for buckets that
     /// can be.
     #[test]

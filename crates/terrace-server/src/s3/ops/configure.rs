@@ -3,7 +3,7 @@
 use super::{Answered, change_bucket, set};
 use crate::s3::{
     Gateway,
-    bucket::{Bucket, CorsRule},
+    bucket::{Bucket, CorsRule, unreadable},
     head::Head,
     judged,
     policy::Policy,
@@ -144,6 +144,7 @@ pub async fn put_policy(
         (record.public_read, record.public_list) = rules.opens();
         record.policy = Some(policy);
         record.rules = Some(Arc::new(rules));
+        record.repaired(unreadable::POLICY);
         Ok(())
     })
     .await
@@ -184,6 +185,7 @@ pub async fn delete_policy(
     set(gateway, request.input.bucket, |record| {
         (record.public_read, record.public_list) = (false, false);
         (record.policy, record.rules) = (None, None);
+        record.repaired(unreadable::POLICY);
     })
     .await
 }

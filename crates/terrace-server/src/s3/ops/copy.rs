@@ -192,7 +192,7 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
     }
     let conditions = source_conditions!(input);
     let algorithms = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
-    let given = objects::checked_description(gateway, by.1, target, description!(input), locking!(input))?;
+    let given = objects::checked_description(gateway, by, target, description!(input), locking!(input))?;
     let requirement = requirement(&request.headers)?;
     let opened = open(gateway, &from, conditions).await?;
     if opened.facts.length > VALUE_BYTES_MAX {

@@ -1,6 +1,6 @@
 //! DeleteObject and DeleteObjects.
 
-use super::{Answered, check_key};
+use super::{Answered, check_has_digest, check_key};
 use crate::s3::{
     Gateway,
     access::decide::{Action, Claim, Permit},
@@ -23,6 +23,7 @@ use s3s::{
         DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, Error,
         ObjectIdentifier,
     },
+    s3_error,
 };
 use std::sync::Arc;
 use terrace::{Durability, Store};
@@ -38,6 +39,7 @@ pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteObjectInput
     let name = Name::parse(input.version_id.as_deref()).told()?;
     let by = (&request.extensions, request.credentials.as_ref());
     let permit = gateway.permit(by, Action::Write, &input.bucket)?;
+    check_bypass(permit.bucket(), input.bypass_governance_retention)?;
     let requirement = Requirement {
         bypasses: bypasses(
             &gateway.claim(by, Action::Configure, permit.bucket()),
@@ -73,6 +75,21 @@ pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteObjectInput
         version_id: done.version.map(|name| name.to_string()),
         request_charged: None,
     }))
+}
+
+/// Refuses to bypass what a bucket does not have. DeleteObjects takes it all the same: clients send
+/// it along with every list.
+///
+/// # Errors
+/// `InvalidArgument`
+fn check_bypass(bucket: &Bucket, asked: Option<bool>) -> S3Result {
+    if asked.is_none() || bucket.record().lock.is_some() {
+        return Ok(());
+    }
+    Err(s3_error!(
+        InvalidArgument,
+        "x-amz-bypass-governance-retention is only applicable to Object Lock enabled buckets."
+    ))
 }
 
 /// Whether governance does not keep a key's versions from whoever claims to configure its bucket.
@@ -116,6 +133,7 @@ pub async fn delete_many(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteObjectsInput>,
 ) -> Answered<DeleteObjectsOutput> {
+    check_has_digest(&request.headers)?;
     let delete = request.input.delete;
     if delete.objects.is_empty() || delete.objects.len() > DELETE_KEYS_MAX {
         return Err(errors::malformed_xml());

@@ -2,7 +2,7 @@
 
 mod transitions;
 
-use crate::s3::ops::{Answered, change_here};
+use crate::s3::ops::{Answered, change_here, check_has_digest};
 use crate::s3::{
     Gateway, errors,
     keyspace::KEY_BYTES_MAX,
@@ -38,6 +38,7 @@ pub async fn put(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketLifecycleConfigurationInput>,
 ) -> Answered<PutBucketLifecycleConfigurationOutput> {
+    check_has_digest(&request.headers)?;
     let input = request.input;
     let given = input
         .lifecycle_configuration

@@ -1,12 +1,11 @@
 //! Object lock: of buckets, and of versions.
 
-use super::{Answered, change_bucket, redescribe};
+use super::{Answered, change_bucket, check_has_digest, redescribe};
 use crate::s3::judged;
 use crate::s3::{
     Gateway,
     access::{By, decide::Action},
-    access_key::Level,
-    bucket::{Bucket, Versioning},
+    bucket::{Bucket, Versioning, unreadable},
     errors::{self, Told as _},
     lock::{self, Mode, Period, Retention, Settings},
     record::Facts,
@@ -119,11 +118,12 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Writes it into the attributes of what is to be written.
+    /// Writes it into the attributes of what is to be written, by whoever may do such actions or
+    /// not.
     ///
     /// # Errors
     /// `InvalidRequest` if the bucket has no locks, `InvalidArgument`, `AccessDenied`.
-    pub fn apply(self, level: Option<Level>, bucket: &Bucket, attributes: &mut Attributes) -> S3Result {
+    pub fn apply(self, may: impl Fn(&'static str) -> bool, bucket: &Bucket, attributes: &mut Attributes) -> S3Result {
         if self.mode.is_none() && self.until.is_none() && self.hold.is_none() {
             return Ok(());
         }
@@ -131,7 +131,8 @@ impl Asked {
             return Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration"));
         }
         // What nobody can delete is not for whoever may only write.
-        if level < Some(Level::Admin) {
+        let retains = self.mode.is_some() || self.until.is_some();
+        if (retains && !may("s3:PutObjectRetention")) || (self.hold.is_some() && !may("s3:PutObjectLegalHold")) {
             return Err(s3_error!(AccessDenied, "Access Denied"));
         }
         match (self.mode, self.until) {
@@ -233,6 +234,7 @@ pub async fn put_configuration(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectLockConfigurationInput>,
 ) -> Answered<PutObjectLockConfigurationOutput> {
+    check_has_digest(&request.headers)?;
     let input = request.input;
     let settings = read(&input.object_lock_configuration.ok_or_else(errors::malformed_xml)?)?;
     let change = move |record: &mut crate::s3::bucket::Record| {
@@ -244,6 +246,7 @@ pub async fn put_configuration(
             ));
         }
         record.lock = Some(settings);
+        record.repaired(unreadable::LOCK);
         Ok(())
     };
     change_bucket(gateway, input.bucket, change).await
@@ -270,6 +273,7 @@ pub async fn put_retention(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectRetentionInput>,
 ) -> Answered<PutObjectRetentionOutput> {
+    check_has_digest(&request.headers)?;
     let input = request.input;
     let bucket = lockable(gateway, &input.bucket)?;
     let name = Name::parse(input.version_id.as_deref()).told()?;
@@ -326,6 +330,7 @@ pub async fn put_legal_hold(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectLegalHoldInput>,
 ) -> Answered<PutObjectLegalHoldOutput> {
+    check_has_digest(&request.headers)?;
     let input = request.input;
     let bucket = lockable(gateway, &input.bucket)?;
     let name = Name::parse(input.version_id.as_deref()).told()?;

@@ -4,6 +4,7 @@ use super::{Answered, acl, set};
 use crate::s3::logging::Logging as _;
 use crate::s3::{
     Gateway,
+    access::By,
     access_key::Level,
     errors,
     logging::{Format, PREFIX_BYTES_MAX, Settings},
@@ -11,7 +12,6 @@ use crate::s3::{
 use hyper::StatusCode;
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
-    auth::Credentials,
     dto::{
         GetBucketLoggingInput, GetBucketLoggingOutput, LoggingEnabled, PartitionDateSource, PartitionedPrefix,
         PutBucketLoggingInput, PutBucketLoggingOutput, SimplePrefix, TargetObjectKeyFormat,
@@ -65,18 +65,16 @@ pub async fn put(
     let bucket = request.input.bucket;
     let settings = match request.input.bucket_logging_status.logging_enabled {
         None => None,
-        Some(given) => Some(read(gateway, request.credentials.as_ref(), &bucket, given)?),
+        Some(given) => {
+            let by = (&request.extensions, request.credentials.as_ref());
+            Some(read(gateway, by, &bucket, given)?)
+        }
     };
     set(gateway, bucket, |record| record.logging = settings).await
 }
 
-/// The settings that somebody with these credentials puts.
-fn read(
-    gateway: &Gateway,
-    credentials: Option<&Credentials>,
-    source: &str,
-    given: LoggingEnabled,
-) -> S3Result<Settings> {
+/// The settings that somebody puts.
+fn read(gateway: &Gateway, by: By<'_>, source: &str, given: LoggingEnabled) -> S3Result<Settings> {
     let prefix = given.target_prefix;
     if prefix.len() > PREFIX_BYTES_MAX || prefix.contains('\0') {
         return Err(s3_error!(
@@ -93,7 +91,7 @@ fn read(
             "The owner for the bucket to be logged and the target bucket must be the same.",
         ));
     }
-    let level = gateway.level(credentials, &target);
+    let level = gateway.level(by.1, &target);
     let settings = Settings {
         target: given.target_bucket,
         target_created_ms: record.created_ms,
@@ -101,12 +99,7 @@ fn read(
         format: read_format(given.target_object_key_format)?,
         // Whose the target is may let logs into it; anybody else needs the policy to say so.
         by_policy: level < Some(Level::Admin),
-        list: acl::of_logs(
-            gateway,
-            credentials,
-            &target,
-            given.target_grants.as_deref().unwrap_or_default(),
-        )?,
+        list: acl::of_logs(gateway, by, &target, given.target_grants.as_deref().unwrap_or_default())?,
     };
     let key = settings.key(source, record.owner(), 0, SystemTime::now());
     if !settings.may(source, record.owner(), &record, &key) {

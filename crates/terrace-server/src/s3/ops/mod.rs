@@ -33,7 +33,10 @@ use super::{
     record::Facts,
     versions::{self, Name},
 };
-use hyper::{HeaderMap, header, header::HeaderValue};
+use hyper::{
+    HeaderMap, header,
+    header::{HeaderName, HeaderValue},
+};
 use s3s::{
     S3Error, S3ErrorCode, S3Response, S3Result,
     dto::{ETagCondition, Owner, Timestamp},
@@ -73,6 +76,27 @@ pub async fn change_bucket<A: Default>(
         .run(move |gateway, store| change_here(&gateway.buckets, store, &bucket, change))
         .await?;
     Ok(S3Response::new(A::default()))
+}
+
+/// What begins headers with a checksum of the body, and those that begin so and are none.
+const CHECKSUM: &str = "x-amz-checksum-";
+const NO_CHECKSUMS: [&str; 3] = ["x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"];
+
+/// Refuses what S3 takes only with a digest of its body besides the signature: what deletes many
+/// objects, or decides how long they are kept.
+///
+/// # Errors
+/// `InvalidRequest`
+pub fn check_has_digest(headers: &HeaderMap) -> S3Result {
+    let mut names = headers.keys().map(HeaderName::as_str);
+    let is_digest = |name: &str| name == "content-md5" || (name.starts_with(CHECKSUM) && !NO_CHECKSUMS.contains(&name));
+    if names.any(is_digest) {
+        return Ok(());
+    }
+    Err(s3_error!(
+        InvalidRequest,
+        "Missing required header for this request: Content-MD5 OR x-amz-checksum-*"
+    ))
 }
 
 /// The same with a change that nothing refuses: a setting, which is put or deleted.

@@ -10,7 +10,11 @@ use crate::{
     conditions, customer, declared_fields, description, encryption, locking,
     s3::{
         Gateway,
-        access::decide::{Action, Claim, Permit},
+        access::{
+            By,
+            decide::{Action, Claim, Permit},
+        },
+        access_key::Level,
         bucket::Bucket,
         commit::{Place, Requirement},
         crypt::{
@@ -36,7 +40,6 @@ use hyper::{
 };
 use s3s::{
     Body, S3Error, S3Request, S3Response, S3Result,
-    auth::Credentials,
     dto::{
         ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Metadata,
         PutObjectInput, PutObjectOutput,
@@ -62,7 +65,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         if_none_match: input.if_none_match.take().map(tag),
         ..Requirement::default()
     };
-    let attributes = checked_description(gateway, by.1, bucket, description!(input), locking!(input))?;
+    let attributes = checked_description(gateway, by, bucket, description!(input), locking!(input))?;
     let sealing = encryption!(input).sealing_by(gateway, by, bucket).await?;
     let incoming = Incoming {
         body: input.body.take(),
@@ -178,20 +181,24 @@ pub fn asked_algorithm(name: Option<&str>) -> S3Result<Vec<Algorithm>> {
 /// What is wrong with them.
 pub fn checked_description(
     gateway: &Gateway,
-    credentials: Option<&Credentials>,
+    by: By<'_>,
     bucket: &Arc<Bucket>,
     mut description: Description,
     locking: lock::Asked,
 ) -> S3Result<Attributes> {
     description.check_redirect()?;
     let asked = std::mem::take(&mut description.acl);
-    let (list, account) = acl::of_new(gateway, credentials, bucket, &asked)?;
+    let (list, account) = acl::of_new(gateway, by, bucket, &asked)?;
     if let Some(tagging) = description.tagging.take() {
         description.tagging = Some(super::tagging::normal(&tagging)?);
     }
     let attributes = record::with_list(&description.into_attributes()?, &list);
     let mut attributes = record::of_account(&attributes, account.as_deref());
-    locking.apply(gateway.level(credentials, bucket), bucket, &mut attributes)?;
+    let may_lock = |action| {
+        let has_level = gateway.level(by.1, bucket) == Some(Level::Admin);
+        gateway.is_trusted(by, has_level, action, bucket)
+    };
+    locking.apply(may_lock, bucket, &mut attributes)?;
     Ok(attributes)
 }
 

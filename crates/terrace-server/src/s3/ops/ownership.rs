@@ -2,7 +2,11 @@
 //! and object ownership.
 
 use super::{Answered, change_bucket, set};
-use crate::s3::{Gateway, bucket::PublicAccessBlock, errors};
+use crate::s3::{
+    Gateway,
+    bucket::{PublicAccessBlock, Record, unreadable},
+    errors,
+};
 use hyper::StatusCode;
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
@@ -58,9 +62,22 @@ pub async fn put_public_access_block(
         ignore_policies: given.restrict_public_buckets.unwrap_or(false),
     };
     set(gateway, request.input.bucket, move |record| {
-        record.public_access_block = Some(block)
+        record.public_access_block = Some(block);
+        record.repaired(unreadable::ACCESS_BLOCK);
     })
     .await
+}
+
+/// DeletePublicAccessBlock
+pub fn no_public_access_block(record: &mut Record) {
+    record.public_access_block = None;
+    record.repaired(unreadable::ACCESS_BLOCK);
+}
+
+/// DeleteBucketOwnershipControls
+pub fn no_ownership_controls(record: &mut Record) {
+    record.ownership = None;
+    record.repaired(unreadable::OWNERSHIP);
 }
 
 /// Checks an object ownership.
@@ -110,6 +127,7 @@ pub async fn put_ownership_controls(
             return Err(has_list());
         }
         record.ownership = Some(ownership);
+        record.repaired(unreadable::OWNERSHIP);
         Ok(())
     })
     .await

@@ -11,10 +11,10 @@ use crate::{
     asked_acl,
     s3::{
         Gateway,
-        access::decide::Action,
+        access::{By, decide::Action},
         access_key::Level,
         acl::{List, Permission},
-        bucket::{Bucket, Record},
+        bucket::{Bucket, Record, unreadable},
         errors::Told as _,
         logging,
         record::{self, Facts},
@@ -25,7 +25,6 @@ pub use read::{Asked, Kind, Owners};
 use read::{Put, TO_BUCKET_OWNER, shown};
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
-    auth::Credentials,
     dto::{
         GetBucketAclInput, GetBucketAclOutput, GetObjectAclInput, GetObjectAclOutput, ObjectOwnership,
         PutBucketAclInput, PutBucketAclOutput, PutObjectAclInput, PutObjectAclOutput, TargetGrant,
@@ -52,10 +51,12 @@ fn check(record: &Record, list: List<'_>, may_open: bool) -> S3Result {
 }
 
 /// Whether the key that signed may make what is in a bucket public: its own level says it,
-/// whosever the bucket is.
-fn may_open(gateway: &Gateway, credentials: Option<&Credentials>, bucket: &Bucket) -> bool {
-    let standing = credentials.and_then(|by| gateway.access_keys.standing(&by.access_key, &bucket.name, None));
-    standing.is_some_and(|standing| standing.level >= Some(Level::Admin))
+/// whosever the bucket is, or its policy, which then allows this action.
+fn may_open(gateway: &Gateway, by: By<'_>, bucket: &Bucket, action: &'static str) -> bool {
+    let standing =
+        by.1.and_then(|by| gateway.access_keys.standing(&by.access_key, &bucket.name, None));
+    let has_level = standing.is_some_and(|standing| standing.level >= Some(Level::Admin));
+    gateway.is_trusted(by, has_level, action, bucket)
 }
 
 /// The list of an object that is to come, as it is stored, and the account that it will belong to
@@ -63,14 +64,9 @@ fn may_open(gateway: &Gateway, credentials: Option<&Credentials>, bucket: &Bucke
 ///
 /// # Errors
 /// `AccessControlListNotSupported`, `AccessDenied`, what is wrong with the list.
-pub fn of_new(
-    gateway: &Gateway,
-    credentials: Option<&Credentials>,
-    bucket: &Bucket,
-    asked: &Asked,
-) -> S3Result<(String, Option<String>)> {
+pub fn of_new(gateway: &Gateway, by: By<'_>, bucket: &Bucket, asked: &Asked) -> S3Result<(String, Option<String>)> {
     let record = bucket.record();
-    let writer = gateway.account(credentials);
+    let writer = gateway.account(by.1);
     let of_bucket = record.owner();
     let owners = |owner| Owners {
         owner,
@@ -91,7 +87,7 @@ pub fn of_new(
     let text = asked.list(Kind::Object, owners(owner))?;
     // Whom the bucket's list lets write without signing may choose the list of what they write, as
     // in S3, where it would be theirs. Nothing of the owner's is opened by it.
-    let may_open = may_open(gateway, credentials, bucket)
+    let may_open = may_open(gateway, by, bucket, "s3:PutObjectAcl")
         || writer.is_none()
             && record
                 .list()
@@ -104,12 +100,7 @@ pub fn of_new(
 ///
 /// # Errors
 /// `AccessControlListNotSupported`, `AccessDenied`, what is wrong with the grants.
-pub fn of_logs(
-    gateway: &Gateway,
-    credentials: Option<&Credentials>,
-    target: &Bucket,
-    granted: &[TargetGrant],
-) -> S3Result<String> {
+pub fn of_logs(gateway: &Gateway, by: By<'_>, target: &Bucket, granted: &[TargetGrant]) -> S3Result<String> {
     let record = target.record();
     let owner = record.owner();
     if granted.is_empty() {
@@ -120,7 +111,7 @@ pub fn of_logs(
     }
     let text = read::of_logs(granted, owner, &gateway.access_keys)?;
     let list = List { text: &text, owner };
-    check(&record, list, may_open(gateway, credentials, target))?;
+    check(&record, list, may_open(gateway, by, target, "s3:PutBucketAcl"))?;
     Ok(text)
 }
 
@@ -176,7 +167,8 @@ pub async fn put_bucket(gateway: &Arc<Gateway>, request: S3Request<PutBucketAclI
         xml: input.access_control_policy.take(),
     };
     let bucket = gateway.bucket(&input.bucket)?;
-    let may_open = may_open(gateway, request.credentials.as_ref(), &bucket);
+    let by = (&request.extensions, request.credentials.as_ref());
+    let may_open = may_open(gateway, by, &bucket, "s3:PutBucketAcl");
     gateway
         .run(move |gateway, store| {
             change_here(&gateway.buckets, store, &bucket.name, |record| {
@@ -192,6 +184,7 @@ pub async fn put_bucket(gateway: &Arc<Gateway>, request: S3Request<PutBucketAclI
                 let text = put.list(Kind::Bucket, owners)?;
                 check(record, List { text: &text, owner }, may_open)?;
                 record.set_list(text);
+                record.repaired(unreadable::LIST);
                 Ok(())
             })
         })
@@ -228,7 +221,12 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: S3Request<PutObjectAclI
     };
     let name = Name::parse(input.version_id.as_deref()).told()?;
     let bucket = gateway.bucket(&input.bucket)?;
-    let may_open = may_open(gateway, by.1, &bucket);
+    let may_open = may_open(
+        gateway,
+        by,
+        &bucket,
+        name.map_or("s3:PutObjectAcl", |_| "s3:PutObjectVersionAcl"),
+    );
     let claim = gateway.claim(by, Action::WriteAcl, &bucket);
     let change = move |gateway: &Gateway, facts: &Facts| {
         let text = list_for(gateway, &put, &bucket, facts, may_open)?;

@@ -167,19 +167,13 @@ pub async fn create(
     }
     let algorithm = chosen.unwrap_or(Algorithm::Crc64Nvme);
     let kind = algorithm.kind(asked_kind.as_deref()).map_err(errors::of_wrong)?;
-    let description = objects::checked_description(
-        gateway,
-        request.credentials.as_ref(),
-        &bucket,
-        description!(input),
-        locking!(input),
-    )?;
+    let by = (&request.extensions, request.credentials.as_ref());
+    let description = objects::checked_description(gateway, by, &bucket, description!(input), locking!(input))?;
     let said = UploadRecord {
         algorithm,
         kind,
         is_chosen: chosen.is_some(),
     };
-    let by = (&request.extensions, request.credentials.as_ref());
     let sealing = encryption!(input).sealing_by(gateway, by, &bucket).await?;
     let told = sealing.as_ref().map(Sealing::told);
     let id = Id::new();

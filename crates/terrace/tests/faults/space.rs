@@ -416,37 +416,6 @@ fn a_full_store_takes_deletes_where_they_arrive() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// What is replaced or deleted counted as long as the average of all: segments of long values were
-/// taken for half alive when short ones came and everything was deleted, and kept their room for
-/// ever. On two devices of 300 MB 177 to 248 MB stayed.
-#[test]
-fn segments_of_long_values_that_died_among_short_ones_give_their_room_back() {
-    let bench = Bench::new(17);
-    let options = Options {
-        segment_bytes: 1 << 20,
-        flash_capacity_bytes: 64 << 20,
-        size_threshold_bytes: 64 << 10,
-        ..bench.options()
-    };
-    let store = Store::open(options).unwrap();
-    let both = [(1_000_u64, 20_000), (10_000, 500)];
-    let keys = || {
-        both.iter()
-            .flat_map(|(count, length)| (0..*count).map(move |n| (format!("{length}/{n:05}"), *length)))
-    };
-    for (key, length) in keys() {
-        store.put_with(key, bytes(1, length), &BUFFERED).unwrap();
-    }
-    let allocated_bytes = store.stats().log.allocated_bytes;
-    assert!(allocated_bytes > 20 << 20, "{allocated_bytes}");
-    for (key, _) in keys() {
-        store.delete(key).unwrap();
-    }
-    eventually("room that is given back", &store, |stats| {
-        stats.log.allocated_bytes <= 8 << 20
-    });
-}
-
 /// Cleaning that waits for its deletions, and recycling that waits for cleaning, had nothing to
 /// wait for in a store that was full of what lives: it was never called full, and each refusal took
 /// ten seconds.

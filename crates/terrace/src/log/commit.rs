@@ -143,6 +143,8 @@ pub struct CommitLog {
     pub reserve: Arc<Reserve>,
     /// Commits of cleaning that wait for a segment.
     cleaning_waits: AtomicU64,
+    /// Held while a segment of the reserve is made.
+    making: Mutex<()>,
     /// What was committed when recycling had last tried every segment and could free none; 0 if it
     /// could.
     stuck_at_seq: AtomicU64,
@@ -249,6 +251,7 @@ impl CommitLog {
             index_full: IndexFull::default(),
             reserve: Arc::new(Reserve::none()),
             cleaning_waits: AtomicU64::new(0),
+            making: Mutex::default(),
             stuck_at_seq: AtomicU64::new(0),
             to_apply: Mutex::new(Waiting::recovered(recovered)),
             batch: BatchSize::default(),

@@ -2,9 +2,10 @@
 //! system.
 //!
 //! The applier tells of values that come and go, each of about the length of its record, the same
-//! both times ([`crate::hash_index::HashIndex::read_bytes_max`]). A segment that was written before the store was opened counts as full of life, but for what died
-//! since, until the hash index is asked what lives in it: about, as well. So the figure is a hint:
-//! which segments are worth draining. What really lives in one says the index when it is drained.
+//! both times ([`crate::hash_index::HashIndex::read_bytes_max`]). A segment that was written before
+//! the store was opened counts as full of life, but for what died since, until the hash index is
+//! asked what lives in it: about, as well. So the figure is a hint: which segments are worth
+//! draining. What really lives in one says the index when it is drained.
 //!
 //! A free segment whose room is given back keeps its file, empty. To be used again it is given its
 //! length as a new one is, durably and before its next header; so after a crash it is empty, or of

@@ -496,8 +496,8 @@ impl LogGc {
     /// dead.
     fn reinserting_helps(&self, values: &[&[Live]], held_bytes: usize) -> bool {
         let (live_bytes, segment_bytes) = (record_bytes(values), self.segment_bytes());
-        // Of its frames and not of its length: what is free at its end may be as much in the next one:
-        // that would have no end.
+        // Of its frames and not of its length: what is free at its end may be as much in the next
+        // one: that would have no end.
         let dead_bytes = held_bytes.saturating_sub(live_bytes);
         let helps_reserve = dead_bytes >= segment_bytes * DEAD_PERCENT_MIN_ON_RESERVE / 100;
         live_bytes < segment_bytes * LIVE_PERCENT_MAX / 100 || (helps_reserve && !self.engine.log.reserve.is_whole())

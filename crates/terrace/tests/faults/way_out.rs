@@ -161,8 +161,9 @@ fn overwrites_that_shrink_go_on_where_both_tiers_are_at_their_capacities() {
     let store = Store::open(options).unwrap();
     fill_with(&store, "large", 200_000);
     let (small, _) = fill_with(&store, "small", 20_000);
-    // What is deleted here and there uses the reserve before.
-    let is_deleted = |n: u64| n % 3 == 0 || n % 20 == 1;
+    // What is deleted here and there uses the reserve before: four that asked for a segment of it in
+    // one moment made three, of which overwrites had none.
+    let is_deleted = |n: u64| n.is_multiple_of(3) || n % 20 == 1;
     for n in (0..small).step_by(3) {
         store.delete(format!("small/{n:06}")).unwrap();
     }
@@ -170,9 +171,16 @@ fn overwrites_that_shrink_go_on_where_both_tiers_are_at_their_capacities() {
         store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
     });
     fill_with(&store, "again", 20_000);
-    for n in (1..small).step_by(20) {
-        store.delete(format!("small/{n:06}")).unwrap();
-    }
+    std::thread::scope(|scope| {
+        for first in [1, 21, 41, 61] {
+            let store = &store;
+            scope.spawn(move || {
+                for n in (first..small).step_by(80) {
+                    store.delete(format!("small/{n:06}")).unwrap();
+                }
+            });
+        }
+    });
     let values = overwrite_each_by_a_quarter(&store, small, |n| !is_deleted(n));
     assert_all(&store, &values);
     eventually("room for what is new", &store, |_| {
@@ -231,6 +239,37 @@ fn deletes_go_on_when_overwrites_have_used_what_is_kept_for_them() {
             assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
         },
     );
+}
+
+/// What is replaced or deleted counted as long as the average of all: segments of long values were
+/// taken for half alive when short ones came and everything was deleted, and kept their room for
+/// ever. On two devices of 300 MB 177 to 248 MB stayed.
+#[test]
+fn segments_of_long_values_that_died_among_short_ones_give_their_room_back() {
+    let bench = Bench::new(17);
+    let options = Options {
+        segment_bytes: 1 << 20,
+        flash_capacity_bytes: 64 << 20,
+        size_threshold_bytes: 64 << 10,
+        ..bench.options()
+    };
+    let store = Store::open(options).unwrap();
+    let both = [(1_000_u64, 20_000), (10_000, 500)];
+    let keys = || {
+        both.iter()
+            .flat_map(|(count, length)| (0..*count).map(move |n| (format!("{length}/{n:05}"), *length)))
+    };
+    for (key, length) in keys() {
+        store.put_with(key, bytes(1, length), &BUFFERED).unwrap();
+    }
+    let allocated_bytes = store.stats().log.allocated_bytes;
+    assert!(allocated_bytes > 20 << 20, "{allocated_bytes}");
+    for (key, _) in keys() {
+        store.delete(key).unwrap();
+    }
+    eventually("room that is given back", &store, |stats| {
+        stats.log.allocated_bytes <= 8 << 20
+    });
 }
 
 fn gcd(one: u64, other: u64) -> u64 {

@@ -133,7 +133,7 @@ impl CommitLog {
         let found = self.stall(StallReason::Segment, &self.progress, || {
             let may_use_reserve =
                 is_freeing && (began.elapsed() >= RESERVE_WAIT || (is_replacing && !self.reserve.is_whole()));
-            while may_use_reserve && !has_one() && self.makes_segment_of_reserve() {}
+            while may_use_reserve && !has_one() && self.makes_segment_of_reserve(has_one) {}
             if has_one() {
                 return Ok(Some(()));
             }
@@ -159,7 +159,13 @@ impl CommitLog {
     /// cleaning few blocks do. A log that is at its capacity, of which recycling can free nothing,
     /// has one segment more for the one that the reserve gave up: what the store takes in all stays
     /// as it was.
-    fn makes_segment_of_reserve(&self) -> bool {
+    ///
+    /// Several ask in one moment: whoever comes second has what the first one made.
+    fn makes_segment_of_reserve(&self, has_one: impl Fn() -> bool) -> bool {
+        let _one_at_a_time = self.making.lock();
+        if has_one() {
+            return true;
+        }
         let is_at_capacity = !self.segments.may_grow() && self.recycling_is_stuck();
         let is_device_full = self.segments.is_device_full() || self.segments.is_device_short();
         if !is_device_full && !is_at_capacity {

@@ -116,8 +116,9 @@ impl Applier {
         self.engine.hash_index.insert(hash, address, record_bytes)
     }
 
-    /// Takes the key out of the hash index. Gives what it said before, if that is known. Another key of its class may have lost its slot to this one: the filter tells of
-    /// both, before there is no slot.
+    /// Takes the key out of the hash index. Gives what it said before, if that is known. Another
+    /// key of its class may have lost its slot to this one: the filter tells of both, before there
+    /// is no slot.
     pub(super) fn remove_slot(&mut self, hash: u64) -> Option<Found> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
             loading.noted.push(Noted::NoSlot { hash });

@@ -51,6 +51,78 @@ pub(super) fn with_one_sealed(dir: &Path) -> (Arc<OrderedIndex>, Applier) {
     (index, applier)
 }
 
+/// The present entry of [`flash_entry`], with a value beside it.
+fn with_copy(version: u64, value: &'static [u8]) -> Entry {
+    Entry {
+        length: value.len() as u64,
+        copy: Some(Bytes::from_static(value)),
+        ..flash_entry(version)
+    }
+}
+
+/// Copies need no commit: they are there as of the last one, for who reads at it, and are persisted
+/// with a mark of the same seq.
+#[test]
+fn copies_come_between_commits_and_persist_with_the_same_mark() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, mut applier) = with_one_sealed(dir.path());
+    applier.insert(b"b", &flash_entry(2), 2);
+    applier.applied(2);
+    let insert = |applier: &mut Applier, key: &[u8], version| {
+        applier.insert_copy(key, crate::key_hash(key), &with_copy(version, b"value"))
+    };
+    assert!(!insert(&mut applier, b"b", 2), "the last commit itself has written it");
+    assert!(insert(&mut applier, b"a", 1));
+    assert!(!insert(&mut applier, b"a", 1), "twice as of one commit");
+    assert_eq!(index.get_at(b"a", 1).unwrap(), Some(flash_entry(1)));
+    assert_eq!(index.get_at(b"a", 2).unwrap(), Some(with_copy(1, b"value")));
+    assert!(applier.rotate(mark(2)).unwrap());
+    assert!(!applier.rotate(mark(2)).unwrap(), "nothing came since");
+    assert!(insert(&mut applier, b"b", 2), "it is in another memtable");
+    assert!(applier.rotate(mark(2)).unwrap(), "nothing but a copy came since");
+    assert_eq!(index.flush_sealed(2).unwrap(), Some(mark(2)));
+    applier.insert(b"a", &flash_entry(3), 3);
+    applier.applied(3);
+    assert_eq!(index.get(b"a").unwrap(), Some(flash_entry(3)), "an overwrite is later");
+    drop((applier, index));
+    let (index, persisted) = open(dir.path());
+    assert_eq!(persisted, Some(mark(2)));
+    assert_eq!(index.get(b"a").unwrap(), Some(with_copy(1, b"value")));
+    // Of two items of one seq a merge keeps either.
+    assert_eq!(index.get(b"b").unwrap().unwrap().version, Version(2));
+}
+
+/// Two items of one key and one seq, one with a copy, are as good as each other in every merge.
+#[test]
+fn a_copy_beside_its_entry_of_the_same_seq_survives_merges_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, _) = open(dir.path());
+    let mut applier = index.applier().unwrap();
+    let keys: Vec<_> = (0..500_u64).map(|n| format!("{n:04}")).collect();
+    for key in &keys {
+        applier.insert(key.as_bytes(), &flash_entry(1), 1);
+    }
+    applier.applied(1);
+    applier.rotate(mark(1)).unwrap();
+    for key in &keys {
+        let entry = with_copy(1, b"value");
+        assert!(applier.insert_copy(key.as_bytes(), crate::key_hash(key.as_bytes()), &entry));
+    }
+    let shows_all = || {
+        let scan = index.scan((Bound::Unbounded, Bound::Unbounded), 1).unwrap();
+        let shown: Vec<_> = scan.map(|item| item.unwrap()).collect();
+        assert!(shown.iter().map(|(key, _)| key).eq(&keys));
+        assert!(shown.iter().all(|(_, entry)| entry.version == Version(1)));
+    };
+    shows_all();
+    applier.rotate(mark(1)).unwrap();
+    shows_all();
+    index.flush_sealed(1).unwrap();
+    shows_all();
+    while index.compact_by(1, || Some(Arc::new(PullDown(0, 6)))).unwrap() {}
+    shows_all();
+}
+
 pub(super) fn mark(applied_seq: u64) -> IndexMark {
     IndexMark {
         applied_seq,

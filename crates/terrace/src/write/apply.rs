@@ -14,6 +14,7 @@
 //! ([`fill`]).
 
 mod cache_transfer;
+mod copies;
 mod fill;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -39,6 +40,7 @@ use crate::{
     visibility::presence::Dead,
 };
 use bytes::Bytes;
+use copies::Copying;
 use fill::Filling;
 use load::Loader;
 use std::{
@@ -78,6 +80,8 @@ pub struct Applier {
     wanted: Vec<Address>,
     /// Earliest expiry in the frames being applied.
     expires_ms: u64,
+    /// Values that are to be copied into their entries.
+    copying: Option<Copying>,
 }
 
 /// A record to apply.
@@ -154,6 +158,7 @@ impl Applier {
             no_bytes: Bytes::new(),
             wanted: Vec::new(),
             expires_ms: NEVER_MS,
+            copying: None,
         })
     }
 
@@ -163,6 +168,8 @@ impl Applier {
             let filling = self.filling.as_ref();
             let wait = if filling.is_some_and(Filling::goes_on) {
                 Duration::ZERO
+            } else if let Some(wait) = self.wait_beside_copies() {
+                wait
             } else if self.is_mark_due() {
                 RETRY
             } else {
@@ -170,7 +177,11 @@ impl Applier {
             };
             if !filling.is_some_and(Filling::holds_up_frames) {
                 let engine = &self.engine;
-                let called = || engine.mark_wanted.load(Ordering::Acquire) || engine.log.is_closed();
+                let called = || {
+                    engine.mark_wanted.load(Ordering::Acquire)
+                        || engine.scan_order.copies.is_waiting()
+                        || engine.log.is_closed()
+                };
                 let began = Instant::now();
                 let frames = engine.log.next_to_apply(wait, called);
                 if !frames.is_empty() {
@@ -204,6 +215,7 @@ impl Applier {
             self.rotate()?;
         }
         self.fill_step();
+        self.copy_step();
         Ok(())
     }
 
@@ -419,7 +431,7 @@ impl Applier {
             address: address.bytes(),
         };
         // A copy stays with its value, whoever moves that within the log.
-        let has_copy = entry.copy.is_some() || self.engine.scan_order.wants_copy(hash, version, length);
+        let has_copy = entry.copy.is_some();
         self.set_slot(hash, address, record.record_bytes() as u64);
         self.cache_at(&entry, record.key, &home);
         self.account_replaced(&Replaced::Entry(entry));

@@ -94,7 +94,7 @@ pub struct Segment {
     /// It was written before the store was opened.
     pub(super) is_former: AtomicBool,
     /// Generation of the use whose short values were all copied into their entries.
-    swept_generation: AtomicU64,
+    pub(super) swept_generation: AtomicU64,
     /// The round of recycling in which it could not be drained for want of room, and what lived in
     /// it then.
     pub(super) refused: Mutex<Option<(u64, u64)>>,
@@ -135,16 +135,6 @@ impl Segment {
     /// Generation of its present use.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
-    }
-
-    /// Whether its short values were copied into their entries since the store was opened.
-    pub fn is_swept(&self) -> bool {
-        self.swept_generation.load(Ordering::Relaxed) == self.generation()
-    }
-
-    /// The short values of this use are copied into their entries.
-    pub fn swept(&self, generation: u64) {
-        self.swept_generation.store(generation, Ordering::Relaxed);
     }
 
     /// Lowest seq that may be in it.

@@ -55,7 +55,7 @@ const SEALED_MEMTABLES_MAX: usize = 3;
 /// or the index has this many runs more in its first level than are merged: reads would get slow.
 const RUNS_BEHIND_MAX: usize = 22;
 /// Records whose buckets in the hash index are fetched from memory side by side.
-const TOUCHED_TOGETHER: usize = 16;
+pub const TOUCHED_TOGETHER: usize = 16;
 /// Wait before trying again to seal the memtable, when the index's device is full.
 const RETRY: Duration = Duration::from_millis(100);
 /// Between two looks whether the flusher has made room for another memtable.

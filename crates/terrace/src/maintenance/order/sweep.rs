@@ -24,6 +24,7 @@ use crate::{
     },
     metrics::count,
     scan_order::{Form, Sweep, form},
+    write::apply::TOUCHED_TOGETHER,
 };
 use bytes::Bytes;
 use std::{collections::VecDeque, sync::Arc};
@@ -72,12 +73,19 @@ impl Orderer {
         while let Some(frame) = walk.next_frame()? {
             let payload = &frame.bytes[FRAME_HEADER_BYTES..][..frame.header.payload_bytes as usize];
             let at = base + (frame.offset + FRAME_HEADER_BYTES) as u64;
-            for (offset, record) in records(payload) {
-                let value = Address::new(at + offset as u64)
-                    .and_then(|address| living(&engine, &record, address))
-                    .map(|(hash, address)| moving(&record, hash, (address, generation)));
-                bytes += value.as_ref().map_or(0, Moving::ram_bytes);
-                values.extend(value);
+            let short = records(payload).filter(|(_, record)| is_short(record));
+            let found: Vec<_> = short
+                .filter_map(|(offset, record)| Some((key_hash(record.key), Address::new(at + offset as u64)?, record)))
+                .collect();
+            for together in found.chunks(TOUCHED_TOGETHER) {
+                engine.hash_index.touch(together.iter().map(|(hash, ..)| *hash));
+                for (hash, address, record) in together {
+                    if lives(&engine, record, *hash, *address) {
+                        let value = moving(record, *hash, (*address, generation));
+                        bytes += value.ram_bytes();
+                        values.push(value);
+                    }
+                }
             }
             // No room in the log: recycling may wait for this very segment.
             if engine.log.is_closing() || !engine.log.has_room_for_moves() {
@@ -124,17 +132,17 @@ fn bought(engine: &Engine) -> Option<Sweeping> {
     })
 }
 
-/// The hash of a short value's key and its place, if the hash index says that it lives there. Of
-/// the few that it has lost scans buy copies by themselves.
-fn living(engine: &Engine, record: &Record<'_>, address: Address) -> Option<(u64, Address)> {
-    if !record.body.is_home() || form(record.body.value().len() as u64) != Some(Form::Copied) {
-        return None;
-    }
-    let hash = key_hash(record.key);
-    engine.hash_index.recency(hash, address)?;
+/// Whether a record is the home of a short value.
+fn is_short(record: &Record<'_>) -> bool {
+    record.body.is_home() && form(record.body.value().len() as u64) == Some(Form::Copied)
+}
+
+/// Whether the hash index says that a value lives there. Of the few that it has lost scans buy
+/// copies by themselves.
+fn lives(engine: &Engine, record: &Record<'_>, hash: u64, address: Address) -> bool {
+    let is_present = engine.hash_index.recency(hash, address).is_some();
     let presence = engine.presence();
-    let why_dead = presence.dead(record.key, record.version(), record.attributes);
-    why_dead.is_none().then_some((hash, address))
+    is_present && presence.dead(record.key, record.version(), record.attributes).is_none()
 }
 
 /// A value that was read, with memory of its own.

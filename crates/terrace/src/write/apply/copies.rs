@@ -8,7 +8,7 @@
 //!
 //! On failure: the entry stays without a copy, and scans pay again.
 
-use super::{Applier, ROOM_LOOK};
+use super::{Applier, ROOM_LOOK, TOUCHED_TOGETHER};
 use crate::{
     Version,
     log::move_queue::Moving,
@@ -47,12 +47,18 @@ impl Applier {
             }
             copying.values = Vec::new().into_iter();
         }
-        for value in copying.values.by_ref().take(COPIED_TOGETHER) {
-            if let Some(entry) = self.entry_with_copy(&value)
-                && self.index.insert_copy(&value.key, value.hash, &entry)
+        for number in 0..copying.values.len().min(COPIED_TOGETHER) {
+            if number % TOUCHED_TOGETHER == 0 {
+                let next = copying.values.as_slice().iter().take(TOUCHED_TOGETHER);
+                self.engine.hash_index.touch(next.map(|value| value.hash));
+            }
+            let Some(value) = copying.values.next() else { break };
+            let (key, hash) = (value.key.clone(), value.hash);
+            if let Some(entry) = self.entry_with_copy(value)
+                && self.index.insert_copy(&key, hash, &entry)
             {
                 copying.copied.values += 1;
-                copying.copied.index_bytes += index_bytes(value.key.len(), entry.length);
+                copying.copied.index_bytes += index_bytes(key.len(), entry.length);
             }
         }
         if copying.values.len() == 0 {
@@ -84,7 +90,7 @@ impl Applier {
     /// Where the hash index leads to the very record that the value was read from, it is the
     /// present one, and nothing else has to be asked. A place is given to another record only with
     /// another generation of its segment. Then it may have a copy already; it gets the same.
-    fn entry_with_copy(&self, value: &Moving) -> Option<Entry> {
+    fn entry_with_copy(&self, value: Moving) -> Option<Entry> {
         let address = value.place.and_then(|(address, generation)| {
             let is_present = self.engine.hash_index.recency(value.hash, address).is_some()
                 && self.engine.log.segments.place(address.bytes())?.0 == generation;
@@ -106,8 +112,8 @@ impl Applier {
             length: value.value.len() as u64,
             checksum: value.checksum,
             home,
-            attributes: value.attributes.clone(),
-            copy: Some(value.value.clone()),
+            attributes: value.attributes,
+            copy: Some(value.value),
         })
     }
 }

@@ -13,7 +13,12 @@ mod sweep;
 use crate::{
     Error, Result,
     engine::Engine,
-    log::move_queue::Moving,
+    key_hash,
+    log::{
+        commit::Committer,
+        format::{Body, Record},
+        move_queue::Moving,
+    },
     maintenance::moves::{self, Moved, commit_bytes},
     metrics::{bucket::Bucket, count},
     scan_order::{Form, form},
@@ -21,6 +26,8 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use sweep::Sweeping;
 
+/// Copies of one turn of the applier: what waits for it waits some milliseconds longer.
+const COPIED_TOGETHER: usize = 4096;
 /// Wait before looking again whether the index has caught up.
 const INDEX_LOOK: Duration = Duration::from_millis(2);
 
@@ -65,7 +72,18 @@ impl Orderer {
 
     /// Has the applier copy short values into their entries, in the order of their keys, and waits
     /// until what that writes is earned. Says whether it was done.
-    fn copy(&mut self, values: Vec<Moving>) -> bool {
+    fn copy(&mut self, mut values: Vec<Moving>) -> bool {
+        while values.len() > COPIED_TOGETHER {
+            let rest = values.split_off(COPIED_TOGETHER);
+            if !self.copy_part(std::mem::replace(&mut values, rest)) {
+                return false;
+            }
+        }
+        self.copy_part(values)
+    }
+
+    /// The same of no more than the applier copies in one turn.
+    fn copy_part(&mut self, values: Vec<Moving>) -> bool {
         let engine = &self.engine;
         let count_of_values = values.len() as u64;
         if count_of_values == 0 {
@@ -81,7 +99,8 @@ impl Orderer {
             return false;
         }
         let copies = &engine.scan_order.copies;
-        let copied = copies.hand_over(values, || engine.log.wake_applier(), is_over);
+        let key = values[0].key.clone();
+        let copied = copies.hand_over(values, || make_turn(engine, &key), is_over);
         count(&engine.scan_order.counters.copied, copied.values);
         let wait = self.bucket.overdraw(copied.index_bytes);
         engine.pause(wait);
@@ -129,6 +148,16 @@ impl Orderer {
         let wait = self.bucket.overdraw(written);
         engine.pause(wait);
         Ok(())
+    }
+}
+
+/// Commits a drop of a version that no value has, which changes nothing: copies are applied with a
+/// commit, and nobody else may make one.
+pub fn make_turn(engine: &Engine, key: &[u8]) {
+    let record = Record::new(key, &[], Body::Drop { version: 0 });
+    let committed = moves::commit(engine, Committer::Background, std::iter::once((key_hash(key), record)));
+    if committed.outcome.is_err() {
+        engine.scan_order.copies.give_up();
     }
 }
 

@@ -24,8 +24,6 @@ pub struct Applier {
     applied_seq: u64,
     /// The last commit begun.
     begun_seq: u64,
-    /// The memtable has copies that came after the last mark.
-    has_copies: bool,
     scratch: Vec<u8>,
 }
 
@@ -45,7 +43,6 @@ impl OrderedIndex {
             filter: self.unflushed.newest(),
             applied_seq,
             begun_seq: applied_seq,
-            has_copies: false,
             scratch: Vec::with_capacity(64),
         })
     }
@@ -76,6 +73,20 @@ impl Applier {
         ));
     }
 
+    /// Inserts a key's present entry once more in commit `seq`, with a copy of its value. `false`,
+    /// and nothing done, if that commit has written the key itself.
+    ///
+    /// # Panics
+    /// As for [`Applier::insert`].
+    pub fn insert_copy(&mut self, key: &[u8], hash: u64, entry: &Entry, seq: u64) -> bool {
+        let is_taken = |item: InternalValue| item.key.seqno >= item_seqno(seq);
+        if self.filter.may_contain(hash) && self.memtable.get(key, SeqNo::MAX).is_some_and(is_taken) {
+            return false;
+        }
+        self.insert_with_hash(key, hash, entry, seq);
+        true
+    }
+
     /// Removes an entry in commit `seq`, whether or not it is there.
     ///
     /// # Panics
@@ -84,32 +95,6 @@ impl Applier {
         self.enter(key, hash, seq);
         self.index.tombstones.added();
         self.memtable.insert(InternalValue::new_tombstone(key, item_seqno(seq)));
-    }
-
-    /// Inserts the key's present entry once more, with a copy of its value, without a commit: as of
-    /// the last complete one. The caller knows that it is the present one. `false`, and nothing
-    /// done, if that commit itself has written the key in this memtable: two items of one key and
-    /// one seq would be one.
-    ///
-    /// # Panics
-    /// If a commit is begun and not complete, or the entry has no copy.
-    pub fn insert_copy(&mut self, key: &[u8], hash: u64, entry: &Entry) -> bool {
-        assert!(
-            self.begun_seq == self.applied_seq && entry.copy.is_some(),
-            "copies come between commits"
-        );
-        let seqno = item_seqno(self.applied_seq);
-        let is_taken = |item: InternalValue| item.key.seqno >= seqno;
-        if self.filter.may_contain(hash) && self.memtable.get(key, SeqNo::MAX).is_some_and(is_taken) {
-            return false;
-        }
-        self.filter.insert(hash);
-        entry.encode_into(&mut self.scratch);
-        let bytes = self.scratch.as_slice();
-        let item = InternalValue::from_components(key, bytes, seqno, ValueType::Value);
-        self.memtable.insert(item);
-        self.has_copies = true;
-        true
     }
 
     fn enter(&mut self, key: &[u8], hash: u64, seq: u64) {
@@ -164,7 +149,7 @@ impl Applier {
     }
 
     /// Seals the active memtable with its mark, ready to be flushed. `false`, and nothing done, if
-    /// the newest mark already has this seq and no copy came since: nothing was committed.
+    /// the newest mark already has this seq: nothing was committed since.
     ///
     /// # Errors
     /// `Invalid` if the mark's seq is not the last complete commit's, or a commit is begun.
@@ -178,7 +163,7 @@ impl Applier {
         }
         let mut marks = self.index.marks.lock();
         let newest = marks.sealed.back().map(|(mark, _)| mark).or(marks.persisted.as_ref());
-        if newest.map_or(0, |newest| newest.applied_seq) == mark.applied_seq && !self.has_copies {
+        if newest.map_or(0, |newest| newest.applied_seq) == mark.applied_seq {
             return Ok(false);
         }
         self.memtable.insert(InternalValue::from_components(
@@ -194,7 +179,6 @@ impl Applier {
             self.index.tombstones.sealed();
         }
         self.memtable = self.index.tree.active_memtable();
-        self.has_copies = false;
         Ok(true)
     }
 }

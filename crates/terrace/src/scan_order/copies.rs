@@ -41,7 +41,7 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Hands a list over, wakes the applier by `wake`, and waits until it is through, or `is_over`.
+    /// Hands a list over, has a commit made by `wake`, in whose turn it is applied, and waits until it is through, or `is_over`.
     /// For one thread at a time.
     pub fn hand_over(&self, values: Vec<Moving>, wake: impl FnOnce(), is_over: impl Fn() -> bool) -> Copied {
         *self.state.lock() = State::Waits(values);
@@ -60,11 +60,6 @@ impl Copies {
         }
     }
 
-    /// Whether a list waits.
-    pub fn is_waiting(&self) -> bool {
-        self.is_waiting.load(Ordering::Acquire)
-    }
-
     /// The list that waits, for the applier.
     pub fn take(&self) -> Option<Vec<Moving>> {
         if !self.is_waiting.swap(false, Ordering::AcqRel) {
@@ -73,6 +68,13 @@ impl Copies {
         match std::mem::replace(&mut *self.state.lock(), State::Taken) {
             State::Waits(values) => Some(values),
             _ => None,
+        }
+    }
+
+    /// There will be no turn for the list that waits.
+    pub fn give_up(&self) {
+        if self.take().is_some() {
+            self.finish(Copied::default());
         }
     }
 
@@ -98,10 +100,12 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let applier = scope.spawn(|| {
-                while !copies.is_waiting() {
+                let values = loop {
+                    if let Some(values) = copies.take() {
+                        break values.len();
+                    }
                     std::thread::yield_now();
-                }
-                let values = copies.take().map_or(0, |values| values.len());
+                };
                 copies.finish(copied);
                 values
             });

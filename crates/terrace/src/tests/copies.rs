@@ -5,6 +5,7 @@ use super::{bytes, eventually, small_options};
 use crate::{
     Durability, HomeKind, Options, PutOptions, ScanRange, Store, key_hash,
     log::{address::Address, move_queue::Moving},
+    maintenance::order::make_turn,
     ordered_index::{Entry, Home},
     scan_order::Copied,
 };
@@ -87,7 +88,7 @@ fn as_it_is(store: &Store, key: &str) -> Moving {
 /// Has the applier copy values now, and says how many it did.
 fn copy(store: &Store, values: &[Moving]) -> u64 {
     let engine = store.engine();
-    let wake = || engine.log.wake_applier();
+    let wake = || make_turn(engine, &values[0].key);
     let copied: Copied = engine.scan_order.copies.hand_over(values.to_vec(), wake, || false);
     copied.values
 }

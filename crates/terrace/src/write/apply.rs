@@ -40,7 +40,6 @@ use crate::{
     visibility::presence::Dead,
 };
 use bytes::Bytes;
-use copies::Copying;
 use fill::Filling;
 use load::Loader;
 use std::{
@@ -80,8 +79,6 @@ pub struct Applier {
     wanted: Vec<Address>,
     /// Earliest expiry in the frames being applied.
     expires_ms: u64,
-    /// Values that are to be copied into their entries.
-    copying: Option<Copying>,
 }
 
 /// A record to apply.
@@ -158,7 +155,6 @@ impl Applier {
             no_bytes: Bytes::new(),
             wanted: Vec::new(),
             expires_ms: NEVER_MS,
-            copying: None,
         })
     }
 
@@ -168,8 +164,6 @@ impl Applier {
             let filling = self.filling.as_ref();
             let wait = if filling.is_some_and(Filling::goes_on) {
                 Duration::ZERO
-            } else if let Some(wait) = self.wait_beside_copies() {
-                wait
             } else if self.is_mark_due() {
                 RETRY
             } else {
@@ -177,11 +171,7 @@ impl Applier {
             };
             if !filling.is_some_and(Filling::holds_up_frames) {
                 let engine = &self.engine;
-                let called = || {
-                    engine.mark_wanted.load(Ordering::Acquire)
-                        || engine.scan_order.copies.is_waiting()
-                        || engine.log.is_closed()
-                };
+                let called = || engine.mark_wanted.load(Ordering::Acquire) || engine.log.is_closed();
                 let began = Instant::now();
                 let frames = engine.log.next_to_apply(wait, called);
                 if !frames.is_empty() {
@@ -215,7 +205,6 @@ impl Applier {
             self.rotate()?;
         }
         self.fill_step();
-        self.copy_step();
         Ok(())
     }
 
@@ -284,6 +273,9 @@ impl Applier {
         self.log_bytes_since_mark += log_bytes;
         self.engine.checkpoints.applied(log_bytes);
         drop(views);
+        if last_seq > after {
+            self.copy_step(last_seq);
+        }
         self.index.applied(last_seq);
         self.engine.log.applied(frames, last_seq);
         // After that: a pass that began before it and does not see these objects hears of them, and

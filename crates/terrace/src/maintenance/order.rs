@@ -89,7 +89,7 @@ impl Orderer {
         if count_of_values == 0 {
             return true;
         }
-        let has_room = || engine.index.takes_copies() && engine.log.index_full.reason().is_none();
+        let has_room = || engine.index.is_usable() && engine.log.index_full.reason().is_none();
         let is_over = || engine.log.is_closing() || engine.log.writer.failure().is_some();
         while !engine.index.keeps_up() && has_room() && !is_over() {
             engine.pause(INDEX_LOOK);

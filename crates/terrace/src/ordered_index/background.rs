@@ -24,8 +24,6 @@ pub(super) type Choice = Arc<dyn CompactionStrategy>;
 
 /// States left unused between two commits, for steps already under way.
 const UPGRADES_RESERVED: u64 = 256;
-/// Copies come without commits, so they leave half of these states to what comes with one.
-const UPGRADES_OF_COPIES: u64 = 1 << (UPGRADE_BITS - 1);
 /// Copies wait while more memtables than this are sealed, or merges are behind by more runs than
 /// this: long before the applier waits for either.
 const SEALED_BESIDE_COPIES_MAX: usize = 1;
@@ -195,10 +193,10 @@ impl OrderedIndex {
         self.sealed_count() <= SEALED_BESIDE_COPIES_MAX && self.runs_behind() <= RUNS_BEHIND_COPIES_MAX
     }
 
-    /// Whether it may get copies. There may be too few states left until the next commit.
+    /// Whether it is written at all.
     #[must_use]
-    pub fn takes_copies(&self) -> bool {
-        self.upgrades_left() > UPGRADES_OF_COPIES && self.check_usable().is_ok()
+    pub fn is_usable(&self) -> bool {
+        self.check_usable().is_ok()
     }
 
     pub(super) fn check_usable(&self) -> Result<()> {

@@ -41,8 +41,8 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Hands a list over, has a commit made by `wake`, in whose turn it is applied, and waits until it is through, or `is_over`.
-    /// For one thread at a time.
+    /// Hands a list over, has a commit made by `wake`, in whose turn it is applied, and waits
+    /// until it is through, or `is_over`. For one thread at a time.
     pub fn hand_over(&self, values: Vec<Moving>, wake: impl FnOnce(), is_over: impl Fn() -> bool) -> Copied {
         *self.state.lock() = State::Waits(values);
         self.is_waiting.store(true, Ordering::Release);

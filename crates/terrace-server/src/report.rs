@@ -50,7 +50,8 @@ pub fn stats_json(stats: &Stats) -> Value {
         flash_cache = flash_cache_json(&stats.flash_cache),
         throttle = json!({ "flash": throttle(&stats.flash_throttle), "large": throttle(&stats.large_throttle) }),
         placement = fields!(placement: migrating walked moved moved_bytes),
-        scan_order = fields!(order: waiting_bytes paid_bytes moved copied log_bytes dropped_full dropped_no_room),
+        scan_order = fields!(order: waiting_bytes paid_bytes moved copied sweeps sweep_bytes log_bytes dropped_full
+            dropped_no_room),
         scan_cache = fields!(chunks: chunks table_bytes chunk_hits pair_hits made made_bytes dropped),
         fill = fill_json(&stats.fill)
     }

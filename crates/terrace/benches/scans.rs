@@ -4,10 +4,10 @@
 //! bytes> <threads> <MiB/s written in order> <directory>]`.
 //!
 //! Loads the objects in random order, then makes 95 % scans of 50 pairs that start at keys of
-//! Zipf's law (exponent 0.99, the popular ones spread over all keys) and 5 % inserts, and says each
-//! second how many operations were made, what processor time each took, and what was read and
-//! written for them. Then scans of 100 pairs from uniform keys, and gets and overwrites of what was
-//! scanned. RAM is shared out as `terrace-bench contest` does.
+//! Zipf's law (exponent 0.99, the popular ones spread over all keys) and 5 % inserts, and says
+//! every four seconds how many operations were made, what processor time each took, and what was
+//! read and written for them. Then scans of 100 pairs from uniform keys, and gets and overwrites
+//! of what was scanned. RAM is shared out as `terrace-bench contest` does.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -128,7 +128,7 @@ impl<'a> Step<'a> {
         let (now, before) = (self.store.stats(), &self.stats);
         let per = |now: u64, before: u64| now.saturating_sub(before) as f64 / count;
         println!(
-            "{name:>10}: {:9.0}/s {:7.1} us; per operation: reads of the log {:.2}, of the index {:.2}, bytes written {:.0}; chunks read {:.2}, made {:.3}, dropped {:.3}; pairs of them {:.1}",
+            "{name:>10}: {:9.0}/s {:7.1} us; per operation: reads of the log {:.2}, of the index {:.2}, bytes written {:.0}; chunks read {:.2}, made {:.3}, dropped {:.3}; pairs of them {:.1}; copied {}, swept {} MiB",
             count / self.began.elapsed().as_secs_f64(),
             (processor() - self.processor).as_secs_f64() * 1e6 / count,
             per(now.reads.flash_reads, before.reads.flash_reads),
@@ -138,11 +138,13 @@ impl<'a> Step<'a> {
             per(now.scan_cache.made, before.scan_cache.made),
             per(now.scan_cache.dropped, before.scan_cache.dropped),
             per(now.scan_cache.pair_hits, before.scan_cache.pair_hits),
+            now.scan_order.copied,
+            now.scan_order.sweep_bytes >> 20,
         );
     }
 }
 
-/// Has all threads do `operation` for some time, and tells how it went each second.
+/// Has all threads do `operation` for some time, and tells how it went every four seconds.
 fn run(store: &Store, settings: &Settings, name: &str, time: Duration, operation: impl Fn(&mut StdRng) + Sync) {
     let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -160,7 +162,7 @@ fn run(store: &Store, settings: &Settings, name: &str, time: Duration, operation
         while all.elapsed() < time {
             let step = Step::begin(store);
             let before = done.load(Ordering::Relaxed);
-            std::thread::sleep(Duration::from_secs(2));
+            std::thread::sleep(Duration::from_secs(4));
             step.tell(name, done.load(Ordering::Relaxed) - before);
         }
         is_over.store(true, Ordering::Relaxed);
@@ -196,7 +198,7 @@ fn main() {
         time: Duration::from_secs(number(3, 10)),
         inline_bytes: number(4, 64),
         threads: number(5, 8),
-        order_bytes: number(6, 32) << 20,
+        order_bytes: number(6, 64) << 20,
     };
     let temporary = tempfile::tempdir().unwrap();
     let directory = arguments.get(7).map_or(temporary.path(), Path::new);

@@ -172,7 +172,7 @@ impl Engine {
             paces,
             placement,
             migration: Migration::default(),
-            scan_order: ScanOrder::new(parts.options.tuning.order_bytes_per_second, parts.options.cache_bytes),
+            scan_order: ScanOrder::new(&parts.options),
             expire_counters: ExpireCounters::default(),
             scan_cache: ScanCache::new(values.clone()),
             cache: values,

@@ -70,6 +70,7 @@ mutations! {
     ReplayedSync "replayed-sync" "section 3" "sync of segments that were replayed"
     CheckpointLog "checkpoint-log" "section 4" "what the log says behind a checkpoint"
     CheckpointPersisted "checkpoint-persisted" "R11" "index persisted before a checkpoint is named"
+    CopyOfPresent "copy-of-present" "section 4" "a copy is made of the present value alone"
     ScanCacheDrop "scan-cache-drop" "section 4" "drop of chunks that the applier changes"
     ScanCacheBegin "scan-cache-begin" "section 4" "a chunk is of everything that is applied"
 }

@@ -1,21 +1,29 @@
 //! Scans pay for order: what they have paid, and values on their way to where scans find them.
 //!
-//! Values lie in the log in the order of their commits, so a scan reads each of them by itself.
-//! Written anew in the order of their keys they are read together; and a short one is copied into
-//! its entry, where a scan has it without any read. That costs writes, so scans pay for it, as for
-//! merges of the index ([`crate::ordered_index`]): when the values of a range have cost as much to
-//! read one by one as it costs to write them in order once, they are written. What each scan pays
-//! is not kept by range, which would take RAM for each: of a price a scan pays a part, and with
-//! that probability it buys. So on average the price has been paid when something is bought, and
-//! nothing has to be remembered.
+//! Values lie in the log in the order of their commits, so a scan reads each of them by itself. A
+//! short one that is copied into its entry a scan has without any read; longer ones that are
+//! written anew in the order of their keys are read together. That costs writes, so scans pay for
+//! it, as for merges of the index ([`crate::ordered_index`]): when the values of a range have cost
+//! as much to read one by one as it costs to write them in order once, they are written. What each
+//! scan pays is not kept by range, which would take RAM for each: of a price a scan pays a part,
+//! and with that probability it buys. So on average the price has been paid when something is
+//! bought, and nothing has to be remembered.
 //!
-//! Both prices are in bytes that the device writes in the same time.
+//! What one scan buys it has read value by value. So there is a price of the whole as well: when
+//! scans have paid what it costs to read the log once in long pieces and to copy the short values
+//! in it, that is done ([`Sweep`]).
+//!
+//! All prices are in bytes that the device writes in the same time.
 //!
 //! Invariant: without scans that read values nothing is bought. What was bought and is lost on its
-//! way ([`MoveQueue`]) scans pay again.
+//! way ([`MoveQueue`], [`Copies`]) scans pay again.
+
+mod copies;
+
+pub use copies::{Copied, Copies};
 
 use crate::{
-    ScanOrderStats,
+    Options, ScanOrderStats,
     api::stats::ScanOrderCounters,
     log::move_queue::{Enqueued, MoveQueue, Moving},
 };
@@ -32,6 +40,8 @@ const READ_PRICE: u64 = 4 << 10;
 const INDEX_WRITES: u64 = 3;
 /// An entry without its copy, with what a table has of it besides.
 const ENTRY_BYTES: u64 = 32;
+/// How long keys are taken to be where nobody has looked.
+const MEAN_KEY_BYTES: usize = 32;
 /// RAM of what waits.
 const WAITING_BYTES_MAX: u64 = 8 << 20;
 /// Of the value cache's size, if that is less,
@@ -42,7 +52,7 @@ const WAITING_BYTES_MIN: u64 = 1 << 20;
 /// What would become of a value that is bought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// It is written in order, and copied into its entry.
+    /// It is copied into its entry.
     Copied,
     /// It is written in order.
     Ordered,
@@ -71,8 +81,10 @@ pub struct Bill {
 impl Bill {
     /// Adds a value with a record of so many bytes.
     pub fn add(&mut self, form: Form, key_bytes: usize, value_bytes: u64, record_bytes: u64) {
-        let copied = if form == Form::Copied { value_bytes } else { 0 };
-        self.price += record_bytes + index_bytes(key_bytes, copied);
+        self.price += match form {
+            Form::Copied => index_bytes(key_bytes, value_bytes),
+            Form::Ordered => record_bytes + index_bytes(key_bytes, 0),
+        };
     }
 
     const fn paid(&self) -> u64 {
@@ -81,8 +93,27 @@ impl Bill {
 }
 
 /// What it writes to the index, in time, to give a key a new entry.
-const fn index_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
+#[must_use]
+pub const fn index_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
     INDEX_WRITES * (ENTRY_BYTES + key_bytes as u64 + copied_bytes)
+}
+
+/// What a sweep has before it: segments that none has been through.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sweep {
+    /// Bytes to read.
+    pub bytes: u64,
+    /// Bytes of values that live there, about.
+    pub live_bytes: u64,
+}
+
+impl Sweep {
+    /// What it costs, where values in the log have this mean length: no less than it will, since
+    /// long values are not copied.
+    fn price(&self, mean_bytes: u64) -> u64 {
+        let values = self.live_bytes.div_ceil(mean_bytes.max(1));
+        self.bytes + values * index_bytes(MEAN_KEY_BYTES, mean_bytes.min(COPY_BYTES_MAX))
+    }
 }
 
 /// What scans have paid, and the values on their way.
@@ -90,6 +121,12 @@ const fn index_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
 pub struct ScanOrder {
     /// What was bought and is not yet in order.
     pub queue: MoveQueue,
+    /// Short values on their way to the applier.
+    pub copies: Copies,
+    /// What scans have paid for a sweep since the last one, by reads of short values.
+    paid_for_sweep: AtomicU64,
+    /// How much of its price is enough.
+    sweep_price_percent: u64,
     throws: AtomicU64,
     /// What was bought and what became of it.
     pub counters: ScanOrderCounters,
@@ -98,10 +135,14 @@ pub struct ScanOrder {
 impl ScanOrder {
     /// Nothing is under way. With 0 bytes a second nothing ever is.
     #[must_use]
-    pub fn new(bytes_per_second: u64, cache_bytes: u64) -> Self {
-        let bytes_max = WAITING_BYTES_MAX.min((cache_bytes / WAITING_SHARE).max(WAITING_BYTES_MIN));
+    pub fn new(options: &Options) -> Self {
+        let bytes_max = WAITING_BYTES_MAX.min((options.cache_bytes / WAITING_SHARE).max(WAITING_BYTES_MIN));
+        let is_on = options.tuning.order_bytes_per_second > 0;
         Self {
-            queue: MoveQueue::new(if bytes_per_second == 0 { 0 } else { bytes_max }),
+            queue: MoveQueue::new(if is_on { bytes_max } else { 0 }),
+            sweep_price_percent: u64::from(options.tuning.sweep_price_percent),
+            copies: Copies::default(),
+            paid_for_sweep: AtomicU64::new(0),
             throws: AtomicU64::new(0),
             counters: ScanOrderCounters::default(),
         }
@@ -143,30 +184,38 @@ impl ScanOrder {
         taken
     }
 
-    /// Whether a move that is applied now is one of these, of a value that is copied into its
-    /// entry.
+    /// A scan has read so many short values from the device, each by itself.
+    pub fn pay_for_sweep(&self, reads: u64) {
+        self.paid_for_sweep.fetch_add(reads * READ_PRICE, Ordering::Relaxed);
+    }
+
+    /// Whether scans have paid for a sweep, where values in the log have this mean length. What
+    /// they have paid is spent then.
     #[must_use]
-    pub fn wants_copy(&self, hash: u64, version: u64, bytes: u64) -> bool {
-        form(bytes) == Some(Form::Copied) && self.queue.version_under_way(hash) == Some(version)
+    pub fn buys_sweep(&self, sweep: Sweep, mean_bytes: u64) -> bool {
+        let paid = self.paid_for_sweep.load(Ordering::Relaxed);
+        let price = sweep.price(mean_bytes) / 100 * self.sweep_price_percent;
+        let is_paid = sweep.bytes > 0 && paid > 0 && paid >= price;
+        if is_paid {
+            self.paid_for_sweep.store(0, Ordering::Relaxed);
+        }
+        is_paid
+    }
+
+    /// A sweep has ended: what was paid meanwhile it has spared.
+    pub fn swept(&self) {
+        self.paid_for_sweep.store(0, Ordering::Relaxed);
+        self.counters.sweeps.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts values that were committed, with records of so many bytes. Returns what is written
     /// for them in all.
     pub fn count_moved(&self, values: &[Moving], record_bytes: u64) -> u64 {
         let counters = &self.counters;
-        let is_copied = |value: &&Moving| form(value.value.len() as u64) == Some(Form::Copied);
-        let copied: u64 = values
-            .iter()
-            .filter(is_copied)
-            .map(|value| value.value.len() as u64)
-            .sum();
-        let keys: u64 = values.iter().map(|value| index_bytes(value.key.len(), 0)).sum();
         counters.moved.fetch_add(values.len() as u64, Ordering::Relaxed);
-        counters
-            .copied
-            .fetch_add(values.iter().filter(is_copied).count() as u64, Ordering::Relaxed);
         counters.log_bytes.fetch_add(record_bytes, Ordering::Relaxed);
-        record_bytes + keys + INDEX_WRITES * copied
+        let keys = values.iter().map(|value| index_bytes(value.key.len(), 0));
+        record_bytes + keys.sum::<u64>()
     }
 
     /// A picture.
@@ -184,6 +233,14 @@ mod tests {
     use super::*;
     use crate::log::move_queue::tests::value;
 
+    fn of_rate(bytes_per_second: u64) -> ScanOrder {
+        let options = Options {
+            cache_bytes: 1 << 30,
+            ..Options::new("")
+        };
+        ScanOrder::new(&options.tuned(|tuning| tuning.order_bytes_per_second = bytes_per_second))
+    }
+
     fn bill(reads: u64, values: u64) -> Bill {
         let mut bill = Bill {
             reads,
@@ -195,29 +252,63 @@ mod tests {
 
     #[test]
     fn who_has_paid_the_price_buys_and_who_has_paid_nothing_never_does() {
-        let order = ScanOrder::new(1 << 20, 1 << 30);
+        let order = of_rate(1 << 20);
         assert!((0..100).all(|_| order.buys(&bill(50, 50))));
         assert!(!(0..1000).any(|_| order.buys(&bill(0, 50))));
     }
 
     #[test]
     fn on_average_the_price_is_paid() {
-        let order = ScanOrder::new(1 << 20, 1 << 30);
+        let order = of_rate(1 << 20);
         // Two reads of 8 KiB for 121,600 bytes: one in fifteen.
         let bought = (0..30_000).filter(|_| order.buys(&bill(2, 100))).count();
         assert!((1_850..2_200).contains(&bought), "{bought}");
     }
 
     #[test]
-    fn what_is_bought_leaves_in_the_order_of_keys_and_short_values_are_copied() {
-        let order = ScanOrder::new(1 << 20, 1 << 30);
+    fn a_copy_costs_what_the_index_writes_and_nothing_of_the_log() {
+        let (mut copied, mut ordered) = (Bill::default(), Bill::default());
+        copied.add(Form::Copied, 16, 100, 172);
+        ordered.add(Form::Ordered, 16, 1000, 1072);
+        assert_eq!((copied.price, ordered.price), (3 * 148, 1072 + 3 * 48));
+    }
+
+    #[test]
+    fn a_sweep_is_bought_once_reads_have_cost_as_much_as_all_of_it() {
+        let order = of_rate(1 << 20);
+        let sweep = Sweep {
+            bytes: 1 << 20,
+            live_bytes: 500_000,
+        };
+        // A MiB to read, and 5,000 entries of 164 bytes to be written three times.
+        let reads = ((sweep.bytes + 5_000 * 3 * 164) / 100 * 100).div_ceil(READ_PRICE);
+        assert!(!order.buys_sweep(sweep, 100), "nobody scans");
+        order.pay_for_sweep(reads - 1);
+        assert!(!order.buys_sweep(sweep, 100));
+        assert!(!order.buys_sweep(Sweep::default(), 100), "nothing is left to sweep");
+        order.pay_for_sweep(1);
+        assert!(order.buys_sweep(sweep, 100));
+        assert!(!order.buys_sweep(sweep, 100), "it is spent");
+        // What is read while it is under way, it spares.
+        order.pay_for_sweep(10 * reads);
+        order.swept();
+        assert!(!order.buys_sweep(sweep, 100));
+        // The same values in a log of a thousand times as much cost as much more.
+        let large = Sweep {
+            bytes: sweep.bytes * 1000,
+            live_bytes: sweep.live_bytes * 1000,
+        };
+        order.pay_for_sweep(999 * reads);
+        assert!(!order.buys_sweep(large, 100));
+    }
+
+    #[test]
+    fn what_is_bought_leaves_in_the_order_of_keys() {
+        let order = of_rate(1 << 20);
         order.enqueue([value(2, 100), value(1, 100), value(2, 100), value(3, 5000)].into_iter());
         let keys: Vec<_> = order.take().iter().map(|value| value.hash).collect();
         assert_eq!(keys, [1, 2, 3]);
-        assert!(order.wants_copy(1, 101, 100));
-        assert!(!order.wants_copy(1, 102, 100), "another version");
-        assert!(!order.wants_copy(3, 103, 5000), "too long");
-        assert!(!ScanOrder::new(0, 1 << 30).queue.is_on());
+        assert!(!of_rate(0).queue.is_on());
         // What there is no room for is counted.
         order.enqueue((10..10_000).map(|number| value(number, 1000)));
         let waits = order.take().len() as u64;

@@ -82,7 +82,10 @@ fn write_for_ever(dir: &Path, first_round: u64) {
         cache_bytes: 0,
         ..options(dir)
     }
-    .tuned(|tuning| tuning.order_bytes_per_second = 1 << 30);
+    .tuned(|tuning| {
+        tuning.order_bytes_per_second = 1 << 30;
+        tuning.sweep_price_percent = 0;
+    });
     let store = Store::open(options).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| scan_for_ever(&store));
@@ -104,7 +107,8 @@ fn scan_for_ever(store: &Store) {
         for (item, value) in scan.next_values(20).unwrap() {
             value.unwrap_or_else(|error| panic!("{:?}: {error}", item.key));
         }
-        let moved = store.stats().scan_order.moved;
+        let order = store.stats().scan_order;
+        let moved = order.moved + order.copied;
         std::io::stdout()
             .write_all(format!("ordered {moved}\n").as_bytes())
             .unwrap();

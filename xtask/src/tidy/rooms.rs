@@ -44,7 +44,7 @@ const ROOMS: &[Room] = &[
                                           "ordered_index", "blocks", "flash_cache", "accounting", "manifest", "scan_order"] },
     Room { name: "figures",       uses: &["metrics", "api", "visibility", "log", "blocks", "engine"] },
     Room { name: "write",         uses: &["metrics", "io", "api", "visibility", "log", "cache", "hash_index",
-                                          "ordered_index", "blocks", "flash_cache", "engine"] },
+                                          "ordered_index", "blocks", "flash_cache", "scan_order", "engine"] },
     Room { name: "read",          uses: &["metrics", "io", "api", "visibility", "log", "cache", "hash_index", "ordered_index",
                                           "blocks", "flash_cache", "scan_order", "engine", "write"] },
     Room { name: "maintenance",   uses: &["metrics", "io", "api", "visibility", "log", "hash_index", "ordered_index", "blocks",

@@ -89,7 +89,7 @@ pub struct Layer {
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub migrate_rate: Option<Size>,
     /// Most that is written per second so that scans find values in order, 0 for nothing [default:
-    /// 32MiB]
+    /// 64MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub order_rate: Option<Size>,
     /// Most RAM for the hash index [default: as much as the values in the log need, 9 bytes each]

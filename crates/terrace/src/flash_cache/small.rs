@@ -185,6 +185,7 @@ mod tests {
             attributes: Bytes::new(),
             value: Bytes::from(vec![7; bytes]),
             checksum: 0,
+            place: None,
         }
     }
 

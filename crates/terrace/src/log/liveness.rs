@@ -7,6 +7,8 @@
 //! asked what lives in it: about, as well. So the figure is a hint: which segments are worth
 //! draining. What really lives in one says the index when it is drained.
 //!
+//! Beside it: whether a sweep has been through what lives there (`maintenance/order/sweep.rs`).
+//!
 //! A free segment whose room is given back keeps its file, empty. To be used again it is given its
 //! length as a new one is, durably and before its next header; so after a crash it is empty, or of
 //! its length and without a header of its next use, which is what a file looks like that was just
@@ -28,6 +30,16 @@ impl Segment {
     /// Bytes of records that live in it, about.
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether its short values were copied into their entries since the store was opened.
+    pub fn is_swept(&self) -> bool {
+        self.swept_generation.load(Ordering::Relaxed) == self.generation()
+    }
+
+    /// The short values of this use are copied into their entries.
+    pub fn swept(&self, generation: u64) {
+        self.swept_generation.store(generation, Ordering::Relaxed);
     }
 
     /// Whether next to nothing lives in it.

@@ -5,8 +5,9 @@
 //! from when it waits until its move is applied, is not taken a second time. All of this may be
 //! lost at any time: the value stays where it is.
 
+use super::address::Address;
 use bytes::Bytes;
-use hashbrown::{HashMap, hash_map::Entry};
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -31,10 +32,15 @@ pub struct Moving {
     pub value: Bytes,
     /// CRC-32C of the value.
     pub checksum: u32,
+    /// Where its record was found, if that is known: the address, and the generation of its
+    /// segment.
+    pub place: Option<(Address, u64)>,
 }
 
 impl Moving {
-    fn ram_bytes(&self) -> u64 {
+    /// Bytes of RAM, about.
+    #[must_use]
+    pub fn ram_bytes(&self) -> u64 {
         OVERHEAD_BYTES + (self.key.len() + self.attributes.len() + self.value.len()) as u64
     }
 }
@@ -64,8 +70,8 @@ pub struct MoveQueue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Moving>,
-    /// The version that is under way by the hash of its key.
-    under_way: HashMap<u64, u64>,
+    /// Hashes of keys that are under way.
+    under_way: HashSet<u64>,
     /// Hashes of what was committed with a seq.
     committed: VecDeque<(u64, Vec<u64>)>,
 }
@@ -94,27 +100,24 @@ impl MoveQueue {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The version of a key that is under way.
+    /// Most bytes of RAM that may wait.
     #[must_use]
-    pub fn version_under_way(&self, hash: u64) -> Option<u64> {
-        if self.under_way.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        self.state.lock().under_way.get(&hash).copied()
+    pub const fn bytes_max(&self) -> u64 {
+        self.bytes_max
     }
 
     /// Has a value moved.
     pub fn enqueue(&self, value: Moving) -> Enqueued {
         let ram_bytes = value.ram_bytes();
         self.change(|state| {
-            let Entry::Vacant(vacant) = state.under_way.entry(value.hash) else {
+            if state.under_way.contains(&value.hash) {
                 return Enqueued::Already;
-            };
+            }
             let bytes = self.bytes() + ram_bytes;
             if bytes > self.bytes_max {
                 return Enqueued::Full;
             }
-            vacant.insert(value.version);
+            state.under_way.insert(value.hash);
             state.waiting.push_back(value);
             self.bytes.store(bytes, Ordering::Relaxed);
             Enqueued::Waits(bytes)
@@ -160,9 +163,14 @@ impl MoveQueue {
 
     /// Values that were taken stay where they are.
     pub fn forget<'a>(&self, values: impl IntoIterator<Item = &'a Moving>) {
+        self.forget_hashes(values.into_iter().map(|value| value.hash));
+    }
+
+    /// Values that were taken, with these hashes, are under way no more.
+    pub fn forget_hashes(&self, hashes: impl IntoIterator<Item = u64>) {
         self.change(|state| {
-            for value in values {
-                state.under_way.remove(&value.hash);
+            for hash in hashes {
+                state.under_way.remove(&hash);
             }
         });
     }
@@ -188,6 +196,7 @@ pub(crate) mod tests {
             attributes: Bytes::new(),
             value: Bytes::from(vec![7; bytes]),
             checksum: 0,
+            place: None,
         }
     }
 
@@ -206,12 +215,12 @@ pub(crate) mod tests {
         assert_eq!(queue.enqueue(value(2, 1000)), Enqueued::Already);
         queue.committed(9, &taken[..2]);
         queue.forget(&taken[2..]);
-        assert_eq!(queue.version_under_way(1), Some(101));
-        assert_eq!(queue.version_under_way(3), None, "it stays where it is");
+        assert_eq!(queue.enqueue(value(1, 1000)), Enqueued::Already);
+        let again = queue.enqueue(value(3, 10));
+        assert!(matches!(again, Enqueued::Waits(_)), "it stays where it is");
         queue.applied(8);
-        assert_eq!(queue.version_under_way(2), Some(102));
+        assert_eq!(queue.enqueue(value(2, 1000)), Enqueued::Already);
         queue.applied(9);
-        assert_eq!(queue.version_under_way(2), None);
         assert!(matches!(queue.enqueue(value(2, 1000)), Enqueued::Waits(_)));
         assert_eq!(queue.take(0).len(), 1, "at least one");
     }

@@ -93,6 +93,8 @@ pub struct Segment {
     pub(super) live_bytes: AtomicU64,
     /// It was written before the store was opened.
     pub(super) is_former: AtomicBool,
+    /// Generation of the use whose short values were all copied into their entries.
+    pub(super) swept_generation: AtomicU64,
     /// The round of recycling in which it could not be drained for want of room, and what lived in
     /// it then.
     pub(super) refused: Mutex<Option<(u64, u64)>>,
@@ -115,6 +117,7 @@ impl Segment {
             lacks_room: AtomicBool::new(false),
             live_bytes: AtomicU64::new(0),
             is_former: AtomicBool::new(false),
+            swept_generation: AtomicU64::new(0),
             refused: Mutex::new(None),
             begun: Mutex::new(Instant::now()),
         }

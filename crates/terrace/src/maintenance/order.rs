@@ -1,25 +1,42 @@
-//! Writes values in the order of their keys that scans have paid for.
+//! Brings values to where scans find them, once scans have paid for it ([`crate::scan_order`]):
+//! short ones as copies into their entries, longer ones to the log in the order of their keys.
 //!
-//! A move is a record like any other: it holds the value, and counts only if the entry still has
-//! the version that moved. Until it is applied the value's old place answers. So nothing here has
-//! to be ordered with anything (docs/durability.md, section 5).
+//! A copy is derived and takes no commit: the applier makes it if the value is still the key's. A
+//! move is a record like any other: it holds the value, and counts only if the entry still has the
+//! version that moved. Until it is applied the value's old place answers. So nothing here has to be
+//! ordered with anything (docs/durability.md, sections 4 and 5).
 //!
 //! On failure: the values stay where they are, and scans pay again.
+
+mod sweep;
 
 use crate::{
     Error, Result,
     engine::Engine,
-    log::move_queue::Moving,
+    key_hash,
+    log::{
+        commit::Committer,
+        format::{Body, Record},
+        move_queue::Moving,
+    },
     maintenance::moves::{self, Moved, commit_bytes},
     metrics::{bucket::Bucket, count},
+    scan_order::{Form, form},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use sweep::Sweeping;
+
+/// Copies of one turn of the applier: what waits for it waits some milliseconds longer.
+const COPIED_TOGETHER: usize = 4096;
+/// Wait before looking again whether the index has caught up.
+const INDEX_LOOK: Duration = Duration::from_millis(2);
 
 /// The worker's state.
 pub struct Orderer {
     engine: Arc<Engine>,
     /// Bytes that may be written.
     bucket: Bucket,
+    sweeping: Option<Sweeping>,
 }
 
 impl Orderer {
@@ -28,19 +45,73 @@ impl Orderer {
         Self {
             bucket: Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)),
             engine,
+            sweeping: None,
         }
     }
 
-    /// Moves what waits. `false` if nothing did.
+    /// Moves and copies what waits, and goes on with a sweep. `false` if there was nothing to do.
     ///
     /// # Errors
     /// The log's.
     pub fn turn(&mut self) -> Result<bool> {
         let engine = Arc::clone(&self.engine);
         let order = &engine.scan_order;
+        if !order.queue.is_on() {
+            return Ok(false);
+        }
         order.queue.applied(engine.log.applied_seq());
-        let taken = order.take();
-        let mut rest = &taken[..];
+        let is_short = |value: &Moving| form(value.value.len() as u64) == Some(Form::Copied);
+        let (short, longer): (Vec<_>, Vec<_>) = order.take().into_iter().partition(is_short);
+        let has_taken = !short.is_empty() || !longer.is_empty();
+        let hashes: Vec<_> = short.iter().map(|value| value.hash).collect();
+        self.copy(short);
+        order.queue.forget_hashes(hashes);
+        self.move_all(&longer)?;
+        Ok(self.sweep_on()? || has_taken)
+    }
+
+    /// Has the applier copy short values into their entries, in the order of their keys, and waits
+    /// until what that writes is earned. Says whether it was done.
+    fn copy(&mut self, mut values: Vec<Moving>) -> bool {
+        while values.len() > COPIED_TOGETHER {
+            let rest = values.split_off(COPIED_TOGETHER);
+            if !self.copy_part(std::mem::replace(&mut values, rest)) {
+                return false;
+            }
+        }
+        self.copy_part(values)
+    }
+
+    /// The same of no more than the applier copies in one turn.
+    fn copy_part(&mut self, values: Vec<Moving>) -> bool {
+        let engine = &self.engine;
+        let count_of_values = values.len() as u64;
+        if count_of_values == 0 {
+            return true;
+        }
+        let has_room = || engine.index.is_usable() && engine.log.index_full.reason().is_none();
+        let is_over = || engine.log.is_closing() || engine.log.writer.failure().is_some();
+        while !engine.index.keeps_up() && has_room() && !is_over() {
+            engine.pause(INDEX_LOOK);
+        }
+        if !has_room() || !engine.log.reserve.is_whole() || is_over() {
+            count(&engine.scan_order.counters.dropped_no_room, count_of_values);
+            return false;
+        }
+        let copies = &engine.scan_order.copies;
+        let key = values[0].key.clone();
+        let copied = copies.hand_over(values, || make_turn(engine, &key), is_over);
+        count(&engine.scan_order.counters.copied, copied.values);
+        let wait = self.bucket.overdraw(copied.index_bytes);
+        engine.pause(wait);
+        !is_over()
+    }
+
+    /// Moves values, which come in the order of their keys.
+    fn move_all(&mut self, values: &[Moving]) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
+        let order = &engine.scan_order;
+        let mut rest = values;
         while !rest.is_empty() {
             if !engine.log.has_room_for_moves() {
                 count(&order.counters.dropped_no_room, rest.len() as u64);
@@ -58,7 +129,7 @@ impl Orderer {
             }
         }
         order.queue.forget(rest);
-        Ok(!taken.is_empty())
+        Ok(())
     }
 
     /// Commits the moves of some values, and waits until what they write is earned.
@@ -77,6 +148,16 @@ impl Orderer {
         let wait = self.bucket.overdraw(written);
         engine.pause(wait);
         Ok(())
+    }
+}
+
+/// Commits a drop of a version that no value has, which changes nothing: copies are applied with a
+/// commit, and nobody else may make one.
+pub fn make_turn(engine: &Engine, key: &[u8]) {
+    let record = Record::new(key, &[], Body::Drop { version: 0 });
+    let committed = moves::commit(engine, Committer::Background, std::iter::once((key_hash(key), record)));
+    if committed.outcome.is_err() {
+        engine.scan_order.copies.give_up();
     }
 }
 

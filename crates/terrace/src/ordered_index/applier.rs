@@ -11,7 +11,7 @@
 
 use super::{Entry, IndexMark, OrderedIndex, VERSION_LIMIT, errors, item_seqno, mark::MARK_KEY};
 use crate::{Error, Result, hash_index::key_filter::KeyFilter, key_hash};
-use lsm_tree::{AbstractTree as _, InternalValue, Memtable, ValueType};
+use lsm_tree::{AbstractTree as _, InternalValue, Memtable, SeqNo, ValueType};
 use std::sync::{Arc, atomic::Ordering};
 
 /// Inserts commits into the index, one after the other.
@@ -71,6 +71,20 @@ impl Applier {
             item_seqno(seq),
             ValueType::Value,
         ));
+    }
+
+    /// Inserts a key's present entry once more in commit `seq`, with a copy of its value. `false`,
+    /// and nothing done, if that commit has written the key itself.
+    ///
+    /// # Panics
+    /// As for [`Applier::insert`].
+    pub fn insert_copy(&mut self, key: &[u8], hash: u64, entry: &Entry, seq: u64) -> bool {
+        let is_taken = |item: InternalValue| item.key.seqno >= item_seqno(seq);
+        if self.filter.may_contain(hash) && self.memtable.get(key, SeqNo::MAX).is_some_and(is_taken) {
+            return false;
+        }
+        self.insert_with_hash(key, hash, entry, seq);
+        true
     }
 
     /// Removes an entry in commit `seq`, whether or not it is there.

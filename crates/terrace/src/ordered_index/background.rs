@@ -24,6 +24,10 @@ pub(super) type Choice = Arc<dyn CompactionStrategy>;
 
 /// States left unused between two commits, for steps already under way.
 const UPGRADES_RESERVED: u64 = 256;
+/// Copies wait while more memtables than this are sealed, or merges are behind by more runs than
+/// this: long before the applier waits for either.
+const SEALED_BESIDE_COPIES_MAX: usize = 1;
+const RUNS_BEHIND_COPIES_MAX: usize = 2;
 
 impl OrderedIndex {
     /// Writes the sealed memtables to flash. When this returns, everything up to the returned
@@ -180,6 +184,19 @@ impl OrderedIndex {
     fn upgrades_left(&self) -> u64 {
         let used = self.seqno.get() & ((1 << UPGRADE_BITS) - 1);
         ((1 << UPGRADE_BITS) - UPGRADES_RESERVED).saturating_sub(used)
+    }
+
+    /// Whether flushes and merges keep up, so that copies ([`super::Applier::insert_copy`]) hold up
+    /// nobody.
+    #[must_use]
+    pub fn keeps_up(&self) -> bool {
+        self.sealed_count() <= SEALED_BESIDE_COPIES_MAX && self.runs_behind() <= RUNS_BEHIND_COPIES_MAX
+    }
+
+    /// Whether it is written at all.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.check_usable().is_ok()
     }
 
     pub(super) fn check_usable(&self) -> Result<()> {

@@ -40,6 +40,7 @@ pub fn charge(
         }
     }
     ordered.reads = ordered.reads.saturating_sub(READS_IN_ORDER);
+    engine.scan_order.pay_for_sweep(copied.reads);
     if (copied.reads, ordered.reads) == (0, 0) {
         return;
     }

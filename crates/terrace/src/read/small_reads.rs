@@ -46,5 +46,6 @@ pub fn moving(key: Bytes, entry: &Entry, value: &Bytes) -> Moving {
         attributes: entry.attributes.clone(),
         value: value.clone(),
         checksum: entry.checksum,
+        place: None,
     }
 }

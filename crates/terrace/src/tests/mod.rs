@@ -7,6 +7,7 @@ mod cache;
 mod capacity;
 mod clean;
 mod close;
+mod copies;
 mod expiry;
 mod figures;
 mod heat;

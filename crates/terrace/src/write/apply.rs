@@ -14,6 +14,7 @@
 //! ([`fill`]).
 
 mod cache_transfer;
+mod copies;
 mod fill;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -53,7 +54,7 @@ const SEALED_MEMTABLES_MAX: usize = 3;
 /// or the index has this many runs more in its first level than are merged: reads would get slow.
 const RUNS_BEHIND_MAX: usize = 22;
 /// Records whose buckets in the hash index are fetched from memory side by side.
-const TOUCHED_TOGETHER: usize = 16;
+pub const TOUCHED_TOGETHER: usize = 16;
 /// What a record is longer than its value, about, where only the value's length is known.
 const RECORD_HEAD_BYTES: u64 = 100;
 /// Wait before trying again to seal the memtable, when the index's device is full.
@@ -274,6 +275,9 @@ impl Applier {
         self.log_bytes_since_mark += log_bytes;
         self.engine.checkpoints.applied(log_bytes);
         drop(views);
+        if last_seq > after {
+            self.copy_step(last_seq);
+        }
         self.index.applied(last_seq);
         self.engine.log.applied(frames, last_seq);
         // After that: a pass that began before it and does not see these objects hears of them, and
@@ -434,7 +438,7 @@ impl Applier {
             address: address.bytes(),
         };
         // A copy stays with its value, whoever moves that within the log.
-        let has_copy = entry.copy.is_some() || self.engine.scan_order.wants_copy(hash, version, length);
+        let has_copy = entry.copy.is_some();
         self.set_slot(hash, address, record.record_bytes() as u64);
         self.cache_at(&entry, record.key, &home);
         self.account_replaced(&Replaced::Entry(entry));

@@ -68,6 +68,7 @@ impl Machine {
             tuning.overlay_bytes = 1 << 20;
             tuning.checkpoint_log_bytes = [1, 100 << 10, 1 << 30][rng.random_range(0..3)];
             tuning.order_bytes_per_second = [1 << 20, 1 << 30][rng.random_range(0..2)];
+            tuning.sweep_price_percent = [0, 100][rng.random_range(0..2)];
         });
         Self {
             flash,

@@ -51,6 +51,8 @@ struct Tally {
     /// copied into their entries.
     ordered: u64,
     copied: u64,
+    /// How often the whole log was gone through for that.
+    sweeps: u64,
     index_flushes: u64,
     dropped_expired: u64,
     dropped_deleted: u64,
@@ -74,8 +76,9 @@ impl Tally {
         self.destaged_bytes += stats.written.large_destaged_bytes;
         self.moved += stats.flash_cache.moved;
         self.settled += stats.placement.moved;
-        self.ordered += stats.scan_order.moved - stats.scan_order.copied;
+        self.ordered += stats.scan_order.moved;
         self.copied += stats.scan_order.copied;
+        self.sweeps += stats.scan_order.sweeps;
         self.index_flushes += stats.index.flushes;
         self.dropped_expired += stats.expire.dropped_expired;
         self.dropped_deleted += stats.expire.dropped_deleted;
@@ -114,6 +117,7 @@ impl Tally {
             self.settled,
             self.ordered,
             self.copied,
+            self.sweeps,
             self.index_flushes,
             self.dropped_expired,
             self.dropped_deleted,

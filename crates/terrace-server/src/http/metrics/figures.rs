@@ -272,8 +272,11 @@ fn policies(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
             = order.paid_bytes;
         Counter "terrace_ordered" "Values written in the order of their keys since open because scans have paid for it"
             = order.moved;
-        Counter "terrace_ordered_copies" "Of those, short ones that were copied into their index entries"
+        Counter "terrace_ordered_copies" "Short values copied into their index entries since open because scans have paid for it"
             = order.copied;
+        Counter "terrace_order_sweeps" "How often since open the log was read in long pieces to copy its short values"
+            = order.sweeps;
+        Counter "terrace_order_sweep_bytes" "Bytes of the log that were read for that" = order.sweep_bytes;
         Counter "terrace_order_dropped" "Values that scans have paid for and that were not written" by ["cause"]
             = [("full", order.dropped_full), ("no_room", order.dropped_no_room)];
         Gauge "terrace_scan_chunks" "Chunks of the scan cache: pairs of a range of keys, as scans have read them"

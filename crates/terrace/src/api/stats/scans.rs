@@ -3,7 +3,7 @@
 use crate::metrics::counted;
 
 counted! {
-    /// Values that are written in the order of their keys because scans have paid for it. Counts
+    /// Values that are written where scans find them because scans have paid for it. Counts
     /// are since open.
     pub struct ScanOrderStats {
         /// Bytes of RAM for values that wait for that.
@@ -13,15 +13,19 @@ counted! {
     pub(crate) struct ScanOrderCounters {
         /// What scans have paid: bytes that could have been written in the time.
         paid_bytes,
-        /// Values written in order.
+        /// Values written to the log in order.
         moved,
-        /// Of those, short ones that were copied into their entries.
+        /// Short values that were copied into their entries.
         copied,
+        /// How often the log was read in long pieces for that.
+        sweeps,
+        /// Bytes of it that were read.
+        sweep_bytes,
         /// Bytes of the log that were written for that, which [`crate::WrittenStats`] has too.
         log_bytes,
         /// Values that were paid for and not written because too many waited.
         dropped_full,
-        /// The same because the log had no room.
+        /// The same because the log, or the index, had no room.
         dropped_no_room,
     }
 }

@@ -161,8 +161,8 @@ fn overwrites_that_shrink_go_on_where_both_tiers_are_at_their_capacities() {
     let store = Store::open(options).unwrap();
     fill_with(&store, "large", 200_000);
     let (small, _) = fill_with(&store, "small", 20_000);
-    // What is deleted here and there uses the reserve before: four that asked for a segment of it in
-    // one moment made three, of which overwrites had none.
+    // What is deleted here and there uses the reserve before: four that asked for a segment of it
+    // in one moment made three, of which overwrites had none.
     let is_deleted = |n: u64| n.is_multiple_of(3) || n % 20 == 1;
     for n in (0..small).step_by(3) {
         store.delete(format!("small/{n:06}")).unwrap();

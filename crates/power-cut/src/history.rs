@@ -64,6 +64,7 @@ pub struct Tally {
     young: u64,
     done: BTreeMap<String, u64>,
     durable: u64,
+    reads: u64,
     lost: u64,
     unheard: u64,
     recycled: u64,
@@ -87,6 +88,7 @@ impl Tally {
             *self.events.entry(event.clone()).or_default() += count;
         }
         self.durable += life.durable;
+        self.reads += life.reads;
         self.recycled += life.counts.recycled;
         self.flushes += life.counts.flushes;
         self.reinserted_bytes += life.counts.reinserted_bytes;
@@ -128,6 +130,7 @@ impl Tally {
         }
         let mut met = vec![
             ("acknowledged Sync commits", self.durable),
+            ("versions read while they were written", self.reads),
             ("segments recycled", self.recycled),
             ("index flushes", self.flushes),
             ("bytes destaged", self.destaged_bytes),
@@ -167,9 +170,10 @@ impl fmt::Display for Tally {
             .collect();
         writeln!(
             f,
-            "acknowledged: {}; {} of them Sync; {} Buffered ones lost, {} there without acknowledgement",
+            "acknowledged: {}; {} of them Sync; {} versions read; {} Buffered ones lost, {} there without acknowledgement",
             done.join(", "),
             self.durable,
+            self.reads,
             self.lost,
             self.unheard
         )?;

@@ -101,6 +101,8 @@ pub struct Life {
     pub done: BTreeMap<String, u64>,
     /// Of these, `Sync` ones.
     pub durable: u64,
+    /// Versions that the reader found anew.
+    pub reads: u64,
     /// Times each event happened.
     pub events: BTreeMap<String, u64>,
     /// Writes that were not on the drives when the power went.
@@ -352,6 +354,12 @@ impl Course<'_> {
                 self.life.journal.announced(op, is_sync, changes);
             }
             Said::Done { op, version } => self.done(op, version),
+            Said::Read { op, version } => {
+                self.life.reads += 1;
+                if let Err(violation) = self.life.journal.read(op, version) {
+                    self.life.violation.get_or_insert(violation);
+                }
+            }
             Said::Refused { op } => {
                 self.kinds.remove(&op);
                 self.life.journal.refused(op);

@@ -70,6 +70,13 @@ pub enum Said {
         /// The version it got.
         version: u64,
     },
+    /// A reader found what an operation has written.
+    Read {
+        /// The operation's number.
+        op: u64,
+        /// The version that was found.
+        version: u64,
+    },
     /// An operation's condition did not hold.
     Refused {
         /// Its number.
@@ -110,6 +117,7 @@ impl fmt::Display for Said {
                 Ok(())
             }
             Self::Done { op, version } => write!(f, "done {op} {version}"),
+            Self::Read { op, version } => write!(f, "read {op} {version}"),
             Self::Refused { op } => write!(f, "refused {op}"),
             Self::Broken(text) => write!(f, "broken {}", flat(text)),
             Self::Failed(text) => write!(f, "failed {}", flat(text)),
@@ -134,6 +142,10 @@ impl Said {
             "opened" => Self::Opened,
             "ready" => Self::Ready,
             "done" => Self::Done {
+                op: number()?,
+                version: number()?,
+            },
+            "read" => Self::Read {
                 op: number()?,
                 version: number()?,
             },
@@ -238,6 +250,7 @@ mod tests {
                 changes,
             },
             Said::Done { op: 3, version: 12 },
+            Said::Read { op: 3, version: 12 },
             Said::Refused { op: 4 },
             Said::Broken("value: two words".to_owned()),
             Said::Failed("put: no space".to_owned()),

@@ -47,6 +47,13 @@ pub const UNOBSERVABLE: &[(&str, &str)] = &[
         "index-directory",
         "ext4's sync of the first file in it commits its name",
     ),
+    (
+        "checkpoint-persisted",
+        "a slot that leads to what the cut took is found out when it is read",
+    ),
+    ("copy-of-present", "nobody scans while others write: nothing is copied"),
+    ("scan-cache-drop", "chunks are in RAM: nothing of them is left"),
+    ("scan-cache-begin", "chunks are in RAM: nothing of them is left"),
 ];
 
 /// Runs the mutations named: `all`, or names with commas between.

@@ -49,6 +49,7 @@ mutations! {
     BlockSeal "block-seal" "R5" "sync of a block that is sealed"
     BlockHeader "block-header" "R5" "sync of a new block's header"
     CommitSync "commit-sync" "R6" "fdatasync of a Sync commit"
+    VisibleWhenDurable "visible-when-durable" "R12" "a Sync commit is found when it is durable"
     LogBeforeMark "log-before-mark" "R7" "log durable before the memtable is sealed"
     SegmentBeforePersisted "segment-before-persisted" "R8" "index persisted before a segment is freed"
     SegmentBeforeSnapshot "segment-before-snapshot" "R8" "no older snapshot when a segment is freed"

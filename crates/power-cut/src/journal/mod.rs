@@ -4,7 +4,8 @@
 //! that order explains all it holds: every commit up to it is there, none after it, and it is no
 //! earlier than the last acknowledged `Sync` commit. An operation without an acknowledgement may
 //! have happened: what it put says so by its version. What it deleted cannot say so, and is allowed
-//! to be gone.
+//! to be gone. A `Sync` commit that was read counts as one that was acknowledged: what was read is
+//! not taken back.
 //!
 //! Invariant: each caller has one operation under way at a time, and keys that are not shared have
 //! one caller. So an operation without an acknowledgement is the last one on its keys.
@@ -107,6 +108,8 @@ pub struct Journal {
     commits: BTreeMap<u64, Commit>,
     under_way: HashMap<u64, Announced>,
     last_version: HashMap<(u64, u64), u64>,
+    /// `Sync` commits that were read before they were acknowledged.
+    read: HashMap<u64, u64>,
     durable_version: u64,
 }
 
@@ -144,6 +147,12 @@ impl Journal {
             let check = Check::Running;
             Err(Violation { check, what })
         };
+        if let Some(read) = self.read.remove(&op) {
+            return match read == version {
+                true => Ok(()),
+                false => wrong(format!("operation {op:x} was read at version {read} and got {version}")),
+            };
+        }
         let Some(announced) = self.under_way.remove(&op) else {
             return wrong(format!("operation {op:x} was acknowledged and never announced"));
         };
@@ -162,6 +171,19 @@ impl Journal {
             None => Ok(()),
             Some(other) => wrong(format!("version {version} was given to {op:x} and {:x}", other.op)),
         }
+    }
+
+    /// What an operation has put was read. If it is to be acknowledged when it is durable, it is by
+    /// now; else it may be lost. What is acknowledged already, or of an earlier life, says nothing.
+    ///
+    /// # Errors
+    /// If its version cannot be.
+    pub fn read(&mut self, op: u64, version: u64) -> Result<(), Violation> {
+        if self.under_way.get(&op).is_some_and(|announced| announced.is_sync) {
+            self.done(op, version)?;
+            self.read.insert(op, version);
+        }
+        Ok(())
     }
 
     /// Judges what a store holds after a cut.

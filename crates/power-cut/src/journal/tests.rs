@@ -74,6 +74,37 @@ fn every_prefix_from_the_durable_commit_on_is_right() {
     assert_eq!(check(&unheard), survived(0, 1));
 }
 
+/// `d` at 15 was read before it was acknowledged, and is then acknowledged or not.
+#[test]
+fn a_sync_commit_that_was_read_must_be_there() {
+    let [a, b, batch, _, d] = first_ops();
+    let without = state(&[("z", 3, 1), ("a", 12, batch), ("c", 12, batch)]);
+    let with = state(&[("z", 3, 1), ("a", 12, batch), ("c", 12, batch), ("d", 15, d)]);
+    for is_acknowledged in [false, true] {
+        let read = || {
+            let mut journal = journal();
+            journal.read(d, 15).unwrap();
+            if is_acknowledged {
+                journal.done(d, 15).unwrap();
+            }
+            journal
+        };
+        assert_eq!(read().judge(&with).unwrap(), Survived { lost: 0, unheard: 0 });
+        assert_eq!(read().judge(&without).unwrap_err().check, Check::Durable);
+    }
+    let mut other = journal();
+    other.read(d, 15).unwrap();
+    assert!(other.done(d, 16).is_err(), "another version than was read");
+    // One that is acknowledged before it is durable may be read and lost.
+    let mut journal = journal();
+    let buffered = op(1, 1, 0);
+    journal.announced(buffered, false, vec![put("e")]);
+    journal.read(buffered, 16).unwrap();
+    journal.read(b, 11).unwrap();
+    let survived = journal.judge(&state(&[("z", 3, 1), ("a", 10, a)])).unwrap();
+    assert_eq!(survived.lost, 3);
+}
+
 #[test]
 fn what_was_durable_must_be_there() {
     let [a, b, ..] = first_ops();

@@ -12,7 +12,10 @@ use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use std::{
     collections::BTreeMap,
     io::Read,
-    sync::mpsc::{Receiver, SyncSender},
+    sync::{
+        Mutex,
+        mpsc::{Receiver, SyncSender},
+    },
     time::{Duration, Instant},
 };
 use terrace::{
@@ -41,6 +44,8 @@ pub struct Caller<'a> {
     count: u64,
     /// Where one of the callers hands its snapshots.
     snapshots: Option<SyncSender<Taken>>,
+    /// Where it says which key it changes.
+    under_way: Option<&'a Mutex<String>>,
 }
 
 /// A snapshot, and what its caller's keys held when it was taken.
@@ -93,7 +98,14 @@ impl<'a> Caller<'a> {
             rng,
             count: 0,
             snapshots,
+            under_way: None,
         }
+    }
+
+    /// The same, which says there which key it changes.
+    pub fn telling(self, under_way: &'a Mutex<String>) -> Self {
+        let under_way = Some(under_way);
+        Self { under_way, ..self }
     }
 
     /// Writes until something fails.
@@ -155,6 +167,11 @@ impl<'a> Caller<'a> {
             changes: changes.to_vec(),
         }
         .say();
+        if let (Some(change), Some(under_way)) = (changes.first(), self.under_way)
+            && let Ok(mut key) = under_way.lock()
+        {
+            key.clone_from(&change.key);
+        }
         op
     }
 

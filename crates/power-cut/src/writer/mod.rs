@@ -7,6 +7,7 @@
 
 mod caller;
 mod events;
+mod reader;
 
 pub use events::TOLD;
 
@@ -17,7 +18,13 @@ use super::{
 use crate::Outcome;
 use caller::Caller;
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::{collections::BTreeMap, io::BufRead, path::PathBuf, sync::mpsc::sync_channel, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::BufRead,
+    path::PathBuf,
+    sync::{Mutex, mpsc::sync_channel},
+    time::Duration,
+};
 use terrace::{ScanRange, Store};
 
 /// How often counters are told.
@@ -87,6 +94,7 @@ pub fn run(arguments: WriterArguments) -> Outcome {
     }
     let mut rng = StdRng::seed_from_u64(arguments.seed);
     let (snapshots, taken) = sync_channel(0);
+    let under_way: Vec<Mutex<String>> = (0..CALLERS).map(|_| Mutex::default()).collect();
     std::thread::scope(|scope| {
         let own_rng = StdRng::from_rng(&mut rng);
         scope.spawn(move || caller::check_snapshots(&taken, own_rng));
@@ -94,8 +102,11 @@ pub fn run(arguments: WriterArguments) -> Outcome {
             let snapshots = (number == 0).then(|| snapshots.clone());
             let own_rng = StdRng::from_rng(&mut rng);
             let caller = Caller::new(&store, arguments.life, number, mood, &held, own_rng, snapshots);
+            let caller = caller.telling(&under_way[number as usize]);
             scope.spawn(move || caller.run());
         }
+        let own_rng = StdRng::from_rng(&mut rng);
+        scope.spawn(|| reader::run(&store, arguments.life, mood.keys, &under_way, own_rng));
         if arguments.neighbour {
             let directories = [&arguments.flash, &arguments.large];
             scope.spawn(move || sync_file_systems(directories, rng));

@@ -19,7 +19,10 @@ use super::{
     address::Address,
     format::{FRAME_HEADER_BYTES, FrameHeader, Record},
 };
-use crate::io::{AlignedBuffer, PAGE_BYTES};
+use crate::{
+    io::{AlignedBuffer, PAGE_BYTES},
+    mutation::{Mutation, active},
+};
 use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 pub use sealed::{Heir, PlaceInLog, Sealed};
@@ -493,7 +496,8 @@ impl FrameView<'_> {
 
     /// Whether a commit of this frame is visible when everything up to `durable_seq` is durable.
     pub fn is_visible(&self, seq: u64, durable_seq: u64) -> bool {
-        seq <= durable_seq || self.contents.sync_seqs.binary_search(&seq).is_err()
+        let is_sync = || self.contents.sync_seqs.binary_search(&seq).is_ok();
+        seq <= durable_seq || active(Mutation::VisibleWhenDurable) || !is_sync()
     }
 
     fn find_offset(&self, hash: u64, key: &[u8]) -> Option<u32> {

@@ -1,7 +1,8 @@
 //! Values on their way to the applier, which copies them into their entries.
 //!
-//! Invariants: at most one list of them is under way, so RAM is bounded by who hands it over, who
-//! waits. The applier decides what becomes of each; all of this may be lost at any time.
+//! Invariants: at most one list of them is under way, so RAM is bounded by the thread that hands
+//! it over, and waits. The applier decides what becomes of each; all of this may be lost at any
+//! time.
 
 use crate::log::move_queue::Moving;
 use parking_lot::{Condvar, Mutex};

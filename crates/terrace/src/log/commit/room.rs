@@ -160,7 +160,7 @@ impl CommitLog {
     /// has one segment more for the one that the reserve gave up: what the store takes in all stays
     /// as it was.
     ///
-    /// Several ask in one moment: whoever comes second has what the first one made.
+    /// Several ask in one moment: the second has what the first one made.
     fn makes_segment_of_reserve(&self, has_one: impl Fn() -> bool) -> bool {
         let _one_at_a_time = self.making.lock();
         if has_one() {

@@ -1,6 +1,6 @@
 //! Copies of short values into their entries, for scans that have paid for them.
 //!
-//! A copy is derived: the record in the log is the home, and whoever writes the entry may leave the
+//! A copy is derived: the record in the log is the home, and a write of the entry may leave the
 //! copy out. It is inserted at the end of a turn, with the seq of the last commit of it, where the
 //! entry is the key's present one (docs/durability.md, section 4).
 //!

@@ -83,13 +83,11 @@ impl Accounting {
         self.of(home).remove(bytes);
     }
 
-    /// An object in the flash log was replaced; its length is not known. Returns what it is taken
-    /// for.
-    pub fn remove_average_flash(&self) -> u64 {
+    /// An object in the flash log was replaced; its length is not known.
+    pub fn remove_average_flash(&self) {
         let stats = self.flash.stats();
         let bytes = stats.bytes.checked_div(stats.objects).unwrap_or(0);
         self.flash.remove(bytes);
-        bytes
     }
 
     /// Objects and bytes in a home.

@@ -295,6 +295,11 @@ impl HashIndex {
         SizeClass::of(record_bytes).read_bytes_max()
     }
 
+    /// The same of the record of a value of which only the length is known, about.
+    pub fn read_bytes_max_of_value(value_bytes: u64) -> u64 {
+        Self::read_bytes_max(value_bytes + SizeClass::HEAD_BYTES)
+    }
+
     /// Lookups of this hash since its slot was written or cleared, counted up to 3; `None` if the
     /// slot does not say `address`.
     #[must_use]

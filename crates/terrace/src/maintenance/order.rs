@@ -1,10 +1,11 @@
 //! Brings values to where scans find them, once scans have paid for it ([`crate::scan_order`]):
 //! short ones as copies into their entries, longer ones to the log in the order of their keys.
 //!
-//! A copy is derived and takes no commit: the applier makes it if the value is still the key's. A
-//! move is a record like any other: it holds the value, and counts only if the entry still has the
-//! version that moved. Until it is applied the value's old place answers. So nothing here has to be
-//! ordered with anything (docs/durability.md, sections 4 and 5).
+//! A copy is derived: no record has it, and the applier makes it, in the turn of a commit that
+//! changes nothing, if the value is still the key's. A move is a record like any other: it holds
+//! the value, and counts only if the entry still has the version that moved. Until it is applied
+//! the value's old place answers. So nothing here has to be ordered with anything
+//! (docs/durability.md, sections 4 and 5).
 //!
 //! On failure: the values stay where they are, and scans pay again.
 

@@ -55,8 +55,6 @@ const SEALED_MEMTABLES_MAX: usize = 3;
 const RUNS_BEHIND_MAX: usize = 22;
 /// Records whose buckets in the hash index are fetched from memory side by side.
 pub const TOUCHED_TOGETHER: usize = 16;
-/// What a record is longer than its value, about, where only the value's length is known.
-const RECORD_HEAD_BYTES: u64 = 100;
 /// Wait before trying again to seal the memtable, when the index's device is full.
 const RETRY: Duration = Duration::from_millis(100);
 /// Between two looks whether the flusher has made room for another memtable.
@@ -405,24 +403,21 @@ impl Applier {
         self.engine.log.segments.value_lives(address.bytes(), bytes);
     }
 
-    fn value_died(&self, position: u64, bytes: u64) {
-        self.engine.log.segments.value_died(position, bytes);
-    }
-
     fn account_replaced(&self, replaced: &Replaced) {
         match replaced {
             Replaced::Nothing => {}
             Replaced::Flash(found) => {
                 self.engine.accounting.remove_average_flash();
-                self.value_died(found.address.bytes(), found.read_bytes_max);
+                let segments = &self.engine.log.segments;
+                segments.value_died(found.address.bytes(), found.read_bytes_max);
             }
             Replaced::Entry(entry) => {
                 self.engine.accounting.remove(entry.home.kind(), entry.length);
                 match entry.home {
                     Home::Block(extent) => self.engine.large.account_dead(extent.block, extent.extent_bytes),
                     Home::Flash { address } => {
-                        let record_bytes = entry.length + RECORD_HEAD_BYTES;
-                        self.value_died(address, HashIndex::read_bytes_max(record_bytes));
+                        let bytes = HashIndex::read_bytes_max_of_value(entry.length);
+                        self.engine.log.segments.value_died(address, bytes);
                     }
                     Home::Inline(_) => {}
                 }

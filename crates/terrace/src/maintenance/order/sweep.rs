@@ -14,6 +14,7 @@ use super::Orderer;
 use crate::{
     Result,
     engine::Engine,
+    hash_index::HashIndex,
     key_hash,
     log::{
         address::Address,
@@ -118,12 +119,14 @@ fn is_due(segment: &Segment) -> bool {
 /// A sweep, if scans have paid for it.
 fn bought(engine: &Engine) -> Option<Sweeping> {
     let due: Vec<_> = engine.log.segments.iter().filter(|segment| is_due(segment)).collect();
-    let sweep = Sweep {
-        bytes: due.iter().map(|segment| segment.end_bytes()).sum(),
-        live_bytes: due.iter().map(|segment| segment.live_bytes()).sum(),
-    };
     let flash = engine.accounting.stats(crate::HomeKind::Flash);
     let mean_bytes = flash.bytes.checked_div(flash.objects).unwrap_or(0);
+    // Segments count a value for what its slot says of the record.
+    let live_bytes: u64 = due.iter().map(|segment| segment.live_bytes()).sum();
+    let sweep = Sweep {
+        bytes: due.iter().map(|segment| segment.end_bytes()).sum(),
+        live_bytes: live_bytes / HashIndex::read_bytes_max_of_value(mean_bytes) * mean_bytes,
+    };
     engine.scan_order.buys_sweep(sweep, mean_bytes).then(|| Sweeping {
         segments: due
             .iter()
@@ -141,8 +144,11 @@ fn is_short(record: &Record<'_>) -> bool {
 /// copies by themselves.
 fn lives(engine: &Engine, record: &Record<'_>, hash: u64, address: Address) -> bool {
     let is_present = engine.hash_index.recency(hash, address).is_some();
-    let presence = engine.presence();
-    is_present && presence.dead(record.key, record.version(), record.attributes).is_none()
+    let is_dead = || {
+        let presence = engine.presence();
+        presence.dead(record.key, record.version(), record.attributes).is_some()
+    };
+    is_present && !is_dead()
 }
 
 /// A value that was read, with memory of its own.

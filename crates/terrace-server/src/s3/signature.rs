@@ -16,14 +16,15 @@ use hyper::{
 };
 use ring::hmac;
 use s3s::{S3Error, S3Result, s3_error};
+use std::time::Duration;
 
 /// The only algorithm.
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Longest life of a presigned URL, in seconds: a week.
 const LIFE_MAX_S: i64 = 7 * 24 * 60 * 60;
-/// How much before its time a presigned URL is good, in milliseconds: clocks differ by no more than
-/// S3 lets those of signed requests differ, 15 minutes.
-const EARLY_MAX_MS: u64 = 15 * 60 * 1000;
+/// How far the clock of a client may differ, as in S3.
+pub const SKEW_MAX: Duration = Duration::from_millis(SKEW_MAX_MS);
+const SKEW_MAX_MS: u64 = 15 * 60 * 1000;
 /// What a presigned URL has.
 const QUERY_FIELDS: [&str; 6] = [
     "X-Amz-Algorithm",
@@ -273,7 +274,22 @@ fn check_header(head: &Head, headers: &HeaderMap, text: &str) -> S3Result {
             "A signed request needs a valid x-amz-date header: YYYYMMDDTHHMMSSZ."
         ));
     }
+    // Before the signature: a client whose clock is wrong shall hear of the clock.
+    if date
+        .and_then(milliseconds_of)
+        .is_some_and(|ms| now_ms().abs_diff(ms) > SKEW_MAX_MS)
+    {
+        return Err(too_skewed());
+    }
     Ok(())
+}
+
+/// The clocks of client and server differ by more than [`SKEW_MAX`].
+pub fn too_skewed() -> S3Error {
+    s3_error!(
+        RequestTimeTooSkewed,
+        "The difference between the request time and the current time is too large."
+    )
 }
 
 fn check_query(head: &Head) -> S3Result {
@@ -299,7 +315,7 @@ fn check_query(head: &Head) -> S3Result {
         Ok(..0) => wrong("X-Amz-Expires is negative.".to_owned()),
         Ok(seconds) if seconds > LIFE_MAX_S => wrong(format!("X-Amz-Expires is more than {LIFE_MAX_S} seconds.")),
         // `s3s` would call it `RequestTimeTooSkewed`, which S3 has for signatures in the header.
-        Ok(_) if milliseconds_of(value("X-Amz-Date")).is_some_and(|ms| ms > now_ms().saturating_add(EARLY_MAX_MS)) => {
+        Ok(_) if milliseconds_of(value("X-Amz-Date")).is_some_and(|ms| ms > now_ms().saturating_add(SKEW_MAX_MS)) => {
             Err(s3_error!(AccessDenied, "Request is not yet valid"))
         }
         Ok(_) => Ok(()),
@@ -377,7 +393,13 @@ mod tests {
     use super::*;
     use crate::s3::head::tests::head;
 
-    const DATE: (&str, &str) = ("x-amz-date", "20200102T030405Z");
+    /// The time in `seconds` from now, as a signature has it.
+    fn stamp(seconds: i64) -> String {
+        let time = time::OffsetDateTime::now_utc() + time::Duration::seconds(seconds);
+        let (hour, minute, second) = time.to_hms();
+        let day = time.date().to_string().replace('-', "");
+        format!("{day}T{hour:02}{minute:02}{second:02}Z")
+    }
 
     fn refused(method: &str, uri: &str, headers: &[(&str, &str)]) -> String {
         let (head, headers, _) = head(method, uri, headers);
@@ -387,7 +409,8 @@ mod tests {
 
     #[test]
     fn headers_that_cannot_be_right() {
-        let refused = |text: &str| refused("GET", "/b/k", &[("authorization", text), DATE]);
+        let now = stamp(0);
+        let refused = |text: &str| refused("GET", "/b/k", &[("authorization", text), ("x-amz-date", &now)]);
         let scope = "ID/20200102/us-east-1/s3/aws4_request";
         assert_eq!(
             refused(&format!(
@@ -424,6 +447,16 @@ mod tests {
             assert_eq!(refused("GET", "/b/k", &headers), "AccessDenied", "{date}");
         }
         assert_eq!(refused("GET", "/b/k", &[("authorization", &text)]), "AccessDenied");
+        let at = |seconds| {
+            refused(
+                "GET",
+                "/b/k",
+                &[("authorization", &text), ("x-amz-date", &stamp(seconds))],
+            )
+        };
+        assert_eq!((at(-880), at(880)), (String::new(), String::new()));
+        assert_eq!(at(-920), "RequestTimeTooSkewed");
+        assert_eq!(at(920), "RequestTimeTooSkewed");
     }
 
     #[test]
@@ -478,8 +511,10 @@ mod tests {
         };
         let both = presigned("host%3Bx-amz-meta-a");
         let refused = |uri: &str, headers: &[(&str, &str)]| !refused("PUT", uri, headers).is_empty();
-        assert!(!refused("/b/k", &[signed, DATE, ("x-amz-meta-a", "1"), ("range", "x")]));
-        assert!(refused("/b/k", &[signed, DATE, ("x-amz-copy-source", "/b/secret")]));
+        let date = &stamp(0);
+        let date = ("x-amz-date", date.as_str());
+        assert!(!refused("/b/k", &[signed, date, ("x-amz-meta-a", "1"), ("range", "x")]));
+        assert!(refused("/b/k", &[signed, date, ("x-amz-copy-source", "/b/secret")]));
         assert!(!refused(&both, &[("x-amz-meta-a", "1")]));
         assert!(refused(&both, &[("x-amz-copy-source", "/b/secret")]));
         let written_otherwise = both.replace("X-Amz-", "X%2DAmz%2d");

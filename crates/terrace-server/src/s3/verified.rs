@@ -6,7 +6,14 @@
 //! that is not signed, byte for byte, with a key's secret, for this method, path, query and these
 //! headers, and now.
 
-use super::{REGION, chunks::Signatures, digest, head::Head, judged, session, signature};
+use super::{
+    REGION,
+    chunks::Signatures,
+    digest,
+    head::Head,
+    judged, session,
+    signature::{self, SKEW_MAX},
+};
 use crate::time_span::Moment;
 use hyper::{
     HeaderMap, Method,
@@ -17,8 +24,6 @@ use ring::{digest as sha, hmac};
 use std::time::{Duration, SystemTime};
 use terrace_objects::text::percent_encode;
 
-/// How far clocks may differ, as `s3s` has it.
-const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
 /// Digits of a hash.
 const HASH_DIGITS: usize = 64;
 /// What has no hash of its own in a signature.

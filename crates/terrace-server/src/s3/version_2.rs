@@ -13,7 +13,7 @@
 use super::{
     head::Head,
     refuse::SUBRESOURCES,
-    signature::{not_version_2, two_signatures},
+    signature::{SKEW_MAX, not_version_2, too_skewed, two_signatures},
     verified,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -25,7 +25,10 @@ use hyper::{
 };
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use sha1::Sha1;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    borrow::Cow,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 use terrace_objects::text::percent_encode;
 
 /// What a query has that is signed so.
@@ -48,8 +51,8 @@ const COVERED: [&str; 9] = [
 ];
 /// What a query has that is signed by version 4.
 const VERSION_4: [&str; 3] = ["X-Amz-Signature", "X-Amz-Algorithm", "X-Amz-Credential"];
-/// How far clocks may differ.
-const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
+/// A date begins with one of these. S3 does not look which.
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 /// That a request is signed by version 2.
 #[derive(Debug)]
@@ -223,10 +226,7 @@ impl<'a> Claimed<'a> {
                 let signed = time_of(date).ok_or_else(no_date)?;
                 let (early, late) = (signed.duration_since(now), now.duration_since(signed));
                 if early.or(late).unwrap_or_default() > SKEW_MAX {
-                    return Err(s3_error!(
-                        RequestTimeTooSkewed,
-                        "The difference between the request time and the current time is too large."
-                    ));
+                    return Err(too_skewed());
                 }
             }
             Time::Expires(seconds) => {
@@ -298,18 +298,21 @@ fn meant(head: &Head, uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// A time as RFC 9110 has it, or with `+0000` for its `GMT`, or as version 4 writes it.
+/// A time as RFC 9110 has it, whatever day of the week it says, or with `+0000` for its `GMT`, or as
+/// version 4 writes it.
 fn time_of(text: &str) -> Option<SystemTime> {
     let text = text.trim();
-    let bare = [" +0000", " -0000", " UTC"]
-        .iter()
-        .find_map(|zone| text.strip_suffix(zone));
-    let parsed = match bare {
-        Some(bare) => httpdate::parse_http_date(&format!("{bare} GMT")),
-        None => httpdate::parse_http_date(text),
+    let zones = [" +0000", " -0000", " UTC"];
+    let bare = zones.iter().find_map(|zone| text.strip_suffix(zone));
+    let text = bare.map_or_else(|| text.into(), |bare| Cow::from(format!("{bare} GMT")));
+    let parsed = httpdate::parse_http_date(&text).ok();
+    let on_any_day = || {
+        let (_, date) = text.split_once(", ")?;
+        let mut dates = DAYS.iter().map(|day| format!("{day}, {date}"));
+        dates.find_map(|text| httpdate::parse_http_date(&text).ok())
     };
-    let compact = || super::judged::milliseconds_of(text).map(|ms| UNIX_EPOCH + Duration::from_millis(ms));
-    parsed.ok().or_else(compact)
+    let compact = || super::judged::milliseconds_of(&text).map(|ms| UNIX_EPOCH + Duration::from_millis(ms));
+    parsed.or_else(on_any_day).or_else(compact)
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {

@@ -217,6 +217,14 @@ fn what_is_wrong_with_a_header() {
     assert_eq!(code_of(&right, date, at(THEN_S - 900)), "");
     assert_eq!(code_of(&right, date, at(THEN_S + 901)), "RequestTimeTooSkewed");
     assert_eq!(code_of(&right, date, at(THEN_S - 901)), "RequestTimeTooSkewed");
+    // The 27th of March 2007 was a Tuesday; what was signed says another day, and that is let be.
+    let other_day = date.replace("Tue", "Thu");
+    let signed_so = signed(&format!("GET\n\n\n{other_day}\n/b/k"));
+    assert_eq!(code_of(&signed_so, &other_day, now), "");
+    assert_eq!(
+        code_of(&signed_so, &other_day, at(THEN_S + 901)),
+        "RequestTimeTooSkewed"
+    );
     assert_eq!(
         code_of(&right.replace(ID, "AKIAOTHER"), date, now),
         "InvalidAccessKeyId"

@@ -298,8 +298,8 @@ fn meant(head: &Head, uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// A time as RFC 9110 has it, whatever day of the week it says, or with `+0000` for its `GMT`, or as
-/// version 4 writes it.
+/// A time as RFC 9110 has it, whatever day of the week it says, or with `+0000` for its `GMT`, or
+/// as version 4 writes it.
 fn time_of(text: &str) -> Option<SystemTime> {
     let text = text.trim();
     let zones = [" +0000", " -0000", " UTC"];

@@ -129,7 +129,8 @@ pub struct Tuning {
     /// reserve.
     pub memtable_bytes: u64,
     /// How long a buffered commit may wait for others before its frame is written. 1 ms; up to 32
-    /// times as long where so much is written that the frame is full by then.
+    /// times as long where so much is written that the frame is full by then, and up to half a
+    /// second where it has large values on a disk that seeks while others read it.
     pub coalesce_interval: Duration,
     /// Most RAM for the hash index. `None`, the default: 8 to 9 bytes for each value in the log.
     /// With a bound, recycling begins when nine tenths of the slots it allows are in use: the log

@@ -44,6 +44,7 @@ pub use capacity::Origin;
 pub use destage::{DestageItem, MovedHead};
 pub use image::HeldBlock;
 pub use nearer::{NearReader, Nearer, Source, Wanted};
+pub use queue::LARGE_GATHER_MAX;
 pub use reader::{CHUNK_DATA, PIECE_BYTES, PIECES_PER_READ, ValueReader};
 pub use scan::{BlockScan, ScannedExtent};
 pub use writer::{LargeWriter, Length};
@@ -238,6 +239,7 @@ impl LargeSpace {
     /// From now on reads for callers count, are timed, and use what is nearer.
     pub fn attach(&self, nearer: Arc<dyn Nearer>, paces: Arc<Paces>) {
         let _ = self.space.nearer.set(nearer);
+        self.space.queue.attach(Arc::clone(&paces));
         let _ = self.space.paces.set(paces);
     }
 
@@ -279,6 +281,7 @@ impl LargeSpace {
     fn sync_writes(&self, block: u64, ordinals: &[u64]) -> Result<()> {
         let block = self.space.block(block)?;
         let file = block.writing_file();
+        let _hurry = self.space.queue.hurry();
         let durable = block.group.wait(ordinals, file.as_ref());
         durable.map_err(|error| match error {
             NotDurable::Write(error) => Space::write_error(&block, &error),
@@ -288,6 +291,12 @@ impl LargeSpace {
                     .fail(format!("syncing {}: {error}", block_path(block.number).display()))
             }
         })
+    }
+
+    /// Whether callers' reads say that the device seeks.
+    #[must_use]
+    pub fn seeks(&self) -> bool {
+        self.space.paces.get().is_some_and(|paces| paces.large.seeks())
     }
 
     /// Writes what waits to be written, and ends the threads that write it. What is written behind

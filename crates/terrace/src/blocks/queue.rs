@@ -4,7 +4,9 @@
 //! A device needs long writes, and more than one under way, for its full rate; a value is one short
 //! write. So who puts a value hands its extent over and goes on. Two threads write: while both are
 //! at it, extents gather, and the next write takes all that adjoin the first one, up to 1 MiB.
-//! Nobody waits for a write to become longer.
+//! Nobody waits for a write to become longer, but on a disk that seeks while callers read it: there
+//! each write takes a seek from them, and so extents gather for as long as nobody waits for them
+//! and they are few ([`LARGE_GATHER_MAX`], [`LARGE_GATHER_BYTES`]).
 //!
 //! Invariants:
 //! - An extent that was handed over is written once, or its write fails; either way its ordinal
@@ -19,18 +21,19 @@
 //! gets no further extents. Once the space has failed, or a block's sync has, what waits fails
 //! unwritten. A write that panics makes the space fail.
 
-use super::block::Block;
+use super::{block::Block, group::GroupSync};
 use crate::{
     Error, Result,
-    io::{AlignedBuffer, DiskFile, threads},
+    io::{AlignedBuffer, DiskFile, threads, throttle::Paces},
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::BTreeMap,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 /// Threads that write, and so the writes under way.
@@ -39,6 +42,13 @@ const WRITERS: usize = 2;
 const RUN_BYTES_MAX: usize = 1 << 20;
 /// Room for what waits and what is being written.
 pub(super) const QUEUED_BYTES_MAX: usize = 8 << 20;
+/// How long values for a disk that seeks may gather, and the frames with their records: 30 values a
+/// second then cost readers a few seeks a second and not a hundred. What is buffered is lost with
+/// the process for so long.
+pub const LARGE_GATHER_MAX: Duration = Duration::from_millis(500);
+/// With so many bytes they are written: the disk has them in a tenth of a second, and there is room
+/// for as many meanwhile.
+const LARGE_GATHER_BYTES: usize = QUEUED_BYTES_MAX / 2;
 
 /// Buffers for the next write or read.
 #[derive(Debug, Default)]
@@ -94,6 +104,8 @@ struct Shared {
     room: Condvar,
     buffers: Arc<Buffers>,
     failure: Arc<Failure>,
+    /// Says whether the device seeks.
+    paces: OnceLock<Arc<Paces>>,
 }
 
 /// Why the space refuses writes, if it does.
@@ -118,7 +130,22 @@ struct State {
     waiting: BTreeMap<(u64, u64), Extent>,
     /// Bytes that wait or are being written.
     bytes: usize,
+    /// When the first of those that wait was handed over.
+    since: Option<Instant>,
+    /// Those that want something written now.
+    hurrying: usize,
+    /// They have gathered, and are written to the last.
+    is_due: bool,
     closed: bool,
+}
+
+/// While it lives nothing gathers.
+pub(super) struct Hurry<'a>(&'a Shared);
+
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().hurrying -= 1;
+    }
 }
 
 #[derive(Debug)]
@@ -140,6 +167,7 @@ impl WriteQueue {
                 room: Condvar::new(),
                 buffers,
                 failure,
+                paces: OnceLock::new(),
             }),
             threads: Mutex::default(),
         };
@@ -177,9 +205,32 @@ impl WriteQueue {
             return ordinal;
         }
         state.bytes += bytes;
+        state.since.get_or_insert_with(Instant::now);
         state.waiting.insert((block.number, offset), extent);
         self.shared.work.notify_one();
         ordinal
+    }
+
+    /// From now on extents gather while this device seeks.
+    pub fn attach(&self, paces: Arc<Paces>) {
+        let _ = self.shared.paces.set(paces);
+    }
+
+    /// For whoever waits for extents to be written: what waits is written now, and nothing gathers
+    /// while this lives.
+    pub fn hurry(&self) -> Hurry<'_> {
+        let mut state = self.shared.state.lock();
+        state.hurrying += 1;
+        if !state.waiting.is_empty() {
+            self.shared.work.notify_all();
+        }
+        Hurry(&self.shared)
+    }
+
+    /// Returns when no write of these is under way, and none waits.
+    pub fn wait_written(&self, group: &GroupSync) {
+        let _hurry = self.hurry();
+        group.wait_written();
     }
 
     /// Writes what waits, and ends the threads. What is pushed after that fails.
@@ -215,6 +266,10 @@ impl Shared {
     fn write_until_closed(&self) {
         let mut state = self.state.lock();
         loop {
+            if let Some(rest) = state.gathers(|| self.seeks()) {
+                self.work.wait_for(&mut state, rest);
+                continue;
+            }
             let run = state.take_run();
             if run.is_empty() {
                 if state.closed {
@@ -243,6 +298,10 @@ impl Shared {
         }
     }
 
+    fn seeks(&self) -> bool {
+        self.paces.get().is_some_and(|paces| paces.large.seeks())
+    }
+
     fn end(&self, extent: Extent, error: Option<&io::Error>) {
         let Extent {
             block, offset, ordinal, ..
@@ -268,6 +327,20 @@ impl Shared {
 }
 
 impl State {
+    /// How much longer what waits is to gather, if it is.
+    fn gathers(&mut self, seeks: impl Fn() -> bool) -> Option<Duration> {
+        let since = self.since?;
+        if self.closed || self.hurrying > 0 || self.is_due {
+            return None;
+        }
+        let rest = LARGE_GATHER_MAX
+            .checked_sub(since.elapsed())
+            .filter(|rest| !rest.is_zero());
+        let rest = rest.filter(|_| self.bytes < LARGE_GATHER_BYTES && seeks());
+        self.is_due = rest.is_none();
+        rest
+    }
+
     /// The first extent that waits, with those that lie right behind it.
     fn take_run(&mut self) -> Vec<Extent> {
         let mut run: Vec<Extent> = Vec::new();
@@ -283,6 +356,9 @@ impl State {
             end = Some((block, offset + length as u64));
             bytes += length;
             run.push(first.remove());
+        }
+        if self.waiting.is_empty() {
+            (self.since, self.is_due) = (None, false);
         }
         run
     }

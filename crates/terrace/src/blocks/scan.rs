@@ -104,18 +104,13 @@ impl LargeSpace {
         }
     }
 
-    /// Whether callers' reads say that the device seeks.
-    fn seeks(&self) -> bool {
-        self.space.paces.get().is_some_and(|paces| paces.large.seeks())
-    }
-
     /// Walks the records of a block. A block still being written is walked without a footer.
     ///
     /// # Errors
     /// `Corruption` if there is no such block, I/O errors.
     pub fn scan_block(&self, number: u64) -> Result<BlockScan> {
         let block = self.space.block(number)?;
-        block.group.wait_written();
+        self.space.queue.wait_written(&block.group);
         let file = self.space.file(&block)?;
         let io_error = |error: io::Error| Error::io(format!("reading {}", block_path(number).display()), &error);
         let file_bytes = file.len().map_err(io_error)? / PAGE * PAGE;

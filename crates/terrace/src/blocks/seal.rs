@@ -225,7 +225,7 @@ impl Space {
 
     fn seal(&self, block: &Block) -> Result<()> {
         // The footer speaks of what is there; a write that fails takes its version out of it.
-        block.group.wait_written();
+        self.queue.wait_written(&block.group);
         let Some((file, tail, entries)) = block.writing.lock().as_ref().map(|writing| {
             let entries: Vec<FooterEntry> = writing.extents.iter().map(|extent| extent.entry).collect();
             (Arc::clone(&writing.file), writing.tail, entries)

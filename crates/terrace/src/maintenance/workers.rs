@@ -4,6 +4,7 @@
 use crate::{
     Error, Result,
     api::clock::NEVER_MS,
+    blocks::LARGE_GATHER_MAX,
     engine::Engine,
     io::threads,
     maintenance::{
@@ -181,7 +182,16 @@ fn flush(engine: &Arc<Engine>) {
     while !log.is_closed() {
         let is_all_durable = log.writer.backlog().1 == 0;
         let idle = if is_all_durable { IDLE_MAX } else { FLUSH_IDLE };
-        match log.flush_turn(engine.options.tuning.coalesce_interval, idle) {
+        let interval = engine.options.tuning.coalesce_interval;
+        // On a disk that seeks each sync of values takes its readers several seeks.
+        let of_large = || {
+            if engine.large.seeks() {
+                interval.max(LARGE_GATHER_MAX)
+            } else {
+                interval
+            }
+        };
+        match log.flush_turn(interval, of_large, idle) {
             Ok(true) => busy_at = Instant::now(),
             Ok(false) => {
                 if log.writer.backlog().1 > 0 && busy_at.elapsed() >= SYNC_WHEN_IDLE {

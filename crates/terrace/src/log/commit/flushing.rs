@@ -33,11 +33,18 @@ impl CommitLog {
     }
 
     /// The flusher's turn: waits for something to do, at most `idle`, then seals what is older than
-    /// `interval`, writes, and keeps a segment ready. Returns whether it did something.
+    /// `interval`, writes, and keeps a segment ready. A frame that waits for values of the large
+    /// space may become as old as `large_interval` says: by then more of them are made durable at
+    /// once. Returns whether it did something.
     ///
     /// # Errors
     /// [`Error::Failed`] if the device failed.
-    pub fn flush_turn(&self, interval: Duration, idle: Duration) -> Result<bool> {
+    pub fn flush_turn(
+        &self,
+        interval: Duration,
+        large_interval: impl Fn() -> Duration,
+        idle: Duration,
+    ) -> Result<bool> {
         {
             let mut needed = self.flush_needed.lock();
             if !*needed {
@@ -51,6 +58,8 @@ impl CommitLog {
         self.write_sealed()?;
         let wait = {
             let mut tail = self.tail.lock();
+            let waits_for_large = tail.open.as_ref().is_some_and(|open| open.frame.large_turn() > 0);
+            let interval = if waits_for_large { large_interval() } else { interval };
             match &tail.open {
                 Some(open) if !open.is_timed => None,
                 Some(open) if open.since.elapsed() >= interval && !self.fills_soon(open, interval) => {

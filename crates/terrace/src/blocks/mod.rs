@@ -296,7 +296,7 @@ impl LargeSpace {
     /// Whether callers' reads say that the device seeks.
     #[must_use]
     pub fn seeks(&self) -> bool {
-        self.space.paces.get().is_some_and(|paces| paces.large.seeks())
+        self.space.queue.seeks()
     }
 
     /// Writes what waits to be written, and ends the threads that write it. What is written behind

@@ -48,7 +48,7 @@ pub(super) const QUEUED_BYTES_MAX: usize = 8 << 20;
 pub const LARGE_GATHER_MAX: Duration = Duration::from_millis(500);
 /// With so many bytes they are written: the disk has them in a tenth of a second, and there is room
 /// for as many meanwhile.
-const LARGE_GATHER_BYTES: usize = QUEUED_BYTES_MAX / 2;
+pub(super) const LARGE_GATHER_BYTES: usize = QUEUED_BYTES_MAX / 2;
 
 /// Buffers for the next write or read.
 #[derive(Debug, Default)]
@@ -214,6 +214,11 @@ impl WriteQueue {
     /// From now on extents gather while this device seeks.
     pub fn attach(&self, paces: Arc<Paces>) {
         let _ = self.shared.paces.set(paces);
+    }
+
+    /// Whether callers' reads say that the device seeks.
+    pub fn seeks(&self) -> bool {
+        self.shared.seeks()
     }
 
     /// For whoever waits for extents to be written: what waits is written now, and nothing gathers

@@ -1,8 +1,14 @@
 //! Writing behind: reads of what is not written, failures, the bound on memory, power cuts.
 
 use super::*;
-use crate::io::{FaultKind, SimDisk, Survival};
-use std::{sync::atomic::Ordering, time::Duration};
+use crate::{
+    blocks::queue::{LARGE_GATHER_BYTES, LARGE_GATHER_MAX},
+    io::{FaultKind, SimDisk, Survival, throttle::Paces},
+};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 fn eventually(what: &str, done: impl Fn() -> bool) {
     for _ in 0..12_000 {
@@ -340,4 +346,52 @@ fn failing_devices_never_lose_what_was_synced() {
             assert_eq!(read(&space, b"key", value).unwrap(), expected, "seed {seed}, {kind:?}");
         }
     }
+}
+
+/// Each buffered value of 128 KiB was a write, a sync and so two or three seeks of its own: beside
+/// 30 of them a second readers of a disk kept three tenths of their rate.
+#[test]
+fn beside_readers_of_a_disk_that_seeks_values_gather() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 64 << 20);
+    let paces = Arc::new(Paces::default());
+    space.space.queue.attach(Arc::clone(&paces));
+    while !space.seeks() {
+        let slow = paces.large.read();
+        std::thread::sleep(Duration::from_millis(20));
+        drop(slow);
+    }
+    let value = pattern(100_000, 1);
+    let begun = Instant::now();
+    let found: Vec<_> = (0..8).map(|_| write_behind(&space, b"key", &value).unwrap()).collect();
+    std::thread::sleep(Duration::from_millis(50));
+    if begun.elapsed() < LARGE_GATHER_MAX {
+        assert_eq!(space.space.queue.waiting(), 8);
+    }
+    assert_eq!(read(&space, b"key", &found[0]).unwrap(), value, "from RAM");
+
+    // Whoever waits for one of them has all written, and not one by one.
+    let begun = Instant::now();
+    let before = disk.shared.requests.load(Ordering::SeqCst);
+    space.sync(&found[7]).unwrap();
+    assert!(begun.elapsed() < LARGE_GATHER_MAX, "nobody waits for more to come");
+    assert_eq!(space.space.queue.waiting(), 0);
+    assert!(disk.shared.requests.load(Ordering::SeqCst) - before <= 2);
+
+    // With enough of them, or after a while, they are written though nobody waits.
+    let many = LARGE_GATHER_BYTES / value.len() + 1;
+    let begun = Instant::now();
+    (0..many).for_each(|_| drop(write_behind(&space, b"key", &value).unwrap()));
+    eventually("they are enough", || space.space.queue.waiting() == 0);
+    let at_once = begun.elapsed();
+    let begun = Instant::now();
+    drop(write_behind(&space, b"key", &value).unwrap());
+    eventually("it is old enough", || space.space.queue.waiting() == 0);
+    assert!(begun.elapsed() >= LARGE_GATHER_MAX, "and {at_once:?} for many");
+
+    // A block that comes to rest waits for nobody either.
+    drop(write_behind(&space, b"key", &value).unwrap());
+    let begun = Instant::now();
+    space.close().unwrap();
+    assert!(begun.elapsed() < LARGE_GATHER_MAX);
 }

@@ -59,14 +59,14 @@ impl CommitLog {
         let wait = {
             let mut tail = self.tail.lock();
             let waits_for_large = tail.open.as_ref().is_some_and(|open| open.frame.large_turn() > 0);
-            let interval = if waits_for_large { large_interval() } else { interval };
+            let age = if waits_for_large { large_interval() } else { interval };
             match &tail.open {
                 Some(open) if !open.is_timed => None,
-                Some(open) if open.since.elapsed() >= interval && !self.fills_soon(open, interval) => {
+                Some(open) if open.since.elapsed() >= age && !self.fills_soon(open, interval) => {
                     self.seal_open(&mut tail);
                     None
                 }
-                Some(open) => Some(interval.saturating_sub(open.since.elapsed()).max(LOOK_MIN)),
+                Some(open) => Some(age.saturating_sub(open.since.elapsed()).max(LOOK_MIN)),
                 None => None,
             }
         };

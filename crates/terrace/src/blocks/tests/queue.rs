@@ -381,16 +381,18 @@ fn beside_readers_of_a_disk_that_seeks_values_gather() {
     // With enough of them, or after a while, they are written though nobody waits.
     let many = LARGE_GATHER_BYTES / value.len() + 1;
     let begun = Instant::now();
-    (0..many).for_each(|_| drop(write_behind(&space, b"key", &value).unwrap()));
+    for _ in 0..many {
+        write_behind(&space, b"key", &value).unwrap();
+    }
     eventually("they are enough", || space.space.queue.waiting() == 0);
     let at_once = begun.elapsed();
     let begun = Instant::now();
-    drop(write_behind(&space, b"key", &value).unwrap());
+    write_behind(&space, b"key", &value).unwrap();
     eventually("it is old enough", || space.space.queue.waiting() == 0);
     assert!(begun.elapsed() >= LARGE_GATHER_MAX, "and {at_once:?} for many");
 
     // A block that comes to rest waits for nobody either.
-    drop(write_behind(&space, b"key", &value).unwrap());
+    write_behind(&space, b"key", &value).unwrap();
     let begun = Instant::now();
     space.close().unwrap();
     assert!(begun.elapsed() < LARGE_GATHER_MAX);

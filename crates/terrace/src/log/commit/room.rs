@@ -191,7 +191,7 @@ impl CommitLog {
         };
         if is_theirs && made.is_err() {
             // Somebody else has the room of the device for now.
-            self.reserve.keep_segment();
+            self.reserve.return_segment();
         }
         made.is_ok()
     }

@@ -21,8 +21,8 @@ use std::{
 /// How long a commit waits for recycling, while no segment becomes free, before it reports that the
 /// tier is full.
 const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How long one that frees space does before it takes the reserve, unless recycling can free nothing:
-/// as long as it needs where it can help at all.
+/// How long one that frees space does before it takes the reserve, unless recycling can free
+/// nothing: as long as it needs where it can help at all.
 const RESERVE_WAIT: Duration = Duration::from_millis(200);
 /// How long a commit that frees space waits for an index that has no room: some of its attempts.
 const INDEX_WAIT: Duration = Duration::from_secs(5);

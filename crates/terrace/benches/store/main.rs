@@ -2,7 +2,7 @@
 //! [PART ...]`.
 //!
 //! Parts: `put`, `sync`, `large`, `get`, `open`, `recycle`, `overwrite`, `reads-first`, `churn`,
-//! `popular`, `multi-get`, `disk`; all of them without arguments. `TERRACE_BENCH_DIR` chooses the
+//! `popular`, `multi-get`, `disk`, `sweep`; all of them without arguments. `TERRACE_BENCH_DIR` chooses the
 //! directory (default: the build's temporary directory), `TERRACE_BENCH_LARGE_DIR` that of the
 //! large tier in `disk`, which is left out without it. `TERRACE_BENCH_SCALE` scales counts (default
 //! 1.0). `fio` gives the device's figures; without it only ours are printed.
@@ -20,6 +20,7 @@ mod parts;
 mod popular;
 mod report;
 mod steady;
+mod sweep;
 mod together;
 
 use std::path::PathBuf;

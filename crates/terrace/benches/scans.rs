@@ -1,13 +1,15 @@
 //! Scans of what was written in no order: YCSB's workload E with short and longer values.
 //!
 //! `cargo bench -p terrace --bench scans -- [<objects> <value bytes> <RAM MiB> <seconds> <inline
-//! bytes> <threads> <MiB/s written in order> <directory>]`.
+//! bytes> <threads> <MiB/s written in order> <directory> <MiB of it for the index's blocks>
+//! <seconds of each of the others>]`.
 //!
 //! Loads the objects in random order, then makes 95 % scans of 50 pairs that start at keys of
 //! Zipf's law (exponent 0.99, the popular ones spread over all keys) and 5 % inserts, and says
 //! every four seconds how many operations were made, what processor time each took, and what was
 //! read and written for them. Then scans of 100 pairs from uniform keys, and gets and overwrites
-//! of what was scanned. RAM is shared out as `terrace-bench contest` does.
+//! of what was scanned. RAM is shared out as `terrace-bench contest` does. What a directory has of
+//! an earlier call is not loaded again.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -89,6 +91,7 @@ struct Settings {
     inline_bytes: u64,
     threads: u64,
     order_bytes: u64,
+    index_cache_bytes: u64,
 }
 
 fn open(directory: &Path, settings: &Settings) -> Store {
@@ -99,7 +102,7 @@ fn open(directory: &Path, settings: &Settings) -> Store {
     options.tuning.overlay_bytes = options.tuning.overlay_bytes.min(ram / 16);
     options.tuning.staging_bytes = 0;
     options.tuning.order_bytes_per_second = settings.order_bytes;
-    options.tuning.index_cache_bytes = (settings.objects * 200).min(ram / 4);
+    options.tuning.index_cache_bytes = settings.index_cache_bytes;
     let others = options.tuning.index_cache_bytes + 2 * options.tuning.memtable_bytes + options.tuning.overlay_bytes;
     options.cache_bytes = ram - others;
     Store::open(options).unwrap()
@@ -199,6 +202,10 @@ fn main() {
         inline_bytes: number(4, 64),
         threads: number(5, 8),
         order_bytes: number(6, 64) << 20,
+        index_cache_bytes: arguments.get(8).map_or_else(
+            || (number(0, 200_000) * 200).min(number(2, 64) << 18),
+            |text| text.parse::<u64>().unwrap() << 20,
+        ),
     };
     let temporary = tempfile::tempdir().unwrap();
     let directory = arguments.get(7).map_or(temporary.path(), Path::new);
@@ -214,7 +221,9 @@ fn main() {
     };
     let step = Step::begin(&store);
     // A step that has no divisor in common with the count meets each number once.
-    (0..settings.objects).for_each(|n| put(n.wrapping_mul(7_368_787) % settings.objects));
+    if store.get(key(settings.objects - 1)).unwrap().is_none() {
+        (0..settings.objects).for_each(|n| put(n.wrapping_mul(7_368_787) % settings.objects));
+    }
     store.flush().unwrap();
     step.tell("load", settings.objects);
     let zipf = Zipf::new(settings.objects);
@@ -226,7 +235,7 @@ fn main() {
             scan(&store, zipf.draw(rng), 50);
         }
     });
-    let short = Duration::from_secs(4);
+    let short = Duration::from_secs(number(9, 4));
     run(&store, &settings, "scan 100 u", short, |rng| {
         scan(&store, rng.random_range(0..settings.objects), 100);
     });

@@ -189,6 +189,12 @@ impl ScanOrder {
         self.paid_for_sweep.fetch_add(reads * READ_PRICE, Ordering::Relaxed);
     }
 
+    /// Whether scans have paid anything for a sweep.
+    #[must_use]
+    pub fn has_paid_for_sweep(&self) -> bool {
+        self.paid_for_sweep.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether scans have paid for a sweep, where values in the log have this mean length. What
     /// they have paid is spent then.
     #[must_use]
@@ -276,6 +282,7 @@ mod tests {
     #[test]
     fn a_sweep_is_bought_once_reads_have_cost_as_much_as_all_of_it() {
         let order = of_rate(1 << 20);
+        assert!(!order.has_paid_for_sweep());
         let sweep = Sweep {
             bytes: 1 << 20,
             live_bytes: 500_000,
@@ -284,6 +291,7 @@ mod tests {
         let reads = ((sweep.bytes + 5_000 * 3 * 164) / 100 * 100).div_ceil(READ_PRICE);
         assert!(!order.buys_sweep(sweep, 100), "nobody scans");
         order.pay_for_sweep(reads - 1);
+        assert!(order.has_paid_for_sweep());
         assert!(!order.buys_sweep(sweep, 100));
         assert!(!order.buys_sweep(Sweep::default(), 100), "nothing is left to sweep");
         order.pay_for_sweep(1);

@@ -167,7 +167,7 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
 }
 
 /// Begins to write a value. If the large tier is full, what was deleted before is room, too, once
-/// it is collected.
+/// it is collected. Where nothing was, it is as full as it was: on a full store most are refused.
 ///
 /// # Errors
 /// The store's.
@@ -178,12 +178,16 @@ pub async fn begin(
     data_key: Option<DataKey>,
 ) -> S3Result<Writing> {
     let collections = gateway.collector.begun_so_far();
+    let collected = gateway.collector.collected_so_far();
     let begin = move |gateway: &Arc<Gateway>, store: &Store| {
         Writing::begin(&gateway.collector, store, target, length, data_key.as_ref()).told()
     };
     match gateway.run(begin.clone()).await {
         Err(error) if errors::is_full(&error) => {
             gateway.make_room(collections).await;
+            if gateway.collector.collected_so_far() == collected {
+                return Err(error);
+            }
             gateway.run(begin).await
         }
         begun => begun,

@@ -2,10 +2,10 @@
 //! [PART ...]`.
 //!
 //! Parts: `put`, `sync`, `large`, `get`, `open`, `recycle`, `overwrite`, `reads-first`, `churn`,
-//! `popular`, `multi-get`, `disk`; all of them without arguments. `TERRACE_BENCH_DIR` chooses the
-//! directory (default: the build's temporary directory), `TERRACE_BENCH_LARGE_DIR` that of the
-//! large tier in `disk`, which is left out without it. `TERRACE_BENCH_SCALE` scales counts (default
-//! 1.0). `fio` gives the device's figures; without it only ours are printed.
+//! `popular`, `multi-get`, `disk`, `sweep`; all of them without arguments. `TERRACE_BENCH_DIR`
+//! chooses the directory (default: the build's temporary directory), `TERRACE_BENCH_LARGE_DIR` that
+//! of the large tier in `disk`, which is left out without it. `TERRACE_BENCH_SCALE` scales counts
+//! (default 1.0). `fio` gives the device's figures; without it only ours are printed.
 //! `TERRACE_BENCH_THREADS` chooses the number of threads of `sync`; `TERRACE_BENCH_STEPS` which
 //! steps of `popular`, by how they begin (`A, Zipf;C`), `TERRACE_BENCH_TIMES` how often as many
 //! operations they have, and `TERRACE_BENCH_CACHE_MIB` its RAM for values (default 256; of
@@ -20,6 +20,7 @@ mod parts;
 mod popular;
 mod report;
 mod steady;
+mod sweep;
 mod together;
 
 use std::path::PathBuf;

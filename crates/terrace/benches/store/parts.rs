@@ -1,6 +1,6 @@
 //! The measurements.
 
-use crate::{Bench, device, disk, popular, steady, together};
+use crate::{Bench, device, disk, popular, steady, sweep, together};
 use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -10,7 +10,7 @@ use terrace::{Durability, FilledFrom, Options, PutOptions, Stats, Store};
 
 type Part = fn(&mut Bench);
 
-pub const ALL: [(&str, Part); 12] = [
+pub const ALL: [(&str, Part); 13] = [
     ("put", put),
     ("sync", sync),
     ("large", large),
@@ -23,6 +23,7 @@ pub const ALL: [(&str, Part); 12] = [
     ("popular", popular::popular),
     ("multi-get", together::multi_get),
     ("disk", disk::reads_of_a_disk),
+    ("sweep", sweep::reads_beside_a_sweep),
 ];
 
 pub const BUFFERED: PutOptions = PutOptions {

@@ -431,16 +431,20 @@ impl CommitLog {
     /// Has a frame open that the commit fits in: the one that is open, or the next.
     fn make_room(&self, tail: &mut Tail, bytes: usize, committer: Committer) -> Result<()> {
         self.check_reserved(tail, committer)?;
+        // What replaces stays alive, so it goes on in no segment that was begun for deletes. One
+        // that was made for it and not begun had log GC give it back to the device.
+        let wants_own = committer == Committer::Replacing && tail.keeps_free < RESERVED_SEGMENTS;
         if let Some(open) = &tail.open {
             let longer = open.bytes + bytes;
-            if open.frame.may_have(longer) && longer <= FRAME_BYTES_TARGET.max(FRAME_HEADER_BYTES + bytes) {
+            let fits = open.frame.may_have(longer) && longer <= FRAME_BYTES_TARGET.max(FRAME_HEADER_BYTES + bytes);
+            if fits && !wants_own {
                 return Ok(());
             }
             self.seal_open(tail);
             self.wake_flusher();
         }
         let needed = (FRAME_HEADER_BYTES + bytes).next_multiple_of(PAGE_BYTES) as u64;
-        if tail.segment.is_none() || tail.offset + needed > self.segments.segment_bytes() {
+        if wants_own || tail.segment.is_none() || tail.offset + needed > self.segments.segment_bytes() {
             self.next_segment(tail, committer)?;
         }
         self.open_frame(tail)

@@ -222,11 +222,12 @@ impl Reserve {
         left.map(|left| self.leave_segments(left)).is_some()
     }
 
-    /// It could not be made, and is still theirs.
-    pub fn keep_segment(&self) {
+    /// It could not be made, or a segment has given its room back to the device: so much is theirs
+    /// again.
+    pub fn return_segment(&self) {
         let _at_once = self.tried_at.lock();
         if !self.is_whole() {
-            self.leave_segments(self.segments_left() + 1);
+            self.leave_segments((self.segments_left() + 1).min(FREEING_SEGMENTS + REPLACING_SEGMENTS));
         }
     }
 
@@ -356,9 +357,16 @@ mod tests {
             assert_eq!(left(), (rest, (4 * 64) << 10), "of which the others see nothing");
         }
         assert!(!reserve.take_segment(), "three segments");
-        reserve.keep_segment();
+        reserve.return_segment();
         assert_eq!(left(), ((4 * 64 + 256 + 128) << 10, (4 * 64) << 10), "one was not made");
         assert!(reserve.take_segment() && !reserve.take_segment());
+        (0..5).for_each(|_| reserve.return_segment());
+        let all = ((4 * 64 + 3 * 256 + 128) << 10, (4 * 64) << 10);
+        assert_eq!(
+            left(),
+            all,
+            "of more that the log gives back the rest is no part of the reserve"
+        );
         while !reserve.restore() {
             std::thread::yield_now();
         }

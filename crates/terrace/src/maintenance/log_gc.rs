@@ -171,6 +171,10 @@ impl LogGc {
         let engine = &self.engine;
         let segments = &engine.log.segments;
         let released = segments.release_free(engine.log_files_kept())?;
+        if released {
+            // Else what replaces finds the reserve used up by segments that are not there any more.
+            engine.log.reserve.return_segment();
+        }
         // Beyond its capacity the log may have what the reserve gave up.
         let is_restored = segments.beyond_capacity() == 0 && engine.log.reserve.restore();
         if released || is_restored {

@@ -73,23 +73,21 @@ impl Orderer {
 
     /// Has the applier copy short values into their entries, in the order of their keys, and waits
     /// until what that writes is earned. Says whether it was done.
-    fn copy(&mut self, mut values: Vec<Moving>) -> bool {
-        while values.len() > COPIED_TOGETHER {
-            let rest = values.split_off(COPIED_TOGETHER);
-            if !self.copy_part(std::mem::replace(&mut values, rest)) {
+    fn copy(&mut self, values: Vec<Moving>) -> bool {
+        let mut values = values.into_iter();
+        while values.len() > 0 {
+            let part = values.by_ref().take(COPIED_TOGETHER).collect();
+            if !self.copy_part(part) {
                 return false;
             }
         }
-        self.copy_part(values)
+        true
     }
 
-    /// The same of no more than the applier copies in one turn.
+    /// The same of at least one, and no more than the applier copies in one turn.
     fn copy_part(&mut self, values: Vec<Moving>) -> bool {
         let engine = &self.engine;
         let count_of_values = values.len() as u64;
-        if count_of_values == 0 {
-            return true;
-        }
         let has_room = || engine.index.is_usable() && engine.log.index_full.reason().is_none();
         let is_over = || engine.log.is_closing() || engine.log.writer.failure().is_some();
         while !engine.index.keeps_up() && has_room() && !is_over() {

@@ -118,6 +118,10 @@ fn is_due(segment: &Segment) -> bool {
 
 /// A sweep, if scans have paid for it.
 fn bought(engine: &Engine) -> Option<Sweeping> {
+    // Asked at each turn: where nobody scans the segments need not be walked.
+    if !engine.scan_order.has_paid_for_sweep() {
+        return None;
+    }
     let due: Vec<_> = engine.log.segments.iter().filter(|segment| is_due(segment)).collect();
     let flash = engine.accounting.stats(crate::HomeKind::Flash);
     let mean_bytes = flash.bytes.checked_div(flash.objects).unwrap_or(0);

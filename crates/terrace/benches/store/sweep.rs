@@ -1,0 +1,64 @@
+//! What readers notice of a sweep of the log: short values are copied into their entries, because
+//! scans have paid for it.
+
+use crate::{
+    Bench,
+    parts::{BUFFERED, fresh, key, value},
+    steady::latencies,
+};
+use std::time::Duration;
+use terrace::{Options, ScanRange, Store};
+
+const VALUE_BYTES: usize = 100;
+/// So much of what is read is in RAM: few of the values.
+const CACHE_BYTES: u64 = 16 << 20;
+
+/// Reads alone, and while the log is swept.
+pub fn reads_beside_a_sweep(bench: &mut Bench) {
+    bench
+        .report
+        .heading("Reads of 100 bytes by 4 threads: alone, and beside a sweep of the log");
+    let (dir, options) = fresh(bench, "reads-beside-a-sweep");
+    let options = Options {
+        cache_bytes: CACHE_BYTES,
+        ..options
+    };
+    // The first scan that reads from the device pays for all.
+    let store = Store::open(options.tuned(|tuning| tuning.sweep_price_percent = 0)).unwrap();
+    let count = bench.count(2_000_000);
+    let bytes = value(VALUE_BYTES);
+    for number in 0..count {
+        store.put_with(key(number), &bytes, &BUFFERED).unwrap();
+    }
+    store.flush().unwrap();
+    let seconds = Duration::from_secs_f64(8.0 * bench.scale.min(1.0));
+    // The index's merges after the load.
+    std::thread::sleep(seconds);
+    let alone = latencies(&store, count, key, seconds);
+    store.scan(ScanRange::all()).unwrap().next_values(1000).unwrap();
+    let before = store.stats();
+    let beside = latencies(&store, count, key, seconds);
+    let after = store.stats();
+    let swept = (after.scan_order.sweep_bytes - before.scan_order.sweep_bytes) >> 20;
+    let copied = after.scan_order.copied - before.scan_order.copied;
+    let notes = format!(
+        "over alone; {swept} MiB swept, {copied} copies, {} sweeps over",
+        after.scan_order.sweeps
+    );
+    let rate = |run: &[u32]| run.len() as f64 / seconds.as_secs_f64();
+    bench.report.figure(
+        "reads beside a sweep",
+        rate(&beside),
+        "per s",
+        Some(rate(&alone)),
+        &notes,
+    );
+    for (share, name) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
+        let at = |run: &[u32]| f64::from(run[((run.len() - 1) as f64 * share) as usize]);
+        bench
+            .report
+            .figure(name, at(&beside), "µs", Some(at(&alone)), "over alone");
+    }
+    drop(store);
+    let _ = std::fs::remove_dir_all(dir);
+}

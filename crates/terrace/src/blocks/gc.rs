@@ -12,6 +12,7 @@ pub use policy::{Bounds, Picture, Plan};
 use crate::metrics::event::Event;
 use parking_lot::{Mutex, MutexGuard};
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -37,6 +38,8 @@ pub struct BlockGcState {
     /// Wakes the thread where nothing else does.
     activity: Arc<Event>,
     warned_at: Mutex<Option<Instant>>,
+    /// Blocks that were emptied and are still there. The index was asked for every key in them.
+    emptied: Mutex<BTreeSet<u64>>,
     /// Blocks emptied since the store was opened.
     pub blocks_reclaimed: AtomicU64,
     /// Blocks that could not be emptied.
@@ -97,6 +100,25 @@ impl BlockGcState {
         let mut passes = self.passes.lock();
         passes.begun += 1;
         passes.is_resting = false;
+    }
+
+    /// A block was walked from end to end, and what lived in it moved: as nothing comes to point
+    /// into a block at rest, nothing ever will again.
+    pub fn emptied(&self, number: u64) {
+        self.blocks_reclaimed.fetch_add(1, Ordering::Relaxed);
+        self.emptied.lock().insert(number);
+    }
+
+    /// Whether it was emptied since the store was opened, and is still there.
+    pub fn has_emptied(&self, number: u64) -> bool {
+        self.emptied.lock().contains(&number)
+    }
+
+    /// Those that were emptied, without those that `is_there` does not know any more.
+    pub fn emptied_and_there(&self, is_there: impl Fn(u64) -> bool) -> Vec<u64> {
+        let mut emptied = self.emptied.lock();
+        emptied.retain(|number| is_there(*number));
+        emptied.iter().copied().collect()
     }
 
     /// Says what it has found.

@@ -32,7 +32,7 @@ use crate::{
     ordered_index::{Entry, Home},
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -50,8 +50,6 @@ const SET_ASIDE: Duration = Duration::from_secs(600);
 pub struct BlockGc {
     engine: Arc<Engine>,
     set_aside: BTreeMap<u64, SetAside>,
-    /// Blocks that were emptied and are still there.
-    emptied: BTreeSet<u64>,
 }
 
 /// A block that was walked and is not empty.
@@ -90,7 +88,6 @@ impl BlockGc {
         Self {
             engine,
             set_aside: BTreeMap::new(),
-            emptied: BTreeSet::new(),
         }
     }
 
@@ -188,8 +185,7 @@ impl BlockGc {
         }
         let live_bytes = self.engine.large.share(number).map_or(0, |share| share.live_bytes);
         if live_bytes == 0 {
-            self.engine.block_gc.blocks_reclaimed.fetch_add(1, Ordering::Relaxed);
-            self.emptied.insert(number);
+            self.engine.block_gc.emptied(number);
             tracing::debug!(block = number, "cleaned a block");
         } else {
             tracing::error!(
@@ -203,15 +199,10 @@ impl BlockGc {
     }
 
     /// Bytes of blocks that were emptied and are not deleted yet.
-    fn outstanding_bytes(&mut self) -> u64 {
+    fn outstanding_bytes(&self) -> u64 {
         let large = &self.engine.large;
-        let mut bytes = 0;
-        self.emptied.retain(|number| {
-            let share = large.share(*number);
-            bytes += share.map_or(0, |share| share.bytes);
-            share.is_some()
-        });
-        bytes
+        let there = |number| large.share(number).is_some();
+        large.bytes_of(&self.engine.block_gc.emptied_and_there(there))
     }
 
     fn put_aside(&mut self, number: u64) {

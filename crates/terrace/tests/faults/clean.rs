@@ -305,3 +305,28 @@ fn a_dead_block_that_could_not_be_looked_through_is_deleted_later() {
     bench.large.set_fault(None);
     eventually("deleting them", &store, |stats| stats.large.blocks < 5);
 }
+
+/// A block that cleaning had emptied was read once more, to ask the index again for the keys that
+/// cleaning had asked for: of a disk that took readers half of what they had beside overwriting.
+#[test]
+fn a_block_that_was_emptied_is_not_read_once_more() {
+    let mut emptied = 0;
+    for after in 0..8 {
+        let (bench, values) = thinned(100 + after);
+        let failing = bench.blocks()[4].clone();
+        bench
+            .large
+            .set_fault(Some(Fault::new(FaultKind::Read).on(&failing).after(after)));
+        let store = Store::open(cleaning(&bench)).unwrap();
+        // Either the walk meets the fault, or nothing does.
+        let is_gone = || !bench.blocks().contains(&failing);
+        eventually("its end", &store, |stats| {
+            stats.large.blocks_set_aside == 1 || is_gone()
+        });
+        emptied += u32::from(is_gone());
+        bench.large.set_fault(None);
+        assert_all(&store, &values);
+        assert_sound(&store);
+    }
+    assert!((1..8).contains(&emptied), "{emptied} of 8");
+}

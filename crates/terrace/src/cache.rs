@@ -149,6 +149,13 @@ impl ValueCache {
         self.frames.set_share(share_bytes);
     }
 
+    /// Leaves so much of its RAM to somebody else, until it is told another amount.
+    pub fn lend(&self, bytes: u64) {
+        if let Some(values) = &self.values {
+            values.lend(bytes);
+        }
+    }
+
     /// The value of `key` at a place.
     pub fn get(&self, place: Place, key: &[u8]) -> Option<CachedValue> {
         self.values.as_ref()?.get(place, key)

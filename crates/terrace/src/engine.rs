@@ -301,7 +301,12 @@ impl Engine {
         self.paces.flash.step(bytes as u64, || self.is_pressed(), work)
     }
 
-    /// The same for the large tier.
+    /// The same for a read that callers have paid for.
+    pub fn paid_flash_step<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.paces.flash.paid_step(|| self.is_pressed(), work)
+    }
+
+    /// The same as [`Engine::flash_step`] for the large tier.
     pub fn large_step<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
         self.paces.large.step(bytes as u64, || self.is_pressed(), work)
     }

@@ -42,6 +42,20 @@ const INDEX_WRITES: u64 = 3;
 const ENTRY_BYTES: u64 = 32;
 /// How long keys are taken to be where nobody has looked.
 const MEAN_KEY_BYTES: usize = 32;
+/// What is read in long pieces costs one part in so many of reading it in pages: 1.5 GB a second
+/// beside 50,000 pages.
+const LONG_READ_PART: u64 = 8;
+/// A sweep reads the log at most so often: it holds up merges of the index meanwhile.
+const PASSES_MAX: u64 = 32;
+/// Of its RAM a sweep uses at least this part, in per cent, and besides key and value a value takes
+/// so many bytes of it.
+const WINDOW_USE_PERCENT: u64 = 75;
+const WINDOW_OVERHEAD_BYTES: u64 = 24;
+/// RAM of a sweep, which the value cache lends it: of its size one part in so many,
+const WINDOW_SHARE: u64 = 2;
+/// within these bounds.
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
+const WINDOW_BYTES_MAX: u64 = 64 << 20;
 /// RAM of what waits.
 const WAITING_BYTES_MAX: u64 = 8 << 20;
 /// Of the value cache's size, if that is less,
@@ -98,6 +112,12 @@ pub const fn index_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
     INDEX_WRITES * (ENTRY_BYTES + key_bytes as u64 + copied_bytes)
 }
 
+/// What a copy is to a sweep: bytes that a merge writes, and about those of RAM for it.
+#[must_use]
+pub const fn copy_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
+    WINDOW_OVERHEAD_BYTES + key_bytes as u64 + copied_bytes
+}
+
 /// What a sweep has before it: segments that none has been through.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sweep {
@@ -105,14 +125,18 @@ pub struct Sweep {
     pub bytes: u64,
     /// Bytes of values that live there, about.
     pub live_bytes: u64,
+    /// Bytes of the index, which is written anew.
+    pub index_bytes: u64,
 }
 
 impl Sweep {
-    /// What it costs, where values in the log have this mean length: no less than it will, since
-    /// long values are not copied.
-    fn price(&self, mean_bytes: u64) -> u64 {
+    /// What it costs, where values in the log have this mean length and it has so much RAM: no less
+    /// than it will, since long values are not copied. `None`: too much.
+    fn price(&self, mean_bytes: u64, window_bytes: u64) -> Option<u64> {
         let values = self.live_bytes.div_ceil(mean_bytes.max(1));
-        self.bytes + values * index_bytes(MEAN_KEY_BYTES, mean_bytes.min(COPY_BYTES_MAX))
+        let copied_bytes = values * copy_bytes(MEAN_KEY_BYTES, mean_bytes.min(COPY_BYTES_MAX));
+        let passes = copied_bytes.div_ceil(window_bytes / 100 * WINDOW_USE_PERCENT).max(1);
+        (passes <= PASSES_MAX).then_some(self.bytes * passes / LONG_READ_PART + self.index_bytes + copied_bytes)
     }
 }
 
@@ -127,6 +151,8 @@ pub struct ScanOrder {
     paid_for_sweep: AtomicU64,
     /// How much of its price is enough.
     sweep_price_percent: u64,
+    /// RAM of a sweep.
+    window_bytes: u64,
     throws: AtomicU64,
     /// What was bought and what became of it.
     pub counters: ScanOrderCounters,
@@ -141,6 +167,7 @@ impl ScanOrder {
         Self {
             queue: MoveQueue::new(if is_on { bytes_max } else { 0 }),
             sweep_price_percent: u64::from(options.tuning.sweep_price_percent),
+            window_bytes: (options.cache_bytes / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
             copies: Copies::default(),
             paid_for_sweep: AtomicU64::new(0),
             throws: AtomicU64::new(0),
@@ -200,12 +227,19 @@ impl ScanOrder {
     #[must_use]
     pub fn buys_sweep(&self, sweep: Sweep, mean_bytes: u64) -> bool {
         let paid = self.paid_for_sweep.load(Ordering::Relaxed);
-        let price = sweep.price(mean_bytes) / 100 * self.sweep_price_percent;
-        let is_paid = sweep.bytes > 0 && paid > 0 && paid >= price;
+        let price = sweep.price(mean_bytes, self.window_bytes);
+        let is_enough = price.is_some_and(|price| paid >= price / 100 * self.sweep_price_percent);
+        let is_paid = sweep.bytes > 0 && paid > 0 && is_enough;
         if is_paid {
             self.paid_for_sweep.store(0, Ordering::Relaxed);
         }
         is_paid
+    }
+
+    /// RAM that a sweep may have.
+    #[must_use]
+    pub fn window_bytes(&self) -> usize {
+        usize::try_from(self.window_bytes).unwrap_or(usize::MAX)
     }
 
     /// A sweep has ended: what was paid meanwhile it has spared.
@@ -286,9 +320,11 @@ mod tests {
         let sweep = Sweep {
             bytes: 1 << 20,
             live_bytes: 500_000,
+            index_bytes: 200_000,
         };
-        // A MiB to read, and 5,000 entries of 164 bytes to be written three times.
-        let reads = ((sweep.bytes + 5_000 * 3 * 164) / 100 * 100).div_ceil(READ_PRICE);
+        // A MiB to read, an index to write anew, and in it 5,000 copies of 156 bytes.
+        let price = sweep.bytes / LONG_READ_PART + sweep.index_bytes + 5_000 * 156;
+        let reads = (price / 100 * 100).div_ceil(READ_PRICE);
         assert!(!order.buys_sweep(sweep, 100), "nobody scans");
         order.pay_for_sweep(reads - 1);
         assert!(order.has_paid_for_sweep());
@@ -301,13 +337,32 @@ mod tests {
         order.pay_for_sweep(10 * reads);
         order.swept();
         assert!(!order.buys_sweep(sweep, 100));
-        // The same values in a log of a thousand times as much cost as much more.
+        // The same values in a log of ten times as much cost as much more.
         let large = Sweep {
-            bytes: sweep.bytes * 1000,
-            live_bytes: sweep.live_bytes * 1000,
+            bytes: sweep.bytes * 10,
+            live_bytes: sweep.live_bytes * 10,
+            index_bytes: sweep.index_bytes * 10,
         };
-        order.pay_for_sweep(999 * reads);
+        order.pay_for_sweep(9 * reads);
         assert!(!order.buys_sweep(large, 100));
+        order.pay_for_sweep(reads);
+        assert!(order.buys_sweep(large, 100));
+    }
+
+    #[test]
+    fn a_log_that_would_be_read_too_often_is_not_swept() {
+        let order = of_rate(1 << 20);
+        assert_eq!(order.window_bytes(), 64 << 20);
+        // In windows of 48 MiB: 32 times, and once more.
+        let values = PASSES_MAX * (order.window_bytes / 100 * WINDOW_USE_PERCENT) / 156;
+        let sweep = |values: u64| Sweep {
+            bytes: values * 150,
+            live_bytes: values * 100,
+            index_bytes: 0,
+        };
+        order.pay_for_sweep(1 << 40);
+        assert!(!order.buys_sweep(sweep(values + 1), 100));
+        assert!(order.buys_sweep(sweep(values), 100));
     }
 
     #[test]

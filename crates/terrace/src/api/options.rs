@@ -153,9 +153,9 @@ pub struct Tuning {
     /// written in the order of their keys once it has cost as much to read them one by one. 64 MiB;
     /// 0 writes nothing.
     pub order_bytes_per_second: u64,
-    /// Short values of the whole log are copied into their index entries, which reads the log once,
-    /// when scans have paid so many per cent of what that costs. 100: as if it had been known that
-    /// they would.
+    /// Short values of the whole log are copied into their index entries, which reads the log and
+    /// merges the index, when scans have paid so many per cent of what that costs. 100: as if it
+    /// had been known that they would.
     pub sweep_price_percent: u32,
     /// After so many bytes of log a checkpoint of the hash index is written, so that an open need
     /// not walk the ordered index: later, if it is long itself (the log is to have four times its

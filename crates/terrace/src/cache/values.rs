@@ -129,6 +129,8 @@ pub struct Values {
     held_bytes: AtomicU64,
     /// What finding values by other ways takes: of the capacity as well.
     beside_bytes: AtomicU64,
+    /// Somebody else has so much of the capacity for a while.
+    lent_bytes: AtomicU64,
 }
 
 impl State {
@@ -161,6 +163,7 @@ impl Values {
             segment_words,
             held_bytes: AtomicU64::new(0),
             beside_bytes: AtomicU64::new(0),
+            lent_bytes: AtomicU64::new(0),
         }
     }
 
@@ -177,9 +180,10 @@ impl Values {
         (self.segment_words * WORD_BYTES) as u64
     }
 
-    /// RAM it may have.
+    /// RAM it may have now.
     pub fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes.load(Ordering::Relaxed)
+        let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
+        self.capacity_bytes.load(Ordering::Relaxed).saturating_sub(lent_bytes)
     }
 
     /// Changes how much RAM it may have. What is too much then leaves before this returns, but for
@@ -187,6 +191,17 @@ impl Values {
     /// enough for.
     pub fn set_capacity(&self, bytes: u64) {
         self.capacity_bytes.store(bytes, Ordering::Relaxed);
+        self.shrink();
+    }
+
+    /// Leaves so much of its RAM to somebody else, until it is told another amount: what is too
+    /// much leaves as for [`Values::set_capacity`].
+    pub fn lend(&self, bytes: u64) {
+        self.lent_bytes.store(bytes, Ordering::Relaxed);
+        self.shrink();
+    }
+
+    fn shrink(&self) {
         let mut state = self.state.lock();
         self.make_room(&mut state, 0);
         state.spare = None;

@@ -36,6 +36,8 @@ pub struct ThrottleStats {
 const SHARE_MIN: u32 = 30;
 /// Share it has at most while callers read: the rest is when calm reads can be seen.
 const SHARE_MAX: u32 = 900;
+/// Share that work has at least which callers have paid for: they wait for it.
+const SHARE_PAID: u32 = 900;
 /// Share where nobody reads.
 const SHARE_WHOLE: u32 = 1000;
 /// Of calm reads all but this many per mille are no slower than what counts as calm.
@@ -212,6 +214,15 @@ impl Pace {
     /// Does one step of background work on `bytes` of the device, and rests. `is_urgent` says that
     /// there is no time for that.
     pub fn step<T>(&self, bytes: u64, is_urgent: impl Fn() -> bool, work: impl FnOnce() -> T) -> T {
+        self.step_with(bytes, SHARE_MIN, is_urgent, work)
+    }
+
+    /// Does a step that callers have paid for, and of which nothing is written later.
+    pub fn paid_step<T>(&self, is_urgent: impl Fn() -> bool, work: impl FnOnce() -> T) -> T {
+        self.step_with(0, SHARE_PAID, is_urgent, work)
+    }
+
+    fn step_with<T>(&self, bytes: u64, share_min: u32, is_urgent: impl Fn() -> bool, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.stepping.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +230,7 @@ impl Pace {
         self.stepping.fetch_sub(1, Ordering::Relaxed);
         let ended = Instant::now();
         let busy = (ended - began).max(Duration::from_micros(bytes * 1_000_000 / BYTES_PER_SECOND));
-        let share = self.control(ended);
+        let share = self.control(ended).max(share_min);
         self.rest(rest_after(busy, share), is_urgent);
         outcome
     }

@@ -25,7 +25,6 @@ use crate::{
     scan_order::{Form, form},
 };
 use std::{sync::Arc, time::Duration};
-use sweep::Sweeping;
 
 /// Copies of one turn of the applier: what waits for it waits some milliseconds longer.
 const COPIED_TOGETHER: usize = 4096;
@@ -37,7 +36,6 @@ pub struct Orderer {
     engine: Arc<Engine>,
     /// Bytes that may be written.
     bucket: Bucket,
-    sweeping: Option<Sweeping>,
 }
 
 impl Orderer {
@@ -46,11 +44,11 @@ impl Orderer {
         Self {
             bucket: Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)),
             engine,
-            sweeping: None,
         }
     }
 
-    /// Moves and copies what waits, and goes on with a sweep. `false` if there was nothing to do.
+    /// Moves and copies what waits, and sweeps the log if that is paid. `false` if there was
+    /// nothing to do.
     ///
     /// # Errors
     /// The log's.
@@ -68,7 +66,7 @@ impl Orderer {
         self.copy(short);
         order.queue.forget_hashes(hashes);
         self.move_all(&longer)?;
-        Ok(self.sweep_on()? || has_taken)
+        Ok(self.sweep() || has_taken)
     }
 
     /// Has the applier copy short values into their entries, in the order of their keys, and waits

@@ -19,8 +19,22 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// How the library is told what to merge.
-pub(super) type Choice = Arc<dyn CompactionStrategy>;
+/// What the library is told to merge.
+pub(super) enum Choice {
+    /// What this says.
+    By(Arc<dyn CompactionStrategy>),
+    /// All tables, into tables of this length in the last level.
+    All {
+        /// Length of the tables.
+        table_bytes: u64,
+    },
+}
+
+impl Choice {
+    pub fn by(strategy: impl CompactionStrategy + 'static) -> Self {
+        Self::By(Arc::new(strategy))
+    }
+}
 
 /// States left unused between two commits, for steps already under way.
 const UPGRADES_RESERVED: u64 = 256;
@@ -85,7 +99,7 @@ impl OrderedIndex {
     /// `OutOfSpace`, `Io`: the tables are as before; try again later. `Corruption`: a table is
     /// damaged.
     pub fn compact(&self, watermark_seq: u64) -> Result<bool> {
-        self.compact_by(watermark_seq, || Some(Arc::new(self.shape().strategy())))
+        self.compact_by(watermark_seq, || Some(Choice::by(self.shape().strategy())))
     }
 
     /// Merges the runs of the first level into the next if readers have paid for it (see
@@ -99,7 +113,7 @@ impl OrderedIndex {
             let merge = self.merge_of_runs().filter(|merge| self.is_paid(*merge))?;
             // Now: were it to fail, it is not tried again before they have paid again.
             self.looks.spend_on_runs();
-            Some(Arc::new(PullDown(0, merge.into)))
+            Some(Choice::by(PullDown(0, merge.into)))
         })
     }
 
@@ -146,11 +160,15 @@ impl OrderedIndex {
         }
         // With the lock in hand: nothing but a flush changes the state until it is merged, and that
         // only adds a run, which is newer.
-        let Some(strategy) = choose() else { return Ok(false) };
+        let Some(choice) = choose() else { return Ok(false) };
         let watermark = self.raise_watermark(watermark_seq);
         self.written.look(&self.tree);
         let (before, runs) = (self.tree.current_version().id(), self.l0_runs());
-        let compacted = errors::guarded_read("compacting the index", || self.tree.compact(strategy, watermark));
+        let compacted = errors::guarded_read("compacting the index", || match choice {
+            Choice::By(strategy) => self.tree.compact(strategy, watermark),
+            Choice::All { table_bytes } => self.tree.major_compact(table_bytes, watermark),
+        });
+        self.copy_slot.clear();
         self.noting_failure(compacted)?;
         // A flush in between counts as well; the next step then finds nothing to do.
         let changed = self.tree.current_version().id() != before;

@@ -92,6 +92,13 @@ pub struct Entry {
     pub copy: Option<Bytes>,
 }
 
+/// Whether these bytes are of an entry with its home in the log and no copy, if they are one.
+pub(super) fn may_gain_copy(bytes: &[u8]) -> bool {
+    bytes
+        .first()
+        .is_some_and(|tag| tag & (FORMAT_MASK | HOME_MASK) == FORMAT | HOME_FLASH)
+}
+
 impl Entry {
     /// Replaces `out` with the entry's bytes.
     ///

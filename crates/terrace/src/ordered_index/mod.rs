@@ -74,6 +74,7 @@ mod shape;
 mod state_copy;
 mod table_bytes;
 mod tombstones;
+mod with_copies;
 
 #[cfg(test)]
 mod both_ends_tests;
@@ -99,6 +100,7 @@ pub use image::IndexImage;
 pub use mark::IndexMark;
 pub use scan::{IndexScan, KeyBounds};
 pub use state_copy::{State as IndexState, mend as mend_state};
+pub use with_copies::CopySource;
 
 use crate::{Error, IndexStats, Result, key_hash};
 use damaged::DamageNote;
@@ -116,6 +118,7 @@ use std::{
 };
 use table_bytes::WrittenTables;
 use tombstones::Tombstones;
+use with_copies::CopySlot;
 
 /// States the library may install between two commits, as bits of the seqno below the commit's seq.
 /// With 48 bits of seq this leaves the top bit clear, as the library asks.
@@ -197,6 +200,8 @@ pub struct OrderedIndex {
     looks: Arc<Looks>,
     /// What deletions have left.
     tombstones: Tombstones,
+    /// Where the merge under way has copies from.
+    copy_slot: Arc<CopySlot>,
 }
 
 /// Marks in the order of their memtables.

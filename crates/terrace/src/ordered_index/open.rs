@@ -4,8 +4,15 @@
 //! (leftovers of a flush or compaction cut short) are removed here and by the library.
 
 use super::{
-    IndexMark, IndexOptions, Marks, OrderedIndex, damaged::DamageNote, errors, item_seqno, mark::MARK_KEY,
-    memtable_filter::Unflushed, read_triggered::LAST_LEVEL, table_bytes::WrittenTables, tombstones::Tombstones,
+    IndexMark, IndexOptions, Marks, OrderedIndex,
+    damaged::DamageNote,
+    errors, item_seqno,
+    mark::MARK_KEY,
+    memtable_filter::Unflushed,
+    read_triggered::LAST_LEVEL,
+    table_bytes::WrittenTables,
+    tombstones::Tombstones,
+    with_copies::{CopyFilters, CopySlot},
 };
 use crate::{
     Error, Result, Tier,
@@ -54,7 +61,8 @@ impl OrderedIndex {
         prepare_directory(dir)?;
         let context = format!("opening the index in {}", dir.display());
         let seqno = SequenceNumberCounter::default();
-        let config = config(dir, options, seqno.clone());
+        let copy_slot = Arc::new(CopySlot::default());
+        let config = config(dir, options, seqno.clone(), Arc::clone(&copy_slot));
         let tree = match errors::guarded_read(&context, || config.open())? {
             AnyTree::Standard(tree) => tree,
             AnyTree::Blob(_) => return Err(Error::corruption(&context, "it is not an index of this store")),
@@ -93,13 +101,14 @@ impl OrderedIndex {
             unflushed: Unflushed::default(),
             looks: Arc::default(),
             tombstones: Tombstones::default(),
+            copy_slot,
         };
         index.copy_state();
         Ok((index, mark))
     }
 }
 
-fn config(dir: &Path, options: IndexOptions, seqno: SequenceNumberCounter) -> Config {
+fn config(dir: &Path, options: IndexOptions, seqno: SequenceNumberCounter, copy_slot: Arc<CopySlot>) -> Config {
     // The second counter follows the first for transactions on top of the library; nothing here
     // reads it.
     Config::new(dir, seqno, SequenceNumberCounter::default())
@@ -108,6 +117,7 @@ fn config(dir: &Path, options: IndexOptions, seqno: SequenceNumberCounter) -> Co
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
         .data_block_hash_ratio_policy(HashRatioPolicy::all(0.0))
         .filter_policy(filters())
+        .with_compaction_filter_factory(Some(Arc::new(CopyFilters(copy_slot))))
         // Filters and block indexes whole and in RAM: a lookup costs at most one read of the device
         // per run.
         .filter_block_partitioning_policy(PinningPolicy::all(false))

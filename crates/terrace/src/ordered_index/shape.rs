@@ -67,6 +67,12 @@ impl OrderedIndex {
         Shape::of(self.tree.disk_space(), self.options.table_bytes)
     }
 
+    /// Bytes of its tables.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        self.tree.disk_space()
+    }
+
     /// Runs of the first level beyond those that are merged: merges are behind by so many flushes.
     #[must_use]
     pub fn runs_behind(&self) -> usize {

@@ -430,8 +430,8 @@ fn tables_that_were_merged_go_although_no_flush_or_compaction_follows() {
         index.flush_sealed(seq.min(2)).unwrap();
     }
     let merge = |watermark| {
-        let strategy: Choice = Arc::new(PullDown(0, 6));
-        assert!(index.compact_by(watermark, || Some(strategy)).unwrap());
+        let choice = Choice::by(PullDown(0, 6));
+        assert!(index.compact_by(watermark, || Some(choice)).unwrap());
     };
     // Beside a snapshot of the state before; the same as a commit that comes while it runs.
     merge(2);

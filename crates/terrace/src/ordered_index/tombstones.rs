@@ -23,10 +23,7 @@ use crate::Result;
 use lsm_tree::{AbstractTree as _, Table, compaction::PullDown};
 use parking_lot::Mutex;
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -100,7 +97,7 @@ impl OrderedIndex {
                 // Now: were it to fail, it is not tried again at once.
                 *self.tombstones.merged_at.lock() = Some(Instant::now());
             }
-            Some(Arc::new(PullDown(from, into)) as Choice)
+            Some(Choice::by(PullDown(from, into)))
         })
     }
 

@@ -1,16 +1,24 @@
-//! The sweep: the log is read once in long pieces, and the short values in it are copied into their
-//! entries.
+//! The sweep: the log is read in long pieces, and the short values in it are written beside their
+//! entries by one merge of the index ([`crate::ordered_index::OrderedIndex::merge_with_copies`]).
+//!
+//! The merge meets entries in the order of their keys, and the log has values in the order of their
+//! commits. So the log is read again for each *window*: the values of as many keys, from where the
+//! merge has come to, as there is RAM for.
 //!
 //! Segments that a sweep has been through are left out by the next one: all short values that live
 //! there have copies, and what is written later is elsewhere. That is known in RAM only, so after
 //! an open the first sweep has all before it again, and its full price.
 //!
-//! Invariants: no more is in RAM than what may wait for being moved. A segment is pinned while it
-//! is read, and a value that was read is copied only if its key still lives at its place.
+//! Invariants: no more is in RAM than a window may have. A segment is pinned while it is read. An
+//! entry gets only the value of its own key and version. Before the merge the index has flushed
+//! what these segments say.
 //!
-//! On failure, or when there is no room: the segment counts as not swept.
+//! On failure, or when there is no room, or somebody waits for what this holds up: no more copies
+//! are given, the merge ends without, and the segments count as not swept.
 
-use super::Orderer;
+mod window;
+
+use super::{INDEX_LOOK, Orderer};
 use crate::{
     Result,
     engine::Engine,
@@ -19,96 +27,224 @@ use crate::{
     log::{
         address::Address,
         format::{FRAME_HEADER_BYTES, Record, records},
-        move_queue::Moving,
         scan::FrameWalk,
         segments::{Segment, SegmentState},
     },
-    metrics::count,
-    scan_order::{Form, Sweep, form},
+    metrics::{bucket::Bucket, count},
+    ordered_index::{CopySource, Entry},
+    scan_order::{Form, Sweep, copy_bytes, form},
     write::apply::TOUCHED_TOGETHER,
 };
 use bytes::Bytes;
-use std::{collections::VecDeque, sync::Arc};
+use parking_lot::Mutex;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread::ScopedJoinHandle,
+};
+use window::Window;
 
-/// What a sweep has before it: segments that were full when it began, with their generations.
-pub(super) struct Sweeping {
-    segments: VecDeque<(u32, u64)>,
-}
+/// A sweep ends when merges of the index, which it holds up, are behind by more runs than this:
+/// long before the applier waits for them.
+const RUNS_BEHIND_MAX: usize = 2;
+
+/// Threads that read the log: beside scans that have many reads under way one alone would get but
+/// little of the device.
+const WALKERS: usize = 4;
+
+/// Segments, with their generations.
+type Places = Vec<(u32, u64)>;
 
 impl Orderer {
-    /// Begins a sweep if scans have paid for it, or sweeps the next segment. `false` if there was
-    /// nothing to do.
-    ///
-    /// # Errors
-    /// The device's.
-    pub(super) fn sweep_on(&mut self) -> Result<bool> {
-        let Some(mut sweeping) = self.sweeping.take().or_else(|| bought(&self.engine)) else {
-            return Ok(false);
+    /// Sweeps the log if scans have paid for it. `false` if there was nothing to do.
+    pub(super) fn sweep(&self) -> bool {
+        let Some(segments) = bought(&self.engine) else {
+            return false;
         };
-        if let Some((number, generation)) = sweeping.segments.pop_front() {
-            self.sweep(number, generation)?;
-            self.sweeping = Some(sweeping);
-        } else {
-            self.engine.scan_order.swept();
+        if self.flush_index() {
+            self.merge_with_copies(segments);
         }
-        Ok(true)
+        self.engine.scan_order.swept();
+        true
     }
 
-    /// Copies the short values of a segment.
-    fn sweep(&mut self, number: u32, generation: u64) -> Result<()> {
-        let engine = Arc::clone(&self.engine);
-        let segments = &engine.log.segments;
-        let Some(segment) = segments.pin(number).filter(|segment| is_due(segment)) else {
-            return Ok(());
+    /// Has the index flush what is applied: a merge does not see memtables. Says whether it did.
+    fn flush_index(&self) -> bool {
+        let engine = &self.engine;
+        let seq = engine.index.applied_seq();
+        let is_flushed = || {
+            engine
+                .index
+                .persisted_mark()
+                .is_some_and(|mark| mark.applied_seq >= seq)
         };
-        if segment.generation() != generation {
-            return Ok(());
+        while !is_flushed() {
+            if must_end(engine) {
+                return false;
+            }
+            engine.want_mark();
+            engine.pause(INDEX_LOOK);
         }
-        let base = u64::from(number) * segments.segment_bytes();
-        let step = |bytes, read: &mut dyn FnMut() -> Result<()>| {
-            count(&engine.scan_order.counters.sweep_bytes, bytes as u64);
-            engine.flash_step(bytes, read)
+        true
+    }
+
+    fn merge_with_copies(&self, segments: Places) {
+        let engine = &self.engine;
+        let told = Arc::new(Told::default());
+        let source = LogInOrder {
+            engine: Arc::clone(engine),
+            window: Window::of(engine.scan_order.window_bytes()),
+            bucket: Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)),
+            given_bytes: 0,
+            segments: segments.clone(),
+            told: Arc::clone(&told),
         };
-        let mut walk = FrameWalk::new(&segment, segments.segment_bytes(), step);
-        let (mut values, mut bytes) = (Vec::new(), 0);
-        while let Some(frame) = walk.next_frame()? {
-            let payload = &frame.bytes[FRAME_HEADER_BYTES..][..frame.header.payload_bytes as usize];
-            let at = base + (frame.offset + FRAME_HEADER_BYTES) as u64;
-            let short = records(payload).filter(|(_, record)| is_short(record));
-            let found: Vec<_> = short
-                .filter_map(|(offset, record)| Some((key_hash(record.key), Address::new(at + offset as u64)?, record)))
+        engine.cache.lend(engine.scan_order.window_bytes() as u64);
+        let merged = engine.index.merge_with_copies(engine.watermark_seq(), Box::new(source));
+        engine.cache.lend(0);
+        match merged {
+            Ok(true) => {
+                count(&engine.scan_order.counters.copied, told.copied.load(Ordering::Relaxed));
+                if !told.has_ended.load(Ordering::Relaxed) {
+                    let pinned = segments.iter().filter_map(|(number, generation)| {
+                        let segment = engine.log.segments.pin(*number)?;
+                        Some((segment, *generation))
+                    });
+                    pinned.for_each(|(segment, generation)| segment.swept(generation));
+                }
+            }
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "a merge with copies for scans failed"),
+        }
+    }
+}
+
+/// What is known of a merge afterwards.
+#[derive(Default)]
+struct Told {
+    copied: AtomicU64,
+    /// It was not given all copies.
+    has_ended: AtomicBool,
+}
+
+/// Short values of the log in the order of their keys.
+struct LogInOrder {
+    engine: Arc<Engine>,
+    segments: Places,
+    window: Window,
+    /// Bytes that may be written.
+    bucket: Bucket,
+    /// What copies have written since the bucket was asked.
+    given_bytes: u64,
+    told: Arc<Told>,
+}
+
+impl CopySource for LogInOrder {
+    fn copy_of(&mut self, key: &[u8], entry: &Entry) -> Option<Bytes> {
+        if form(entry.length) != Some(Form::Copied) || self.told.has_ended.load(Ordering::Relaxed) {
+            return None;
+        }
+        if !self.window.reaches(key) {
+            self.go_on_at(key);
+        }
+        let copy = self.window.value(key, entry.version.0, entry.checksum)?;
+        self.given_bytes += copy_bytes(key.len(), entry.length);
+        self.told.copied.fetch_add(1, Ordering::Relaxed);
+        Some(copy)
+    }
+}
+
+impl LogInOrder {
+    /// Fills the window with what comes from `key` on, once what was written is earned.
+    fn go_on_at(&mut self, key: &[u8]) {
+        let wait = self.bucket.overdraw(std::mem::take(&mut self.given_bytes));
+        self.engine.pause(wait);
+        self.window.begin(key);
+        let window = Mutex::new(&mut self.window);
+        let (engine, segments, next) = (&self.engine, &self.segments, AtomicUsize::new(0));
+        let walk = || {
+            while let Some(place) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let is_read = read(engine, *place, &window).unwrap_or_else(|error| {
+                    tracing::warn!(%error, "reading the log for copies failed");
+                    false
+                });
+                if !is_read {
+                    return false;
+                }
+            }
+            true
+        };
+        let is_whole = std::thread::scope(|scope| {
+            let walkers: Vec<_> = (0..WALKERS)
+                .map(|_| {
+                    std::thread::Builder::new()
+                        .name("terrace-sweep".into())
+                        .spawn_scoped(scope, walk)
+                })
                 .collect();
-            for together in found.chunks(TOUCHED_TOGETHER) {
-                engine.hash_index.touch(together.iter().map(|(hash, ..)| *hash));
-                for (hash, address, record) in together {
-                    if lives(&engine, record, *hash, *address) {
-                        let value = moving(record, *hash, (*address, generation));
-                        bytes += value.ram_bytes();
-                        values.push(value);
-                    }
-                }
-            }
-            // No room in the log: recycling may wait for this very segment.
-            if engine.log.is_closing() || !engine.log.has_room_for_moves() {
-                return Ok(());
-            }
-            if bytes >= engine.scan_order.queue.bytes_max() {
-                bytes = 0;
-                if !self.copy_in_order(std::mem::take(&mut values)) {
-                    return Ok(());
-                }
-            }
+            let is_whole = |walker: std::io::Result<ScopedJoinHandle<'_, bool>>| {
+                walker.is_ok_and(|walker| walker.join().unwrap_or(false))
+            };
+            // Each is waited for.
+            walkers.into_iter().map(is_whole).fold(true, |one, other| one & other)
+        });
+        self.window.end();
+        if !is_whole {
+            self.told.has_ended.store(true, Ordering::Relaxed);
         }
-        if self.copy_in_order(values) {
-            segment.swept(generation);
-        }
-        Ok(())
     }
+}
 
-    fn copy_in_order(&mut self, mut values: Vec<Moving>) -> bool {
-        values.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        self.copy(values)
+/// Reads a segment's values into the window. `false` if the sweep has to end.
+fn read(engine: &Engine, (number, generation): (u32, u64), window: &Mutex<&mut Window>) -> Result<bool> {
+    let segments = &engine.log.segments;
+    // One that was recycled meanwhile has nothing for us any more.
+    let Some(segment) = segments
+        .pin(number)
+        .filter(|segment| segment.generation() == generation)
+    else {
+        return Ok(true);
+    };
+    let base = u64::from(number) * segments.segment_bytes();
+    let step = |bytes, read: &mut dyn FnMut() -> Result<()>| {
+        count(&engine.scan_order.counters.sweep_bytes, bytes as u64);
+        engine.paid_flash_step(read)
+    };
+    let mut walk = FrameWalk::new(&segment, segments.segment_bytes(), step);
+    while let Some(frame) = walk.next_frame()? {
+        let payload = &frame.bytes[FRAME_HEADER_BYTES..][..frame.header.payload_bytes as usize];
+        let at = base + (frame.offset + FRAME_HEADER_BYTES) as u64;
+        let range = window.lock().range();
+        let wanted = records(payload).filter(|(_, record)| is_short(record) && range.has(record.key));
+        let mut found: Vec<_> = wanted
+            .filter_map(|(offset, record)| Some((key_hash(record.key), Address::new(at + offset as u64)?, record)))
+            .collect();
+        for together in found.chunks(TOUCHED_TOGETHER) {
+            engine.hash_index.touch(together.iter().map(|(hash, ..)| *hash));
+        }
+        found.retain(|(hash, address, record)| lives(engine, record, *hash, *address));
+        let mut window = window.lock();
+        found.iter().for_each(|(_, _, record)| window.add(record));
+        if must_end(engine) {
+            return Ok(false);
+        }
     }
+    Ok(true)
+}
+
+/// Whether a sweep has to end: there is no room, the store stops, or somebody will soon wait for
+/// merges of the index, or for values that this thread moves.
+fn must_end(engine: &Engine) -> bool {
+    let log = &engine.log;
+    log.is_closing()
+        || log.writer.failure().is_some()
+        || !log.has_room_for_moves()
+        || log.index_full.reason().is_some()
+        || !log.reserve.is_whole()
+        || !engine.index.is_usable()
+        || engine.index.runs_behind() > RUNS_BEHIND_MAX
 }
 
 /// Whether a segment is full, and no sweep has been through it.
@@ -116,10 +252,10 @@ fn is_due(segment: &Segment) -> bool {
     segment.state() == SegmentState::Sealed && !segment.is_swept()
 }
 
-/// A sweep, if scans have paid for it.
-fn bought(engine: &Engine) -> Option<Sweeping> {
+/// What a sweep has before it, if scans have paid for it: segments that are full.
+fn bought(engine: &Engine) -> Option<Places> {
     // Asked at each turn: where nobody scans the segments need not be walked.
-    if !engine.scan_order.has_paid_for_sweep() {
+    if !engine.scan_order.has_paid_for_sweep() || must_end(engine) {
         return None;
     }
     let due: Vec<_> = engine.log.segments.iter().filter(|segment| is_due(segment)).collect();
@@ -130,13 +266,11 @@ fn bought(engine: &Engine) -> Option<Sweeping> {
     let sweep = Sweep {
         bytes: due.iter().map(|segment| segment.end_bytes()).sum(),
         live_bytes: live_bytes / HashIndex::read_bytes_max_of_value(mean_bytes) * mean_bytes,
+        index_bytes: engine.index.disk_bytes(),
     };
-    engine.scan_order.buys_sweep(sweep, mean_bytes).then(|| Sweeping {
-        segments: due
-            .iter()
-            .map(|segment| (segment.number, segment.generation()))
-            .collect(),
-    })
+    let place = |segment: &&Segment| (segment.number, segment.generation());
+    let is_bought = engine.scan_order.buys_sweep(sweep, mean_bytes);
+    is_bought.then(|| due.iter().map(place).collect())
 }
 
 /// Whether a record is the home of a short value.
@@ -153,19 +287,4 @@ fn lives(engine: &Engine, record: &Record<'_>, hash: u64, address: Address) -> b
         presence.dead(record.key, record.version(), record.attributes).is_some()
     };
     is_present && !is_dead()
-}
-
-/// A value that was read, with memory of its own.
-fn moving(record: &Record<'_>, hash: u64, place: (Address, u64)) -> Moving {
-    let (key, value) = (record.key, record.body.value());
-    let together = Bytes::from([key, value].concat());
-    Moving {
-        key: together.slice(..key.len()),
-        hash,
-        version: record.version(),
-        attributes: Bytes::copy_from_slice(record.attributes),
-        value: together.slice(key.len()..),
-        checksum: record.checksum,
-        place: Some(place),
-    }
 }

@@ -134,10 +134,18 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
         return Err(ObjectError::TooLong).told();
     }
     let algorithms = incoming.all_algorithms();
+    let length = incoming.length;
+    // Before anything is read of what is announced to be long: where there is no room for it, a
+    // client that waits for "100 Continue" need not send it.
+    let is_long = length.is_some_and(|length| length > WHOLE_BYTES_MAX as u64);
+    let mut begun = None;
+    if is_long {
+        begun = Some(begin(gateway, target, length, incoming.data_key.take()).await?);
+    }
     let mut pieces = Pieces::of(incoming.body.take());
     let mut first = pieces.next().await?;
     let mut second = Piece::default();
-    let may_be_whole = matches!(target, Target::Object) && first.bytes <= WHOLE_BYTES_MAX;
+    let may_be_whole = matches!(target, Target::Object) && !is_long && first.bytes <= WHOLE_BYTES_MAX;
     if may_be_whole && !first.is_empty() {
         second = pieces.next().await?;
     }
@@ -148,8 +156,10 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
         return whole(first, computed, incoming.data_key.as_ref()).told();
     }
     let mut digests = Digests::new(&algorithms);
-    let length = incoming.length;
-    let mut writing = begin(gateway, target, length, incoming.data_key.take()).await?;
+    let mut writing = match begun {
+        Some(begun) => begun,
+        None => begin(gateway, target, length, incoming.data_key.take()).await?,
+    };
     while !first.is_empty() {
         let (frames, same) = (first.frames.clone(), first.frames);
         let write = gateway.run(move |_, _| writing.take(&frames).told());

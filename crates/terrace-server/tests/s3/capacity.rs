@@ -6,7 +6,12 @@ use crate::{
     operating::plain,
     sign::Mode,
 };
-use std::os::unix::fs::MetadataExt as _;
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    os::unix::fs::MetadataExt as _,
+    time::Duration,
+};
 
 const VALUE_BYTES: usize = 1_000_000;
 /// What `du` may count beside what the figures say, and 2 %: manifests, the lock, the socket, the
@@ -26,6 +31,63 @@ fn fill(service: &Service, name: &str) -> usize {
         }
     }
     panic!("there is no end of room");
+}
+
+/// What the first line of an answer begins with, where the client waits for "100 Continue" with a
+/// body that it never sends, and all of the answer if that is the last one.
+fn told_at_the_head(service: &Service, target: &str, headers: &[(&str, &str)]) -> String {
+    let client = &service.client;
+    let mut request = client.sign("PUT", target, headers, &bytes(VALUE_BYTES), Mode::Whole);
+    request.head = request.head.replace("connection: close", "expect: 100-continue");
+    let mut stream = TcpStream::connect(&client.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(request.head.as_bytes()).unwrap();
+    let mut answer = vec![0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    if answer != b"HTTP/1.1 100" {
+        stream.read_to_end(&mut answer).unwrap();
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A full store took a piece of each value before it refused it: who waits for "100 Continue" was
+/// told to send what had no room.
+#[test]
+fn a_value_without_room_is_refused_at_its_head() {
+    let place = Place::new();
+    let service = Service::start(&place, &["--split-threshold", "1MiB", "--large-capacity", "12MiB"]);
+    service.client.send("PUT", "/bucket", &[], b"").status(200);
+    assert_eq!(told_at_the_head(&service, "/bucket/first", &[]), "HTTP/1.1 100");
+    let first = fill(&service, "first");
+    assert!(first >= 4, "{first}");
+
+    let refused = told_at_the_head(&service, "/bucket/more", &[]);
+    assert!(refused.starts_with("HTTP/1.1 507"), "{refused}");
+    assert!(refused.contains("connection: close\r\n"), "{refused}");
+    // What is wrong besides is said first.
+    let missing = told_at_the_head(&service, "/none/more", &[]);
+    assert!(missing.starts_with("HTTP/1.1 404"), "{missing}");
+    let unmet = told_at_the_head(&service, "/bucket/first-0", &[("if-none-match", "*")]);
+    assert!(unmet.starts_with("HTTP/1.1 412"), "{unmet}");
+    // Who sends all the same reads the answer.
+    let sent = service.client.put("/bucket/more", &bytes(VALUE_BYTES), Mode::Whole);
+    assert_eq!(sent.status, 507, "{}", sent.text());
+    // What is short needs no room there.
+    service
+        .client
+        .put("/bucket/short", &bytes(1_000), Mode::Whole)
+        .status(200);
+
+    // Room that is on its way is waited for.
+    for number in 0..first {
+        let key = format!("/bucket/first-{number}");
+        service.client.send("DELETE", &key, &[], b"").status(204);
+    }
+    assert_eq!(told_at_the_head(&service, "/bucket/more", &[]), "HTTP/1.1 100");
+    service
+        .client
+        .put("/bucket/more", &bytes(VALUE_BYTES), Mode::Whole)
+        .status(200);
 }
 
 #[test]

@@ -69,6 +69,15 @@ impl Segment {
 }
 
 impl Segments {
+    /// The sealed segment of which most is dead, about; of the same ones as
+    /// [`oldest_sealed`](Self::oldest_sealed).
+    pub fn deadest_sealed(&self, finished_seq: u64, is_wanted: impl Fn(&Segment) -> bool) -> Option<&Segment> {
+        self.iter()
+            .filter(|segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= finished_seq)
+            .filter(|segment| is_wanted(segment))
+            .max_by_key(|segment| segment.end_bytes().saturating_sub(segment.live_bytes()))
+    }
+
     /// A value whose record has about so many bytes lives at this position from now on.
     pub fn value_lives(&self, position: u64, bytes: u64) {
         if let Some(live_bytes) = self.live_bytes_at(position) {

@@ -210,7 +210,8 @@ impl Reserve {
             .store(self.others_bytes + segments_bytes, Ordering::Release);
     }
 
-    fn segments_left(&self) -> u32 {
+    /// Segments of it that the commits may still have, where it was given up.
+    pub fn segments_left(&self) -> u32 {
         self.segments.load(Ordering::Acquire)
     }
 

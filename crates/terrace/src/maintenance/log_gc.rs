@@ -10,6 +10,7 @@
 //! lives. What makes blocks so is block GC, or time.
 
 mod blocks;
+mod burst;
 mod damage;
 mod live;
 mod policy;
@@ -34,6 +35,7 @@ use crate::{
     mutation::{Mutation, active},
 };
 use blocks::{DeadBlock, Progress};
+use burst::DEAD_PERCENT_MIN_AWAITED;
 use live::{Kept, Live, Survey, parts, record_bytes};
 use policy::Ring;
 use second_chance::Credit;
@@ -47,14 +49,6 @@ use std::{
 /// How often a segment is tried that could not be drained for want of room, though nothing here has
 /// made any.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// Where nothing can leave for the large tier, a segment with more than this in it is not drained:
-/// to write it again would give back too little.
-const LIVE_PERCENT_MAX: usize = 80;
-/// While the reserve of a full device is used this is enough, in dead records: what is new is
-/// refused meanwhile, and overwrites that shrink let go of their values here and there. Their part
-/// of the reserve, a 32nd of the ring, is used up before a fifth of each segment is dead, if they
-/// lie in both tiers.
-const DEAD_PERCENT_MIN_ON_RESERVE: usize = 5;
 /// Without a commit for so long nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
 /// At most this often the index is asked to persist what freeing waits for.
@@ -85,6 +79,10 @@ pub struct LogGc {
     /// Of the segments kept free for recycling so few are left that each segment must give
     /// something back, whatever is in it.
     is_short: bool,
+    /// While the reserve is used: how much of a segment must be dead.
+    dead_percent_min: usize,
+    /// How many segments of the reserve the commits had left, and when they last took one.
+    reserve_seen: (u32, Instant),
     credit: Credit,
 }
 
@@ -111,6 +109,8 @@ impl LogGc {
             former_are_weighed: false,
             is_under_way: false,
             is_short: false,
+            dead_percent_min: DEAD_PERCENT_MIN_AWAITED,
+            reserve_seen: (u32::MAX, Instant::now()),
             credit: Credit::new(engine.log.segments.segment_bytes()),
             engine,
         }
@@ -131,6 +131,7 @@ impl LogGc {
         }
         let ring = self.ring(drained);
         self.is_under_way = ring.wants_draining(self.is_under_way);
+        self.look_at_reserve(ring);
         Ok(self.free_dead_segment(ring)? || self.drain_next(ring)? || freed)
     }
 
@@ -144,6 +145,7 @@ impl LogGc {
             available_now: segments.available_now(),
             drained,
             lent: lent_by_copies(&self.engine),
+            reserve_segments: self.engine.log.reserve.segments_left(),
             reserve_is_whole: self.engine.log.reserve.is_whole(),
             index_load: self.engine.hash_index.load_of_bound(),
         }
@@ -278,7 +280,8 @@ impl LogGc {
         self.drain_or_refuse(segment).map(|()| true)
     }
 
-    /// The segment to drain next: the oldest that may be drained. If none may, that is told to
+    /// The segment to drain next: the oldest that may be drained, or while the reserve is used that
+    /// of which most is dead. If none may, that is told to
     /// those who wait for room, and now and then the oldest is tried all the same, since room may
     /// come from elsewhere.
     fn next_segment<'a>(&mut self, segments: &'a Segments, some_are_drained: bool) -> Option<&'a Segment> {
@@ -289,9 +292,19 @@ impl LogGc {
         // dead.
         let released_seq = log.frames.released_seq();
         let round = self.round;
-        let next = segments.oldest_sealed(released_seq, |segment| segment.is_worth_trying(round));
+        let is_wanted = |segment: &Segment| segment.is_worth_trying(round);
+        let reserve_is_whole = log.reserve.is_whole();
+        let next = if reserve_is_whole {
+            segments.oldest_sealed(released_seq, is_wanted)
+        } else {
+            segments.deadest_sealed(released_seq, is_wanted)
+        };
         if next.is_some() || some_are_drained {
             return next;
+        }
+        if !reserve_is_whole && self.dead_percent_min > DEAD_PERCENT_MIN_AWAITED {
+            // The commits have segments, and not all was tried that could give them more.
+            return None;
         }
         let is_finished =
             |segment: &Segment| segment.state() != SegmentState::Sealed || segment.last_seq() <= released_seq;
@@ -494,17 +507,6 @@ impl LogGc {
         let uses = cold.iter().map(|live| u64::from(live.uses)).sum();
         let (small, reads) = (&engine.flash_cache.small, engine.small_reads());
         small.drained(reads, segments, cold.len() as u64, uses);
-    }
-
-    /// With the large tier full, writing live values again only helps if enough of the segment is
-    /// dead.
-    fn reinserting_helps(&self, values: &[&[Live]], held_bytes: usize) -> bool {
-        let (live_bytes, segment_bytes) = (record_bytes(values), self.segment_bytes());
-        // Of its frames and not of its length: what is free at its end may be as much in the next
-        // one: that would have no end.
-        let dead_bytes = held_bytes.saturating_sub(live_bytes);
-        let helps_reserve = dead_bytes >= segment_bytes * DEAD_PERCENT_MIN_ON_RESERVE / 100;
-        live_bytes < segment_bytes * LIVE_PERCENT_MAX / 100 || (helps_reserve && !self.engine.log.reserve.is_whole())
     }
 
     /// Refuses what the log has no room for as a whole: a part of a segment that is written again

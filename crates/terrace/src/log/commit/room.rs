@@ -166,7 +166,9 @@ impl CommitLog {
         if has_one() {
             return true;
         }
-        let is_at_capacity = !self.segments.may_grow() && self.recycling_is_stuck();
+        // Once it is used, recycling leaves segments to die until little of it is left.
+        let waits_in_vain = self.recycling_is_stuck() || !self.reserve.is_whole();
+        let is_at_capacity = !self.segments.may_grow() && waits_in_vain;
         let is_device_full = self.segments.is_device_full() || self.segments.is_device_short();
         if !is_device_full && !is_at_capacity {
             return false;

@@ -35,6 +35,8 @@ pub struct Ring {
     pub drained: u32,
     /// Segments that copies of large objects have beyond what is guaranteed to them.
     pub lent: u32,
+    /// Segments of a used reserve that commits which free space may still have.
+    pub reserve_segments: u32,
     /// Nothing of a full device's reserve is used.
     pub reserve_is_whole: bool,
     /// Share of a bounded hash index that is in use.
@@ -80,6 +82,11 @@ impl Ring {
         !enough && !no_room
     }
 
+    /// Whether commits that free space have one segment at most before they wait for draining.
+    pub const fn is_used_up(&self) -> bool {
+        self.available_now + self.drained + self.reserve_segments <= RESERVED_SEGMENTS + 1
+    }
+
     /// Whether so few are left that each segment that is drained must give something back, whatever
     /// is in it.
     pub const fn is_short(&self) -> bool {
@@ -100,6 +107,7 @@ mod tests {
             available_now: available,
             drained: 0,
             lent: 0,
+            reserve_segments: 0,
             reserve_is_whole: true,
             index_load: 0.0,
         }
@@ -156,6 +164,18 @@ mod tests {
             ..ring(50)
         };
         assert!(used.wants_draining(false));
+    }
+
+    /// The last segment of the reserve is used while the next one is drained.
+    #[test]
+    fn one_segment_beside_those_for_recycling_is_little() {
+        let left = |reserve_segments| Ring {
+            reserve_segments,
+            ..ring(RESERVED_SEGMENTS)
+        };
+        assert!(!left(2).is_used_up());
+        assert!(left(1).is_used_up());
+        assert!(!Ring { drained: 1, ..left(1) }.is_used_up());
     }
 
     #[test]

@@ -1,0 +1,63 @@
+//! Whether a segment is worth writing again where nothing can leave for the large tier: by how much
+//! of it is dead, and how much of a full device's reserve is left to use meanwhile.
+
+use super::{Live, LogGc, Ring, record_bytes};
+use crate::metrics::stalls::StallReason;
+use std::time::{Duration, Instant};
+
+/// Where nothing can leave for the large tier, a segment with more than this in it is not drained:
+/// to write it again would give back too little.
+const LIVE_PERCENT_MAX: usize = 80;
+/// While the reserve of a full device is used, and one segment of it is left, so much of a segment
+/// must be dead, in its records.
+const DEAD_PERCENT_MIN_AT_THE_LAST: usize = 10;
+/// And so much where somebody waits: what is new is refused meanwhile, and overwrites that shrink
+/// let go of their values here and there. Their part of the reserve, a 32nd of the ring, is used up
+/// before a fifth of each segment is dead, if they lie in both tiers. It gives little: frames do
+/// not fill the next segment to its end, so that 296 MB were written for 3 of room.
+pub(super) const DEAD_PERCENT_MIN_AWAITED: usize = 5;
+/// For so long after a segment of the reserve was taken the others are used first, and segments are
+/// left to die: those with a twentieth dead cost twenty bytes written for each that they give, and
+/// five a little later. After that the room is wanted for what is new.
+const BURST: Duration = Duration::from_secs(3);
+
+impl LogGc {
+    /// Whether what is left of the reserve can be used before much is moved for little.
+    pub(super) fn look_at_reserve(&mut self, ring: Ring) {
+        let left = if ring.reserve_is_whole {
+            u32::MAX
+        } else {
+            ring.reserve_segments
+        };
+        let since = if left < self.reserve_seen.0 {
+            Instant::now()
+        } else {
+            self.reserve_seen.1
+        };
+        self.reserve_seen = (left, since);
+        let somebody_waits = self.engine.log.stalls.waiting(&[StallReason::Segment]) > 0;
+        let percent = if somebody_waits || since.elapsed() >= BURST {
+            DEAD_PERCENT_MIN_AWAITED
+        } else if ring.is_used_up() {
+            DEAD_PERCENT_MIN_AT_THE_LAST
+        } else {
+            100 - LIVE_PERCENT_MAX
+        };
+        if percent < self.dead_percent_min {
+            // What gave too little may give enough now.
+            self.round += 1;
+        }
+        self.dead_percent_min = percent;
+    }
+
+    /// With the large tier full, writing live values again only helps if enough of the segment is
+    /// dead.
+    pub(super) fn reinserting_helps(&self, values: &[&[Live]], held_bytes: usize) -> bool {
+        let (live_bytes, segment_bytes) = (record_bytes(values), self.segment_bytes());
+        // Of its frames and not of its length: what is free at its end may be as much in the next
+        // one: that would have no end.
+        let dead_bytes = held_bytes.saturating_sub(live_bytes);
+        let helps_reserve = dead_bytes >= segment_bytes * self.dead_percent_min / 100;
+        live_bytes < segment_bytes * LIVE_PERCENT_MAX / 100 || (helps_reserve && !self.engine.log.reserve.is_whole())
+    }
+}

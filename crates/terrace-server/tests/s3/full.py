@@ -11,11 +11,13 @@ their ordinary rate at least; `/readyz` says what writes will meet; the space is
 seconds; and each filling takes at least nine tenths of what the first one took. Ends with 1 if not.
 """
 
+import concurrent.futures
 import datetime
 import hashlib
 import hmac
 import http.client
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import urllib.parse
 
 TERRACE, IMAGES, CYCLES = sys.argv[1], os.path.abspath(sys.argv[2]), int(sys.argv[3])
@@ -197,6 +200,29 @@ def content(key, generation, length):
     return random.Random(f"{key}#{generation}").randbytes(length)
 
 
+def refused(server, names, length):
+    """Puts values until so many are refused or taken: how long refusals took, what was taken, an answer, and what was wrong."""
+    client, names = Client(server), iter(names)
+    times, went_in, text = [], [], ""
+    key, generation = next(names)
+    # The same value again and again: making one would take this client's time.
+    body = content(key, generation, length)
+    for _ in range(REFUSALS):
+        began = time.monotonic()
+        status, answer, _ = client.send("PUT", f"/bucket/{key}", body)
+        took = time.monotonic() - began
+        if status == 507:
+            times.append(took)
+            text = answer.decode()
+        elif status == 200:
+            went_in.append((key, generation))
+            key, generation = next(names, (key, generation))
+            body = content(key, generation, length)
+        else:
+            return times, went_in, text, f"{status}: {answer[:300]}"
+    return times, went_in, text, None
+
+
 class Case:
     def __init__(self, name):
         sizes, settings, self.others, self.kills = CASES[name]
@@ -318,46 +344,31 @@ class Case:
 
     def refusals(self, length):
         """On a full device: how long a refusal takes, to each of the clients at once. Says how many went in all the same."""
-        times, texts, went_in = [], [], []
-
-        def ask(client, writer):
-            # The same value again and again: making one would delay the other clients, which are timed.
-            asked = 0
-            for number in range(REFUSALS):
-                key = f"refused/{writer}/{number:03}"
-                with self.lock:
-                    self.generation += 1
-                    generation = self.generation
-                body = content(key, generation, length)
-                while asked < REFUSALS:
-                    asked += 1
-                    with self.lock:
-                        self.doubt.setdefault(key, []).append((generation, length))
-                    began = time.monotonic()
-                    status, answer, _ = client.send("PUT", f"/bucket/{key}", body)
-                    took = time.monotonic() - began
-                    with self.lock:
-                        if status in (200, 507):
-                            self.doubt.pop(key)
-                        if status == 200:
-                            self.held[key] = (generation, length)
-                    if status == 200:
-                        went_in.append(key)
-                        break
-                    if status != 507:
-                        complain(f"a PUT on a full device answers {status}: {answer[:300]}")
-                        return
-                    times.append(took)
-                    texts.append(answer.decode())
-
-        self.each(ask, range(WRITERS))
+        server = types.SimpleNamespace(address=self.server.address, key=self.server.key)
+        names = []
+        for writer in range(WRITERS):
+            keys = [f"refused/{writer}/{number:03}" for number in range(REFUSALS)]
+            names.append([(key, self.generation + number) for number, key in enumerate(keys, 1)])
+            self.generation += REFUSALS
+        # Each in a process of its own: threads would wait for each other, and not for the server.
+        context = multiprocessing.get_context("fork")
+        with concurrent.futures.ProcessPoolExecutor(WRITERS, mp_context=context) as pool:
+            asked = list(pool.map(refused, [server] * WRITERS, names, [length] * WRITERS))
+        times, went_in = [], []
+        for took, kept, text, wrong in asked:
+            times += took
+            went_in += kept
+            texts = text
+            if wrong:
+                complain(f"a PUT on a full device answers {wrong}")
+        self.held.update({key: (generation, length) for key, generation in went_in})
         if not times:
             print(f"    none of {len(went_in)} values of {length} is refused any more", flush=True)
             return len(went_in)
         times.sort()
         late = times[len(times) * 99 // 100]
         print(f"    refusals of {length}: {len(times)}, {len(went_in)} went in; median {times[len(times) // 2] * 1000:.1f} ms, "
-              f"99 % {late * 1000:.1f} ms, longest {times[-1] * 1000:.1f} ms: {re.sub('<[^>]*>', ' ', texts[-1])[40:400]}", flush=True)
+              f"99 % {late * 1000:.1f} ms, longest {times[-1] * 1000:.1f} ms: {re.sub('<[^>]*>', ' ', texts)[40:400]}", flush=True)
         if late > REFUSAL_MAX:
             complain(f"of refusals of {length} bytes one in a hundred takes {late * 1000:.1f} ms, the longest {times[-1]:.3f} s")
         return len(went_in)

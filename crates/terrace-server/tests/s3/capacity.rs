@@ -50,8 +50,8 @@ fn told_at_the_head(service: &Service, target: &str, headers: &[(&str, &str)]) -
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// A full store took a piece of each value before it refused it: who waits for "100 Continue" was
-/// told to send what had no room.
+/// A full store took a piece of each value before it refused it: a client that waits for "100
+/// Continue" was told to send what had no room.
 #[test]
 fn a_value_without_room_is_refused_at_its_head() {
     let place = Place::new();
@@ -69,7 +69,7 @@ fn a_value_without_room_is_refused_at_its_head() {
     assert!(missing.starts_with("HTTP/1.1 404"), "{missing}");
     let unmet = told_at_the_head(&service, "/bucket/first-0", &[("if-none-match", "*")]);
     assert!(unmet.starts_with("HTTP/1.1 412"), "{unmet}");
-    // Who sends all the same reads the answer.
+    // A client that sends all the same reads the answer.
     let sent = service.client.put("/bucket/more", &bytes(VALUE_BYTES), Mode::Whole);
     assert_eq!(sent.status, 507, "{}", sent.text());
     // What is short needs no room there.

@@ -1,8 +1,8 @@
 //! A merge of all tables that puts copies of short values beside their entries on its way.
 //!
-//! Entries come by in the order of their keys, all versions of each, and whoever has values in that
-//! order gives each its copy. So copies of everything are written once, in one run, and neither the
-//! applier nor a memtable has anything to do with them.
+//! Entries come by in the order of their keys, all versions of each, and a source with values in
+//! that order gives each its copy. So copies of everything are written once, in one run, and
+//! neither the applier nor a memtable has anything to do with them.
 //!
 //! Invariants: nothing of an entry is changed but that it has a copy, and one that has a copy, or
 //! has its home elsewhere than in the log, is left as it is. No other merge asks for copies.
@@ -19,7 +19,7 @@ use lsm_tree::{
 use parking_lot::Mutex;
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
-/// Who has copies.
+/// Where copies come from.
 pub trait CopySource: Send {
     /// The value of an entry in the log that has no copy, if it is to get one. Keys ascend.
     fn copy_of(&mut self, key: &[u8], entry: &Entry) -> Option<Bytes>;
@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(index.get_at(key.as_bytes(), seq).unwrap(), expected, "{key} at {seq}");
         }
         assert_eq!(index.persisted_mark(), Some(mark(2)));
-        // Who has a copy is not asked for again.
+        // An entry with a copy is not asked for again.
         assert_eq!(merge().1, [("long".to_owned(), 1)]);
     }
 

@@ -84,7 +84,10 @@ pub fn run(arguments: WriterArguments) -> Outcome {
         }
     };
     Said::Opened.say();
-    let held = show(&store);
+    // What could not be told is not judged: with the power gone it says nothing of the store.
+    let Some(held) = show(&store) else {
+        return Ok(());
+    };
     check_verify(&store);
     check_stats(&store);
     Said::Ready.say();
@@ -141,23 +144,24 @@ fn say_counts(store: &Store) {
     .say();
 }
 
-/// Tells everything the store holds, by a scan, and reads some of it by its key, too.
-fn show(store: &Store) -> BTreeMap<String, Held> {
-    let mut all = BTreeMap::new();
+/// Tells everything the store holds, by a scan, and reads some of it by its key, too. `None` if
+/// something could not be read, which it has said then.
+fn show(store: &Store) -> Option<BTreeMap<String, Held>> {
+    let (mut all, mut is_whole) = (BTreeMap::new(), true);
     let mut scan = match store.scan(ScanRange::all()) {
         Ok(scan) => scan,
         Err(error) => {
             Said::Failed(format!("scan: {error}")).say();
-            return all;
+            return None;
         }
     };
     loop {
         let items = match scan.next_values(64) {
-            Ok(items) if items.is_empty() => return all,
+            Ok(items) if items.is_empty() => return is_whole.then_some(all),
             Ok(items) => items,
             Err(error) => {
                 Said::Failed(format!("scan: {error}")).say();
-                return all;
+                return None;
             }
         };
         for (item, bytes) in items {
@@ -166,6 +170,7 @@ fn show(store: &Store) -> BTreeMap<String, Held> {
                 Ok(bytes) => bytes,
                 Err(error) => {
                     Said::Failed(format!("value: {key}: {error}")).say();
+                    is_whole = false;
                     continue;
                 }
             };

@@ -72,10 +72,15 @@ impl Segments {
     /// The sealed segment of which most is dead, about; of the same ones as
     /// [`oldest_sealed`](Self::oldest_sealed).
     pub fn deadest_sealed(&self, finished_seq: u64, is_wanted: impl Fn(&Segment) -> bool) -> Option<&Segment> {
-        self.iter()
-            .filter(|segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= finished_seq)
+        self.finished(finished_seq)
             .filter(|segment| is_wanted(segment))
             .max_by_key(|segment| segment.end_bytes().saturating_sub(segment.live_bytes()))
+    }
+
+    /// Sealed segments with nothing after `finished_seq`.
+    pub(super) fn finished(&self, finished_seq: u64) -> impl Iterator<Item = &Segment> {
+        self.iter()
+            .filter(move |segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= finished_seq)
     }
 
     /// A value whose record has about so many bytes lives at this position from now on.

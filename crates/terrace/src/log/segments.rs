@@ -553,8 +553,7 @@ impl Segments {
     /// The sealed segment that was written longest ago, of those with nothing after `finished_seq`,
     /// up to which everything is written and applied, and that are wanted.
     pub fn oldest_sealed(&self, finished_seq: u64, is_wanted: impl Fn(&Segment) -> bool) -> Option<&Segment> {
-        self.iter()
-            .filter(|segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= finished_seq)
+        self.finished(finished_seq)
             .filter(|segment| is_wanted(segment))
             .min_by_key(|segment| segment.generation())
     }

@@ -5,8 +5,8 @@
 //! <seconds of each of the others>]`.
 //!
 //! Loads the objects in random order, then makes 95 % scans of 50 pairs that start at keys of
-//! Zipf's law (exponent 0.99, the popular ones spread over all keys) and 5 % inserts, and says
-//! every four seconds how many operations were made, what processor time each took, and what was
+//! Zipf's law (exponent 0.99, the popular ones spread over all keys) and 5 % inserts, which come
+//! anywhere between the others as YCSB's do, and says every four seconds how many operations were made, what processor time each took, and what was
 //! read and written for them. Then scans of 100 pairs from uniform keys, and gets and overwrites
 //! of what was scanned. RAM is shared out as `terrace-bench contest` does. What a directory has of
 //! an earlier call is not loaded again.
@@ -214,11 +214,12 @@ fn main() {
         durability: Durability::Buffered,
         ..PutOptions::default()
     };
-    let put = |number: u64| {
+    let put_at = |key: String, number: u64| {
         store
-            .put_with(key(number), value(number, settings.value_bytes), &buffered)
+            .put_with(key, value(number, settings.value_bytes), &buffered)
             .unwrap();
     };
+    let put = |number: u64| put_at(key(number), number);
     let step = Step::begin(&store);
     // A step that has no divisor in common with the count meets each number once.
     if store.get(key(settings.objects - 1)).unwrap().is_none() {
@@ -230,7 +231,8 @@ fn main() {
     let next = AtomicU64::new(settings.objects);
     run(&store, &settings, "E-z", settings.time, |rng| {
         if rng.random_range(0..100) < 5 {
-            put(next.fetch_add(1, Ordering::Relaxed));
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            put_at(format!("{}n{number}", key(spread(number, settings.objects))), number);
         } else {
             scan(&store, zipf.draw(rng), 50);
         }

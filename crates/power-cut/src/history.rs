@@ -5,7 +5,7 @@ use super::{
     life::{self, Life, Moment, Plan},
     machine::{Machine, Place},
     mutations::{Focus, Mutant},
-    workload::MOODS,
+    workload::{MOODS, SINGLE},
     writer::TOLD,
 };
 use crate::Outcome;
@@ -30,6 +30,8 @@ const CYCLES_FOR_ALL: u64 = 50;
 const YOUNG_SHARE: f64 = 0.12;
 /// A short history that has not met every mechanism goes on, up to this many times as long.
 const LONGER_MAX: u64 = 5;
+/// Lives around holes are short, and few of them leave one where a frame fits: so many for one.
+const LIVES_AROUND_HOLES: u64 = 3;
 /// So that short histories have cuts during recovery, too.
 const OPENING_EVERY: u64 = 8;
 
@@ -231,6 +233,9 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         },
         large_first: rng.random_bool(0.5),
     };
+    if before.focus == Some(Focus::Holes) && rng.random_bool(0.8) {
+        return around_hole(plan, rng, has_power, before);
+    }
     if let Some(focus) = before.focus.filter(|_| rng.random_bool(0.6)) {
         focus_on(focus, &mut plan, rng, has_power);
     }
@@ -260,6 +265,34 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         plan.moment = Moment::Acknowledgements(rng.random_range(1..60));
     }
     plan
+}
+
+/// How a life goes of those that show what a hole leaves behind. One writes frames of one commit,
+/// and the cut takes any of them: in segments that were in use before, since of a new file ext4
+/// shows what was written only after a sync. The next writes some in their places, with their seqs,
+/// and dies with the power on: where its last one ends a frame from behind the hole is the log's
+/// next, unless it was wiped.
+fn around_hole(plan: Plan, rng: &mut StdRng, has_power: bool, before: Before) -> Plan {
+    let is_behind = before.pending_writes > 1;
+    let moment = if is_behind {
+        Moment::Time(Duration::from_micros(rng.random_range(1_000..60_000)))
+    } else {
+        Moment::Unflushed {
+            is_large: false,
+            writes: rng.random_range(4..16),
+            after: Duration::from_micros(rng.random_range(2_000..60_000)),
+        }
+    };
+    Plan {
+        moment,
+        mood: MOODS.iter().position(|mood| mood.name == SINGLE).unwrap_or(0),
+        page_cache: false,
+        has_neighbour: false,
+        is_cut: has_power && !is_behind,
+        survival: Survival::Random,
+        large_first: false,
+        ..plan
+    }
 }
 
 /// A mood with many durable commits, and values in the large space.
@@ -294,7 +327,7 @@ fn focus_on(focus: Focus, plan: &mut Plan, rng: &mut StdRng, has_power: bool) {
             plan.mood = prompt_mood(rng);
             plan.moment = Moment::Time(after * 3);
         }
-        Focus::Young | Focus::Killed => {}
+        Focus::Young | Focus::Holes | Focus::Killed => {}
     }
 }
 
@@ -447,6 +480,10 @@ impl Runner<'_> {
         Ok(life.violation)
     }
 
+    fn focus(&self) -> Option<Focus> {
+        self.mutant.and_then(Mutant::focus)
+    }
+
     /// Whether a history without a mutation has not met yet what it should.
     fn has_missed(&self) -> bool {
         self.mutant.is_none() && !self.tally.missed(self.has_power).is_empty()
@@ -457,12 +494,20 @@ impl Runner<'_> {
         let mut journal = Journal::default();
         let mut before = Before::default();
         self.tally.asked = cycles;
+        let cycles = match self.focus() {
+            Some(Focus::Holes) => cycles * LIVES_AROUND_HOLES,
+            _ => cycles,
+        };
         let mut cycle = 0;
         while cycle < cycles || (cycle < cycles * LONGER_MAX && self.has_missed()) {
             cycle += 1;
             self.tally.cycles = cycle;
-            let focus = self.mutant.and_then(Mutant::focus);
-            let young_share = if focus == Some(Focus::Young) { 0.6 } else { YOUNG_SHARE };
+            let focus = self.focus();
+            let young_share = match focus {
+                Some(Focus::Young) => 0.6,
+                Some(Focus::Holes) => 0.0,
+                _ => YOUNG_SHARE,
+            };
             before.focus = focus;
             let violation = if self.rng.random_bool(young_share) {
                 self.new_store(cycle)?

@@ -20,6 +20,8 @@ pub enum Focus {
     TornFrames,
     /// Several cuts of a store where nothing is recycled yet.
     Young,
+    /// Holes in the log, then lives that write just a few frames into them.
+    Holes,
     /// Cuts with values of the large space unflushed.
     LargeUnflushed,
     /// Kills without a cut, then cuts.
@@ -32,7 +34,7 @@ pub enum Focus {
 const FOCUSED: &[(&str, Focus)] = &[
     ("frame-checksum", Focus::TornFrames),
     ("hole-ends-log", Focus::TornFrames),
-    ("wipe-hole", Focus::Young),
+    ("wipe-hole", Focus::Holes),
     ("manifest-sync", Focus::Young),
     ("large-before-sync-record", Focus::LargeUnflushed),
     ("replayed-sync", Focus::Killed),

@@ -118,6 +118,9 @@ pub struct Mood {
     pub pause_us: u64,
 }
 
+/// Frames of one commit, of the same length all.
+pub const SINGLE: &str = "single";
+
 /// All moods.
 pub const MOODS: &[Mood] = &[
     Mood {
@@ -185,6 +188,16 @@ pub const MOODS: &[Mood] = &[
         small_bytes_max: 200,
         keys: 90,
         pause_us: 2_500,
+    },
+    // The same, and hardly two commits in a frame.
+    Mood {
+        name: SINGLE,
+        buffered: 1.0,
+        large: 0.0,
+        small_bytes_min: 16,
+        small_bytes_max: 200,
+        keys: 90,
+        pause_us: 40_000,
     },
 ];
 

@@ -69,7 +69,8 @@ pub struct Collected {
 /// What the head of a request says of a body in XML. `s3s` reads such bodies whole before an
 /// operation begins, and does not compare. Bodies of objects are compared where they are received.
 pub struct Promise {
-    digests: Digests,
+    /// Where the body is in chunks, with these while it comes.
+    digests: Option<Digests>,
     md5: Option<[u8; 16]>,
     checksum: Option<Checksum>,
 }
@@ -81,8 +82,7 @@ impl Promise {
     /// `InvalidDigest`, `InvalidRequest`.
     pub fn of(head: &Head, headers: &HeaderMap) -> S3Result<Option<Self>> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let is_chunked = text("x-amz-content-sha256").is_some_and(|text| text.starts_with("STREAMING-"));
-        if head.is_form || !head.is_xml || is_chunked {
+        if head.is_form || !head.is_xml {
             return Ok(None);
         }
         let md5 = digest::content_md5(text("content-md5"))?;
@@ -94,17 +94,16 @@ impl Promise {
         };
         let algorithms: Vec<_> = checksum.iter().map(|checksum| checksum.algorithm).collect();
         Ok((md5.is_some() || checksum.is_some()).then(|| Self {
-            digests: Digests::new(&algorithms),
+            digests: Some(Digests::new(&algorithms)),
             md5,
             checksum,
         }))
     }
 
     fn check(self) -> S3Result {
-        self.digests
-            .finish()
-            .verify(self.md5.as_ref(), self.checksum.as_ref())
-            .told()
+        let computed = self.digests.map(Digests::finish);
+        let computed = computed.ok_or(s3s::S3ErrorCode::InternalError)?;
+        computed.verify(self.md5.as_ref(), self.checksum.as_ref()).told()
     }
 }
 
@@ -160,6 +159,11 @@ pub struct Attentive<B> {
 impl<B> Attentive<B> {
     /// Watches `body`.
     pub fn new(body: B, watch: Watch) -> Self {
+        let mut watch = watch;
+        if let (Some(chunks), Some(promise)) = (&mut watch.chunks, &mut watch.promise) {
+            // What is said of a body is said of what is in its chunks.
+            chunks.digests = promise.digests.take();
+        }
         Self {
             body,
             watch,
@@ -176,8 +180,8 @@ impl<B> Attentive<B> {
     fn take(&mut self, data: Bytes) -> S3Result {
         self.bytes += data.len() as u64;
         self.watch.received.fetch_add(data.len() as u64, Ordering::Relaxed);
-        if let Some(promise) = &mut self.watch.promise {
-            promise.digests.update(&data);
+        if let Some(digests) = self.watch.promise.as_mut().and_then(|promise| promise.digests.as_mut()) {
+            digests.update(&data);
         }
         if let Some(Collected { ticket, weight }) = &self.watch.collected {
             ticket
@@ -193,7 +197,11 @@ impl<B> Attentive<B> {
 
     /// Takes the end of the body.
     fn take_end(&mut self) -> S3Result {
-        if let Some(chunks) = self.watch.chunks.take() {
+        if let Some(mut chunks) = self.watch.chunks.take() {
+            let digests = chunks.digests.take();
+            if let Some(promise) = &mut self.watch.promise {
+                promise.digests = digests;
+            }
             chunks.end(&mut self.ready)?;
         }
         self.watch.promise.take().map_or(Ok(()), Promise::check)

@@ -16,7 +16,7 @@
 
 mod signatures;
 
-use super::{errors, head::Head, verified::Verified};
+use super::{digest::Digests, errors, head::Head, verified::Verified};
 use crate::http::budget::{Ticket, cost_of_frame};
 use bytes::{Buf as _, Bytes};
 use hyper::{
@@ -56,6 +56,8 @@ pub struct Chunks {
     signatures: Option<Signatures>,
     form: Form,
     at: At,
+    /// Of what is in them, where that is promised.
+    pub digests: Option<Digests>,
     ticket: Arc<Ticket>,
     /// What was taken with the ticket for this chunk.
     taken: u64,
@@ -115,6 +117,7 @@ impl Chunks {
             signatures,
             form,
             at: At::Line(Vec::new()),
+            digests: None,
             ticket: Arc::clone(ticket),
             taken: 0,
             counts: false,
@@ -253,6 +256,9 @@ impl Chunks {
 
     /// Hands on a piece of a chunk.
     fn pass(&mut self, piece: Bytes, out: &mut VecDeque<Bytes>) -> S3Result {
+        if let Some(digests) = &mut self.digests {
+            digests.update(&piece);
+        }
         if self.counts {
             let cost = cost_of_frame(piece.len(), 1);
             self.ticket.take(cost).map_err(errors::of_memory)?;

@@ -75,7 +75,7 @@ pub struct Head {
     pub is_form: bool,
     /// It is a call of STS.
     pub is_call: bool,
-    /// Its body is XML, if it is no form: what is behind a subresource, or posted.
+    /// Its body is XML, if it is no form: what is behind a subresource, posted, or put as a bucket.
     pub is_xml: bool,
     /// Its query has the name of a subresource.
     pub has_subresource: bool,
@@ -144,6 +144,7 @@ impl Head {
             query: pairs,
             of_host,
         };
+        head.is_xml |= head.method == Method::PUT && !head.is_of_object();
         head.take_out(&mut parts.headers);
         (Arc::new(head), clear)
     }
@@ -349,6 +350,21 @@ pub mod tests {
         }
         let (head, ..) = head("GET", "/a", &[("host", "b.example.org")]);
         assert_eq!((head.is_site, head.place()), (true, Some(("b", "a"))));
+    }
+
+    /// What is put as a bucket is XML, however long, and what is put as an object is not.
+    #[test]
+    fn what_is_xml() {
+        for (method, path, is_xml) in [
+            ("PUT", "/bucket", true),
+            ("PUT", "/bucket/", true),
+            ("PUT", "/bucket%2Fkey", false),
+            ("PUT", "/bucket/key", false),
+            ("PUT", "/bucket/key?tagging", true),
+            ("GET", "/bucket", false),
+        ] {
+            assert_eq!(head(method, path, &[]).0.is_xml, is_xml, "{method} {path}");
+        }
     }
 
     #[test]

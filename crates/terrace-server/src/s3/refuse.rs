@@ -118,6 +118,7 @@ pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
     refuse_odd_puts(head, headers)?;
     refuse_long_body(head)?;
     refuse_trailer(headers)?;
+    refuse_trailer_of_xml(head, headers)?;
     refuse_values(headers)?;
     signature::check(head, headers)
 }
@@ -305,6 +306,17 @@ fn refuse_trailer(headers: &HeaderMap) -> S3Result {
         InvalidRequest,
         "The value specified in the x-amz-trailer header is not supported: it needs a body in chunks with a trailer, and one checksum."
     ))
+}
+
+/// Refuses XML with a checksum behind it, as no client sends it: nobody would compare.
+fn refuse_trailer_of_xml(head: &Head, headers: &HeaderMap) -> S3Result {
+    if headers.contains_key("x-amz-trailer") && head.is_xml && !head.is_form {
+        return Err(s3_error!(
+            InvalidRequest,
+            "Only objects and parts of uploads are taken with a trailer."
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses storage classes that nobody knows, and archives: here each object can be read at once.

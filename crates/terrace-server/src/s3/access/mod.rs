@@ -16,7 +16,7 @@ use super::{
     kms::Caller,
     limit::Sender,
     notify::Cause,
-    policy::Policy,
+    policy::{Policy, Verdict},
     session::{self, NoSession, Session},
     signature,
 };
@@ -115,6 +115,13 @@ fn claim_of(principal: Principal, noted: &Extensions, action: Action, bucket: &A
         .caused_by(noted.get::<Arc<Cause>>().map(|cause| Arc::clone(cause) as _))
 }
 
+/// Whether the policy of a session, if the request is one's, allows an action on an object, or on
+/// the bucket.
+fn is_within(asker: &Asker, action: &'static str, key: Option<&str>, bucket: &Bucket) -> bool {
+    let judge = || asker.about(action, key).judge(&bucket.record(), &bucket.name, None);
+    asker.bound.is_none() || judge().verdict != Verdict::Denied
+}
+
 impl Gateway {
     /// What a key may do in a bucket of its own account, whatever the bucket's policy says.
     pub(super) fn level(&self, credentials: Option<&Credentials>, bucket: &Bucket) -> Option<Level> {
@@ -138,8 +145,16 @@ impl Gateway {
         action: &'static str,
         bucket: &Bucket,
     ) -> bool {
+        let asker = noted.get::<Asker>();
         let owns = |asker: &Asker| asker.owns(action, &bucket.record(), &bucket.name);
-        has_level || noted.get::<Asker>().is_some_and(owns)
+        let is_within = |asker: &Asker| is_within(asker, action, asker.key.as_deref(), bucket);
+        (has_level && asker.is_none_or(is_within)) || asker.is_some_and(owns)
+    }
+
+    /// Whether the policy of a session, if it is one's request, lets it put an object of this key.
+    pub(super) fn may_put_within(&self, (noted, _): By<'_>, bucket: &Bucket, key: &str) -> bool {
+        let asker = noted.get::<Asker>();
+        asker.is_none_or(|asker| is_within(asker, "s3:PutObject", Some(key), bucket))
     }
 
     /// The account of whoever signed.
@@ -336,7 +351,17 @@ impl S3Access for Access {
         };
         let action = Action::of(operation);
         let account = self.0.account(context.credentials());
-        let bucket = if operation == "CreateBucket" {
+        let own_already = |bucket: &Arc<Bucket>| account.as_deref() == Some(bucket.record().owner());
+        let is_creation = operation == "CreateBucket";
+        let bucket = if !is_creation || self.0.buckets.get(&bucket).is_ok_and(|bucket| own_already(&bucket)) {
+            let found = self.found(context, &bucket)?;
+            if is_creation {
+                // Who makes again what is there sets its list, as far as its policy says; and if it
+                // is gone by then it is made.
+                context.extensions_mut().remove::<Judged>();
+            }
+            found
+        } else {
             // Whether there is one of somebody else is told to who may make one.
             let account = account.as_deref().map(str::to_owned);
             Arc::new(Bucket::apart(
@@ -346,8 +371,6 @@ impl S3Access for Access {
                     ..Record::default()
                 },
             ))
-        } else {
-            self.found(context, &bucket)?
         };
         let record = bucket.record();
         let own = self.0.policy(context.credentials());

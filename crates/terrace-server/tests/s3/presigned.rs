@@ -134,7 +134,8 @@ fn how_old_a_signature_is_its_url_says() {
     let client = &service.client;
     client.send("PUT", "/bucket", &[], b"").status(200);
     client.send("PUT", "/bucket/k", &[], b"v").status(200);
-    let policy = br#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*",
+    let policy =
+        br#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*",
         "Condition":{"NumericGreaterThan":{"s3:signatureAge":"60000"}}}}"#;
     client.send("PUT", "/bucket?policy", &[], policy).status(204);
     let (old, new) = (
@@ -161,7 +162,11 @@ fn headers_that_a_url_chooses_have_no_line_breaks() {
         for method in ["GET", "HEAD"] {
             let url = client.presigned(method, &format!("/bucket/k?response-{name}=a%0D%0Ax-other%3A%201"));
             let answer = ask(client, method, &url, "", b"");
-            assert_eq!((answer.status, answer.header("x-other")), (400, None), "{method} {name}");
+            assert_eq!(
+                (answer.status, answer.header("x-other")),
+                (400, None),
+                "{method} {name}"
+            );
         }
     }
 }

@@ -330,7 +330,11 @@ fn chunks_that_nobody_signs() {
         .send("PUT", "/bucket?acl", &[("x-amz-acl", "public-read-write")], b"")
         .status(200);
     let body = b"4\r\nbody\r\n0\r\nx-amz-checksum-crc32:6vTP7g==\r\n\r\n";
-    for more in ["", "x-amz-decoded-content-length: 4\r\n", "content-encoding: aws-chunked\r\n"] {
+    for more in [
+        "",
+        "x-amz-decoded-content-length: 4\r\n",
+        "content-encoding: aws-chunked\r\n",
+    ] {
         let headers = format!(
             "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nx-amz-trailer: x-amz-checksum-crc32\r\n{more}"
         );

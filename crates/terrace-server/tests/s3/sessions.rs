@@ -434,7 +434,8 @@ fn logs_go_where_a_session_may_write() {
     denied(&put(&bound, &logged("mine", open)));
     put(&session(own, None), &logged("other", open)).status(200);
     // The target's policy lets logs in, whoever asks for them.
-    let policy = br#"{"Statement":{"Effect":"Allow","Principal":{"Service":"logging.s3.amazonaws.com"},"Action":"s3:PutObject",
+    let policy =
+        br#"{"Statement":{"Effect":"Allow","Principal":{"Service":"logging.s3.amazonaws.com"},"Action":"s3:PutObject",
         "Resource":"arn:aws:s3:::other/*"}}"#;
     own.send("PUT", "/other?policy", &[], policy).status(204);
     put(&bound, &logged("other", "")).status(200);

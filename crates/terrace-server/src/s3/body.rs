@@ -148,6 +148,8 @@ pub struct Attentive<B> {
     pace: Pace,
     /// What chunks became and was not read yet.
     ready: VecDeque<Bytes>,
+    /// What came and was not looked at for chunks yet.
+    rest: Bytes,
     /// Since when the client is being waited for: it must not pay for the time the store takes.
     waiting_since: Option<Instant>,
     /// How long it was, before that.
@@ -169,6 +171,7 @@ impl<B> Attentive<B> {
             watch,
             pace: PACE,
             ready: VecDeque::new(),
+            rest: Bytes::new(),
             waiting_since: None,
             waited: Duration::ZERO,
             bytes: 0,
@@ -188,11 +191,20 @@ impl<B> Attentive<B> {
                 .take(cost_of_frame(data.len(), *weight))
                 .map_err(errors::of_memory)?;
         }
-        match &mut self.watch.chunks {
-            Some(chunks) => chunks.take(data, &mut self.ready)?,
-            None => self.ready.push_back(data),
+        if self.watch.chunks.is_some() {
+            self.rest = data;
+            return self.take_chunks();
         }
+        self.ready.push_back(data);
         Ok(())
+    }
+
+    /// Takes chunks of what came.
+    fn take_chunks(&mut self) -> S3Result {
+        let Some(chunks) = &mut self.watch.chunks else {
+            return Ok(());
+        };
+        chunks.take(&mut self.rest, &mut self.ready)
     }
 
     /// Takes the end of the body.
@@ -244,6 +256,12 @@ impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>
         loop {
             if let Some(data) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            if !self.rest.is_empty() {
+                if let Err(error) = self.take_chunks() {
+                    return Poll::Ready(Some(Err(self.broken(error))));
+                }
+                continue;
             }
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
                 self.begin_waiting();

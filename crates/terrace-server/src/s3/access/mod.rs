@@ -298,6 +298,29 @@ impl Access {
         Ok(bucket)
     }
 
+    /// The bucket that somebody of an account wants to make. Who makes one again that is there sets
+    /// its list, as far as its policy says; whether there is one of somebody else is told to who
+    /// may make one.
+    fn to_create(
+        &self,
+        context: &mut S3AccessContext<'_>,
+        bucket: String,
+        account: Option<&str>,
+    ) -> S3Result<Arc<Bucket>> {
+        let there = self.0.buckets.get(&bucket).ok();
+        if there.is_some_and(|bucket| account == Some(bucket.record().owner())) {
+            let found = self.found(context, &bucket)?;
+            // If it is gone by then it is made.
+            context.extensions_mut().remove::<Judged>();
+            return Ok(found);
+        }
+        let record = Record {
+            account: account.map(str::to_owned),
+            ..Record::default()
+        };
+        Ok(Arc::new(Bucket::apart(bucket, record)))
+    }
+
     /// Notes what a request is about, if what its key may do depends on it. Whether it does.
     fn note_within(&self, context: &mut S3AccessContext<'_>, head: &Head, bucket: &str) -> bool {
         let key = context.credentials().map(|credentials| credentials.access_key.as_str());
@@ -351,26 +374,10 @@ impl S3Access for Access {
         };
         let action = Action::of(operation);
         let account = self.0.account(context.credentials());
-        let own_already = |bucket: &Arc<Bucket>| account.as_deref() == Some(bucket.record().owner());
-        let is_creation = operation == "CreateBucket";
-        let bucket = if !is_creation || self.0.buckets.get(&bucket).is_ok_and(|bucket| own_already(&bucket)) {
-            let found = self.found(context, &bucket)?;
-            if is_creation {
-                // Who makes again what is there sets its list, as far as its policy says; and if it
-                // is gone by then it is made.
-                context.extensions_mut().remove::<Judged>();
-            }
-            found
+        let bucket = if operation == "CreateBucket" {
+            self.to_create(context, bucket, account.as_deref())?
         } else {
-            // Whether there is one of somebody else is told to who may make one.
-            let account = account.as_deref().map(str::to_owned);
-            Arc::new(Bucket::apart(
-                bucket,
-                Record {
-                    account,
-                    ..Record::default()
-                },
-            ))
+            self.found(context, &bucket)?
         };
         let record = bucket.record();
         let own = self.0.policy(context.credentials());

@@ -287,10 +287,14 @@ impl Condition {
     }
 
     fn fits(&self, value: &str, given: &str, variables: Variables<'_>) -> bool {
-        let plain = || pattern::expanded(value, variables);
+        let plain = |most: usize| pattern::expanded(value, variables, most);
         match self.test {
-            Test::Equal => plain().is_some_and(|value| value == given),
-            Test::EqualIgnoringCase => plain().is_some_and(|value| value.to_lowercase() == given.to_lowercase()),
+            Test::Equal => plain(given.len()).is_some_and(|value| value == given),
+            Test::EqualIgnoringCase => {
+                // No character has less than one that is small.
+                let given = given.to_lowercase();
+                plain(given.len()).is_some_and(|value| value.to_lowercase() == given)
+            }
             Test::Like => pattern::matches(value, given, variables),
             Test::Arn => is_like_arn(value, given, variables),
             Test::Number(order) => compare(order, number(given), number(value)),

@@ -1,5 +1,7 @@
 //! Texts with `*` and `?`, and with variables of the request.
 
+use std::collections::HashMap;
+
 /// What stands for each variable; `None` where there are no variables.
 pub type Variables<'v> = Option<&'v dyn Fn(&str) -> Option<String>>;
 
@@ -17,26 +19,32 @@ enum Token {
 /// Whether `text` is what `pattern` says. `value` knows what stands for a variable `${NAME}`;
 /// without it there are no variables. A pattern with a variable that has no value matches nothing.
 pub fn matches(pattern: &str, text: &str, value: Variables<'_>) -> bool {
-    match tokens(pattern, value) {
+    match tokens(pattern, value, text.len()) {
         Some(tokens) => is_match(&tokens, text),
         None => false,
     }
 }
 
-/// A text in which variables have their values; `None` if one has none.
-pub fn expanded(text: &str, value: Variables<'_>) -> Option<String> {
+/// A text in which variables have their values; `None` if one has none, or if there are more
+/// characters than `most`, so that it is no text that is no longer.
+pub fn expanded(text: &str, value: Variables<'_>, most: usize) -> Option<String> {
     let character = |token| match token {
         Token::Char(character) => character,
         Token::One => '?',
         Token::Any => '*',
     };
-    Some(tokens(text, value)?.into_iter().map(character).collect())
+    let tokens = tokens(text, value, most)?;
+    Some(tokens.into_iter().map(character).collect())
 }
 
-fn tokens(pattern: &str, value: Variables<'_>) -> Option<Vec<Token>> {
-    let mut tokens = Vec::with_capacity(pattern.len());
+/// The pieces of a pattern. `None` also if they stand for more characters than `most`: a variable
+/// may be as long as a header, and be there a thousand times.
+fn tokens(pattern: &str, value: Variables<'_>, most: usize) -> Option<Vec<Token>> {
+    let mut tokens = Vec::with_capacity(pattern.len().min(most));
     let mut rest = pattern;
+    let mut left = most;
     while let Some(character) = rest.chars().next() {
+        let before = tokens.len();
         let variable = rest.strip_prefix("${").and_then(|rest| rest.split_once('}'));
         if let (Some(value), Some((name, behind))) = (value, variable) {
             let (name, default) = match name.split_once(',') {
@@ -52,50 +60,89 @@ fn tokens(pattern: &str, value: Variables<'_>) -> Option<Vec<Token>> {
                 }
             }
             rest = behind;
-            continue;
+        } else {
+            tokens.push(match character {
+                '*' => Token::Any,
+                '?' => Token::One,
+                other => Token::Char(other),
+            });
+            rest = &rest[character.len_utf8()..];
         }
-        tokens.push(match character {
-            '*' => Token::Any,
-            '?' => Token::One,
-            other => Token::Char(other),
-        });
-        rest = &rest[character.len_utf8()..];
+        let added = tokens[before..].iter().filter(|token| **token != Token::Any);
+        left = left.checked_sub(added.count())?;
     }
     Some(tokens)
 }
 
-/// Matches by going back to the last `*` only, which is enough, and keeps the time within the
-/// product of the lengths.
+/// Whether a text is what there is between, before and behind stars: the first run is where it
+/// begins, the last where it ends, and each other one as near to the beginning as it can be, which
+/// is enough.
 fn is_match(tokens: &[Token], text: &str) -> bool {
-    let (mut token, mut at) = (0, 0);
-    // Where to go on if what is behind the last `*` does not match: one character later.
-    let mut again: Option<(usize, usize)> = None;
-    loop {
-        let next = text[at..].chars().next();
-        let fits = match (tokens.get(token), next) {
-            (Some(Token::Any), _) => {
-                token += 1;
-                again = Some((token, at));
-                continue;
-            }
-            (Some(Token::One), Some(_)) => true,
-            (Some(Token::Char(wanted)), Some(next)) => *wanted == next,
-            (None, None) => return true,
-            _ => false,
-        };
-        if let (true, Some(next)) = (fits, next) {
-            token += 1;
-            at += next.len_utf8();
-            continue;
+    let text: Vec<char> = text.chars().collect();
+    let mut runs = tokens.split(|token| *token == Token::Any);
+    let first = runs.next().unwrap_or_default();
+    let Some(last) = runs.next_back() else {
+        return first.len() == text.len() && fits(first, &text);
+    };
+    let Some(between) = text.len().checked_sub(first.len() + last.len()) else {
+        return false;
+    };
+    let (start, rest) = text.split_at(first.len());
+    let (mut rest, end) = rest.split_at(between);
+    let is_found = |run: &[Token]| match find(run, rest) {
+        Some(at) => {
+            rest = &rest[at + run.len()..];
+            true
         }
-        let Some((after, from)) = again else { return false };
-        let Some(skipped) = text[from..].chars().next() else {
-            return false;
-        };
-        token = after;
-        at = from + skipped.len_utf8();
-        again = Some((after, at));
+        None => false,
+    };
+    fits(first, start) && fits(last, end) && runs.all(is_found)
+}
+
+/// Whether each character is what a run, which is as long, says.
+fn fits(run: &[Token], text: &[char]) -> bool {
+    run.iter().zip(text).all(|(token, character)| match token {
+        Token::Char(wanted) => wanted == character,
+        Token::One | Token::Any => true,
+    })
+}
+
+/// Where a run is first in a text. For each character it is known which beginnings of the run end
+/// there, 64 of them in a word (Baeza-Yates and Gonnet, "A new approach to text searching"): to
+/// compare at each place took as long as the product of the lengths, and both are strangers'.
+fn find(run: &[Token], text: &[char]) -> Option<usize> {
+    if run.is_empty() || run.len() > text.len() {
+        return run.is_empty().then_some(0);
     }
+    let words = run.len().div_ceil(64);
+    let mut any = vec![0_u64; words];
+    let mut of_character: HashMap<char, Vec<u64>> = HashMap::new();
+    for (at, token) in run.iter().enumerate() {
+        let bits = match token {
+            Token::Char(character) => of_character.entry(*character).or_insert_with(|| vec![0; words]),
+            Token::One | Token::Any => &mut any,
+        };
+        bits[at / 64] |= 1 << (at % 64);
+    }
+    for bits in of_character.values_mut() {
+        bits.iter_mut().zip(&any).for_each(|(bits, any)| *bits |= any);
+    }
+    let last = run.len() - 1;
+    let mut ends = vec![0_u64; words];
+    for (at, character) in text.iter().enumerate() {
+        // An empty beginning ends everywhere.
+        let mut carried = 1;
+        let allowed = of_character.get(character).unwrap_or(&any);
+        for (word, allowed) in ends.iter_mut().zip(allowed) {
+            let next = *word >> 63;
+            *word = (*word << 1 | carried) & allowed;
+            carried = next;
+        }
+        if ends[last / 64] >> (last % 64) & 1 == 1 {
+            return Some(at - last);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -120,11 +167,20 @@ mod tests {
             ("${aws:nothing}", "", false),
             ("${aws:nothing, 'x'}", "x", true),
             ("${", "${", true),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("**", "", true),
+            ("*aab*", "aaab", true),
+            ("*a?b*c", "xaabbc", true),
+            ("*a?b*c", "xabc", false),
+            ("?*?", "ü", false),
+            ("*ab*ab*", "abab", true),
+            ("*ab*ab*", "abb", false),
         ] {
             assert_eq!(matches(pattern, text, Some(&value)), expected, "{pattern} {text}");
         }
         assert!(matches("${aws:username}", "${aws:username}", None));
-        assert_eq!(expanded("x${aws:username}?", Some(&value)).as_deref(), Some("xa*b?"));
+        assert_eq!(expanded("x${aws:username}?", Some(&value), 5).as_deref(), Some("xa*b?"));
     }
 
     /// A pattern of many stars costs no more than its length times the text's.
@@ -132,5 +188,65 @@ mod tests {
     fn many_stars_are_quick() {
         let pattern = format!("{}b", "*a".repeat(500));
         assert!(!matches(&pattern, &"a".repeat(2_000), None));
+    }
+
+    /// What is behind a star was compared at each place of a text, such as a header of 390,000
+    /// bytes, so that one request took 35 seconds; and variables were put in place however often
+    /// they were there, so that one took gigabytes.
+    #[test]
+    fn long_patterns_and_texts_are_quick() {
+        let began = std::time::Instant::now();
+        let text = "a".repeat(8_000);
+        for run in ["a".repeat(4_000), "a?".repeat(2_000)] {
+            for _ in 0..20 {
+                assert!(!matches(&format!("*{run}b"), &text, None));
+                assert!(!matches(&format!("*{run}b*"), &text, None));
+                assert!(matches(&format!("*{run}*"), &text, None));
+            }
+        }
+        let value = |_: &str| Some("v".repeat(400_000));
+        let many = "${aws:useragent}".repeat(100_000);
+        assert!(!matches(&many, &text, Some(&value)));
+        assert_eq!(expanded(&many, Some(&value), text.len()), None);
+        assert!(
+            began.elapsed() < std::time::Duration::from_secs(20),
+            "{:?}",
+            began.elapsed()
+        );
+    }
+
+    /// The same as comparing at each place.
+    #[test]
+    fn runs_are_found_where_they_are_first() {
+        let naive = |run: &[Token], text: &[char]| {
+            let mut places = 0..=text.len().checked_sub(run.len())?;
+            places.find(|at| fits(run, &text[*at..at + run.len()]))
+        };
+        let mut drawn = 1_u64;
+        let mut draw = |below: u64| {
+            drawn = drawn
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (drawn >> 33) % below
+        };
+        for _ in 0..2_000 {
+            let (run_length, text_length) = (draw(140), draw(300));
+            let run: Vec<_> = (0..run_length)
+                .map(|_| match draw(12) {
+                    0 => Token::One,
+                    1 => Token::Char('ü'),
+                    _ => Token::Char('a'),
+                })
+                .collect();
+            let mut text: Vec<_> = (0..text_length).map(|_| if draw(9) == 0 { 'ü' } else { 'a' }).collect();
+            if draw(2) == 0 {
+                // It is there.
+                text.extend(run.iter().map(|token| match token {
+                    Token::Char(character) => *character,
+                    _ => 'x',
+                }));
+            }
+            assert_eq!(find(&run, &text), naive(&run, &text));
+        }
     }
 }

@@ -69,7 +69,8 @@ pub struct Collected {
 /// What the head of a request says of a body in XML. `s3s` reads such bodies whole before an
 /// operation begins, and does not compare. Bodies of objects are compared where they are received.
 pub struct Promise {
-    digests: Digests,
+    /// Where the body is in chunks, with these while it comes.
+    digests: Option<Digests>,
     md5: Option<[u8; 16]>,
     checksum: Option<Checksum>,
 }
@@ -81,8 +82,7 @@ impl Promise {
     /// `InvalidDigest`, `InvalidRequest`.
     pub fn of(head: &Head, headers: &HeaderMap) -> S3Result<Option<Self>> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let is_chunked = text("x-amz-content-sha256").is_some_and(|text| text.starts_with("STREAMING-"));
-        if head.is_form || !head.is_xml || is_chunked {
+        if head.is_form || !head.is_xml {
             return Ok(None);
         }
         let md5 = digest::content_md5(text("content-md5"))?;
@@ -94,17 +94,16 @@ impl Promise {
         };
         let algorithms: Vec<_> = checksum.iter().map(|checksum| checksum.algorithm).collect();
         Ok((md5.is_some() || checksum.is_some()).then(|| Self {
-            digests: Digests::new(&algorithms),
+            digests: Some(Digests::new(&algorithms)),
             md5,
             checksum,
         }))
     }
 
     fn check(self) -> S3Result {
-        self.digests
-            .finish()
-            .verify(self.md5.as_ref(), self.checksum.as_ref())
-            .told()
+        let computed = self.digests.map(Digests::finish);
+        let computed = computed.ok_or(s3s::S3ErrorCode::InternalError)?;
+        computed.verify(self.md5.as_ref(), self.checksum.as_ref()).told()
     }
 }
 
@@ -149,6 +148,8 @@ pub struct Attentive<B> {
     pace: Pace,
     /// What chunks became and was not read yet.
     ready: VecDeque<Bytes>,
+    /// What came and was not looked at for chunks yet.
+    rest: Bytes,
     /// Since when the client is being waited for: it must not pay for the time the store takes.
     waiting_since: Option<Instant>,
     /// How long it was, before that.
@@ -160,11 +161,17 @@ pub struct Attentive<B> {
 impl<B> Attentive<B> {
     /// Watches `body`.
     pub fn new(body: B, watch: Watch) -> Self {
+        let mut watch = watch;
+        if let (Some(chunks), Some(promise)) = (&mut watch.chunks, &mut watch.promise) {
+            // What is said of a body is said of what is in its chunks.
+            chunks.digests = promise.digests.take();
+        }
         Self {
             body,
             watch,
             pace: PACE,
             ready: VecDeque::new(),
+            rest: Bytes::new(),
             waiting_since: None,
             waited: Duration::ZERO,
             bytes: 0,
@@ -176,24 +183,37 @@ impl<B> Attentive<B> {
     fn take(&mut self, data: Bytes) -> S3Result {
         self.bytes += data.len() as u64;
         self.watch.received.fetch_add(data.len() as u64, Ordering::Relaxed);
-        if let Some(promise) = &mut self.watch.promise {
-            promise.digests.update(&data);
+        if let Some(digests) = self.watch.promise.as_mut().and_then(|promise| promise.digests.as_mut()) {
+            digests.update(&data);
         }
         if let Some(Collected { ticket, weight }) = &self.watch.collected {
             ticket
                 .take(cost_of_frame(data.len(), *weight))
                 .map_err(errors::of_memory)?;
         }
-        match &mut self.watch.chunks {
-            Some(chunks) => chunks.take(data, &mut self.ready)?,
-            None => self.ready.push_back(data),
+        if self.watch.chunks.is_some() {
+            self.rest = data;
+            return self.take_chunks();
         }
+        self.ready.push_back(data);
         Ok(())
+    }
+
+    /// Takes chunks of what came.
+    fn take_chunks(&mut self) -> S3Result {
+        let Some(chunks) = &mut self.watch.chunks else {
+            return Ok(());
+        };
+        chunks.take(&mut self.rest, &mut self.ready)
     }
 
     /// Takes the end of the body.
     fn take_end(&mut self) -> S3Result {
-        if let Some(chunks) = self.watch.chunks.take() {
+        if let Some(mut chunks) = self.watch.chunks.take() {
+            let digests = chunks.digests.take();
+            if let Some(promise) = &mut self.watch.promise {
+                promise.digests = digests;
+            }
             chunks.end(&mut self.ready)?;
         }
         self.watch.promise.take().map_or(Ok(()), Promise::check)
@@ -236,6 +256,12 @@ impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>
         loop {
             if let Some(data) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            if !self.rest.is_empty() {
+                if let Err(error) = self.take_chunks() {
+                    return Poll::Ready(Some(Err(self.broken(error))));
+                }
+                continue;
             }
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
                 self.begin_waiting();

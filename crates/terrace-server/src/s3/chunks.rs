@@ -16,7 +16,7 @@
 
 mod signatures;
 
-use super::{errors, head::Head, verified::Verified};
+use super::{digest::Digests, errors, head::Head, verified::Verified};
 use crate::http::budget::{Ticket, cost_of_frame};
 use bytes::{Buf as _, Bytes};
 use hyper::{
@@ -46,6 +46,9 @@ const FREE_BYTES_MAX: u64 = 1 << 20;
 const LINE_BYTES_MAX: usize = 128;
 /// Most digits of a length; `s3s` knows no more.
 const LENGTH_DIGITS_MAX: usize = 8;
+/// Pieces of chunks that are ready at a time. What has come may be of a hundred thousand, if each
+/// has a byte, and a list of so many has megabytes.
+const READY_MAX: usize = 256;
 /// Most bytes of what comes behind the last chunk; `s3s` takes no more.
 const TRAILER_BYTES_MAX: usize = 16 << 10;
 
@@ -56,6 +59,8 @@ pub struct Chunks {
     signatures: Option<Signatures>,
     form: Form,
     at: At,
+    /// Of what is in them, where that is promised.
+    pub digests: Option<Digests>,
     ticket: Arc<Ticket>,
     /// What was taken with the ticket for this chunk.
     taken: u64,
@@ -115,18 +120,20 @@ impl Chunks {
             signatures,
             form,
             at: At::Line(Vec::new()),
+            digests: None,
             ticket: Arc::clone(ticket),
             taken: 0,
             counts: false,
         })
     }
 
-    /// Takes what has come, and adds what `s3s` is to read to `out`.
+    /// Takes of what has come, and adds what `s3s` is to read to `out`, until that is enough for
+    /// now.
     ///
     /// # Errors
     /// `InvalidRequest`, `EntityTooLarge`, `SlowDown`, `SignatureDoesNotMatch`.
-    pub fn take(&mut self, mut data: Bytes, out: &mut VecDeque<Bytes>) -> S3Result {
-        while !data.is_empty() {
+    pub fn take(&mut self, data: &mut Bytes, out: &mut VecDeque<Bytes>) -> S3Result {
+        while !data.is_empty() && out.len() < READY_MAX {
             match &mut self.at {
                 At::Line(line) => {
                     let end = data.iter().position(|byte| *byte == b'\n');
@@ -169,12 +176,12 @@ impl Chunks {
                         }
                     }
                 }
-                At::Trailer(_) if !self.is_signed => out.push_back(mem::take(&mut data)),
+                At::Trailer(_) if !self.is_signed => out.push_back(mem::take(data)),
                 At::Trailer(trailer) => {
                     if trailer.len() + data.len() > TRAILER_BYTES_MAX {
                         return Err(malformed());
                     }
-                    trailer.extend_from_slice(&data);
+                    trailer.extend_from_slice(data);
                     data.clear();
                 }
             }
@@ -253,6 +260,9 @@ impl Chunks {
 
     /// Hands on a piece of a chunk.
     fn pass(&mut self, piece: Bytes, out: &mut VecDeque<Bytes>) -> S3Result {
+        if let Some(digests) = &mut self.digests {
+            digests.update(&piece);
+        }
         if self.counts {
             let cost = cost_of_frame(piece.len(), 1);
             self.ticket.take(cost).map_err(errors::of_memory)?;
@@ -339,13 +349,25 @@ mod tests {
         (chunks, headers)
     }
 
+    /// Takes all of what has come.
+    fn take(chunks: &mut Chunks, data: impl Into<Bytes>, out: &mut VecDeque<Bytes>) -> S3Result {
+        let (mut data, mut some) = (data.into(), VecDeque::new());
+        while !data.is_empty() {
+            let taken = chunks.take(&mut data, &mut some);
+            assert!(some.len() < READY_MAX + 4, "{}", some.len());
+            out.append(&mut some);
+            taken?;
+        }
+        Ok(())
+    }
+
     /// What `s3s` gets of a body that comes in pieces of so many bytes, and why there is no more of
     /// it.
     fn read_at(said: &str, body: &[u8], piece_bytes: usize, now_ms: u64) -> (Vec<u8>, S3Result) {
         let (mut chunks, _) = chunks_at(said, &Pool::memory(COLLECTED_BYTES_MAX), now_ms);
         let mut out = VecDeque::new();
         let mut pieces = body.chunks(piece_bytes);
-        let taken = pieces.try_for_each(|piece| chunks.take(Bytes::copy_from_slice(piece), &mut out));
+        let taken = pieces.try_for_each(|piece| take(&mut chunks, piece.to_vec(), &mut out));
         let taken = taken.and_then(|()| chunks.end(&mut out));
         (Vec::from(out).concat(), taken)
     }
@@ -463,7 +485,7 @@ mod tests {
         let ticket = Arc::new(Pool::memory(COLLECTED_BYTES_MAX).ticket([127, 0, 0, 1].into()));
         let (head, ..) = head("PUT", "/examplebucket/chunkObject.txt", &[]);
         let mut unknown = Chunks::of(&head, &mut headers(SIGNED), &ticket, |_| None, THEN_MS).unwrap();
-        assert!(unknown.take(example(None).into(), &mut VecDeque::new()).is_err());
+        assert!(take(&mut unknown, example(None), &mut VecDeque::new()).is_err());
     }
 
     /// `s3s` takes a body that ends without its last chunk for whole.
@@ -499,14 +521,22 @@ mod tests {
         let mut out = VecDeque::new();
         let ((mut one, _), (mut two, _)) = (chunks_at(SIGNED, &pool, NOW_MS), chunks_at(SIGNED, &pool, NOW_MS));
         for chunks in [&mut one, &mut two] {
-            chunks.take(Bytes::from(line(chunks)), &mut out).unwrap();
+            let line = line(chunks);
+            take(chunks, line, &mut out).unwrap();
         }
-        one.take(data.clone(), &mut out).unwrap();
-        assert_eq!(code(two.take(data.clone(), &mut out)), "SlowDown");
+        take(&mut one, data.clone(), &mut out).unwrap();
+        assert_eq!(code(take(&mut two, data.clone(), &mut out)), "SlowDown");
         // The next chunk begins when the one before has been handed on.
-        one.take(Bytes::from_static(b"\r\n"), &mut out).unwrap();
-        one.take(Bytes::from(line(&one)), &mut out).unwrap();
-        one.take(data, &mut out).unwrap();
+        let rest = [&b"\r\n"[..], line(&one).as_bytes(), &data].concat();
+        take(&mut one, rest, &mut out).unwrap();
+    }
+
+    /// A list of all pieces of what had come was megabytes long where each had a byte, and stayed.
+    #[test]
+    fn short_chunks_are_taken_some_at_a_time() {
+        let body = [&b"1\r\na\r\n".repeat(60_000)[..], b"0\r\n\r\n"].concat();
+        let out = read(UNSIGNED_WITH_TRAILER, &body, body.len()).unwrap();
+        assert!(out == body, "{}", out.len());
     }
 
     #[test]

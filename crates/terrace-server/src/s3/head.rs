@@ -6,23 +6,27 @@
 
 use super::{
     access::Domains,
+    errors,
     refuse::is_subresource,
     signature,
     version_2::{self, Version2},
 };
 use crate::http::{ranges::Ranges, tls::TlsVersion};
 use hyper::{
-    HeaderMap, Method, Uri, Version,
+    HeaderMap, Method, StatusCode, Uri, Version,
     header::{self, HeaderValue},
     http::{Extensions, request::Parts},
 };
-use s3s::{S3ErrorCode, S3Result, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use std::{net::IpAddr, sync::Arc};
 use terrace_objects::text::percent_decode_path;
 
 /// Most names in a query. No operation has a fourth of it, and each costs some hundred bytes for as
 /// long as the request is there, while two bytes make one.
 const QUERY_NAMES_MAX: usize = 128;
+/// Longest value of a header or in a query: more than any that says something, and as S3 has it of
+/// all headers together of what stores something. Cookies, which nobody looks at, may be longer.
+const VALUE_BYTES_MAX: usize = 8 << 10;
 /// What says who pays for a request.
 const PAYER: &str = "x-amz-request-payer";
 /// The media type of a form with a file.
@@ -75,7 +79,7 @@ pub struct Head {
     pub is_form: bool,
     /// It is a call of STS.
     pub is_call: bool,
-    /// Its body is XML, if it is no form: what is behind a subresource, or posted.
+    /// Its body is XML, if it is no form: what is behind a subresource, posted, or put as a bucket.
     pub is_xml: bool,
     /// Its query has the name of a subresource.
     pub has_subresource: bool,
@@ -100,7 +104,9 @@ impl Head {
         let (path, query) = (parts.uri.path(), parts.uri.query());
         let pairs = form_urlencoded::parse(query.unwrap_or("").as_bytes()).into_owned();
         let mut pairs: Vec<_> = pairs.take(QUERY_NAMES_MAX + 1).collect();
-        let mut clear = signature::refuse_repeated(&parts.headers, &pairs).and_then(|()| refuse_many(&pairs));
+        let mut clear = signature::refuse_repeated(&parts.headers, &pairs)
+            .and_then(|()| refuse_many(&pairs))
+            .and_then(|()| refuse_long(&parts.headers, &pairs));
         pairs.truncate(QUERY_NAMES_MAX);
         let version_2 = Version2::of(&parts.headers, &pairs);
         let has = |name: &str| pairs.iter().any(|(known, _)| known == name);
@@ -144,6 +150,7 @@ impl Head {
             query: pairs,
             of_host,
         };
+        head.is_xml |= head.method == Method::PUT && !head.is_of_object();
         head.take_out(&mut parts.headers);
         (Arc::new(head), clear)
     }
@@ -285,6 +292,25 @@ fn refuse_many(query: &[(String, String)]) -> S3Result {
     Ok(())
 }
 
+/// Refuses values that are longer than any that says something: policies compare them.
+fn refuse_long(headers: &HeaderMap, query: &[(String, String)]) -> S3Result {
+    let is_long =
+        |(name, value): (&header::HeaderName, &HeaderValue)| value.len() > VALUE_BYTES_MAX && name != header::COOKIE;
+    if headers.iter().any(is_long) || query.iter().any(|(_, value)| value.len() > VALUE_BYTES_MAX) {
+        return Err(long_head());
+    }
+    Ok(())
+}
+
+/// A head is longer than it may be.
+pub fn long_head() -> S3Error {
+    errors::custom(
+        "RequestHeaderSectionTooLarge",
+        StatusCode::BAD_REQUEST,
+        "Your request header section exceeds the maximum allowed size.",
+    )
+}
+
 #[cfg(test)]
 pub mod tests {
     #![allow(clippy::unwrap_used)]
@@ -351,6 +377,21 @@ pub mod tests {
         assert_eq!((head.is_site, head.place()), (true, Some(("b", "a"))));
     }
 
+    /// What is put as a bucket is XML, however long, and what is put as an object is not.
+    #[test]
+    fn what_is_xml() {
+        for (method, path, is_xml) in [
+            ("PUT", "/bucket", true),
+            ("PUT", "/bucket/", true),
+            ("PUT", "/bucket%2Fkey", false),
+            ("PUT", "/bucket/key", false),
+            ("PUT", "/bucket/key?tagging", true),
+            ("GET", "/bucket", false),
+        ] {
+            assert_eq!(head(method, path, &[]).0.is_xml, is_xml, "{method} {path}");
+        }
+    }
+
     #[test]
     fn queries_are_decoded_once() {
         let query = "/b/k?versionId=a%2Bb+c&&X%2DAmz-Signature=s&x&%58-Amz-Date=1&Signatur%65=t&y=%zz";
@@ -370,6 +411,24 @@ pub mod tests {
         let (head, _, clear) = read(30_000);
         assert_eq!(clear.unwrap_err().code().as_str(), "InvalidArgument");
         assert_eq!(head.query.len(), QUERY_NAMES_MAX);
+    }
+
+    /// A policy compared a header of 390,000 bytes with a text of 18,000 in 35 seconds.
+    #[test]
+    fn values_have_a_bound() {
+        let refused = |target: &str, name: &str, bytes: usize| {
+            let value = "a".repeat(bytes);
+            let outcome = head("GET", target, &[(name, &value)]).2;
+            outcome.err().map(|error| error.code().as_str().to_owned())
+        };
+        assert_eq!(refused("/b/k", "user-agent", VALUE_BYTES_MAX), None);
+        let long = Some("RequestHeaderSectionTooLarge".to_owned());
+        assert_eq!(refused("/b/k", "user-agent", VALUE_BYTES_MAX + 1), long);
+        assert_eq!(refused("/b/k", "x-amz-meta-a", VALUE_BYTES_MAX + 1), long);
+        assert_eq!(refused("/b/k", "cookie", 60_000), None);
+        let query = |bytes: usize| format!("/b?prefix={}", "a".repeat(bytes));
+        assert_eq!(refused(&query(VALUE_BYTES_MAX), "host", 3), None);
+        assert_eq!(refused(&query(VALUE_BYTES_MAX + 1), "host", 3), long);
     }
 
     #[test]

@@ -178,8 +178,12 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, he
         return;
     }
     context.add("s3:signatureversion", "AWS4-HMAC-SHA256");
-    let in_head = headers.get("x-amz-date").and_then(|value| value.to_str().ok());
-    let signed = in_head.or_else(|| head.value("X-Amz-Date"));
+    // That of a URL is in the URL: a header beside it nobody signed.
+    let signed = if head.is_signed_in_header {
+        headers.get("x-amz-date").and_then(|value| value.to_str().ok())
+    } else {
+        head.value("X-Amz-Date")
+    };
     add_age(context, signed);
 }
 

@@ -11,13 +11,12 @@ mod writes;
 use super::{
     class::Class,
     digest::Algorithm,
-    errors,
     form::{FILE_BYTES_MAX, FORM_BYTES_MAX},
-    head::Head,
+    head::{Head, long_head},
     signature,
 };
 use hyper::{
-    HeaderMap, Method, StatusCode, Version,
+    HeaderMap, Method, Version,
     header::{self, HeaderValue},
 };
 use s3s::{S3Result, s3_error};
@@ -118,6 +117,7 @@ pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
     refuse_odd_puts(head, headers)?;
     refuse_long_body(head)?;
     refuse_trailer(headers)?;
+    refuse_trailer_of_xml(head, headers)?;
     refuse_values(headers)?;
     signature::check(head, headers)
 }
@@ -173,11 +173,7 @@ fn refuse_encryption(head: &Head, headers: &HeaderMap) -> S3Result {
 fn refuse_long_head(method: &Method, headers: &HeaderMap) -> S3Result {
     let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len());
     if matches!(*method, Method::PUT | Method::POST) && lengths.sum::<usize>() > HEAD_BYTES_MAX {
-        return Err(errors::custom(
-            "RequestHeaderSectionTooLarge",
-            StatusCode::BAD_REQUEST,
-            "Your request header section exceeds the maximum allowed size.",
-        ));
+        return Err(long_head());
     }
     Ok(())
 }
@@ -307,6 +303,17 @@ fn refuse_trailer(headers: &HeaderMap) -> S3Result {
     ))
 }
 
+/// Refuses XML with a checksum behind it, as no client sends it: nobody would compare.
+fn refuse_trailer_of_xml(head: &Head, headers: &HeaderMap) -> S3Result {
+    if headers.contains_key("x-amz-trailer") && head.is_xml && !head.is_form {
+        return Err(s3_error!(
+            InvalidRequest,
+            "Only objects and parts of uploads are taken with a trailer."
+        ));
+    }
+    Ok(())
+}
+
 /// Refuses storage classes that nobody knows, and archives: here each object can be read at once.
 ///
 /// # Errors
@@ -339,7 +346,7 @@ fn refuse_values(headers: &HeaderMap) -> S3Result {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::s3::head::tests::head;
+    use crate::{s3::head::tests::head, time_span::Moment};
 
     const LENGTH: (&str, &str) = ("content-length", "0");
 
@@ -509,7 +516,13 @@ mod tests {
             ("crc32c", ("x-amz-trailer", "x-amz-checksum-crc32c"), None),
         ] {
             let chunks = ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+            // Chunks need a signature.
+            let now = Moment(std::time::SystemTime::now()).of_signature();
+            let signed = "AWS4-HMAC-SHA256 Credential=ID/20200102/r/s3/aws4_request, SignedHeaders=host;x-amz-checksum-crc32;\
+                          x-amz-content-sha256;x-amz-sdk-checksum-algorithm;x-amz-trailer, Signature=0";
+            let signed = [("authorization", signed), ("x-amz-date", now.as_str())];
             let headers = [LENGTH, chunks, ("x-amz-sdk-checksum-algorithm", algorithm), checksum];
+            let headers = [&headers[..], &signed].concat();
             assert_eq!(refused("PUT", "/b/k", &headers).as_deref(), code, "{algorithm}");
         }
         assert_eq!(refused("PUT", "/b/k", &[("transfer-encoding", "chunked")]), None);

@@ -117,9 +117,12 @@ pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
     refuse_chunks(headers)
 }
 
-/// Refuses bodies in chunks, of which this version knows nothing: they would be stored with what
+/// Refuses bodies in chunks of whoever does not sign by version 4: they would be stored with what
 /// surrounds their chunks.
-fn refuse_chunks(headers: &HeaderMap) -> S3Result {
+///
+/// # Errors
+/// `InvalidRequest`
+pub fn refuse_chunks(headers: &HeaderMap) -> S3Result {
     let says = |name: &str, part: &str| {
         let values = headers.get_all(name).iter();
         let mut texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase());

@@ -427,3 +427,34 @@ fn spoken(client: &Client, request: &[u8]) -> Vec<u8> {
     let _ = stream.read_to_end(&mut answer);
     answer
 }
+
+/// Whoever has a bucket could have its policy compare a long header with a long text, and variables
+/// a thousand times with their values: one request that nobody signed took seconds of a processor,
+/// or gigabytes.
+#[test]
+fn policies_that_take_long() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    client.put("/bucket/k", b"v", Mode::Whole).status(200);
+    let run = "a".repeat(3_000);
+    let many = "${aws:UserAgent}".repeat(500);
+    let policy = format!(
+        r#"{{"Version":"2012-10-17","Statement":{{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*",
+        "Condition":{{"StringLike":{{"aws:UserAgent":["*{run}b","*{run}c","{many}"]}}}}}}}}"#
+    );
+    client.send("PUT", "/bucket?policy", &[], policy.as_bytes()).status(204);
+    let before = crate::budget::most_memory_bytes(&service);
+    let began = Instant::now();
+    let ask = |bytes: usize, end: &str| {
+        let agent = format!("User-Agent: {}{end}\r\n", "a".repeat(bytes));
+        crate::version_2::ask(client, "GET", "/bucket/k", &agent, b"").status
+    };
+    for _ in 0..10 {
+        assert_eq!((ask(8_000, ""), ask(8_000, "b"), ask(390_000, "b")), (403, 200, 400));
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    let more = crate::budget::most_memory_bytes(&service) - before;
+    assert!(more < 64 << 20, "{more}");
+}

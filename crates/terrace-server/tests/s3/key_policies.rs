@@ -279,3 +279,27 @@ fn policies_by_the_command_line() {
     denied(&at(&levels).get("/mine/in/k"));
     at(&levels).get("/second/in/k").status(200);
 }
+
+/// Whoever may make buckets could set the list of one that is there, whatever its policy says of
+/// that: it was judged as if it were not there.
+#[test]
+fn a_bucket_that_is_made_again_has_a_policy() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = &service.client;
+    let maker = r#"{"Effect":"Allow","Action":["s3:CreateBucket","s3:PutBucketAcl"],"Resource":"*"}"#;
+    let maker = key_with(&place, &service, "terrace", maker);
+    let open = [("x-amz-acl", "public-read")];
+    maker.send("PUT", "/new", &open, b"").status(200);
+    maker.send("PUT", "/new", &open, b"").status(200);
+    let policy = format!(
+        r#"{{"Statement":{{"Effect":"Deny","Principal":{{"AWS":"arn:aws:iam::terrace:user/{}"}},"Action":"s3:PutBucketAcl",
+        "Resource":"arn:aws:s3:::mine"}}}}"#,
+        maker.id
+    );
+    own.send("PUT", "/mine?policy", &[], policy.as_bytes()).status(204);
+    denied(&maker.send("PUT", "/mine?acl", &open, b""));
+    denied(&maker.send("PUT", "/mine", &open, b""));
+    assert!(!own.get("/mine?acl").status(200).text().contains("AllUsers"));
+    maker.send("PUT", "/mine", &[], b"").status(200);
+}

@@ -1,6 +1,6 @@
 //! Headers in the query of a URL that is presigned by version 4.
 
-use crate::{Service, access::key, code, common::Place, operating::plain, version_2::ask};
+use crate::{Service, access::key, code, common::Place, operating::plain, sign::time, version_2::ask};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 /// Presigners put headers into the query that they sign, as that of JavaScript does with all and
@@ -123,4 +123,50 @@ fn checksums_in_the_query_of_a_presigned_url() {
         .0,
         200
     );
+}
+
+/// Whoever had a presigned URL could say in a header that nobody signs when it was signed, and a
+/// policy that gives such URLs ten minutes took that for its age.
+#[test]
+fn how_old_a_signature_is_its_url_says() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    let policy =
+        br#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*",
+        "Condition":{"NumericGreaterThan":{"s3:signatureAge":"60000"}}}}"#;
+    client.send("PUT", "/bucket?policy", &[], policy).status(204);
+    let (old, new) = (
+        client.presigned_at("GET", "/bucket/k", -120),
+        client.presigned("GET", "/bucket/k"),
+    );
+    ask(client, "GET", &new, "", b"").status(200);
+    let refused = (403, "AccessDenied".to_owned());
+    assert_eq!(code(&ask(client, "GET", &old, "", b"")), refused);
+    let now = format!("x-amz-date: {}\r\n", time(0));
+    assert_eq!(code(&ask(client, "GET", &old, &now, b"")), refused);
+}
+
+/// What a presigned URL chooses of the answer is in the head of the answer, where a line break
+/// would end it.
+#[test]
+fn headers_that_a_url_chooses_have_no_line_breaks() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    for name in ["content-disposition", "content-type", "cache-control"] {
+        for method in ["GET", "HEAD"] {
+            let url = client.presigned(method, &format!("/bucket/k?response-{name}=a%0D%0Ax-other%3A%201"));
+            let answer = ask(client, method, &url, "", b"");
+            assert_eq!(
+                (answer.status, answer.header("x-other")),
+                (400, None),
+                "{method} {name}"
+            );
+        }
+    }
 }

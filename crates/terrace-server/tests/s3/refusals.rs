@@ -4,7 +4,7 @@ use crate::{
     code,
     common::{Answer, Place},
     protocol::bucket,
-    sign::Client,
+    sign::{Client, Mode},
     version_2::ask,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -282,5 +282,65 @@ fn where_buckets_are() {
         assert!(told.text().contains("></LocationConstraint>"), "{}", told.text());
         let head = client.send("HEAD", &format!("/{name}"), &[], b"").status(200);
         assert_eq!(head.header("x-amz-bucket-region"), Some("us-east-1"));
+    }
+}
+
+/// The digests of a list of keys to delete, and of settings, were not looked at where it came in
+/// chunks: what was not what its head or its trailer says was done all the same. Nor was that of
+/// what a bucket is made with.
+#[test]
+fn digests_of_xml_in_chunks() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    let list = b"<Delete><Object><Key>k</Key></Object></Delete>";
+    let wrong = STANDARD.encode([0; 16]);
+    let wrong = [("content-md5", wrong.as_str())];
+    for mode in [Mode::Chunks, Mode::ChunksWithTrailer, Mode::UnsignedWithTrailer] {
+        let request = client.sign("POST", "/bucket?delete", &wrong, list, mode);
+        let refused = client.exchange(&request);
+        assert_ne!(refused.status, 200, "{}", refused.text());
+        client.get("/bucket/k").status(200);
+    }
+    let made = client.send("PUT", "/made", &wrong, b"<CreateBucketConfiguration/>");
+    assert_eq!(code(&made), (400, "BadDigest".to_owned()));
+    client.get("/made").status(404);
+    client
+        .exchange(&client.sign("POST", "/bucket?delete", &[], list, Mode::Chunks))
+        .status(200);
+    client.send("PUT", "/bucket/k", &[], b"v").status(200);
+    let tags = b"<Tagging><TagSet><Tag><Key>a</Key><Value>1</Value></Tag></TagSet></Tagging>";
+    let mut request = client.sign("PUT", "/bucket/k?tagging", &[], tags, Mode::UnsignedWithTrailer);
+    let at = request.body.windows(3).position(|three| three == b">1<").unwrap();
+    request.body[at + 1] = b'2';
+    let refused = client.exchange(&request);
+    assert_ne!(refused.status, 200, "{}", refused.text());
+    let found = client.get("/bucket/k?tagging").status(200).text();
+    assert!(!found.contains("<Value>"), "{found}");
+}
+
+/// A body in chunks of whoever does not sign was stored with what surrounds its chunks.
+#[test]
+fn chunks_that_nobody_signs() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client
+        .send("PUT", "/bucket?acl", &[("x-amz-acl", "public-read-write")], b"")
+        .status(200);
+    let body = b"4\r\nbody\r\n0\r\nx-amz-checksum-crc32:6vTP7g==\r\n\r\n";
+    for more in [
+        "",
+        "x-amz-decoded-content-length: 4\r\n",
+        "content-encoding: aws-chunked\r\n",
+    ] {
+        let headers = format!(
+            "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nx-amz-trailer: x-amz-checksum-crc32\r\n{more}"
+        );
+        let answer = ask(client, "PUT", "/bucket/k", &headers, body);
+        let found = client.get("/bucket/k");
+        let is_right = answer.status == 400 || found.body == b"body";
+        assert!(is_right, "{} {}", answer.status, found.text());
     }
 }

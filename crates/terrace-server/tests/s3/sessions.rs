@@ -409,3 +409,34 @@ fn what_a_policy_is_asked_is_what_is_done() {
     signed.head = signed.head.replace("%25zz", "%zz");
     denied(&bound.client.exchange(&signed));
 }
+
+/// A session that may only say where the requests of one bucket are logged could have them written
+/// into any bucket of its key's account, and have the logs read by everybody: what the key's level
+/// allows in the target was not asked of the session.
+#[test]
+fn logs_go_where_a_session_may_write() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = &service.client;
+    own.send("PUT", "/other", &[], b"").status(200);
+    let logged = |target: &str, more: &str| {
+        format!(
+            "<BucketLoggingStatus><LoggingEnabled><TargetBucket>{target}</TargetBucket><TargetPrefix>x</TargetPrefix>{more}\
+             </LoggingEnabled></BucketLoggingStatus>"
+        )
+    };
+    let only = r#"{"Statement":{"Effect":"Allow","Action":"s3:PutBucketLogging","Resource":"arn:aws:s3:::mine"}}"#;
+    let bound = session(own, Some(only));
+    let put = |session: &Session, xml: &str| session.send("PUT", "/mine?logging", &[], xml.as_bytes());
+    is(&put(&bound, &logged("other", "")), 400, "InvalidTargetBucketForLogging");
+    let open = "<TargetGrants><Grant><Grantee xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=\"Group\">\
+        <URI>http://acs.amazonaws.com/groups/global/AllUsers</URI></Grantee><Permission>READ</Permission></Grant></TargetGrants>";
+    denied(&put(&bound, &logged("mine", open)));
+    put(&session(own, None), &logged("other", open)).status(200);
+    // The target's policy lets logs in, whoever asks for them.
+    let policy =
+        br#"{"Statement":{"Effect":"Allow","Principal":{"Service":"logging.s3.amazonaws.com"},"Action":"s3:PutObject",
+        "Resource":"arn:aws:s3:::other/*"}}"#;
+    own.send("PUT", "/other?policy", &[], policy).status(204);
+    put(&bound, &logged("other", "")).status(200);
+}

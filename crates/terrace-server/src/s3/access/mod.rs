@@ -16,7 +16,7 @@ use super::{
     kms::Caller,
     limit::Sender,
     notify::Cause,
-    policy::Policy,
+    policy::{Policy, Verdict},
     session::{self, NoSession, Session},
     signature,
 };
@@ -115,6 +115,13 @@ fn claim_of(principal: Principal, noted: &Extensions, action: Action, bucket: &A
         .caused_by(noted.get::<Arc<Cause>>().map(|cause| Arc::clone(cause) as _))
 }
 
+/// Whether the policy of a session, if the request is one's, allows an action on an object, or on
+/// the bucket.
+fn is_within(asker: &Asker, action: &'static str, key: Option<&str>, bucket: &Bucket) -> bool {
+    let judge = || asker.about(action, key).judge(&bucket.record(), &bucket.name, None);
+    asker.bound.is_none() || judge().verdict != Verdict::Denied
+}
+
 impl Gateway {
     /// What a key may do in a bucket of its own account, whatever the bucket's policy says.
     pub(super) fn level(&self, credentials: Option<&Credentials>, bucket: &Bucket) -> Option<Level> {
@@ -138,8 +145,16 @@ impl Gateway {
         action: &'static str,
         bucket: &Bucket,
     ) -> bool {
+        let asker = noted.get::<Asker>();
         let owns = |asker: &Asker| asker.owns(action, &bucket.record(), &bucket.name);
-        has_level || noted.get::<Asker>().is_some_and(owns)
+        let is_within = |asker: &Asker| is_within(asker, action, asker.key.as_deref(), bucket);
+        (has_level && asker.is_none_or(is_within)) || asker.is_some_and(owns)
+    }
+
+    /// Whether the policy of a session, if it is one's request, lets it put an object of this key.
+    pub(super) fn may_put_within(&self, (noted, _): By<'_>, bucket: &Bucket, key: &str) -> bool {
+        let asker = noted.get::<Asker>();
+        asker.is_none_or(|asker| is_within(asker, "s3:PutObject", Some(key), bucket))
     }
 
     /// The account of whoever signed.
@@ -283,6 +298,29 @@ impl Access {
         Ok(bucket)
     }
 
+    /// The bucket that somebody of an account wants to make. Who makes one again that is there sets
+    /// its list, as far as its policy says; whether there is one of somebody else is told to who
+    /// may make one.
+    fn to_create(
+        &self,
+        context: &mut S3AccessContext<'_>,
+        bucket: String,
+        account: Option<&str>,
+    ) -> S3Result<Arc<Bucket>> {
+        let there = self.0.buckets.get(&bucket).ok();
+        if there.is_some_and(|bucket| account == Some(bucket.record().owner())) {
+            let found = self.found(context, &bucket)?;
+            // If it is gone by then it is made.
+            context.extensions_mut().remove::<Judged>();
+            return Ok(found);
+        }
+        let record = Record {
+            account: account.map(str::to_owned),
+            ..Record::default()
+        };
+        Ok(Arc::new(Bucket::apart(bucket, record)))
+    }
+
     /// Notes what a request is about, if what its key may do depends on it. Whether it does.
     fn note_within(&self, context: &mut S3AccessContext<'_>, head: &Head, bucket: &str) -> bool {
         let key = context.credentials().map(|credentials| credentials.access_key.as_str());
@@ -337,15 +375,7 @@ impl S3Access for Access {
         let action = Action::of(operation);
         let account = self.0.account(context.credentials());
         let bucket = if operation == "CreateBucket" {
-            // Whether there is one of somebody else is told to who may make one.
-            let account = account.as_deref().map(str::to_owned);
-            Arc::new(Bucket::apart(
-                bucket,
-                Record {
-                    account,
-                    ..Record::default()
-                },
-            ))
+            self.to_create(context, bucket, account.as_deref())?
         } else {
             self.found(context, &bucket)?
         };

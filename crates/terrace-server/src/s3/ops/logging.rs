@@ -92,7 +92,7 @@ fn read(gateway: &Gateway, by: By<'_>, source: &str, given: LoggingEnabled) -> S
         ));
     }
     let level = gateway.level(by.1, &target);
-    let settings = Settings {
+    let mut settings = Settings {
         target: given.target_bucket,
         target_created_ms: record.created_ms,
         prefix,
@@ -102,6 +102,7 @@ fn read(gateway: &Gateway, by: By<'_>, source: &str, given: LoggingEnabled) -> S
         list: acl::of_logs(gateway, by, &target, given.target_grants.as_deref().unwrap_or_default())?,
     };
     let key = settings.key(source, record.owner(), 0, SystemTime::now());
+    settings.by_policy |= !gateway.may_put_within(by, &target, &key);
     if !settings.may(source, record.owner(), &record, &key) {
         return Err(no_target(
             "You must give the log-delivery group WRITE and READ_ACP permissions to the target bucket",

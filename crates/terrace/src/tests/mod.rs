@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod absent;
+mod account;
 mod basics;
 mod cache;
 mod capacity;

@@ -130,13 +130,24 @@ pub struct Sweep {
 }
 
 impl Sweep {
+    /// Bytes of the copies that it makes, where values in the log have this mean length.
+    fn copied_bytes(&self, mean_bytes: u64) -> u64 {
+        let values = self.live_bytes.div_ceil(mean_bytes.max(1));
+        values * copy_bytes(MEAN_KEY_BYTES, mean_bytes.min(COPY_BYTES_MAX))
+    }
+
+    /// Bytes of the tables that it makes, which are there beside the old ones until it is over.
+    #[must_use]
+    pub fn written_bytes(&self, mean_bytes: u64) -> u64 {
+        self.index_bytes + self.copied_bytes(mean_bytes)
+    }
+
     /// What it costs, where values in the log have this mean length and it has so much RAM: no less
     /// than it will, since long values are not copied. `None`: too much.
     fn price(&self, mean_bytes: u64, window_bytes: u64) -> Option<u64> {
-        let values = self.live_bytes.div_ceil(mean_bytes.max(1));
-        let copied_bytes = values * copy_bytes(MEAN_KEY_BYTES, mean_bytes.min(COPY_BYTES_MAX));
+        let copied_bytes = self.copied_bytes(mean_bytes);
         let passes = copied_bytes.div_ceil(window_bytes / 100 * WINDOW_USE_PERCENT).max(1);
-        (passes <= PASSES_MAX).then_some(self.bytes * passes / LONG_READ_PART + self.index_bytes + copied_bytes)
+        (passes <= PASSES_MAX).then_some(self.bytes * passes / LONG_READ_PART + self.written_bytes(mean_bytes))
     }
 }
 

@@ -21,6 +21,7 @@ mod scan_order;
 mod scans;
 mod small_heat;
 mod snapshots;
+mod sweeps;
 mod threads;
 mod together;
 

@@ -256,12 +256,16 @@ fn next_life(
 
 /// What a store shows that was opened without the right to write.
 fn look(machine: &Machine, rng: &mut StdRng, keys: &BTreeSet<Key>) -> State {
+    let operations = || (machine.flash.operations(), machine.large.operations());
+    let before = operations();
     let store = machine.look();
     if rng.random_bool(0.5) {
         checkpoint::wait_until_filled(&store);
     }
     let seen = contents(&store);
     checkpoint::check_keys(&store, keys, &seen);
+    drop(store);
+    assert_eq!(operations(), before, "it wrote");
     seen
 }
 

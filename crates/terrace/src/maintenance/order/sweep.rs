@@ -33,7 +33,7 @@ use crate::{
     },
     metrics::{bucket::Bucket, count},
     ordered_index::{CopySource, Entry},
-    scan_order::{Form, Sweep, copy_bytes, form},
+    scan_order::{Form, Sweep, copy_bytes, form, window_bytes},
     write::apply::{self, TOUCHED_TOGETHER},
 };
 use bytes::Bytes;
@@ -104,16 +104,17 @@ impl Orderer {
     fn merge_with_copies(&self, segments: Places) {
         let engine = &self.engine;
         let told = Arc::new(Told::default());
+        let window_bytes = window_bytes_of(engine);
         let source = LogInOrder {
             engine: Arc::clone(engine),
-            window: Window::of(engine.scan_order.window_bytes()),
+            window: Window::of(usize::try_from(window_bytes).unwrap_or(usize::MAX)),
             bucket: Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)),
             given_bytes: 0,
             segments: segments.clone(),
             told: Arc::clone(&told),
             asked: 0,
         };
-        engine.cache.lend(engine.scan_order.window_bytes() as u64);
+        engine.cache.lend(window_bytes);
         let merged = engine.index.merge_with_copies(engine.watermark_seq(), Box::new(source));
         engine.cache.lend(0);
         match merged {
@@ -317,9 +318,14 @@ fn bought(engine: &Engine) -> Option<Places> {
         index_bytes: engine.index.disk_bytes(),
     };
     let place = |segment: &&Segment| (segment.number, segment.generation());
-    let is_bought =
-        has_room(engine, sweep.written_bytes(mean_bytes)) && engine.scan_order.buys_sweep(sweep, mean_bytes);
+    let is_bought = has_room(engine, sweep.written_bytes(mean_bytes))
+        && engine.scan_order.buys_sweep(sweep, mean_bytes, window_bytes_of(engine));
     is_bought.then(|| due.iter().map(place).collect())
+}
+
+/// RAM of a sweep: of what the value cache has by now, and not of what it was opened with.
+fn window_bytes_of(engine: &Engine) -> u64 {
+    window_bytes(engine.cache.capacity_bytes() + engine.log.frames.share_bytes())
 }
 
 /// Whether a record is the home of a short value.
@@ -342,7 +348,10 @@ fn lives(engine: &Engine, record: &Record<'_>, hash: u64, address: Address) -> b
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::tests::{bytes, open};
+    use crate::{
+        Options, Store,
+        tests::{bytes, open, small_options},
+    };
 
     /// The last frames of a segment that was just filled may wait to be applied. Their entries came
     /// behind the merge, without copies, and the segment counted as swept.
@@ -362,5 +371,20 @@ mod tests {
         assert!(is_due(segment, last_seq) && !is_due(segment, last_seq - 1));
         segment.swept(segment.generation());
         assert!(!is_due(segment, applied_seq));
+    }
+
+    /// A store whose cache was made smaller while it was open had sweeps with half of what it had
+    /// before.
+    #[test]
+    fn a_sweep_has_a_part_of_the_cache_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            cache_bytes: 64 << 20,
+            ..small_options(dir.path())
+        };
+        let store = Store::open(options).unwrap();
+        assert_eq!(window_bytes_of(store.engine()), 32 << 20);
+        store.set_cache_bytes(4 << 20);
+        assert_eq!(window_bytes_of(store.engine()), 2 << 20);
     }
 }

@@ -236,8 +236,8 @@ impl ScanOrder {
         self.paid_for_sweep.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether scans have paid for a sweep, where values in the log have this mean length and it has
-    /// so much RAM. What they have paid is spent then.
+    /// Whether scans have paid for a sweep, where values in the log have this mean length and it
+    /// has so much RAM. What they have paid is spent then.
     #[must_use]
     pub fn buys_sweep(&self, sweep: Sweep, mean_bytes: u64, window_bytes: u64) -> bool {
         let paid = self.paid_for_sweep.load(Ordering::Relaxed);

@@ -279,8 +279,8 @@ mod tests {
         assert!(gc.cleans(as_of(8), is_stopping), "what it found since");
     }
 
-    /// What was deleted after a look had begun was not seen by it, and all who asked of the same seq
-    /// were told that nothing is to come.
+    /// What was deleted after a look had begun was not seen by it, and all who asked of the same
+    /// seq were told that nothing is to come.
     #[test]
     fn a_look_that_something_came_after_is_no_answer_for_others() {
         let gc = BlockGcState::default();

@@ -163,8 +163,8 @@ pub fn make_turn(engine: &Engine, key: &[u8]) {
     }
 }
 
-/// Whether the device has room for so many bytes of tables, beside what new data leaves to others: on
-/// a nearly full one scans would else have the reserve used, and so new data refused.
+/// Whether the device has room for so many bytes of tables, beside what new data leaves to others:
+/// on a nearly full one scans would else have the reserve used, and so new data refused.
 fn has_room(engine: &Engine, bytes: u64) -> bool {
     let left_bytes = engine.log.segments.left_to_others_bytes();
     let available = engine.flash_disk.available_bytes();

@@ -183,9 +183,9 @@ fn bytes_of_files(dir: &Path, extension: &str) -> Vec<u64> {
     of_kind.map(|path| fs::metadata(path).unwrap().len()).collect()
 }
 
-/// Segments counted values for what their slots said when they came and for what their entries said
-/// when they were dropped, moved or overwritten by something elsewhere. Those with attributes seemed
-/// to live for ever, and some were taken for dead which were not.
+/// Segments counted values for what their slots said when they came, and for what their entries
+/// said when they were dropped, moved or overwritten by something elsewhere. Those with attributes
+/// seemed to live for ever, and some were taken for dead which were not.
 #[test]
 fn what_is_counted_is_what_is_there() {
     let began = Instant::now();

@@ -276,8 +276,8 @@ fn a_sweep_that_waits_to_write_more_holds_up_no_writer() {
     assert!(began.elapsed() < took + Duration::from_secs(20), "closing took long");
 }
 
-/// Copies make the index longer, and a sweep writes all of it anew beside what there is. On a nearly
-/// full device both met the end of it and took the reserve, and so puts were refused because
+/// Copies make the index longer, and a sweep writes all of it anew beside what there is. On a
+/// nearly full device both met the end of it and took the reserve, and so puts were refused because
 /// somebody scanned (seen on a file system of 6 MiB with 700 KiB left).
 #[test]
 fn where_the_device_has_no_room_scans_write_nothing() {

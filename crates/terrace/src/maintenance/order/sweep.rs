@@ -48,8 +48,8 @@ use std::{
 };
 use window::Window;
 
-/// A sweep makes no more copies when merges of the index, which it holds up, are behind by more runs
-/// than this: long before the applier waits for them.
+/// A sweep makes no more copies when merges of the index, which it holds up, are behind by more
+/// runs than this: long before the applier waits for them.
 const RUNS_BEHIND_MAX: usize = 2;
 
 /// And the merge is given up, with what it has done, when they are behind by half as many as the

@@ -112,6 +112,12 @@ pub const fn index_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
     INDEX_WRITES * (ENTRY_BYTES + key_bytes as u64 + copied_bytes)
 }
 
+/// RAM that a sweep may have, of a cache of so many bytes.
+#[must_use]
+pub fn window_bytes(cache_bytes: u64) -> u64 {
+    (cache_bytes / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
+}
+
 /// What a copy is to a sweep: bytes that a merge writes, and about those of RAM for it.
 #[must_use]
 pub const fn copy_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
@@ -130,13 +136,24 @@ pub struct Sweep {
 }
 
 impl Sweep {
+    /// Bytes of the copies that it makes, where values in the log have this mean length.
+    fn copied_bytes(&self, mean_bytes: u64) -> u64 {
+        let values = self.live_bytes.div_ceil(mean_bytes.max(1));
+        values * copy_bytes(MEAN_KEY_BYTES, mean_bytes.min(COPY_BYTES_MAX))
+    }
+
+    /// Bytes of the tables that it makes, which are there beside the old ones until it is over.
+    #[must_use]
+    pub fn written_bytes(&self, mean_bytes: u64) -> u64 {
+        self.index_bytes + self.copied_bytes(mean_bytes)
+    }
+
     /// What it costs, where values in the log have this mean length and it has so much RAM: no less
     /// than it will, since long values are not copied. `None`: too much.
     fn price(&self, mean_bytes: u64, window_bytes: u64) -> Option<u64> {
-        let values = self.live_bytes.div_ceil(mean_bytes.max(1));
-        let copied_bytes = values * copy_bytes(MEAN_KEY_BYTES, mean_bytes.min(COPY_BYTES_MAX));
+        let copied_bytes = self.copied_bytes(mean_bytes);
         let passes = copied_bytes.div_ceil(window_bytes / 100 * WINDOW_USE_PERCENT).max(1);
-        (passes <= PASSES_MAX).then_some(self.bytes * passes / LONG_READ_PART + self.index_bytes + copied_bytes)
+        (passes <= PASSES_MAX).then_some(self.bytes * passes / LONG_READ_PART + self.written_bytes(mean_bytes))
     }
 }
 
@@ -151,8 +168,6 @@ pub struct ScanOrder {
     paid_for_sweep: AtomicU64,
     /// How much of its price is enough.
     sweep_price_percent: u64,
-    /// RAM of a sweep.
-    window_bytes: u64,
     throws: AtomicU64,
     /// What was bought and what became of it.
     pub counters: ScanOrderCounters,
@@ -167,7 +182,6 @@ impl ScanOrder {
         Self {
             queue: MoveQueue::new(if is_on { bytes_max } else { 0 }),
             sweep_price_percent: u64::from(options.tuning.sweep_price_percent),
-            window_bytes: (options.cache_bytes / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
             copies: Copies::default(),
             paid_for_sweep: AtomicU64::new(0),
             throws: AtomicU64::new(0),
@@ -222,24 +236,18 @@ impl ScanOrder {
         self.paid_for_sweep.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether scans have paid for a sweep, where values in the log have this mean length. What
-    /// they have paid is spent then.
+    /// Whether scans have paid for a sweep, where values in the log have this mean length and it
+    /// has so much RAM. What they have paid is spent then.
     #[must_use]
-    pub fn buys_sweep(&self, sweep: Sweep, mean_bytes: u64) -> bool {
+    pub fn buys_sweep(&self, sweep: Sweep, mean_bytes: u64, window_bytes: u64) -> bool {
         let paid = self.paid_for_sweep.load(Ordering::Relaxed);
-        let price = sweep.price(mean_bytes, self.window_bytes);
+        let price = sweep.price(mean_bytes, window_bytes);
         let is_enough = price.is_some_and(|price| paid >= price / 100 * self.sweep_price_percent);
         let is_paid = sweep.bytes > 0 && paid > 0 && is_enough;
         if is_paid {
             self.paid_for_sweep.store(0, Ordering::Relaxed);
         }
         is_paid
-    }
-
-    /// RAM that a sweep may have.
-    #[must_use]
-    pub fn window_bytes(&self) -> usize {
-        usize::try_from(self.window_bytes).unwrap_or(usize::MAX)
     }
 
     /// A sweep has ended: what was paid meanwhile it has spared.
@@ -325,18 +333,21 @@ mod tests {
         // A MiB to read, an index to write anew, and in it 5,000 copies of 156 bytes.
         let price = sweep.bytes / LONG_READ_PART + sweep.index_bytes + 5_000 * 156;
         let reads = (price / 100 * 100).div_ceil(READ_PRICE);
-        assert!(!order.buys_sweep(sweep, 100), "nobody scans");
+        assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX), "nobody scans");
         order.pay_for_sweep(reads - 1);
         assert!(order.has_paid_for_sweep());
-        assert!(!order.buys_sweep(sweep, 100));
-        assert!(!order.buys_sweep(Sweep::default(), 100), "nothing is left to sweep");
+        assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));
+        assert!(
+            !order.buys_sweep(Sweep::default(), 100, WINDOW_BYTES_MAX),
+            "nothing is left to sweep"
+        );
         order.pay_for_sweep(1);
-        assert!(order.buys_sweep(sweep, 100));
-        assert!(!order.buys_sweep(sweep, 100), "it is spent");
+        assert!(order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));
+        assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX), "it is spent");
         // What is read while it is under way, it spares.
         order.pay_for_sweep(10 * reads);
         order.swept();
-        assert!(!order.buys_sweep(sweep, 100));
+        assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));
         // The same values in a log of ten times as much cost as much more.
         let large = Sweep {
             bytes: sweep.bytes * 10,
@@ -344,25 +355,25 @@ mod tests {
             index_bytes: sweep.index_bytes * 10,
         };
         order.pay_for_sweep(9 * reads);
-        assert!(!order.buys_sweep(large, 100));
+        assert!(!order.buys_sweep(large, 100, WINDOW_BYTES_MAX));
         order.pay_for_sweep(reads);
-        assert!(order.buys_sweep(large, 100));
+        assert!(order.buys_sweep(large, 100, WINDOW_BYTES_MAX));
     }
 
     #[test]
     fn a_log_that_would_be_read_too_often_is_not_swept() {
         let order = of_rate(1 << 20);
-        assert_eq!(order.window_bytes(), 64 << 20);
+        assert_eq!([0, 16 << 20, 1 << 30].map(window_bytes), [1 << 20, 8 << 20, 64 << 20]);
         // In windows of 48 MiB: 32 times, and once more.
-        let values = PASSES_MAX * (order.window_bytes / 100 * WINDOW_USE_PERCENT) / 156;
+        let values = PASSES_MAX * (WINDOW_BYTES_MAX / 100 * WINDOW_USE_PERCENT) / 156;
         let sweep = |values: u64| Sweep {
             bytes: values * 150,
             live_bytes: values * 100,
             index_bytes: 0,
         };
         order.pay_for_sweep(1 << 40);
-        assert!(!order.buys_sweep(sweep(values + 1), 100));
-        assert!(order.buys_sweep(sweep(values), 100));
+        assert!(!order.buys_sweep(sweep(values + 1), 100, WINDOW_BYTES_MAX));
+        assert!(order.buys_sweep(sweep(values), 100, WINDOW_BYTES_MAX));
     }
 
     #[test]

@@ -62,6 +62,16 @@ struct Passes {
     finding: Finding,
     /// As of this there was nothing to clean.
     idle_as_of: Option<AsOf>,
+    /// Counts what may have changed what a look finds, beside that.
+    changes: u64,
+}
+
+impl Passes {
+    /// What was found by looks that have begun may be otherwise by now.
+    fn change(&mut self) {
+        self.idle_as_of = None;
+        self.changes += 1;
+    }
 }
 
 /// What a look at the blocks goes by, beside what was moved and deleted.
@@ -142,14 +152,14 @@ impl BlockGcState {
 
     /// What may be there has changed.
     pub fn look_again(&self) {
-        self.passes.lock().idle_as_of = None;
+        self.passes.lock().change();
         self.activity.raise();
         self.changed.raise();
     }
 
     /// Something was moved or deleted.
     pub fn progress(&self) {
-        self.passes.lock().idle_as_of = None;
+        self.passes.lock().change();
         self.progress.fetch_add(1, Ordering::AcqRel);
         self.changed.raise();
     }
@@ -181,12 +191,12 @@ impl BlockGcState {
     pub fn cleans(&self, as_of: AsOf, is_stopping: impl Fn() -> bool) -> bool {
         // A worker at rest begins none by itself.
         self.activity.raise();
-        let asked = {
+        let (asked, changes) = {
             let passes = self.passes.lock();
             if passes.idle_as_of == Some(as_of) && !passes.finding.cleans {
                 return false;
             }
-            passes.begun
+            (passes.begun, passes.changes)
         };
         loop {
             self.changed.raise();
@@ -196,7 +206,7 @@ impl BlockGcState {
                 let has_looked = passes.ended > asked;
                 if passes.finding.cleans || passes.is_resting || has_looked {
                     let is_idle = has_looked && !passes.finding.cleans && !passes.is_resting;
-                    passes.idle_as_of = is_idle.then_some(as_of);
+                    passes.idle_as_of = (is_idle && passes.changes == changes).then_some(as_of);
                     return passes.finding.cleans;
                 }
             }
@@ -267,5 +277,30 @@ mod tests {
             ..Finding::default()
         });
         assert!(gc.cleans(as_of(8), is_stopping), "what it found since");
+    }
+
+    /// What was deleted after a look had begun was not seen by it, and all who asked of the same
+    /// seq were told that nothing is to come.
+    #[test]
+    fn a_look_that_something_came_after_is_no_answer_for_others() {
+        let gc = BlockGcState::default();
+        let as_of = AsOf {
+            applied_seq: 7,
+            watermark_seq: 7,
+            is_accounted: true,
+        };
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| gc.cleans(as_of, || false));
+            let seen = gc.changed.count();
+            gc.changed.wait_beyond(seen, Duration::from_millis(50));
+            gc.begin_pass();
+            gc.progress();
+            while !asking.is_finished() {
+                gc.publish(Finding::default());
+                gc.begin_pass();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        assert_eq!(gc.passes.lock().idle_as_of, None);
     }
 }

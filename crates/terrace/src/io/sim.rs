@@ -37,7 +37,7 @@ use file::SimFile;
 use inode::Inode;
 use parking_lot::Mutex;
 use state::State;
-use std::{fmt, io, path::Path, sync::Arc};
+use std::{fmt, io, path::Path, sync::Arc, time::Duration};
 
 /// A simulated disk, for tests. Clones are the same disk.
 ///
@@ -169,6 +169,11 @@ impl SimDisk {
         let mut state = self.shared.state.lock();
         let first = state.growths.saturating_add(requests);
         state.refused = first..first.saturating_add(count);
+    }
+
+    /// Has each read of a file take so long at least, as on a disk that seeks.
+    pub fn set_read_time(&self, time: Duration) {
+        self.shared.state.lock().read_time = time;
     }
 
     /// Flips one bit of a file, of what is read now and of what is durable.

@@ -465,6 +465,13 @@ impl<'a> Record<'a> {
     }
 }
 
+/// What the record of a put takes, padding included.
+#[must_use]
+pub const fn put_bytes(key_bytes: usize, attributes_bytes: usize, value_bytes: u64) -> u64 {
+    let head_bytes = (RECORD_HEADER_BYTES + key_bytes + attributes_bytes) as u64;
+    (head_bytes + value_bytes).next_multiple_of(RECORD_UNIT_BYTES as u64)
+}
+
 /// Longest the record of a value in the log can be, padding included, by what its entry says: a
 /// moved record is a little longer than the one that was put.
 #[must_use]

@@ -22,7 +22,7 @@ use crate::{
     },
     maintenance::moves::{self, Moved, commit_bytes},
     metrics::{bucket::Bucket, count},
-    scan_order::{Form, form},
+    scan_order::{Form, copy_bytes, form},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -86,12 +86,17 @@ impl Orderer {
     fn copy_part(&mut self, values: Vec<Moving>) -> bool {
         let engine = &self.engine;
         let count_of_values = values.len() as u64;
-        let has_room = || engine.index.is_usable() && engine.log.index_full.reason().is_none();
+        let is_full = || !engine.index.is_usable() || engine.log.index_full.reason().is_some();
         let is_over = || engine.log.is_closing() || engine.log.writer.failure().is_some();
-        while !engine.index.keeps_up() && has_room() && !is_over() {
+        while !engine.index.keeps_up() && !is_full() && !is_over() {
             engine.pause(INDEX_LOOK);
         }
-        if !has_room() || !engine.log.reserve.is_whole() || is_over() {
+        let bytes = values
+            .iter()
+            .map(|value| copy_bytes(value.key.len(), value.value.len() as u64));
+        // With the merge that brings them together.
+        let has_room = has_room(engine, bytes.sum::<u64>() + engine.index.disk_bytes());
+        if is_full() || !has_room || !engine.log.reserve.is_whole() || is_over() {
             count(&engine.scan_order.counters.dropped_no_room, count_of_values);
             return false;
         }
@@ -156,6 +161,14 @@ pub fn make_turn(engine: &Engine, key: &[u8]) {
     if committed.outcome.is_err() {
         engine.scan_order.copies.give_up();
     }
+}
+
+/// Whether the device has room for so many bytes of tables, beside what new data leaves to others:
+/// on a nearly full one scans would else have the reserve used, and so new data refused.
+fn has_room(engine: &Engine, bytes: u64) -> bool {
+    let left_bytes = engine.log.segments.left_to_others_bytes();
+    let available = engine.flash_disk.available_bytes();
+    available.is_ok_and(|available| available >= bytes.saturating_add(left_bytes))
 }
 
 /// How many values, at least one, have records that fit into one commit.

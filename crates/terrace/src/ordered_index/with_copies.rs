@@ -7,7 +7,7 @@
 //! Invariants: nothing of an entry is changed but that it has a copy, and one that has a copy, or
 //! has its home elsewhere than in the log, is left as it is. No other merge asks for copies.
 //!
-//! On failure: as for any merge, the tables are as before.
+//! On failure, or when the source says that it is over: as for any merge, the tables are as before.
 
 use super::{Entry, OrderedIndex, background::Choice, entry::may_gain_copy};
 use crate::Result;
@@ -17,12 +17,16 @@ use lsm_tree::{
     compaction::{CompactionFilter, Factory, ItemAccessor, Verdict, filter::Context},
 };
 use parking_lot::Mutex;
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{io, panic::AssertUnwindSafe, sync::Arc};
 
 /// Where copies come from.
 pub trait CopySource: Send {
     /// The value of an entry in the log that has no copy, if it is to get one. Keys ascend.
     fn copy_of(&mut self, key: &[u8], entry: &Entry) -> Option<Bytes>;
+
+    /// Whether somebody waits for the merge to end, so that it is given up: the rest of a large
+    /// index takes minutes. Asked of every entry.
+    fn is_over(&mut self) -> bool;
 }
 
 /// Where the merge that is under way has its copies from.
@@ -62,6 +66,11 @@ impl CompactionFilter for CopyFilter {
         let Some(source) = &mut self.source else {
             return Ok(Verdict::Keep);
         };
+        if source.is_over() {
+            // Of a kind that tells of no damage.
+            let given_up = io::Error::new(io::ErrorKind::Interrupted, "the merge was given up");
+            return Err(lsm_tree::Error::Io(given_up));
+        }
         let value = item.value()?;
         let entry = may_gain_copy(&value).then(|| Entry::decode(&value)).flatten();
         let Some(mut entry) = entry else {
@@ -84,7 +93,7 @@ impl OrderedIndex {
     /// [`OrderedIndex::flush_sealed`].
     ///
     /// # Errors
-    /// As for [`OrderedIndex::compact`].
+    /// As for [`OrderedIndex::compact`]; `Io` if the source was over.
     pub fn merge_with_copies(&self, watermark_seq: u64, source: Box<dyn CopySource>) -> Result<bool> {
         self.compact_by(watermark_seq, || {
             let has_tables = self.tree.table_count() > 0;
@@ -109,7 +118,20 @@ mod tests {
     };
 
     /// The value of a version, twice its length for key `long`.
-    struct Values(Arc<Mutex<Vec<(String, u64)>>>);
+    struct Values {
+        asked: Arc<Mutex<Vec<(String, u64)>>>,
+        /// It is over when it was asked so often.
+        asked_max: usize,
+    }
+
+    impl Values {
+        fn telling(asked: &Arc<Mutex<Vec<(String, u64)>>>) -> Box<Self> {
+            Box::new(Self {
+                asked: Arc::clone(asked),
+                asked_max: usize::MAX,
+            })
+        }
+    }
 
     fn value(version: u64) -> Vec<u8> {
         vec![version as u8; 100]
@@ -128,8 +150,12 @@ mod tests {
         fn copy_of(&mut self, key: &[u8], entry: &Entry) -> Option<Bytes> {
             let key = String::from_utf8(key.to_vec()).unwrap();
             let copies = if key == "long" { 2 } else { 1 };
-            self.0.lock().push((key, entry.version.0));
+            self.asked.lock().push((key, entry.version.0));
             Some(value(entry.version.0).repeat(copies).into())
+        }
+
+        fn is_over(&mut self) -> bool {
+            self.asked.lock().len() >= self.asked_max
         }
     }
 
@@ -144,8 +170,7 @@ mod tests {
         };
         let merge = || {
             let asked = Arc::default();
-            let source = Values(Arc::clone(&asked));
-            let is_merged = index.merge_with_copies(0, Box::new(source)).unwrap();
+            let is_merged = index.merge_with_copies(0, Values::telling(&asked)).unwrap();
             (is_merged, std::mem::take(&mut *asked.lock()))
         };
         assert_eq!(merge(), (false, vec![]), "there is no table");
@@ -192,9 +217,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (index, _) = open(dir.path());
         let asked = Arc::default();
-        index
-            .merge_with_copies(0, Box::new(Values(Arc::clone(&asked))))
-            .unwrap();
+        index.merge_with_copies(0, Values::telling(&asked)).unwrap();
         let mut applier = index.applier().unwrap();
         applier.insert(b"a", &entry(1), 1);
         applier.applied(1);
@@ -204,5 +227,42 @@ mod tests {
         index.compact_by(1, || Some(all)).unwrap();
         assert!(asked.lock().is_empty());
         assert_eq!(index.get(b"a").unwrap(), Some(entry(1)));
+    }
+
+    /// A store that was closed during a sweep went on merging to the end of its index.
+    #[test]
+    fn a_merge_that_is_given_up_leaves_all_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let (index, _) = open(dir.path());
+        let mut applier = index.applier().unwrap();
+        for seq in 1..=3 {
+            for number in 0..1000 {
+                applier.insert(format!("{number:04}").as_bytes(), &entry(seq), seq);
+            }
+            applier.applied(seq);
+            applier.rotate(mark(seq)).unwrap();
+            index.flush_sealed(0).unwrap();
+        }
+        let files = || {
+            let files = std::fs::read_dir(dir.path().join("tables")).unwrap();
+            let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let (before, tables) = (files(), index.stats().tables);
+        let asked = Arc::<Mutex<Vec<_>>>::default();
+        let source = Values {
+            asked_max: 700,
+            ..*Values::telling(&asked)
+        };
+        let given_up = index.merge_with_copies(0, Box::new(source));
+        assert!(matches!(given_up, Err(crate::Error::Io { .. })), "{given_up:?}");
+        assert_eq!(asked.lock().len(), 700);
+        assert_eq!((files(), index.stats().tables), (before, tables));
+        assert!(!dir.path().join("damaged").exists(), "nothing is damaged");
+        assert_eq!(index.get(b"0000").unwrap(), Some(entry(3)));
+        // It can be done later.
+        assert!(index.merge_with_copies(3, Values::telling(&Arc::default())).unwrap());
+        assert!(index.get(b"0999").unwrap().unwrap().copy.is_some());
     }
 }

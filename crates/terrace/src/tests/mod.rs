@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod absent;
+mod account;
 mod basics;
 mod cache;
 mod capacity;
@@ -20,6 +21,7 @@ mod scan_order;
 mod scans;
 mod small_heat;
 mod snapshots;
+mod sweeps;
 mod threads;
 mod together;
 

@@ -32,7 +32,7 @@ use crate::{
     key_hash, key_prefix,
     log::{
         address::Address,
-        format::{Body, Extent, Record},
+        format::{Body, Extent, Record, put_bytes},
         frame::{Frame, FrameView},
     },
     mutation::{Mutation, active, unless},
@@ -52,7 +52,7 @@ const LOG_BYTES_PER_MARK: u64 = 256 << 20;
 /// The applier waits while this many memtables are unflushed,
 const SEALED_MEMTABLES_MAX: usize = 3;
 /// or the index has this many runs more in its first level than are merged: reads would get slow.
-const RUNS_BEHIND_MAX: usize = 22;
+pub const RUNS_BEHIND_MAX: usize = 22;
 /// Records whose buckets in the hash index are fetched from memory side by side.
 pub const TOUCHED_TOGETHER: usize = 16;
 /// Wait before trying again to seal the memtable, when the index's device is full.
@@ -121,14 +121,14 @@ enum Replaced {
     /// An object in the flash log, of about this length. It was at this address, if it was the same
     /// key's.
     Flash(Found),
-    /// This.
-    Entry(Entry),
+    /// This, and what the hash index said of it.
+    Entry(Entry, Option<Found>),
 }
 
 impl Replaced {
     fn from_indexes(entry: Option<Entry>, slot: Option<Found>) -> Self {
         match (entry, slot) {
-            (Some(entry), _) => Self::Entry(entry),
+            (Some(entry), slot) => Self::Entry(entry, slot),
             (None, Some(found)) => Self::Flash(found),
             (None, None) => Self::Nothing,
         }
@@ -326,7 +326,7 @@ impl Applier {
         let old = self.old_elsewhere(hash, record.key);
         let replaced = self.set_slot(hash, address, record.record_bytes() as u64);
         let replaced = Replaced::from_indexes(old, replaced);
-        self.account_replaced(&replaced);
+        self.account_replaced(record.key, &replaced);
         self.cache_instead(&replaced, address);
         let entry = self.entry(
             record,
@@ -368,7 +368,7 @@ impl Applier {
         let old = self.old_elsewhere(hash, key);
         let removed = self.remove_slot(hash);
         let replaced = Replaced::from_indexes(old, removed);
-        self.account_replaced(&replaced);
+        self.account_replaced(key, &replaced);
         self.uncache(&replaced);
     }
 
@@ -403,7 +403,7 @@ impl Applier {
         self.engine.log.segments.value_lives(address.bytes(), bytes);
     }
 
-    fn account_replaced(&self, replaced: &Replaced) {
+    fn account_replaced(&self, key: &[u8], replaced: &Replaced) {
         match replaced {
             Replaced::Nothing => {}
             Replaced::Flash(found) => {
@@ -411,18 +411,24 @@ impl Applier {
                 let segments = &self.engine.log.segments;
                 segments.value_died(found.address.bytes(), found.read_bytes_max);
             }
-            Replaced::Entry(entry) => {
+            Replaced::Entry(entry, slot) => {
                 self.engine.accounting.remove(entry.home.kind(), entry.length);
                 match entry.home {
                     Home::Block(extent) => self.engine.large.account_dead(extent.block, extent.extent_bytes),
                     Home::Flash { address } => {
-                        let bytes = HashIndex::read_bytes_max_of_value(entry.length);
+                        let bytes = counted_bytes(key, entry, address, slot.as_ref());
                         self.engine.log.segments.value_died(address, bytes);
                     }
                     Home::Inline(_) => {}
                 }
             }
         }
+    }
+
+    /// Takes the slot of an entry out, if it has one. Gives what that said.
+    fn remove_slot_of(&mut self, hash: u64, entry: &Entry) -> Option<Found> {
+        let is_in_log = entry.home.kind() == HomeKind::Flash;
+        is_in_log.then(|| self.remove_slot(hash)).flatten()
     }
 
     fn move_to_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, version: u64, length: u64) {
@@ -434,9 +440,9 @@ impl Applier {
         };
         // A copy stays with its value, whoever moves that within the log.
         let has_copy = entry.copy.is_some();
-        self.set_slot(hash, address, record.record_bytes() as u64);
+        let slot = self.set_slot(hash, address, record.record_bytes() as u64);
         self.cache_at(&entry, record.key, &home);
-        self.account_replaced(&Replaced::Entry(entry));
+        self.account_replaced(record.key, &Replaced::Entry(entry, slot));
         self.engine.accounting.add(HomeKind::Flash, length);
         self.value_lives(address, record);
         let mut entry = self.entry(record, home, length);
@@ -453,12 +459,10 @@ impl Applier {
             self.engine.large.account_dead(extent.block, extent.extent_bytes);
             return;
         };
-        if entry.home.kind() == HomeKind::Flash {
-            self.remove_slot(hash);
-        }
+        let slot = self.remove_slot_of(hash, &entry);
         let home = Home::Block(extent);
         self.cache_at(&entry, record.key, &home);
-        self.account_replaced(&Replaced::Entry(entry));
+        self.account_replaced(record.key, &Replaced::Entry(entry, slot));
         self.put_elsewhere(hash, record, home, extent.length);
     }
 
@@ -466,17 +470,15 @@ impl Applier {
         let Some(entry) = self.entry_of_version(hash, record.key, version) else {
             return;
         };
-        if entry.home.kind() == HomeKind::Flash {
-            self.remove_slot(hash);
-        }
+        let slot = self.remove_slot_of(hash, &entry);
         // Here, where it takes effect: sweeping, recycling and cleaning may each have committed a
         // drop of the same value.
         if record.seq > self.engine.recovered_seq {
             let presence = self.engine.presence();
             count_drop(&self.engine, presence.dead(record.key, version, &entry.attributes));
         }
-        let replaced = Replaced::Entry(entry);
-        self.account_replaced(&replaced);
+        let replaced = Replaced::Entry(entry, slot);
+        self.account_replaced(record.key, &replaced);
         self.uncache(&replaced);
         self.index.remove_with_hash(record.key, hash, record.seq);
     }
@@ -507,6 +509,16 @@ fn in_key_order(records: &[Arrived<'_>]) -> Vec<(u64, usize)> {
         replaces
     });
     order
+}
+
+/// What the segment counts of an entry's value: what its slot says. Where that is gone, what a put
+/// of it takes.
+fn counted_bytes(key: &[u8], entry: &Entry, address: u64, slot: Option<&Found>) -> u64 {
+    let slot = slot.filter(|found| found.address.bytes() == address);
+    slot.map_or_else(
+        || HashIndex::read_bytes_max(put_bytes(key.len(), entry.attributes.len(), entry.length)),
+        |found| found.read_bytes_max,
+    )
 }
 
 /// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time

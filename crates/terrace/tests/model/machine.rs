@@ -102,6 +102,28 @@ impl Machine {
         options.pins.dedup_by(|one, other| one.prefix == other.prefix);
     }
 
+    /// From the next open on there is another amount of RAM, and what waits for an amount or a time
+    /// happens sooner or later.
+    pub fn change_sizes(&self, rng: &mut StdRng) {
+        let mut options = self.options.lock().unwrap();
+        options.flash_capacity_bytes = (10 + rng.random_range(0..8)) * (256 << 10);
+        // With the second everything is let go of all the time.
+        options.cache_bytes = [0, 64 << 10, 256 << 10, 2 << 20, 64 << 20][rng.random_range(0..5)];
+        let tuning = &mut options.tuning;
+        tuning.memtable_bytes = [64 << 10, 256 << 10, 1 << 20][rng.random_range(0..3)];
+        tuning.overlay_bytes = [1 << 20, 8 << 20][rng.random_range(0..2)];
+        tuning.index_cache_bytes = [64 << 10, 64 << 20][rng.random_range(0..2)];
+        tuning.staging_bytes = [0, 1 << 20, 64 << 20][rng.random_range(0..3)];
+        tuning.copies_share_percent = [0, 50][rng.random_range(0..2)];
+        tuning.coalesce_interval = Duration::from_millis([0, 1, 30][rng.random_range(0..3)]);
+        tuning.checkpoint_log_bytes = [0, 1, 100 << 10, 1 << 30][rng.random_range(0..4)];
+        tuning.order_bytes_per_second = [0, 64 << 10, 1 << 30, 1 << 30][rng.random_range(0..4)];
+        tuning.sweep_price_percent = [0, 100][rng.random_range(0..2)];
+        // On a disk that seeks values gather before they are written.
+        let read_time = Duration::from_millis([0, 0, 0, 8][rng.random_range(0..4)]);
+        self.large.set_read_time(read_time);
+    }
+
     pub fn now_ms(&self) -> u64 {
         self.now_ms.load(Ordering::SeqCst)
     }
@@ -151,6 +173,15 @@ impl Machine {
     pub fn open(&self) -> Result<Store> {
         let options = self.options.lock().unwrap().clone();
         Store::open(options)
+    }
+
+    /// Opens the store without the right to write.
+    pub fn look(&self) -> Store {
+        let options = Options {
+            read_only: true,
+            ..self.options.lock().unwrap().clone()
+        };
+        Store::open(options).unwrap()
     }
 
     pub fn is_powered(&self) -> bool {

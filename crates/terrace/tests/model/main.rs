@@ -23,9 +23,10 @@ mod watchdog;
 
 use history::History;
 use machine::{Machine, assert_sound, contents, drop_promptly};
-use model::{Journal, State, at_time};
+use model::{Journal, Key, State, at_time};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
+    collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -214,8 +215,22 @@ fn next_life(
     if rng.random_bool(0.4) {
         machine.change_placement(rng);
     }
-    let store = machine.recover(rng);
+    if rng.random_bool(0.5) {
+        machine.change_sizes(rng);
+    }
     let keys = journal.keys();
+    let store = if rng.random_bool(0.2) {
+        // Who only looks sees what recovery is about to find.
+        let seen = look(machine, rng, &keys);
+        let store = machine.open().unwrap();
+        assert!(
+            seen == contents(&store),
+            "it was seen otherwise without the right to write"
+        );
+        store
+    } else {
+        machine.recover(rng)
+    };
     // By the ordered index, by the hash index, or in between.
     if rng.random_bool(0.5) {
         checkpoint::wait_until_filled(&store);
@@ -237,6 +252,21 @@ fn next_life(
     checkpoint::check_keys(&store, &keys, &state);
     assert_eq!(store.stats().damage, [""; 0], "nothing was damaged");
     (store, state)
+}
+
+/// What a store shows that was opened without the right to write.
+fn look(machine: &Machine, rng: &mut StdRng, keys: &BTreeSet<Key>) -> State {
+    let operations = || (machine.flash.operations(), machine.large.operations());
+    let before = operations();
+    let store = machine.look();
+    if rng.random_bool(0.5) {
+        checkpoint::wait_until_filled(&store);
+    }
+    let seen = contents(&store);
+    checkpoint::check_keys(&store, keys, &seen);
+    drop(store);
+    assert_eq!(operations(), before, "it wrote");
+    seen
 }
 
 fn many_callers(rng: &mut StdRng, tally: &mut Tally) {

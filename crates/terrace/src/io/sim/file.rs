@@ -68,10 +68,13 @@ impl DiskFile for SimFile {
     fn read_up_to_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         check_range(self.path(), offset, buffer.len())?;
         self.shared.counters.read_requested();
-        let bytes = self.with("read", |state| {
+        let (bytes, time) = self.with("read", |state| {
             state.begin(FaultKind::Read, &[&self.path])?;
-            Ok(state.inode(self.inode)?.0.live.read(buffer, offset))
+            Ok((state.inode(self.inode)?.0.live.read(buffer, offset), state.read_time))
         })?;
+        if !time.is_zero() {
+            std::thread::sleep(time);
+        }
         self.shared.counters.read_done(bytes);
         Ok(bytes)
     }

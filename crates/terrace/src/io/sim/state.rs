@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     ops::Range,
+    time::Duration,
 };
 
 #[derive(Clone)]
@@ -22,6 +23,8 @@ pub(super) struct State {
     /// Requests so far that needed more space, and which of them are refused it.
     pub(super) growths: u64,
     pub(super) refused: Range<u64>,
+    /// How long each read of a file takes at least.
+    pub(super) read_time: Duration,
     pub(super) names: Names,
     pub(super) inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
@@ -41,6 +44,7 @@ impl State {
             capacity_bytes: None,
             growths: 0,
             refused: 0..0,
+            read_time: Duration::ZERO,
             names: Names::default(),
             inodes: BTreeMap::new(),
             next_inode: 0,

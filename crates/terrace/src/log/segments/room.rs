@@ -68,7 +68,7 @@ impl Segments {
     }
 
     /// While the reserve is used, that as well: its room is no room for a segment like any other.
-    fn left_to_others_bytes(&self) -> u64 {
+    pub fn left_to_others_bytes(&self) -> u64 {
         let always = self.left_to_others_bytes.load(Ordering::Acquire);
         always.saturating_add(self.left_of_reserve_bytes())
     }

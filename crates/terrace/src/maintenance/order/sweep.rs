@@ -14,11 +14,12 @@
 //! what these segments say.
 //!
 //! On failure, or when there is no room, or somebody waits for what this holds up: no more copies
-//! are given, the merge ends without, and the segments count as not swept.
+//! are given, the merge ends without, and the segments count as not swept. When the store stops, or
+//! merges are far behind, the merge is given up.
 
 mod window;
 
-use super::{INDEX_LOOK, Orderer};
+use super::{INDEX_LOOK, Orderer, has_room};
 use crate::{
     Result,
     engine::Engine,
@@ -32,8 +33,8 @@ use crate::{
     },
     metrics::{bucket::Bucket, count},
     ordered_index::{CopySource, Entry},
-    scan_order::{Form, Sweep, copy_bytes, form},
-    write::apply::TOUCHED_TOGETHER,
+    scan_order::{Form, Sweep, copy_bytes, form, window_bytes},
+    write::apply::{self, TOUCHED_TOGETHER},
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -43,16 +44,26 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::ScopedJoinHandle,
+    time::{Duration, Instant},
 };
 use window::Window;
 
-/// A sweep ends when merges of the index, which it holds up, are behind by more runs than this:
-/// long before the applier waits for them.
+/// A sweep makes no more copies when merges of the index, which it holds up, are behind by more
+/// runs than this: long before the applier waits for them.
 const RUNS_BEHIND_MAX: usize = 2;
+
+/// And the merge is given up, with what it has done, when they are behind by half as many as the
+/// applier waits for: what is left of a large index may take minutes.
+const RUNS_BEHIND_GIVEN_UP: usize = apply::RUNS_BEHIND_MAX / 2;
+/// Entries between two looks at that.
+const RUNS_LOOK: u32 = 4096;
 
 /// Threads that read the log: beside scans that have many reads under way one alone would get but
 /// little of the device.
 const WALKERS: usize = 4;
+
+/// How often a wait for what was written looks whether the sweep has to end.
+const EARN_LOOK: Duration = Duration::from_millis(20);
 
 /// Segments, with their generations.
 type Places = Vec<(u32, u64)>;
@@ -93,15 +104,17 @@ impl Orderer {
     fn merge_with_copies(&self, segments: Places) {
         let engine = &self.engine;
         let told = Arc::new(Told::default());
+        let window_bytes = window_bytes_of(engine);
         let source = LogInOrder {
             engine: Arc::clone(engine),
-            window: Window::of(engine.scan_order.window_bytes()),
+            window: Window::of(usize::try_from(window_bytes).unwrap_or(usize::MAX)),
             bucket: Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)),
             given_bytes: 0,
             segments: segments.clone(),
             told: Arc::clone(&told),
+            asked: 0,
         };
-        engine.cache.lend(engine.scan_order.window_bytes() as u64);
+        engine.cache.lend(window_bytes);
         let merged = engine.index.merge_with_copies(engine.watermark_seq(), Box::new(source));
         engine.cache.lend(0);
         match merged {
@@ -116,6 +129,7 @@ impl Orderer {
                 }
             }
             Ok(false) => {}
+            Err(error) if told.is_given_up.load(Ordering::Relaxed) => tracing::debug!(%error, "a sweep was given up"),
             Err(error) => tracing::warn!(%error, "a merge with copies for scans failed"),
         }
     }
@@ -127,6 +141,8 @@ struct Told {
     copied: AtomicU64,
     /// It was not given all copies.
     has_ended: AtomicBool,
+    /// It was ended before its end.
+    is_given_up: AtomicBool,
 }
 
 /// Short values of the log in the order of their keys.
@@ -139,6 +155,8 @@ struct LogInOrder {
     /// What copies have written since the bucket was asked.
     given_bytes: u64,
     told: Arc<Told>,
+    /// Entries that it was asked about.
+    asked: u32,
 }
 
 impl CopySource for LogInOrder {
@@ -154,13 +172,41 @@ impl CopySource for LogInOrder {
         self.told.copied.fetch_add(1, Ordering::Relaxed);
         Some(copy)
     }
+
+    fn is_over(&mut self) -> bool {
+        self.asked = self.asked.wrapping_add(1);
+        let is_late = || self.engine.index.runs_behind() > RUNS_BEHIND_GIVEN_UP;
+        let is_over = self.engine.log.is_closing() || (self.asked.is_multiple_of(RUNS_LOOK) && is_late());
+        if is_over {
+            self.told.is_given_up.store(true, Ordering::Relaxed);
+        }
+        is_over
+    }
 }
 
 impl LogInOrder {
+    /// Waits until what was written is earned, with all merges of the index held up. Says whether
+    /// the sweep goes on.
+    fn earn(&mut self) -> bool {
+        let until = Instant::now() + self.bucket.overdraw(std::mem::take(&mut self.given_bytes));
+        loop {
+            if must_end(&self.engine) {
+                return false;
+            }
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return true;
+            }
+            self.engine.pause(rest.min(EARN_LOOK));
+        }
+    }
+
     /// Fills the window with what comes from `key` on, once what was written is earned.
     fn go_on_at(&mut self, key: &[u8]) {
-        let wait = self.bucket.overdraw(std::mem::take(&mut self.given_bytes));
-        self.engine.pause(wait);
+        if !self.earn() {
+            self.told.has_ended.store(true, Ordering::Relaxed);
+            return;
+        }
         self.window.begin(key);
         let window = Mutex::new(&mut self.window);
         let (engine, segments, next) = (&self.engine, &self.segments, AtomicUsize::new(0));
@@ -247,9 +293,10 @@ fn must_end(engine: &Engine) -> bool {
         || engine.index.runs_behind() > RUNS_BEHIND_MAX
 }
 
-/// Whether a segment is full, and no sweep has been through it.
-fn is_due(segment: &Segment) -> bool {
-    segment.state() == SegmentState::Sealed && !segment.is_swept()
+/// Whether a segment is full, all that is in it is in the index, and no sweep has been through it.
+/// Of what is applied later a merge that begins now would not know.
+fn is_due(segment: &Segment, applied_seq: u64) -> bool {
+    segment.state() == SegmentState::Sealed && segment.last_seq() <= applied_seq && !segment.is_swept()
 }
 
 /// What a sweep has before it, if scans have paid for it: segments that are full.
@@ -258,7 +305,9 @@ fn bought(engine: &Engine) -> Option<Places> {
     if !engine.scan_order.has_paid_for_sweep() || must_end(engine) {
         return None;
     }
-    let due: Vec<_> = engine.log.segments.iter().filter(|segment| is_due(segment)).collect();
+    let applied_seq = engine.index.applied_seq();
+    let segments = engine.log.segments.iter();
+    let due: Vec<_> = segments.filter(|segment| is_due(segment, applied_seq)).collect();
     let flash = engine.accounting.stats(crate::HomeKind::Flash);
     let mean_bytes = flash.bytes.checked_div(flash.objects).unwrap_or(0);
     // Segments count a value for what its slot says of the record.
@@ -269,8 +318,14 @@ fn bought(engine: &Engine) -> Option<Places> {
         index_bytes: engine.index.disk_bytes(),
     };
     let place = |segment: &&Segment| (segment.number, segment.generation());
-    let is_bought = engine.scan_order.buys_sweep(sweep, mean_bytes);
+    let is_bought = has_room(engine, sweep.written_bytes(mean_bytes))
+        && engine.scan_order.buys_sweep(sweep, mean_bytes, window_bytes_of(engine));
     is_bought.then(|| due.iter().map(place).collect())
+}
+
+/// RAM of a sweep: of what the value cache has by now, and not of what it was opened with.
+fn window_bytes_of(engine: &Engine) -> u64 {
+    window_bytes(engine.cache.capacity_bytes() + engine.log.frames.share_bytes())
 }
 
 /// Whether a record is the home of a short value.
@@ -287,4 +342,49 @@ fn lives(engine: &Engine, record: &Record<'_>, hash: u64, address: Address) -> b
         presence.dead(record.key, record.version(), record.attributes).is_some()
     };
     is_present && !is_dead()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{
+        Options, Store,
+        tests::{bytes, open, small_options},
+    };
+
+    /// The last frames of a segment that was just filled may wait to be applied. Their entries came
+    /// behind the merge, without copies, and the segment counted as swept.
+    #[test]
+    fn a_segment_is_swept_once_all_of_it_is_applied() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        for number in 0..600_u64 {
+            store.put(format!("{number}"), bytes(number, 1_000)).unwrap();
+        }
+        store.flush().unwrap();
+        let engine = store.engine();
+        let log = &engine.log;
+        let segment = log.segments.in_state(SegmentState::Sealed).next().unwrap();
+        let (last_seq, applied_seq) = (segment.last_seq(), engine.index.applied_seq());
+        assert!(last_seq < applied_seq);
+        assert!(is_due(segment, last_seq) && !is_due(segment, last_seq - 1));
+        segment.swept(segment.generation());
+        assert!(!is_due(segment, applied_seq));
+    }
+
+    /// A store whose cache was made smaller while it was open had sweeps with half of what it had
+    /// before.
+    #[test]
+    fn a_sweep_has_a_part_of_the_cache_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            cache_bytes: 64 << 20,
+            ..small_options(dir.path())
+        };
+        let store = Store::open(options).unwrap();
+        assert_eq!(window_bytes_of(store.engine()), 32 << 20);
+        store.set_cache_bytes(4 << 20);
+        assert_eq!(window_bytes_of(store.engine()), 2 << 20);
+    }
 }

@@ -60,7 +60,7 @@ impl Applier {
             Replaced::Flash(found) => self.uncache_at(&Home::Flash {
                 address: found.address.bytes(),
             }),
-            Replaced::Entry(entry) => self.uncache_at(&entry.home),
+            Replaced::Entry(entry, _) => self.uncache_at(&entry.home),
         }
     }
 

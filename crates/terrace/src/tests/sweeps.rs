@@ -1,0 +1,314 @@
+//! Sweeps of a log whose short values do not fit into one window, beside writers, deletions, scans
+//! from both ends, flushes and recycling.
+
+use super::{bytes, eventually, small_options};
+use crate::{
+    Durability, Options, PutOptions, ScanRange, Store,
+    io::{Disk as _, SimDisk},
+    ordered_index::{Entry, Home},
+};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{
+    ops::Bound,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// With their values three windows of the least length.
+const KEYS: usize = 9_000;
+/// How long everything goes on at most.
+const TIME_MAX: Duration = Duration::from_secs(20);
+/// After so many sweeps it is enough.
+const SWEEPS: u64 = 6;
+
+fn options(dir: &Path) -> Options {
+    Options {
+        flash_capacity_bytes: 12 << 20,
+        cache_bytes: 64 << 10,
+        ..small_options(dir)
+    }
+    .tuned(|tuning| {
+        tuning.order_bytes_per_second = 1 << 30;
+        tuning.sweep_price_percent = 0;
+        tuning.memtable_bytes = 256 << 10;
+    })
+}
+
+fn key(number: usize) -> String {
+    format!("k/{number:05}")
+}
+
+/// Bytes that say which change of which key made them.
+fn value(number: usize, change: u64) -> Vec<u8> {
+    let length = 100 + (number * 7 + change as usize * 31) % 150;
+    let mut value = bytes(change << 32 | number as u64, length);
+    value[..8].copy_from_slice(&change.to_le_bytes());
+    value
+}
+
+/// What was done to a key: its changes are numbered, and odd numbers behind a multiple of 16 delete
+/// it.
+#[derive(Debug, Default)]
+struct Changes {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+const fn deletes(change: u64) -> bool {
+    change % 16 == 15
+}
+
+/// A key as a reader found it is as it was at some moment between two.
+fn check(number: usize, found: Option<&[u8]>, done_before: u64, begun_after: u64) {
+    let change = found.map(|found| {
+        let change = u64::from_le_bytes(found[..8].try_into().unwrap());
+        assert!(found == value(number, change), "key {number} has what nobody put");
+        change
+    });
+    let is_right = match change {
+        Some(change) => (done_before..=begun_after).contains(&change) && !deletes(change),
+        None => (done_before..=begun_after).any(|change| change == 0 || deletes(change)),
+    };
+    assert!(
+        is_right,
+        "key {number} has change {change:?}, not one of {done_before} to {begun_after}"
+    );
+}
+
+struct Arena<'a> {
+    store: &'a Store,
+    keys: Vec<Changes>,
+    is_over: AtomicBool,
+}
+
+impl Arena<'_> {
+    fn change(&self, number: usize) {
+        let changes = &self.keys[number];
+        let change = changes.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let options = PutOptions {
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        if deletes(change) {
+            self.store
+                .delete_with(key(number), crate::Condition::None, Durability::Buffered)
+                .unwrap();
+        } else {
+            self.store
+                .put_with(key(number), value(number, change), &options)
+                .unwrap();
+        }
+        changes.done.store(change, Ordering::SeqCst);
+    }
+
+    /// One thread changes the keys of its own remainder.
+    fn write(&self, remainder: usize) {
+        let mut rng = StdRng::seed_from_u64(remainder as u64);
+        let mut fillers = 0;
+        while !self.is_over.load(Ordering::SeqCst) {
+            for _ in 0..50 {
+                self.change(rng.random_range(0..KEYS / 2) * 2 + remainder);
+            }
+            fillers += 1;
+            let filler = format!("z/{remainder}/{}", fillers % 200);
+            self.store.put(filler, bytes(fillers, 6_000)).unwrap();
+        }
+    }
+
+    fn done(&self) -> Vec<u64> {
+        self.keys
+            .iter()
+            .map(|changes| changes.done.load(Ordering::SeqCst))
+            .collect()
+    }
+
+    /// Scans a range, and checks each key of it.
+    fn scan(&self, rng: &mut StdRng) {
+        let first = rng.random_range(0..KEYS);
+        let end = (first + rng.random_range(1..2_000)).min(KEYS);
+        let done = self.done();
+        let mut scan = self.store.scan(ScanRange::range(key(first)..key(end))).unwrap();
+        let mut found: Vec<Option<Vec<u8>>> = vec![None; end - first];
+        let mut note = |key: &[u8], value: Vec<u8>| {
+            let number: usize = std::str::from_utf8(&key[2..]).unwrap().parse().unwrap();
+            let before = found[number - first].replace(value);
+            assert!(before.is_none(), "key {number} comes twice");
+        };
+        let from_both = rng.random_bool(0.5);
+        loop {
+            if !from_both {
+                let pairs = scan.next_values(rng.random_range(1..300)).unwrap();
+                if pairs.is_empty() {
+                    break;
+                }
+                for (item, value) in pairs {
+                    note(&item.key, value.unwrap().to_vec());
+                }
+                continue;
+            }
+            let item = if rng.random_bool(0.5) {
+                scan.next()
+            } else {
+                scan.next_back()
+            };
+            let Some(item) = item else { break };
+            let item = item.unwrap();
+            note(&item.key, item.value().unwrap().to_vec());
+        }
+        for (at, found) in found.iter().enumerate() {
+            let number = first + at;
+            let begun = self.keys[number].begun.load(Ordering::SeqCst);
+            check(number, found.as_deref(), done[number], begun);
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        let stats = self.store.stats();
+        stats.scan_order.sweeps >= SWEEPS && stats.log.segments_reclaimed > 20
+    }
+}
+
+fn entries(store: &Store) -> Vec<Entry> {
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    let index = &store.engine().index;
+    let scan = index.scan(all, index.applied_seq()).unwrap();
+    scan.map(|item| item.unwrap().1).collect()
+}
+
+#[test]
+fn sweeps_of_many_windows_beside_everything_else_lose_and_mix_up_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(options(dir.path())).unwrap();
+    let arena = Arena {
+        store: &store,
+        keys: (0..KEYS).map(|_| Changes::default()).collect(),
+        is_over: AtomicBool::new(false),
+    };
+    (0..KEYS).for_each(|number| arena.change(number * 4_001 % KEYS));
+    store.flush().unwrap();
+    std::thread::scope(|scope| {
+        let writers = [0, 1].map(|remainder| {
+            scope.spawn({
+                let arena = &arena;
+                move || arena.write(remainder)
+            })
+        });
+        let scanners = [7, 8].map(|seed| {
+            scope.spawn({
+                let arena = &arena;
+                move || {
+                    let mut rng = StdRng::seed_from_u64(seed);
+                    while !arena.is_over.load(Ordering::SeqCst) {
+                        arena.scan(&mut rng);
+                        if rng.random_bool(0.1) {
+                            arena.store.flush().unwrap();
+                        }
+                    }
+                }
+            })
+        });
+        let began = Instant::now();
+        let ended = || writers.iter().chain(&scanners).any(|thread| thread.is_finished());
+        while began.elapsed() < TIME_MAX && !arena.is_enough() && !ended() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        arena.is_over.store(true, Ordering::SeqCst);
+    });
+    assert!(arena.is_enough(), "{:#?}", store.stats());
+    // Nobody writes any more: sweeps go through, and every short value in the log has its copy.
+    eventually("every value is copied", || {
+        arena.scan(&mut StdRng::seed_from_u64(1));
+        store.flush().unwrap();
+        let entries = entries(&store);
+        let short = entries.iter().filter(|entry| entry.length <= 256);
+        let in_log = short.filter(|entry| matches!(entry.home, Home::Flash { .. }));
+        let (copied, all) = in_log.fold((0, 0), |(copied, all), entry| {
+            (copied + usize::from(entry.sound_copy().is_some()), all + 1)
+        });
+        copied * 10 >= all * 9
+    });
+    for number in 0..KEYS {
+        let done = arena.keys[number].done.load(Ordering::SeqCst);
+        let found = store.get(key(number)).unwrap();
+        check(number, found.as_ref().map(|found| &found.value[..]), done, done);
+    }
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+    drop(arena);
+    store.close().unwrap();
+}
+
+/// A sweep waited until what it had written was earned, and held up all merges of the index for as
+/// long. With a low rate that was minutes: the applier waited for merges, log GC for the applier,
+/// and after ten seconds puts were refused since the log had no segment.
+#[test]
+fn a_sweep_that_waits_to_write_more_holds_up_no_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = options(dir.path()).tuned(|tuning| {
+        tuning.order_bytes_per_second = 4 << 10;
+        tuning.memtable_bytes = 64 << 10;
+    });
+    let store = Store::open(slow).unwrap();
+    let buffered = PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    };
+    let put = |number, change| {
+        let _version = store.put_with(key(number), value(number, change), &buffered).unwrap();
+    };
+    (0..KEYS).for_each(|number| put(number * 4_001 % KEYS, 1));
+    store.flush().unwrap();
+    eventually("a sweep has read", || {
+        store.scan(ScanRange::all()).unwrap().next_values(200).unwrap();
+        store.stats().scan_order.sweep_bytes > 1 << 20
+    });
+    let began = Instant::now();
+    for round in 2..10 {
+        (0..KEYS).for_each(|number| put(number, round));
+    }
+    store.flush().unwrap();
+    let took = began.elapsed();
+    store.close().unwrap();
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    assert!(began.elapsed() < took + Duration::from_secs(20), "closing took long");
+}
+
+/// Copies make the index longer, and a sweep writes all of it anew beside what there is. On a
+/// nearly full device both met the end of it and took the reserve, and so puts were refused because
+/// somebody scanned (seen on a file system of 6 MiB with 700 KiB left).
+#[test]
+fn where_the_device_has_no_room_scans_write_nothing() {
+    const CAPACITY: u64 = 1 << 30;
+    let (dir, disk) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+    let on_disk = Options {
+        flash_disk: Some(Arc::new(disk.clone())),
+        cache_bytes: 0,
+        ..options(dir.path())
+    };
+    let store = Store::open(on_disk).unwrap();
+    (0..KEYS).for_each(|number| {
+        store.put(key(number * 4_001 % KEYS), value(number, 1)).unwrap();
+    });
+    store.flush().unwrap();
+    let engine = store.engine();
+    disk.set_capacity(Some(CAPACITY));
+    let used = CAPACITY - disk.available_bytes().unwrap();
+    let scan = || drop(store.scan(ScanRange::all()).unwrap().next_values(200).unwrap());
+    let order = || store.stats().scan_order;
+    // Not even for merges of the index as it is.
+    disk.set_capacity(Some(used + engine.index.disk_bytes()));
+    eventually("there was no room for what was bought", || {
+        scan();
+        order().dropped_no_room > 1_000
+    });
+    assert_eq!((order().sweeps, order().sweep_bytes, order().copied), (0, 0, 0));
+    assert!(engine.scan_order.has_paid_for_sweep(), "it can be had later");
+    disk.set_capacity(None);
+    eventually("a sweep", || {
+        scan();
+        order().sweeps > 0 && order().copied > 0
+    });
+}

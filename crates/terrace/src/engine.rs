@@ -155,16 +155,14 @@ impl Engine {
     /// # Errors
     /// If the hash index cannot be made.
     pub fn new(parts: Parts) -> Result<Self> {
-        let paces = Arc::new(Paces::default());
+        let paces = Arc::clone(parts.large.paces());
         let placement = Arc::new(Placement::new(&parts.options));
         let flash_cache = Arc::new(FlashCache::new(
             &parts.options,
             Arc::clone(&paces),
             Arc::clone(&placement),
         ));
-        parts
-            .large
-            .attach(Arc::<FlashCache>::clone(&flash_cache), Arc::clone(&paces));
+        parts.large.attach(Arc::<FlashCache>::clone(&flash_cache));
         let frames = &parts.log.frames;
         let values = ValueCache::new(parts.options.cache_bytes - frames.share_bytes(), frames);
         Ok(Self {

@@ -53,7 +53,7 @@ use crate::{
     Error, Result, Tier,
     api::object::Extent,
     io::{Disk, DiskFile, OpenMode, throttle::Paces},
-    metrics::{count, counted},
+    metrics::{count, counted, subtract},
 };
 use account::Totals;
 use block::Block;
@@ -169,8 +169,6 @@ counted! {
         overhead_bytes,
         /// Device reads of values.
         reads,
-        /// Bytes of these reads.
-        bytes_read,
     }
 }
 
@@ -210,8 +208,6 @@ struct Space {
     buffers: Arc<Buffers>,
     /// What may be nearer than the blocks.
     nearer: OnceLock<Arc<dyn Nearer>>,
-    /// What callers' reads take is told to these.
-    paces: OnceLock<Arc<Paces>>,
     queue: WriteQueue,
     counters: Counters,
 }
@@ -236,11 +232,14 @@ impl LargeSpace {
         recover::open(disk, options)
     }
 
-    /// From now on reads for callers count, are timed, and use what is nearer.
-    pub fn attach(&self, nearer: Arc<dyn Nearer>, paces: Arc<Paces>) {
+    /// From now on reads for callers count, and use what is nearer.
+    pub fn attach(&self, nearer: Arc<dyn Nearer>) {
         let _ = self.space.nearer.set(nearer);
-        self.space.queue.attach(Arc::clone(&paces));
-        let _ = self.space.paces.set(paces);
+    }
+
+    /// What callers' reads take of the devices: of this one they are timed.
+    pub fn paces(&self) -> &Arc<Paces> {
+        self.space.queue.paces()
     }
 
     /// After an open: has the operating system learn where the blocks lie before somebody reads
@@ -296,7 +295,7 @@ impl LargeSpace {
     /// Whether callers' reads say that the device seeks.
     #[must_use]
     pub fn seeks(&self) -> bool {
-        self.space.queue.seeks()
+        self.paces().large.seeks()
     }
 
     /// Writes what waits to be written, and ends the threads that write it. What is written behind
@@ -322,7 +321,7 @@ impl LargeSpace {
                 // Nobody will read it; the queue has its own reference until it is written.
                 block.behind.lock().remove(&value.offset);
             }
-            block::subtract(&block.unapplied_bytes, value.extent_bytes);
+            subtract(&block.unapplied_bytes, value.extent_bytes);
         }
     }
 

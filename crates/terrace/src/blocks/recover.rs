@@ -69,7 +69,6 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
     let queue = WriteQueue::start(Arc::clone(&buffers), Arc::clone(&failure), options.read_only)?;
     let space = Space {
         nearer: OnceLock::new(),
-        paces: OnceLock::new(),
         options,
         blocks: RwLock::new(blocks),
         table: Mutex::new(Table {

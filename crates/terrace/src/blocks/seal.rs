@@ -14,7 +14,7 @@
 
 use super::{
     BLOCK_DIR, LargeSpace, Space,
-    block::{Block, subtract},
+    block::Block,
     block_path,
     capacity::Origin,
     format::{BlockHeader, FooterEntry, PAGE, encode_block_header, encode_footer},
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Error, Result, Tier,
     io::{DiskFile, OpenMode},
-    metrics::count,
+    metrics::{count, subtract},
     mutation::{Mutation, unless},
 };
 use std::{

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     blocks::queue::{LARGE_GATHER_BYTES, LARGE_GATHER_MAX},
-    io::{FaultKind, SimDisk, Survival, throttle::Paces},
+    io::{FaultKind, SimDisk, Survival},
 };
 use std::{
     sync::atomic::Ordering,
@@ -354,10 +354,8 @@ fn failing_devices_never_lose_what_was_synced() {
 fn beside_readers_of_a_disk_that_seeks_values_gather() {
     let disk = MemoryDisk::new();
     let space = open(&disk, 64 << 20);
-    let paces = Arc::new(Paces::default());
-    space.space.queue.attach(Arc::clone(&paces));
     while !space.seeks() {
-        let slow = paces.large.read();
+        let slow = space.paces().large.read();
         std::thread::sleep(Duration::from_millis(20));
         drop(slow);
     }

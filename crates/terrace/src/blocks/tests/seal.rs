@@ -287,7 +287,7 @@ fn accounting_survives() {
     space.restore_live(&live);
     space.accounting_complete();
     assert_eq!(space.dead_blocks(), [2]);
-    assert_eq!(space.live_bytes(), of(&found[0]) + of(&found[2]));
+    assert_eq!(space.totals().live_bytes, of(&found[0]) + of(&found[2]));
 }
 
 #[test]

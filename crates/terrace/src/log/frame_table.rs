@@ -220,10 +220,7 @@ impl FrameTable {
             let answering = records.iter().filter(|(_, record)| record.body.answers_for_key());
             answering.for_each(|(hash, _)| self.filter.add(bit, *hash));
         }
-        match durability {
-            Durability::Buffered => frame.append(seq, records),
-            Durability::Sync => frame.append_unfinished(seq, records),
-        }
+        frame.append(seq, records, durability);
     }
 
     /// A pending frame was sealed.

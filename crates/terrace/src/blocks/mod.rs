@@ -41,7 +41,7 @@ mod writer;
 
 pub use account::{BlockShare, LargeTotals, live_bytes_of};
 pub use capacity::Origin;
-pub use destage::{DestageItem, MovedHead};
+pub use destage::DestageItem;
 pub use image::HeldBlock;
 pub use nearer::{NearReader, Nearer, Source, Wanted};
 pub use queue::LARGE_GATHER_MAX;

@@ -20,7 +20,7 @@
 use crate::{
     Error, Result, Tier,
     blocks::{
-        BlockScan, MovedHead, Origin, ScannedExtent,
+        BlockScan, Origin, ScannedExtent,
         gc::{Bounds, Finding, Picture, Plan},
     },
     engine::Engine,
@@ -310,18 +310,12 @@ impl BlockGc {
     ) -> std::result::Result<(), Trouble> {
         let engine = &self.engine;
         let reader = engine.large.open_value(&found.at(block)).map_err(Trouble::Block)?;
-        let head = MovedHead {
-            key: &found.header.key,
-            attributes: &entry.attributes,
-            length: entry.length,
-            version: entry.version.0,
-        };
         let moved = moves::stream_to_block(
             engine,
             Committer::Cleaning,
             Origin::Cleaning,
-            &head,
-            entry.checksum,
+            Moved::by_entry(&found.header.key, entry, &[]),
+            entry.length,
             |range, out| {
                 if engine.log.is_closing() {
                     return Err(Error::Unavailable("the store is closed"));

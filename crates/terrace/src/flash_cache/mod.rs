@@ -44,6 +44,7 @@ use crate::{
 };
 use admission::Popularity;
 use copies::Copies;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use prefetch::Ahead;
 use sequences::NamedReaders;
@@ -77,6 +78,15 @@ pub struct Slice {
     pub offset: u64,
     /// Which slice, from 0.
     pub number: u32,
+}
+
+/// Forgets a quarter of what is remembered: those with the lowest scores.
+fn forget_quarter<T>(remembered: &mut HashMap<u64, T>, score: impl Fn(&T) -> f64) {
+    let mut scores: Vec<f64> = remembered.values().map(&score).collect();
+    let quarter = scores.len() / 4;
+    let (_, limit, _) = scores.select_nth_unstable_by(quarter, f64::total_cmp);
+    let limit = *limit;
+    remembered.retain(|_, one| score(one) > limit);
 }
 
 /// The flash cache.

@@ -3,7 +3,7 @@
 //! Invariant: bounded. Of a group the head that has rested longest makes room, and of all groups
 //! those that were read longest ago. A head that does not move for long is taken for gone.
 
-use super::prefetch;
+use super::{forget_quarter, prefetch};
 use crate::{
     api::group::{GroupRule, ordinal},
     key_hash,
@@ -127,7 +127,7 @@ impl Sequences {
     /// read up to it; 0 if this one was read before.
     pub(super) fn read(&mut self, group: u64, ordinal: u64, now: f64) -> u32 {
         if self.groups.len() >= self.groups_max && !self.groups.contains_key(&group) {
-            self.forget();
+            forget_quarter(&mut self.groups, |(_, read_at)| *read_at);
         }
         let (heads, read_at) = self.groups.entry(group).or_default();
         *read_at = now;
@@ -138,15 +138,6 @@ impl Sequences {
     /// none is behind it.
     pub(super) fn reads_until(&self, group: u64, ordinal: u64, now: f64) -> Option<f64> {
         self.groups.get(&group)?.0.reads_until(ordinal, now)
-    }
-
-    /// Forgets a quarter of the groups.
-    fn forget(&mut self) {
-        let mut times: Vec<f64> = self.groups.values().map(|(_, read_at)| *read_at).collect();
-        let quarter = times.len() / 4;
-        let (_, limit, _) = times.select_nth_unstable_by(quarter, f64::total_cmp);
-        let limit = *limit;
-        self.groups.retain(|_, (_, read_at)| *read_at > limit);
     }
 }
 

@@ -53,7 +53,6 @@ pub const fn go_on_if(wants_more: bool) -> ControlFlow<()> {
 }
 
 /// The parts of a store.
-#[derive(Debug)]
 pub struct Engine {
     /// As opened.
     pub options: Options,
@@ -147,6 +146,12 @@ pub struct Parts {
     pub damage: Vec<String>,
     /// See [`Engine`].
     pub mended: Vec<String>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
 }
 
 impl Engine {

@@ -34,7 +34,7 @@ thread_local! {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ReadQueue {
     pool: ReadPool,
     /// The kernel has no rings for this process.

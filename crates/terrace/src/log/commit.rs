@@ -107,7 +107,6 @@ impl Committer {
 }
 
 /// The log's tail, frames in memory, and the threads' meeting points.
-#[derive(Debug)]
 pub struct CommitLog {
     /// The ring of segments.
     pub segments: Segments,

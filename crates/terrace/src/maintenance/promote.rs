@@ -575,9 +575,3 @@ fn write_gently(engine: &Engine, segment: &Segment, at: u64, bytes: &[u8]) -> Re
     }
     Ok(())
 }
-
-impl std::fmt::Debug for Promoter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Promoter").finish_non_exhaustive()
-    }
-}

@@ -274,16 +274,7 @@ impl DiskFile for OpenFile {
     }
 
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
-        check_range(&self.path, offset, buffer.len())?;
-        check_writable("write", &self.path, self.writable)?;
-        if self.aligned {
-            check_aligned(&self.path, buffer, offset)?;
-        }
-        count(&self.counters.writes, 1);
-        self.write_fully(buffer, offset)
-            .map_err(|error| at("write", &self.path, error))?;
-        count(&self.counters.bytes_written, buffer.len() as u64);
-        Ok(())
+        self.write_all_vectored_at(&[buffer], offset)
     }
 
     fn write_all_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {

@@ -312,7 +312,7 @@ mod tests {
         disk.set_fault(Some(Fault::new(FaultKind::Write).on(".blk")));
         let mut refused = PendingLarge::write(engine, b"refused", b"", &bytes(2, 20_000), true).unwrap();
         PendingLarge::prepare(engine, &mut [&mut refused], Durability::Buffered).unwrap();
-        assert!(engine.large.sync(&refused.place).is_err(), "it is known by now");
+        assert!(engine.large.sync_all(&[refused.place]).is_err(), "it is known by now");
         disk.set_fault(None);
         let buffered = PutOptions {
             durability: Durability::Buffered,

@@ -12,7 +12,7 @@
 //!
 //! On failure: an error, and the hash index is to be filled in the other way.
 
-use super::TOUCHED_TOGETHER;
+use super::{TOUCHED_TOGETHER, fill::set_place};
 use crate::{
     Error, HomeKind, Result,
     engine::Engine,
@@ -283,11 +283,9 @@ fn gap(seq: u64) -> Error {
 
 /// Has the table say where the record's key is after it, or after a later record.
 fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, address: Address) -> Result<()> {
-    let index = &engine.hash_index;
-    let hash = key_hash(record.key);
-    let found = match record.body {
+    let place = match record.body {
         // Whatever was there before, this replaced it.
-        Body::Put { .. } => Some((Some(address), record.record_bytes() as u64)),
+        Body::Put { .. } => Some((address, record.record_bytes() as u64)),
         Body::PutInline { .. } | Body::PutLarge { .. } | Body::Delete => None,
         // Its key is a bound. What it hides is told by versions, and the drops that follow take it
         // out.
@@ -297,18 +295,12 @@ fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, address
             engine.index.get(record.key)?.and_then(|entry| match entry.home {
                 Home::Flash { address } => {
                     let bytes = record_bytes_max(record.key.len(), entry.attributes.len(), entry.length);
-                    Some((Address::new(address), bytes))
+                    Some((Address::new(address)?, bytes))
                 }
                 Home::Inline(_) | Home::Block(_) => None,
             })
         }
     };
-    if let Some((Some(address), bytes)) = found {
-        index.insert(hash, address, bytes);
-    } else {
-        // It is elsewhere, or another key of its class may have lost its slot to it.
-        filter.insert(index.class_hash(hash));
-        index.remove(hash);
-    }
+    set_place(&engine.hash_index, filter, key_hash(record.key), place);
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A value lies in one block, in one extent; an extent is written once and never moved or reused.
-//! - After [`LargeSpace::sync`] returned, the value survives a power cut: its bytes, its block's
+//! - After [`LargeSpace::sync_all`] returned, the value survives a power cut: its bytes, its block's
 //!   length and its block's name are durable.
 //! - A block's file is removed only by [`LargeSpace::delete`], only when nothing in it is live, on
 //!   its way to being live, or being read. Block numbers are never reused.
@@ -224,14 +224,6 @@ impl LargeSpace {
         &self.space.disk
     }
 
-    /// Opens the space on `disk`, creating its directories if they are absent.
-    ///
-    /// # Errors
-    /// I/O errors; `OutOfSpace` if a repaired LargeMeta cannot be written.
-    pub fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(Self, OpenReport)> {
-        recover::open(disk, options)
-    }
-
     /// From now on reads for callers count, and use what is nearer.
     pub fn attach(&self, nearer: Arc<dyn Nearer>) {
         let _ = self.space.nearer.set(nearer);
@@ -243,9 +235,23 @@ impl LargeSpace {
     }
 
     /// After an open: has the operating system learn where the blocks lie before somebody reads
-    /// them. On a disk the first read of each block costs two or three reads otherwise.
+    /// them. On a disk the first read of each block costs two or three reads otherwise. Opens the
+    /// newest, as many as are kept open; until `is_over`. `step` does the work of each.
     pub fn warm(&self, is_over: impl Fn() -> bool, step: impl Fn(&dyn Fn())) {
-        self.space.warm(is_over, step);
+        let newest: Vec<Arc<Block>> = {
+            let blocks = self.space.blocks.read();
+            blocks.values().rev().take(READ_HANDLES_MAX).map(Arc::clone).collect()
+        };
+        // In the order of their names: what the file system knows of them lies in about that order
+        // too.
+        for block in newest.iter().rev().filter(|_| !is_over()) {
+            step(&|| {
+                // Whoever reads it will be told what is wrong.
+                if let Ok(file) = self.space.file(block) {
+                    file.warm();
+                }
+            });
+        }
     }
 
     /// From now on cleaning leaves the device so many bytes.
@@ -253,20 +259,12 @@ impl LargeSpace {
         let _ = self.space.room.left_to_index_bytes.set(bytes);
     }
 
-    /// Makes a value durable, waiting for its write if that is not done. Values that finish
-    /// together share one sync.
+    /// Makes values durable with one sync per block, waiting for their writes if these are not done.
+    /// Values that finish together share one sync.
     ///
     /// # Errors
-    /// If writing it failed, or the device's sync. After the latter the space refuses writes until
-    /// it is opened again.
-    pub fn sync(&self, value: &LargeValue) -> Result<()> {
-        self.sync_writes(value.block, &[value.ordinal])
-    }
-
-    /// Makes several values durable, with one sync per block.
-    ///
-    /// # Errors
-    /// As [`LargeSpace::sync`], if any of them is not durable.
+    /// If writing one of them failed, or the device's sync. After the latter the space refuses
+    /// writes until it is opened again.
     pub fn sync_all(&self, values: &[LargeValue]) -> Result<()> {
         let mut ordinals: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for value in values {
@@ -401,25 +399,6 @@ impl Space {
         self.handles
             .get_or_insert_with(&block.number, open)
             .map_err(|error| Error::io(format!("opening {}", path.display()), &error))
-    }
-
-    /// Opens blocks to be read, the newest, as many as are kept open; until `is_over`. `step` does
-    /// the work of each.
-    fn warm(&self, is_over: impl Fn() -> bool, step: impl Fn(&dyn Fn())) {
-        let newest: Vec<Arc<Block>> = {
-            let blocks = self.blocks.read();
-            blocks.values().rev().take(READ_HANDLES_MAX).map(Arc::clone).collect()
-        };
-        // In the order of their names: what the file system knows of them lies in about that order
-        // too.
-        for block in newest.iter().rev().filter(|_| !is_over()) {
-            step(&|| {
-                // Whoever reads it will be told what is wrong.
-                if let Ok(file) = self.file(block) {
-                    file.warm();
-                }
-            });
-        }
     }
 
     fn place(&self, block: u64, offset: u64) -> format::Place {

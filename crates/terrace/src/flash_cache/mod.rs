@@ -98,8 +98,10 @@ pub struct FlashCache {
     pub images: Images,
     /// Where the copies are.
     pub copies: Copies,
-    ahead: Ahead,
-    named_readers: NamedReaders,
+    /// What is to be read ahead of its readers.
+    pub ahead: Ahead,
+    /// Readers in order, by names that need not be keys.
+    pub named_readers: NamedReaders,
     paces: Arc<Paces>,
     /// Small values in blocks.
     pub small: SmallValues,
@@ -149,18 +151,6 @@ impl FlashCache {
             let _timed = self.paces.flash.read();
             read()
         })
-    }
-
-    /// Counts a read by a name that need not be a key. What its reader will ask for next, if that
-    /// can be told.
-    #[must_use]
-    pub fn note_read(&self, name: &[u8]) -> Option<Vec<u8>> {
-        self.named_readers.read(name)
-    }
-
-    /// Has an object read ahead of its reader.
-    pub fn want_ahead(&self, key: &[u8]) {
-        self.ahead.want(key.into());
     }
 
     /// Whether objects of a key may be copied to flash.

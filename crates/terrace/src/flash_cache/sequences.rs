@@ -92,12 +92,6 @@ impl Heads {
             .filter(|head| head.ordinal < ordinal && head.run >= RUN_MIN && !head.is_gone(now));
         behind.map(until).min_by(f64::total_cmp)
     }
-
-    /// The numbers that heads stand at, of those that read in order.
-    #[cfg(test)]
-    fn ordinals(&self) -> Vec<u64> {
-        self.0.iter().map(|head| head.ordinal).collect()
-    }
 }
 
 impl Head {
@@ -191,7 +185,7 @@ mod tests {
             heads.read(100 + step, step as f64 * 20.0);
             heads.read(step, step as f64 * 20.0 + 10.0);
         }
-        let mut ordinals = heads.ordinals();
+        let mut ordinals: Vec<u64> = heads.0.iter().map(|head| head.ordinal).collect();
         ordinals.sort_unstable();
         assert_eq!(ordinals, [9, 109]);
         // The one at 9 comes by 59 in 50 of its moves, each every 20 reads.
@@ -245,7 +239,7 @@ mod tests {
         for number in 0..100 {
             heads.read(number * 1000, number as f64);
         }
-        assert_eq!(heads.ordinals().len(), HEADS_MAX);
+        assert_eq!(heads.0.len(), HEADS_MAX);
     }
 
     fn read(readers: &NamedReaders, name: &str) -> Option<String> {

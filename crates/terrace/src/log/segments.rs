@@ -408,15 +408,11 @@ impl Segments {
         self.take_for(SegmentUse::Log, first_seq, keep_free)
     }
 
-    /// The same for copies.
+    /// The same for a use; copies have no seq.
     ///
     /// # Errors
     /// As [`Segments::take`].
-    pub fn take_for_copies(&self, keep_free: u32) -> Result<&Segment> {
-        self.take_for(SegmentUse::Copies, 0, keep_free)
-    }
-
-    fn take_for(&self, segment_use: SegmentUse, first_seq: u64, keep_free: u32) -> Result<&Segment> {
+    pub fn take_for(&self, segment_use: SegmentUse, first_seq: u64, keep_free: u32) -> Result<&Segment> {
         let number = loop {
             {
                 let mut free = self.free.lock();

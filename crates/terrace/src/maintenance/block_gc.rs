@@ -151,11 +151,6 @@ impl BlockGc {
         }
     }
 
-    /// The thread could not do its work.
-    pub fn failed(&self) {
-        self.engine.block_gc.failed();
-    }
-
     /// Forgets those that are gone, or may be tried again, and says what is left.
     fn look_at_set_aside(&mut self) {
         let large = &self.engine.large;

@@ -15,7 +15,10 @@ use crate::{
         staging::Image,
     },
     io::{AlignedBuffer, PAGE_BYTES},
-    log::segments::{LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState},
+    log::{
+        format::SegmentUse,
+        segments::{LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState},
+    },
     maintenance::small_moves,
     metrics::{bucket::Bucket, count},
     ordered_index::Home,
@@ -338,7 +341,7 @@ impl Promoter {
 
     fn take(&mut self, is_passing: bool) -> Result<bool> {
         let segments = &self.engine.log.segments;
-        let segment = match segments.take_for_copies(RESERVED_SEGMENTS) {
+        let segment = match segments.take_for(SegmentUse::Copies, 0, RESERVED_SEGMENTS) {
             Ok(segment) => segment,
             Err(Error::OutOfSpace { .. }) => return Ok(false),
             Err(error) => return Err(error),

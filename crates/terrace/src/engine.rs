@@ -288,7 +288,7 @@ impl Engine {
     ) -> Result<Option<Bound<Vec<u8>>>> {
         // Without a snapshot the state that is asked for may be gone. It does not age: a step would
         // fail.
-        let held = self.snapshots.register_for_good(|| self.log.applied_seq());
+        let held = self.snapshots.register(false, || self.log.applied_seq());
         for item in self.index.scan(bounds, held.seq)? {
             let (key, entry) = item?;
             if visit(&key, entry).is_break() {

@@ -70,8 +70,7 @@ pub fn check(report: &mut Report<'_>, code: &str) {
     let Some(path) = report.file.strip_prefix(SOURCES) else {
         return;
     };
-    // Simulations run in tests only.
-    if path == "lib.rs" || path.ends_with("simulation.rs") || is_test_path(report.file) {
+    if path == "lib.rs" || is_test_path(report.file) {
         return;
     }
     let path = path.to_owned();

@@ -26,11 +26,11 @@ pub mod credit;
 pub mod prefetch;
 mod sequences;
 #[cfg(test)]
-mod simulation;
+mod simulation_tests;
 mod sketch;
 pub mod small;
 #[cfg(test)]
-mod small_simulation;
+mod small_simulation_tests;
 pub mod staging;
 
 use crate::{

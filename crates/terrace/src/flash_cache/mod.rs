@@ -51,7 +51,6 @@ use sequences::NamedReaders;
 use small::SmallValues;
 use staging::Images;
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64},
@@ -143,14 +142,6 @@ impl FlashCache {
     pub fn wake(&self) {
         self.images.wake();
         self.ahead.wake();
-    }
-
-    /// Reads a part of a copy for a caller.
-    fn read_copy(&self, slice: Slice, from: u64, out: &mut [u8]) -> io::Result<Option<()>> {
-        self.copies.read(slice, from, out, |read| {
-            let _timed = self.paces.flash.read();
-            read()
-        })
     }
 
     /// Whether objects of a key may be copied to flash.

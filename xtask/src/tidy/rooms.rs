@@ -37,7 +37,7 @@ const ROOMS: &[Room] = &[
     Room { name: "ordered_index", uses: &["codec", "metrics", "io", "api", "visibility", "hash_index"] },
     Room { name: "blocks",        uses: &["codec", "metrics", "io", "api"] },
     Room { name: "flash_cache",   uses: &["codec", "metrics", "io", "api", "log", "ordered_index", "blocks"] },
-    Room { name: "accounting",    uses: &["api"] },
+    Room { name: "accounting",    uses: &["metrics", "api"] },
     Room { name: "manifest",      uses: &["codec", "io", "api"] },
     Room { name: "scan_order",    uses: &["api", "log"] },
     Room { name: "engine",        uses: &["codec", "metrics", "io", "api", "visibility", "log", "cache", "hash_index",

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A value lies in one block, in one extent; an extent is written once and never moved or reused.
-//! - After [`LargeSpace::sync_all`] returned, the value survives a power cut: its bytes, its block's
-//!   length and its block's name are durable.
+//! - After [`LargeSpace::sync_all`] returned, the value survives a power cut: its bytes, its
+//!   block's length and its block's name are durable.
 //! - A block's file is removed only by [`LargeSpace::delete`], only when nothing in it is live, on
 //!   its way to being live, or being read. Block numbers are never reused.
 //! - A block is written only by the process that made it. What a crash leaves unsealed is only
@@ -259,8 +259,8 @@ impl LargeSpace {
         let _ = self.space.room.left_to_index_bytes.set(bytes);
     }
 
-    /// Makes values durable with one sync per block, waiting for their writes if these are not done.
-    /// Values that finish together share one sync.
+    /// Makes values durable with one sync per block, waiting for their writes if these are not
+    /// done. Values that finish together share one sync.
     ///
     /// # Errors
     /// If writing one of them failed, or the device's sync. After the latter the space refuses

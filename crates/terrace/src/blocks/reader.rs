@@ -245,7 +245,8 @@ impl ValueReader {
     }
 
     /// Reads a range that begins with a chunk by one device read, into buffers of `piece_bytes`
-    /// each, of which all but the last end with a chunk. With `key` it begins with the value, and the header before it must be the key's.
+    /// each, of which all but the last end with a chunk. With `key` it begins with the value, and
+    /// the header before it must be the key's.
     fn read_split(&self, range: Range<u64>, key: Option<&[u8]>, piece_bytes: u64) -> Result<Vec<Bytes>> {
         let (_, stored) = self.chunks_of(&range);
         let from = key.map_or(self.head_bytes + stored.start, |_| 0);

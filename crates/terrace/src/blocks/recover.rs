@@ -55,8 +55,8 @@ impl LargeSpace {
         report.rebuilt = loaded.meta.is_none() && !(present.is_empty() && loaded.files.is_empty());
         let mut listed = loaded.meta.unwrap_or_else(|| Meta::empty(options.store_id));
         if report.rebuilt {
-            // Each block cost a LargeMeta version at least, so no block number above the version's was
-            // given out.
+            // Each block cost a LargeMeta version at least, so no block number above the version's
+            // was given out.
             listed.next_block = number + 1;
         }
         listed.next_block = listed.next_block.max(present.last().map_or(1, |&last| last + 1));

@@ -1,5 +1,5 @@
-//! System calls that the standard library has no name for: direct I/O, reserving space, one write of
-//! many buffers.
+//! System calls that the standard library has no name for: direct I/O, reserving space, one write
+//! of many buffers.
 //!
 //! On failure: `enable` answers false where the file system has no direct I/O, `preallocate` fails
 //! with `Unsupported` where it cannot reserve; other errors are the operating system's.

@@ -16,94 +16,66 @@
 pub mod fill;
 pub mod migration;
 
-use crate::{HomeKind, HomeStats};
+use crate::{
+    HomeKind, HomeStats,
+    metrics::{count, subtract},
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Objects and bytes of one home.
 #[derive(Debug, Default)]
-pub struct HomeCount {
+struct HomeCount {
     objects: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl HomeCount {
-    fn add(&self, bytes: u64) {
-        self.objects.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn remove(&self, bytes: u64) {
-        let less = |counter: &AtomicU64, by: u64| {
-            let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now.saturating_sub(by)));
-        };
-        less(&self.objects, 1);
-        less(&self.bytes, bytes);
-    }
-
-    fn stats(&self) -> HomeStats {
-        HomeStats {
-            objects: self.objects.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-        }
-    }
-
-    fn set(&self, stats: HomeStats) {
-        self.objects.store(stats.objects, Ordering::Relaxed);
-        self.bytes.store(stats.bytes, Ordering::Relaxed);
-    }
-}
-
-/// The counts of all homes.
+/// The counts of all homes, in the order in which the index's mark has them.
 #[derive(Debug, Default)]
-pub struct Accounting {
-    inline: HomeCount,
-    flash: HomeCount,
-    block: HomeCount,
-}
-
-/// The homes in the order in which the index's mark has them.
-const HOMES: [HomeKind; 3] = [HomeKind::Inline, HomeKind::Flash, HomeKind::Block];
+pub struct Accounting([HomeCount; 3]);
 
 impl Accounting {
     const fn of(&self, home: HomeKind) -> &HomeCount {
-        match home {
-            HomeKind::Inline => &self.inline,
-            HomeKind::Flash => &self.flash,
-            HomeKind::Block => &self.block,
-        }
+        &self.0[home as usize]
     }
 
     /// An object of this length lives here now.
     pub fn add(&self, home: HomeKind, bytes: u64) {
-        self.of(home).add(bytes);
+        count(&self.of(home).objects, 1);
+        count(&self.of(home).bytes, bytes);
     }
 
     /// An object of this length lives here no more.
     pub fn remove(&self, home: HomeKind, bytes: u64) {
-        self.of(home).remove(bytes);
+        subtract(&self.of(home).objects, 1);
+        subtract(&self.of(home).bytes, bytes);
     }
 
     /// An object in the flash log was replaced; its length is not known.
     pub fn remove_average_flash(&self) {
-        let stats = self.flash.stats();
+        let stats = self.stats(HomeKind::Flash);
         let bytes = stats.bytes.checked_div(stats.objects).unwrap_or(0);
-        self.flash.remove(bytes);
+        self.remove(HomeKind::Flash, bytes);
     }
 
     /// Objects and bytes in a home.
     pub fn stats(&self, home: HomeKind) -> HomeStats {
-        self.of(home).stats()
+        let home = self.of(home);
+        HomeStats {
+            objects: home.objects.load(Ordering::Relaxed),
+            bytes: home.bytes.load(Ordering::Relaxed),
+        }
     }
 
     /// For the index's mark.
     pub fn homes(&self) -> [HomeStats; 3] {
-        HOMES.map(|home| self.stats(home))
+        [HomeKind::Inline, HomeKind::Flash, HomeKind::Block].map(|home| self.stats(home))
     }
 
     /// Takes over what the mark holds.
     pub fn restore(&self, homes: [HomeStats; 3]) {
-        for (home, stats) in HOMES.into_iter().zip(homes) {
-            self.of(home).set(stats);
+        for (home, stats) in self.0.iter().zip(homes) {
+            home.objects.store(stats.objects, Ordering::Relaxed);
+            home.bytes.store(stats.bytes, Ordering::Relaxed);
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::{
 };
 use bytes::Bytes;
 use record::Item;
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 use values::{Rank, Values};
 
 /// A place in the flash log or in a block.
@@ -98,12 +98,20 @@ impl CachedValue {
     }
 }
 
-/// The cache. With no capacity it holds nothing and costs nothing. Clones are the same.
-#[derive(Debug, Clone)]
+/// The cache. With no capacity it holds nothing and costs next to nothing. Clones are the same.
+#[derive(Clone)]
 pub struct ValueCache {
-    values: Option<Arc<Values>>,
+    values: Arc<Values>,
     /// Frames that have the RAM which values do not use yet.
     frames: Arc<FrameTable>,
+}
+
+impl Deref for ValueCache {
+    type Target = Values;
+
+    fn deref(&self) -> &Values {
+        &self.values
+    }
 }
 
 /// The frames' heir.
@@ -129,9 +137,9 @@ impl Heir for ValuesOfFrames {
 impl ValueCache {
     /// A cache of this many bytes, 0 turns it off; `frames` have what it does not use.
     pub fn new(capacity_bytes: u64, frames: &Arc<FrameTable>) -> Self {
-        let values = (capacity_bytes > 0).then(|| Arc::new(Values::new(capacity_bytes)));
-        if let Some(values) = &values {
-            frames.hand_on_to(Box::new(ValuesOfFrames(Arc::clone(values))));
+        let values = Arc::new(Values::new(capacity_bytes));
+        if capacity_bytes > 0 {
+            frames.hand_on_to(Box::new(ValuesOfFrames(Arc::clone(&values))));
         }
         Self {
             values,
@@ -143,22 +151,12 @@ impl ValueCache {
     /// smaller one lets go of the rest before this returns. One that was opened with nothing stays
     /// so.
     pub fn set_capacity(&self, bytes: u64) {
-        let Some(values) = &self.values else { return };
-        let share_bytes = FrameTable::share_of(bytes);
-        values.set_capacity(bytes - share_bytes);
-        self.frames.set_share(share_bytes);
-    }
-
-    /// Leaves so much of its RAM to somebody else, until it is told another amount.
-    pub fn lend(&self, bytes: u64) {
-        if let Some(values) = &self.values {
-            values.lend(bytes);
+        if self.values.is_off() {
+            return;
         }
-    }
-
-    /// The value of `key` at a place.
-    pub fn get(&self, place: Place, key: &[u8]) -> Option<CachedValue> {
-        self.values.as_ref()?.get(place, key)
+        let share_bytes = FrameTable::share_of(bytes);
+        self.values.set_capacity(bytes - share_bytes);
+        self.frames.set_share(share_bytes);
     }
 
     /// Keeps the value of `key` at a place, unless it would take more than an eighth of the cache.
@@ -168,7 +166,6 @@ impl ValueCache {
     }
 
     fn insert_as(&self, rank: Rank, place: Place, key: &[u8], value: &CachedValue) {
-        let Some(values) = &self.values else { return };
         let item = Item {
             place,
             key,
@@ -176,57 +173,19 @@ impl ValueCache {
             attributes: &value.attributes,
             value: &value.value,
         };
-        let came_bytes = values.insert(&item, rank, || value.clone());
+        let came_bytes = self.values.insert(&item, rank, || value.clone());
         if came_bytes > 0 {
             self.frames.give_back(came_bytes);
         }
     }
 
-    /// The value at a place is of no use there any more. Says whether it was here.
-    pub fn take(&self, place: Place) -> bool {
-        self.values.as_ref().is_some_and(|values| values.take(place).is_some())
-    }
-
-    /// Whether it has the value of a place.
-    fn has(&self, place: Place) -> bool {
-        self.values.as_ref().is_some_and(|values| values.has(place))
-    }
-
-    /// Bytes it may take and does not; frames have them meanwhile.
-    fn unused_bytes(&self) -> u64 {
-        self.values.as_ref().map_or(0, |values| values.unused_bytes())
-    }
-
-    /// Takes note of the RAM that finding chunks takes.
-    fn set_chunk_table_bytes(&self, bytes: u64) {
-        if let Some(values) = &self.values {
-            values.set_beside_bytes(bytes);
-        }
-    }
-
     /// What is at one place is found at another from now on. Says whether it was here.
     pub fn rename(&self, from: Place, to: Place, key: &[u8]) -> bool {
-        let Some(values) = &self.values else { return false };
-        let found = values.get(from, key);
+        let found = self.get(from, key);
         if let Some(value) = &found {
-            values.take(from);
+            self.take(from);
             self.insert_as(Rank::Known, to, key, value);
         }
         found.is_some()
-    }
-
-    /// Bytes of RAM that values take.
-    pub fn bytes(&self) -> u64 {
-        self.values.as_ref().map_or(0, |values| values.bytes())
-    }
-
-    /// Bytes of RAM that finding them takes: of the capacity as well.
-    pub fn index_bytes(&self) -> u64 {
-        self.values.as_ref().map_or(0, |values| values.index_bytes())
-    }
-
-    /// Bytes it may take in all.
-    pub fn capacity_bytes(&self) -> u64 {
-        self.values.as_ref().map_or(0, |values| values.capacity_bytes())
     }
 }

@@ -53,7 +53,6 @@ pub const fn go_on_if(wants_more: bool) -> ControlFlow<()> {
 }
 
 /// The parts of a store.
-#[derive(Debug)]
 pub struct Engine {
     /// As opened.
     pub options: Options,
@@ -149,22 +148,26 @@ pub struct Parts {
     pub mended: Vec<String>,
 }
 
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
 impl Engine {
     /// Puts the parts together.
     ///
     /// # Errors
     /// If the hash index cannot be made.
     pub fn new(parts: Parts) -> Result<Self> {
-        let paces = Arc::new(Paces::default());
+        let paces = Arc::clone(parts.large.paces());
         let placement = Arc::new(Placement::new(&parts.options));
         let flash_cache = Arc::new(FlashCache::new(
             &parts.options,
             Arc::clone(&paces),
             Arc::clone(&placement),
         ));
-        parts
-            .large
-            .attach(Arc::<FlashCache>::clone(&flash_cache), Arc::clone(&paces));
+        parts.large.attach(Arc::<FlashCache>::clone(&flash_cache));
         let frames = &parts.log.frames;
         let values = ValueCache::new(parts.options.cache_bytes - frames.share_bytes(), frames);
         Ok(Self {
@@ -285,7 +288,7 @@ impl Engine {
     ) -> Result<Option<Bound<Vec<u8>>>> {
         // Without a snapshot the state that is asked for may be gone. It does not age: a step would
         // fail.
-        let held = self.snapshots.register_for_good(|| self.log.applied_seq());
+        let held = self.snapshots.register(false, || self.log.applied_seq());
         for item in self.index.scan(bounds, held.seq)? {
             let (key, entry) = item?;
             if visit(&key, entry).is_break() {

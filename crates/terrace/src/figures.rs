@@ -160,7 +160,7 @@ fn large_stats(engine: &Engine) -> LargeStats {
         open_bytes: totals
             .allocated_bytes
             .saturating_sub(totals.rest_bytes + totals.full_bytes),
-        live_bytes: engine.large.live_bytes(),
+        live_bytes: totals.live_bytes,
         meta_version: engine.large.meta_version(),
         meta_bytes: engine.large.meta_bytes(),
         capacity_bytes: engine.large.capacity_bytes(),

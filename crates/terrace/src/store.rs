@@ -272,13 +272,13 @@ impl Store {
     /// keys than those they are asked for; where the keys themselves are in order the store does
     /// this itself.
     pub fn note_read(&self, name: impl AsRef<[u8]>) -> Option<Vec<u8>> {
-        self.engine().flash_cache.note_read(name.as_ref())
+        self.engine().flash_cache.named_readers.read(name.as_ref())
     }
 
     /// Has a value of the large tier, of up to 8 MiB, read to RAM in the background, for somebody
     /// who will come soon. Does nothing if it is elsewhere.
     pub fn read_ahead(&self, key: impl AsRef<[u8]>) {
-        self.engine().flash_cache.want_ahead(key.as_ref());
+        self.engine().flash_cache.ahead.want(key.as_ref().into());
     }
 
     /// Reads several objects, in parallel, all as of one moment: of a batch they show all or

@@ -47,7 +47,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
     };
     check_manifests(engine, &mut report);
     engine.log.wait_applied()?;
-    let register = || engine.snapshots.register_for_good(|| engine.log.applied_seq());
+    let register = || engine.snapshots.register(false, || engine.log.applied_seq());
     let (ranges, snapshot) = engine.log.ranges.current_with(register);
     let presence = engine.presence_at(ranges, snapshot.seq);
     let mut live_block_bytes = 0;
@@ -165,7 +165,7 @@ fn check_value(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Resul
 fn check_account(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
     for _ in 0..RECOUNTS_MAX {
         engine.log.wait_applied()?;
-        let held = engine.snapshots.register_for_good(|| engine.log.applied_seq());
+        let held = engine.snapshots.register(false, || engine.log.applied_seq());
         // What is damaged has been told.
         let Ok(counted) = count_live(&engine.index, held.seq) else {
             return Ok(());

@@ -10,11 +10,8 @@
 //!   after replay.
 //! - The totals are the sums over all blocks, whenever the applier is not in the midst of a change.
 
-use super::{
-    LargeSpace,
-    block::{Block, subtract},
-    format::RECORD_ALIGNMENT,
-};
+use super::{LargeSpace, block::Block, format::RECORD_ALIGNMENT};
+use crate::metrics::subtract;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -208,16 +205,6 @@ impl LargeSpace {
     /// Replay is done: from now on a block without live bytes is dead.
     pub fn accounting_complete(&self) {
         self.space.accounted.store(true, Ordering::Release);
-    }
-
-    /// Bytes of all live extents.
-    #[must_use]
-    pub fn live_bytes(&self) -> u64 {
-        let blocks = self.space.blocks.read();
-        blocks
-            .values()
-            .map(|block| block.live_bytes.load(Ordering::Acquire))
-            .sum()
     }
 
     /// How many blocks there are.

@@ -180,14 +180,6 @@ impl Block {
     }
 }
 
-/// Takes from a counter that never wraps below zero. Returns what it took.
-pub(super) fn subtract(counter: &AtomicU64, bytes: u64) -> u64 {
-    let before = counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |value| {
-        Some(value.saturating_sub(bytes))
-    });
-    before.unwrap_or_default().min(bytes)
-}
-
 /// The writable side of an open block.
 #[derive(Debug)]
 pub(super) struct Writing {

@@ -12,7 +12,7 @@
 //! then.
 
 use super::format::RecordKind;
-use crate::io::Disk;
+use crate::{io::Disk, metrics::subtract};
 use std::{
     io,
     sync::{
@@ -146,7 +146,7 @@ impl Room {
 
     /// A file has shrunk, or is gone.
     pub fn give_back(&self, bytes: u64) {
-        super::block::subtract(&self.used_bytes, bytes);
+        subtract(&self.used_bytes, bytes);
         let used = self.used_bytes();
         let is_over = self.limit_for(Origin::User).is_some_and(|limit| used > limit);
         let drain = if is_over {

@@ -38,19 +38,6 @@ pub struct DestageItem<'a> {
     pub version: u64,
 }
 
-/// The same for a value that is too long to be held in RAM.
-#[derive(Debug, Clone, Copy)]
-pub struct MovedHead<'a> {
-    /// The object's key.
-    pub key: &'a [u8],
-    /// Its attributes, in stored form.
-    pub attributes: &'a [u8],
-    /// Length of its value.
-    pub length: u64,
-    /// Its version.
-    pub version: u64,
-}
-
 impl LargeSpace {
     /// Writes many values in few sequential writes, packed. In the order of `items`. They must
     /// still be synced ([`LargeSpace::sync_all`]) before a record points to them.
@@ -94,24 +81,26 @@ impl LargeSpace {
         REGION_BYTES.min(split_bytes.saturating_sub(PAGE).max(PAGE))
     }
 
-    /// Writes one value piece by piece, as a region of its own. `read` appends a range of it to a
-    /// buffer; the outer error is that of writing, the inner one that of reading. The value is to
-    /// be synced like those of a batch.
+    /// Writes one value of this length piece by piece, as a region of its own: it is too long to be
+    /// held in RAM, and is not in `item`. `read` appends a range of it to a buffer; the outer error
+    /// is that of writing, the inner one that of reading. The value is to be synced like those of a
+    /// batch.
     ///
     /// # Errors
     /// As [`LargeSpace::write_batch`]; the value is then abandoned.
     pub fn write_streamed(
         &self,
-        head: &MovedHead<'_>,
+        item: &DestageItem<'_>,
+        length: u64,
         origin: Origin,
         mut read: impl FnMut(Range<u64>, &mut Vec<u8>) -> Result<()>,
     ) -> Result<Result<LargeValue>> {
-        let length = Length::Known(head.length);
-        let mut writer = self.begin(head.key, head.attributes, length, head.version, origin)?;
+        let known = Length::Known(length);
+        let mut writer = self.begin(item.key, item.attributes, known, item.version, origin)?;
         let mut piece = Vec::new();
-        for at in (0..head.length).step_by(PIECE_BYTES as usize) {
+        for at in (0..length).step_by(PIECE_BYTES as usize) {
             piece.clear();
-            if let Err(error) = read(at..head.length.min(at + PIECE_BYTES), &mut piece) {
+            if let Err(error) = read(at..length.min(at + PIECE_BYTES), &mut piece) {
                 return Ok(Err(error));
             }
             writer.write(&piece)?;

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A value lies in one block, in one extent; an extent is written once and never moved or reused.
-//! - After [`LargeSpace::sync`] returned, the value survives a power cut: its bytes, its block's
-//!   length and its block's name are durable.
+//! - After [`LargeSpace::sync_all`] returned, the value survives a power cut: its bytes, its
+//!   block's length and its block's name are durable.
 //! - A block's file is removed only by [`LargeSpace::delete`], only when nothing in it is live, on
 //!   its way to being live, or being read. Block numbers are never reused.
 //! - A block is written only by the process that made it. What a crash leaves unsealed is only
@@ -41,7 +41,7 @@ mod writer;
 
 pub use account::{BlockShare, LargeTotals, live_bytes_of};
 pub use capacity::Origin;
-pub use destage::{DestageItem, MovedHead};
+pub use destage::DestageItem;
 pub use image::HeldBlock;
 pub use nearer::{NearReader, Nearer, Source, Wanted};
 pub use queue::LARGE_GATHER_MAX;
@@ -53,7 +53,7 @@ use crate::{
     Error, Result, Tier,
     api::object::Extent,
     io::{Disk, DiskFile, OpenMode, throttle::Paces},
-    metrics::{count, counted},
+    metrics::{count, counted, subtract},
 };
 use account::Totals;
 use block::Block;
@@ -169,8 +169,6 @@ counted! {
         overhead_bytes,
         /// Device reads of values.
         reads,
-        /// Bytes of these reads.
-        bytes_read,
     }
 }
 
@@ -210,8 +208,6 @@ struct Space {
     buffers: Arc<Buffers>,
     /// What may be nearer than the blocks.
     nearer: OnceLock<Arc<dyn Nearer>>,
-    /// What callers' reads take is told to these.
-    paces: OnceLock<Arc<Paces>>,
     queue: WriteQueue,
     counters: Counters,
 }
@@ -228,25 +224,34 @@ impl LargeSpace {
         &self.space.disk
     }
 
-    /// Opens the space on `disk`, creating its directories if they are absent.
-    ///
-    /// # Errors
-    /// I/O errors; `OutOfSpace` if a repaired LargeMeta cannot be written.
-    pub fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(Self, OpenReport)> {
-        recover::open(disk, options)
+    /// From now on reads for callers count, and use what is nearer.
+    pub fn attach(&self, nearer: Arc<dyn Nearer>) {
+        let _ = self.space.nearer.set(nearer);
     }
 
-    /// From now on reads for callers count, are timed, and use what is nearer.
-    pub fn attach(&self, nearer: Arc<dyn Nearer>, paces: Arc<Paces>) {
-        let _ = self.space.nearer.set(nearer);
-        self.space.queue.attach(Arc::clone(&paces));
-        let _ = self.space.paces.set(paces);
+    /// What callers' reads take of the devices: of this one they are timed.
+    pub fn paces(&self) -> &Arc<Paces> {
+        self.space.queue.paces()
     }
 
     /// After an open: has the operating system learn where the blocks lie before somebody reads
-    /// them. On a disk the first read of each block costs two or three reads otherwise.
+    /// them. On a disk the first read of each block costs two or three reads otherwise. Opens the
+    /// newest, as many as are kept open; until `is_over`. `step` does the work of each.
     pub fn warm(&self, is_over: impl Fn() -> bool, step: impl Fn(&dyn Fn())) {
-        self.space.warm(is_over, step);
+        let newest: Vec<Arc<Block>> = {
+            let blocks = self.space.blocks.read();
+            blocks.values().rev().take(READ_HANDLES_MAX).map(Arc::clone).collect()
+        };
+        // In the order of their names: what the file system knows of them lies in about that order
+        // too.
+        for block in newest.iter().rev().filter(|_| !is_over()) {
+            step(&|| {
+                // Whoever reads it will be told what is wrong.
+                if let Ok(file) = self.space.file(block) {
+                    file.warm();
+                }
+            });
+        }
     }
 
     /// From now on cleaning leaves the device so many bytes.
@@ -254,20 +259,12 @@ impl LargeSpace {
         let _ = self.space.room.left_to_index_bytes.set(bytes);
     }
 
-    /// Makes a value durable, waiting for its write if that is not done. Values that finish
-    /// together share one sync.
+    /// Makes values durable with one sync per block, waiting for their writes if these are not
+    /// done. Values that finish together share one sync.
     ///
     /// # Errors
-    /// If writing it failed, or the device's sync. After the latter the space refuses writes until
-    /// it is opened again.
-    pub fn sync(&self, value: &LargeValue) -> Result<()> {
-        self.sync_writes(value.block, &[value.ordinal])
-    }
-
-    /// Makes several values durable, with one sync per block.
-    ///
-    /// # Errors
-    /// As [`LargeSpace::sync`], if any of them is not durable.
+    /// If writing one of them failed, or the device's sync. After the latter the space refuses
+    /// writes until it is opened again.
     pub fn sync_all(&self, values: &[LargeValue]) -> Result<()> {
         let mut ordinals: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for value in values {
@@ -296,7 +293,7 @@ impl LargeSpace {
     /// Whether callers' reads say that the device seeks.
     #[must_use]
     pub fn seeks(&self) -> bool {
-        self.space.queue.seeks()
+        self.paces().large.seeks()
     }
 
     /// Writes what waits to be written, and ends the threads that write it. What is written behind
@@ -322,7 +319,7 @@ impl LargeSpace {
                 // Nobody will read it; the queue has its own reference until it is written.
                 block.behind.lock().remove(&value.offset);
             }
-            block::subtract(&block.unapplied_bytes, value.extent_bytes);
+            subtract(&block.unapplied_bytes, value.extent_bytes);
         }
     }
 
@@ -402,25 +399,6 @@ impl Space {
         self.handles
             .get_or_insert_with(&block.number, open)
             .map_err(|error| Error::io(format!("opening {}", path.display()), &error))
-    }
-
-    /// Opens blocks to be read, the newest, as many as are kept open; until `is_over`. `step` does
-    /// the work of each.
-    fn warm(&self, is_over: impl Fn() -> bool, step: impl Fn(&dyn Fn())) {
-        let newest: Vec<Arc<Block>> = {
-            let blocks = self.blocks.read();
-            blocks.values().rev().take(READ_HANDLES_MAX).map(Arc::clone).collect()
-        };
-        // In the order of their names: what the file system knows of them lies in about that order
-        // too.
-        for block in newest.iter().rev().filter(|_| !is_over()) {
-            step(&|| {
-                // Whoever reads it will be told what is wrong.
-                if let Ok(file) = self.file(block) {
-                    file.warm();
-                }
-            });
-        }
     }
 
     fn place(&self, block: u64, offset: u64) -> format::Place {

@@ -31,7 +31,7 @@ use std::{
     collections::BTreeMap,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -104,8 +104,8 @@ struct Shared {
     room: Condvar,
     buffers: Arc<Buffers>,
     failure: Arc<Failure>,
-    /// Says whether the device seeks.
-    paces: OnceLock<Arc<Paces>>,
+    /// What callers' reads take, which says whether the device seeks.
+    paces: Arc<Paces>,
 }
 
 /// Why the space refuses writes, if it does.
@@ -167,7 +167,7 @@ impl WriteQueue {
                 room: Condvar::new(),
                 buffers,
                 failure,
-                paces: OnceLock::new(),
+                paces: Arc::default(),
             }),
             threads: Mutex::default(),
         };
@@ -211,14 +211,10 @@ impl WriteQueue {
         ordinal
     }
 
-    /// From now on extents gather while this device seeks.
-    pub fn attach(&self, paces: Arc<Paces>) {
-        let _ = self.shared.paces.set(paces);
-    }
-
-    /// Whether callers' reads say that the device seeks.
-    pub fn seeks(&self) -> bool {
-        self.shared.seeks()
+    /// What callers' reads take is told to these: extents gather while they say that the device
+    /// seeks.
+    pub fn paces(&self) -> &Arc<Paces> {
+        &self.shared.paces
     }
 
     /// For whoever waits for extents to be written: what waits is written now, and nothing gathers
@@ -271,7 +267,7 @@ impl Shared {
     fn write_until_closed(&self) {
         let mut state = self.state.lock();
         loop {
-            if let Some(rest) = state.gathers(|| self.seeks()) {
+            if let Some(rest) = state.gathers(|| self.paces.large.seeks()) {
                 self.work.wait_for(&mut state, rest);
                 continue;
             }
@@ -301,10 +297,6 @@ impl Shared {
             state.bytes -= bytes;
             self.room.notify_all();
         }
-    }
-
-    fn seeks(&self) -> bool {
-        self.paces.get().is_some_and(|paces| paces.large.seeks())
     }
 
     fn end(&self, extent: Extent, error: Option<&io::Error>) {

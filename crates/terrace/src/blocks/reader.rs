@@ -22,13 +22,10 @@ use crate::{
     ATTRIBUTES_BYTES_MAX, Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX,
     api::object::Extent,
     io::{AlignedBuffer, DiskFile},
+    metrics::count,
 };
 use bytes::Bytes;
-use std::{
-    io,
-    ops::Range,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{io, ops::Range, sync::Arc};
 
 /// Values up to this length are read whole in one device read.
 const ONE_READ_BYTES_MAX: u64 = 1 << 20;
@@ -113,27 +110,6 @@ fn corrupt(place: Place, reason: &str) -> Error {
         format!("{} at offset {}", block_path(place.block).display(), place.offset),
         reason,
     )
-}
-
-/// Pieces that come chunk by chunk.
-struct Collected {
-    pieces: Vec<Vec<u8>>,
-    /// A piece is as long as this, but for the last. It ends with a chunk.
-    piece_bytes: usize,
-    /// Bytes still to come.
-    left: usize,
-}
-
-impl Collected {
-    fn take(&mut self, data: &[u8]) {
-        if self.pieces.last().is_none_or(|piece| piece.len() == self.piece_bytes) {
-            self.pieces.push(Vec::with_capacity(self.left.min(self.piece_bytes)));
-        }
-        if let Some(piece) = self.pieces.last_mut() {
-            piece.extend_from_slice(data);
-        }
-        self.left -= data.len();
-    }
 }
 
 /// Reads one value, from any thread.
@@ -269,7 +245,8 @@ impl ValueReader {
     }
 
     /// Reads a range that begins with a chunk by one device read, into buffers of `piece_bytes`
-    /// each. With `key` it begins with the value, and the header before it must be the key's.
+    /// each, of which all but the last end with a chunk. With `key` it begins with the value, and
+    /// the header before it must be the key's.
     fn read_split(&self, range: Range<u64>, key: Option<&[u8]>, piece_bytes: u64) -> Result<Vec<Bytes>> {
         let (_, stored) = self.chunks_of(&range);
         let from = key.map_or(self.head_bytes + stored.start, |_| 0);
@@ -282,16 +259,18 @@ impl ValueReader {
                 self.check_key(&self.decode_header(head)?, key)?;
                 read = value;
             }
-            let mut collected = Collected {
-                pieces: Vec::new(),
-                piece_bytes: self.usize(piece_bytes)?,
-                left: self.usize(range.end - range.start)?,
-            };
-            self.take_chunks(range.clone(), read, |data| collected.take(data))?;
-            Ok(collected.pieces)
+            let mut pieces = Vec::new();
+            for start in range.clone().step_by(self.usize(piece_bytes)?) {
+                let end = range.end.min(start + piece_bytes);
+                let begin = self.usize(self.chunks_of(&(start..end)).1.start - stored.start)?;
+                let mut piece = Vec::with_capacity(self.usize(end - start)?);
+                self.take_chunks(start..end, &read[begin..], |data| piece.extend_from_slice(data))?;
+                pieces.push(Bytes::from(piece));
+            }
+            Ok(pieces)
         });
         self.space.buffers.give_back(buffer);
-        Ok(pieces?.into_iter().map(Bytes::from).collect())
+        pieces
     }
 
     /// The name of a piece in a cache of places: that of the value if there is no other piece.
@@ -371,8 +350,7 @@ impl ValueReader {
         if self.near.as_ref().is_some_and(|near| near.read(position, buffer)) {
             return self.usize(start - page_start);
         }
-        let pace = self.space.paces.get().filter(|_| self.is_callers);
-        let timed = pace.map(|paces| paces.large.read());
+        let timed = self.is_callers.then(|| self.space.queue.paces().large.read());
         self.file
             .read_exact_at(buffer, page_start)
             .map_err(|error| self.io_error(&error))?;
@@ -380,9 +358,7 @@ impl ValueReader {
         if let Some(near) = &self.near {
             near.gather(position, buffer);
         }
-        let counters = &self.space.counters;
-        counters.reads.fetch_add(1, Ordering::Relaxed);
-        counters.bytes_read.fetch_add(page_end - page_start, Ordering::Relaxed);
+        count(&self.space.counters.reads, 1);
         self.usize(start - page_start)
     }
 

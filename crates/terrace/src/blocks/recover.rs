@@ -38,73 +38,78 @@ const TRIM_BYTES_MAX: u64 = 32 << 20;
 /// Zeros kept after the last byte that is not: a chunk of zeros may, in theory, have checksum zero.
 const TRIM_MARGIN_BYTES: u64 = 128 << 10;
 
-pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeSpace, OpenReport)> {
-    if !options.read_only {
-        prepare_directories(&*disk).map_err(|error| Error::io("making the large space's directories", &error))?;
+impl LargeSpace {
+    /// Opens the space on `disk`, creating its directories if they are absent.
+    ///
+    /// # Errors
+    /// I/O errors; `OutOfSpace` if a repaired LargeMeta cannot be written.
+    pub fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(Self, OpenReport)> {
+        if !options.read_only {
+            prepare_directories(&*disk).map_err(|error| Error::io("making the large space's directories", &error))?;
+        }
+        let mut report = OpenReport::default();
+        let present = present_blocks(&*disk, &mut report)?;
+        let loaded = meta::load(&*disk, options.store_id)?;
+        let number = loaded.files.last().copied().unwrap_or(0);
+        report.damaged_meta = loaded.damaged;
+        report.rebuilt = loaded.meta.is_none() && !(present.is_empty() && loaded.files.is_empty());
+        let mut listed = loaded.meta.unwrap_or_else(|| Meta::empty(options.store_id));
+        if report.rebuilt {
+            // Each block cost a LargeMeta version at least, so no block number above the version's
+            // was given out.
+            listed.next_block = number + 1;
+        }
+        listed.next_block = listed.next_block.max(present.last().map_or(1, |&last| last + 1));
+        let reconciled = reconcile(&*disk, &options, &listed, &present, &mut report)?;
+        let changed = reconciled != listed.blocks || !report.damaged_meta.is_empty();
+        listed.blocks = reconciled;
+        let blocks = listed
+            .blocks
+            .iter()
+            .map(|(&number, listed)| (number, Arc::new(Block::at_rest(number, listed.bytes))))
+            .collect();
+        let used_bytes = listed.blocks.values().map(|listed| listed.bytes).sum();
+        let buffers = Arc::<Buffers>::default();
+        let failure = Arc::<Failure>::default();
+        let queue = WriteQueue::start(Arc::clone(&buffers), Arc::clone(&failure), options.read_only)?;
+        let space = Space {
+            nearer: OnceLock::new(),
+            options,
+            blocks: RwLock::new(blocks),
+            table: Mutex::new(Table {
+                number,
+                next_block: listed.next_block,
+                files: loaded.files,
+                meta: listed,
+            }),
+            shared: Default::default(),
+            room: Arc::new(Room::new(
+                Arc::clone(&disk),
+                used_bytes,
+                options.capacity_bytes,
+                options.split_threshold_bytes,
+            )),
+            disk,
+            totals: Totals::starting_with(used_bytes),
+            prepared_for: AtomicU64::new(0),
+            idle: Mutex::default(),
+            full: Mutex::default(),
+            failure,
+            accounted: AtomicBool::new(false),
+            leaving: AtomicU64::new(0),
+            handles: quick_cache::sync::Cache::new(READ_HANDLES_MAX),
+            buffers,
+            queue,
+            counters: Counters::default(),
+        };
+        if changed && !options.read_only {
+            space.change_meta(|_| {})?;
+        }
+        if report != OpenReport::default() {
+            tracing::warn!(?report, "the large space was not closed cleanly");
+        }
+        Ok((Self { space: Arc::new(space) }, report))
     }
-    let mut report = OpenReport::default();
-    let present = present_blocks(&*disk, &mut report)?;
-    let loaded = meta::load(&*disk, options.store_id)?;
-    let number = loaded.files.last().copied().unwrap_or(0);
-    report.damaged_meta = loaded.damaged;
-    report.rebuilt = loaded.meta.is_none() && !(present.is_empty() && loaded.files.is_empty());
-    let mut listed = loaded.meta.unwrap_or_else(|| Meta::empty(options.store_id));
-    if report.rebuilt {
-        // Each block cost a LargeMeta version at least, so no block number above the version's was
-        // given out.
-        listed.next_block = number + 1;
-    }
-    listed.next_block = listed.next_block.max(present.last().map_or(1, |&last| last + 1));
-    let reconciled = reconcile(&*disk, &options, &listed, &present, &mut report)?;
-    let changed = reconciled != listed.blocks || !report.damaged_meta.is_empty();
-    listed.blocks = reconciled;
-    let blocks = listed
-        .blocks
-        .iter()
-        .map(|(&number, listed)| (number, Arc::new(Block::at_rest(number, listed.bytes))))
-        .collect();
-    let used_bytes = listed.blocks.values().map(|listed| listed.bytes).sum();
-    let buffers = Arc::<Buffers>::default();
-    let failure = Arc::<Failure>::default();
-    let queue = WriteQueue::start(Arc::clone(&buffers), Arc::clone(&failure), options.read_only)?;
-    let space = Space {
-        nearer: OnceLock::new(),
-        paces: OnceLock::new(),
-        options,
-        blocks: RwLock::new(blocks),
-        table: Mutex::new(Table {
-            number,
-            next_block: listed.next_block,
-            files: loaded.files,
-            meta: listed,
-        }),
-        shared: Default::default(),
-        room: Arc::new(Room::new(
-            Arc::clone(&disk),
-            used_bytes,
-            options.capacity_bytes,
-            options.split_threshold_bytes,
-        )),
-        disk,
-        totals: Totals::starting_with(used_bytes),
-        prepared_for: AtomicU64::new(0),
-        idle: Mutex::default(),
-        full: Mutex::default(),
-        failure,
-        accounted: AtomicBool::new(false),
-        leaving: AtomicU64::new(0),
-        handles: quick_cache::sync::Cache::new(READ_HANDLES_MAX),
-        buffers,
-        queue,
-        counters: Counters::default(),
-    };
-    if changed && !options.read_only {
-        space.change_meta(|_| {})?;
-    }
-    if report != OpenReport::default() {
-        tracing::warn!(?report, "the large space was not closed cleanly");
-    }
-    Ok((LargeSpace { space: Arc::new(space) }, report))
 }
 
 /// Numbers of the block files that are there.

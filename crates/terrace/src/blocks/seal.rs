@@ -14,7 +14,7 @@
 
 use super::{
     BLOCK_DIR, LargeSpace, Space,
-    block::{Block, subtract},
+    block::Block,
     block_path,
     capacity::Origin,
     format::{BlockHeader, FooterEntry, PAGE, encode_block_header, encode_footer},
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Error, Result, Tier,
     io::{DiskFile, OpenMode},
-    metrics::count,
+    metrics::{count, subtract},
     mutation::{Mutation, unless},
 };
 use std::{
@@ -39,7 +39,27 @@ impl LargeSpace {
     /// # Errors
     /// `OutOfSpace` if there is no room for a footer (tried again next time), `Failed`, I/O errors.
     pub fn seal_ready(&self) -> Result<()> {
-        self.space.seal_ready()
+        let space = &self.space;
+        space.check_writable()?;
+        let settled = |block: &Arc<Block>| block.writing.lock().as_ref().is_none_or(|writing| writing.pending == 0);
+        let ready: Vec<Arc<Block>> = space.full.lock().extract_if(.., |block| settled(block)).collect();
+        let mut result = Ok(());
+        for block in ready {
+            let sealed = space.seal(&block);
+            match &sealed {
+                // There may be room for a footer later.
+                Err(Error::OutOfSpace { .. }) if !block.has_nothing_live() => space.full.lock().push(block),
+                // Deleting it makes room, and it needs no footer for that. What could not be
+                // written is not tried again: a block can be read, cleaned and deleted without a
+                // footer, if it is at rest.
+                Err(_) if space.check_writable().is_ok() => {
+                    result = result.and(space.rest_without_footer(&block));
+                }
+                _ => {}
+            }
+            result = result.and(sealed);
+        }
+        result
     }
 
     /// Seals every block nobody writes any more, at a clean shutdown. Values neither committed nor
@@ -58,7 +78,7 @@ impl LargeSpace {
             block.close();
             self.space.full.lock().push(block);
         }
-        self.space.seal_ready()
+        self.seal_ready()
     }
 
     /// Blocks in which nothing is live. The store deletes them once the index has persisted
@@ -198,29 +218,6 @@ impl Space {
                 Err(error)
             }
         }
-    }
-
-    pub(super) fn seal_ready(&self) -> Result<()> {
-        self.check_writable()?;
-        let settled = |block: &Arc<Block>| block.writing.lock().as_ref().is_none_or(|writing| writing.pending == 0);
-        let ready: Vec<Arc<Block>> = self.full.lock().extract_if(.., |block| settled(block)).collect();
-        let mut result = Ok(());
-        for block in ready {
-            let sealed = self.seal(&block);
-            match &sealed {
-                // There may be room for a footer later.
-                Err(Error::OutOfSpace { .. }) if !block.has_nothing_live() => self.full.lock().push(block),
-                // Deleting it makes room, and it needs no footer for that. What could not be
-                // written is not tried again: a block can be read, cleaned and deleted without a
-                // footer, if it is at rest.
-                Err(_) if self.check_writable().is_ok() => {
-                    result = result.and(self.rest_without_footer(&block));
-                }
-                _ => {}
-            }
-            result = result.and(sealed);
-        }
-        result
     }
 
     fn seal(&self, block: &Block) -> Result<()> {

@@ -172,7 +172,7 @@ impl LargeWriter {
     ///
     /// # Errors
     /// `Invalid` if fewer bytes came than announced, `OutOfSpace`, I/O errors. The value is then
-    /// abandoned. Whether writing behind failed says [`LargeSpace::sync`].
+    /// abandoned. Whether writing behind failed says [`LargeSpace::sync_all`].
     pub fn finish(mut self) -> Result<LargeValue> {
         // On an error `drop` abandons.
         self.finish_inner()

@@ -6,7 +6,10 @@
 //! Invariant: keys ascend. A chunk is made in RAM and stays there: whatever has other bytes is no
 //! chunk, and nothing is found in it.
 
-use crate::{HomeKind, codec::Reader};
+use crate::{
+    HomeKind,
+    codec::{Reader, u32_at},
+};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -115,17 +118,12 @@ pub struct Chunk {
     starts_at: usize,
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<usize> {
-    let word = bytes.get(at..at.checked_add(OFFSET_BYTES)?)?;
-    Some(u32::from_le_bytes(word.try_into().ok()?) as usize)
-}
-
 impl Chunk {
     /// Of these bytes. Its pieces share a reference count of their own, not one that all threads
     /// which read the same chunk write.
     pub fn open(bytes: Bytes) -> Option<Self> {
         let count_at = bytes.len().checked_sub(OFFSET_BYTES)?;
-        let count = word(&bytes, count_at)?;
+        let count = u32_at(&bytes, count_at)? as usize;
         let starts_at = count_at.checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
         Some(Self {
             bytes: Bytes::from_owner(bytes),
@@ -141,7 +139,7 @@ impl Chunk {
 
     /// A pair.
     pub fn pair(&self, number: usize) -> Option<Pair<'_>> {
-        let start = word(&self.bytes, self.starts_at + number * OFFSET_BYTES)?;
+        let start = u32_at(&self.bytes, self.starts_at + number * OFFSET_BYTES)? as usize;
         let mut rest = Reader(self.bytes.get(start..self.starts_at)?);
         let version = rest.number::<8>()?;
         let checksum = rest.u32()?;

@@ -7,7 +7,10 @@
 //! `unsafe` is needed for it.
 
 use super::{CachedValue, Place};
-use crate::log::format::RECORD_UNIT_BYTES;
+use crate::{
+    codec::{Reader, push_varint},
+    log::format::RECORD_UNIT_BYTES,
+};
 use bytes::Bytes;
 use std::{
     ops::Range,
@@ -67,28 +70,6 @@ const fn unpack(packed: u64) -> u64 {
     }
 }
 
-fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 1 << 7 {
-        bytes.push(number as u8 | 1 << 7);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-/// Takes a number from the front.
-fn take_number(bytes: &[u8], at: &mut usize) -> Option<u64> {
-    let (mut number, mut shift) = (0_u64, 0);
-    loop {
-        let byte = *bytes.get(*at)?;
-        *at += 1;
-        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte < 1 << 7 {
-            return Some(number);
-        }
-        shift += 7;
-    }
-}
-
 impl Item<'_> {
     /// Writes the record to `bytes`, which is emptied before. `None` if its place is a number too
     /// large for a record.
@@ -98,17 +79,17 @@ impl Item<'_> {
         if offset >> 62 > 0 {
             return None;
         }
-        push_number(bytes, container);
-        push_number(bytes, pack(offset));
-        push_number(bytes, self.version);
-        push_number(
+        push_varint(bytes, container);
+        push_varint(bytes, pack(offset));
+        push_varint(bytes, self.version);
+        push_varint(
             bytes,
             (self.key.len() as u64) << 1 | u64::from(!self.attributes.is_empty()),
         );
         if !self.attributes.is_empty() {
-            push_number(bytes, self.attributes.len() as u64);
+            push_varint(bytes, self.attributes.len() as u64);
         }
-        push_number(bytes, self.value.len() as u64);
+        push_varint(bytes, self.value.len() as u64);
         bytes.extend_from_slice(self.key);
         bytes.extend_from_slice(self.attributes);
         bytes.extend_from_slice(self.value);
@@ -152,13 +133,14 @@ impl Words<'_> {
         for (at, word) in bytes.chunks_exact_mut(WORD_BYTES).enumerate() {
             word.copy_from_slice(&self.word(at).to_le_bytes());
         }
-        let mut at = 0;
-        let container = take_number(&bytes, &mut at)?;
-        let offset = unpack(take_number(&bytes, &mut at)?);
-        let version = take_number(&bytes, &mut at)?;
-        let key = take_number(&bytes, &mut at)?;
-        let attribute_bytes = if key & 1 == 1 { take_number(&bytes, &mut at)? } else { 0 };
-        let value_bytes = take_number(&bytes, &mut at)?;
+        let mut rest = Reader(&bytes);
+        let container = rest.varint()?;
+        let offset = unpack(rest.varint()?);
+        let version = rest.varint()?;
+        let key = rest.varint()?;
+        let attribute_bytes = if key & 1 == 1 { rest.varint()? } else { 0 };
+        let value_bytes = rest.varint()?;
+        let at = bytes.len() - rest.0.len();
         let memory_bytes = self.0.len() * WORD_BYTES;
         let behind = |start: usize, bytes: u64| {
             let end = start.checked_add(usize::try_from(bytes).ok()?)?;

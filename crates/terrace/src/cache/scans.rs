@@ -120,7 +120,6 @@ pub enum Found {
 }
 
 /// See the module.
-#[derive(Debug)]
 pub struct ScanCache {
     values: ValueCache,
     table: RwLock<Table>,
@@ -371,7 +370,7 @@ impl ScanCache {
     }
 
     fn note_bytes(&self, table: &Table) {
-        self.values.set_chunk_table_bytes(table.bytes);
+        self.values.set_beside_bytes(table.bytes);
         if table.ranges.is_empty() && table.begun.is_empty() {
             self.is_used.store(false, Ordering::SeqCst);
         }

@@ -389,7 +389,7 @@ fn a_large_cache_is_gone_at_once_after_many_threads() {
 fn what_frames_hand_on_is_what_readers_get() {
     let frames = Arc::new(FrameTable::starting_at(0, 0, 1 << 20));
     let cache = ValueCache::new(1 << 20, &frames);
-    let heir = ValuesOfFrames(Arc::clone(cache.values.as_ref().unwrap()));
+    let heir = ValuesOfFrames(Arc::clone(&cache.values));
     for (number, bytes) in [(5, 100), (6, 30_000)] {
         let (key, value) = (key(number), value(number, bytes));
         let record = Record {

@@ -143,7 +143,7 @@ impl State {
 }
 
 impl Values {
-    /// With this much RAM.
+    /// With this much RAM. With none it never keeps anything.
     pub fn new(capacity_bytes: u64) -> Self {
         let words = usize::try_from(capacity_bytes / SEGMENTS_MIN).unwrap_or(usize::MAX) / WORD_BYTES;
         let segment_words = words.clamp(WORDS_MIN, SEGMENT_WORDS_MAX);
@@ -151,6 +151,7 @@ impl Values {
         let record_bytes_max = Self::record_bytes_max_of(segment_words) as u64;
         let numbers = capacity_bytes / (WHOLE_OVERHEAD_BYTES + record_bytes_max) + 2 * SEGMENTS_MIN;
         let numbers = usize::try_from(numbers).unwrap_or(usize::MAX).min(SEGMENTS_MAX);
+        let numbers = if capacity_bytes == 0 { 0 } else { numbers };
         let index = Index::new(capacity_bytes, numbers);
         let state = State {
             numbers: index.numbers().rev().collect(),
@@ -165,6 +166,11 @@ impl Values {
             beside_bytes: AtomicU64::new(0),
             lent_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// Whether it was made with no RAM.
+    pub fn is_off(&self) -> bool {
+        self.index.numbers().is_empty()
     }
 
     const fn record_bytes_max_of(segment_words: usize) -> usize {
@@ -212,8 +218,11 @@ impl Values {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// RAM that finding them takes.
+    /// RAM that finding them takes. The half a KiB that one has which is off is not counted.
     pub fn index_bytes(&self) -> u64 {
+        if self.is_off() {
+            return 0;
+        }
         self.index.bytes() + self.beside_bytes.load(Ordering::Relaxed)
     }
 

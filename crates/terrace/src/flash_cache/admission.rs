@@ -19,7 +19,7 @@
 //!
 //! Everything here may be wrong or lost at any time: it costs hits, never data.
 
-use super::{sequences::Sequences, sketch::Sketch};
+use super::{forget_quarter, sequences::Sequences, sketch::Sketch};
 use crate::{
     api::group::{GroupRule, ordinal},
     key_hash,
@@ -189,7 +189,7 @@ impl Popularity {
             group.counted_at = now;
         } else {
             if state.groups.len() >= GROUPS_MAX {
-                state.forget();
+                forget_quarter(&mut state.groups, |group| group.decayed(now, half_life));
             }
             let group = Group {
                 prefix: self.rule.group(key).into(),
@@ -405,20 +405,6 @@ impl State {
                 group.settled = true;
             }
         }
-    }
-
-    /// Forgets the groups read least, a quarter of all.
-    fn forget(&mut self) {
-        let (now, half_life) = (self.now, self.half_life);
-        let mut scores: Vec<f64> = self
-            .groups
-            .values()
-            .map(|group| group.decayed(now, half_life))
-            .collect();
-        let quarter = scores.len() / 4;
-        let (_, limit, _) = scores.select_nth_unstable_by(quarter, f64::total_cmp);
-        let limit = *limit;
-        self.groups.retain(|_, group| group.decayed(now, half_life) > limit);
     }
 }
 

@@ -10,7 +10,6 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 use std::{
     collections::BTreeMap,
-    io,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -103,28 +102,14 @@ impl Copies {
         table.copies.get(&slice).is_some_and(|copy| copy.segment == segment)
     }
 
-    /// Fills `out` from the copy of a slice, from `from` on; the device is read by way of `timed`.
+    /// The file that has so many bytes of the copy of a slice, from `from` on, and where in it.
     /// `None` if there is no copy that long.
-    ///
-    /// # Errors
-    /// The device's.
-    pub fn read(
-        &self,
-        slice: Slice,
-        from: u64,
-        out: &mut [u8],
-        timed: impl FnOnce(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
-    ) -> io::Result<Option<()>> {
-        let found = {
-            let table = self.table.read();
-            table.copies.get(&slice).and_then(|copy| {
-                let is_within = from + out.len() as u64 <= u64::from(copy.bytes);
-                let used = table.segments.get(&copy.segment).filter(|_| is_within)?;
-                Some((Arc::clone(&used.file), copy.at))
-            })
-        };
-        let Some((file, at)) = found else { return Ok(None) };
-        timed(&mut || file.read_exact_at(out, at + from)).map(Some)
+    pub fn find(&self, slice: Slice, from: u64, bytes: usize) -> Option<(Arc<dyn DiskFile>, u64)> {
+        let table = self.table.read();
+        let copy = table.copies.get(&slice)?;
+        let is_within = from + bytes as u64 <= u64::from(copy.bytes);
+        let used = table.segments.get(&copy.segment).filter(|_| is_within)?;
+        Some((Arc::clone(&used.file), copy.at + from))
     }
 
     /// Forgets a copy.
@@ -267,18 +252,18 @@ mod tests {
         copies.begin(2, file(&disk, "2", 2), true);
         copies.insert(slice(7), copy(1, 4096));
         copies.insert(slice(8), copy(1, 12_288));
-        let mut out = [0; 4096];
-        assert!(copies.read(slice(7), 4096, &mut out, |read| read()).unwrap().is_some());
-        assert_eq!(out[0], 1);
-        assert!(
-            copies.read(slice(7), 8192, &mut out, |read| read()).unwrap().is_none(),
-            "it ends before"
-        );
+        let read = |from| {
+            let (file, at) = copies.find(slice(7), from, 4096)?;
+            let mut out = [0; 4096];
+            file.read_exact_at(&mut out, at).unwrap();
+            Some(out[0])
+        };
+        assert_eq!(read(4096), Some(1));
+        assert_eq!(read(8192), None, "it ends before");
         assert!(copies.holds(slice(7), 1) && !copies.holds(slice(7), 2) && !copies.holds(slice(9), 1));
         copies.insert(slice(7), copy(2, 4096));
         assert!(copies.holds(slice(7), 2) && !copies.holds(slice(7), 1));
-        assert!(copies.read(slice(7), 0, &mut out, |read| read()).unwrap().is_some());
-        assert_eq!(out[0], 2);
+        assert_eq!(read(0), Some(2));
         assert_eq!((copies.size(), copies.segments()), ((2, 2, 16_384), (2, 8192)));
         assert!(copies.forget(slice(8)) && !copies.forget(slice(8)));
         assert_eq!(copies.end(1), None, "it is being written");

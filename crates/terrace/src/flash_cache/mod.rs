@@ -26,11 +26,11 @@ pub mod credit;
 pub mod prefetch;
 mod sequences;
 #[cfg(test)]
-mod simulation;
+mod simulation_tests;
 mod sketch;
 pub mod small;
 #[cfg(test)]
-mod small_simulation;
+mod small_simulation_tests;
 pub mod staging;
 
 use crate::{
@@ -44,13 +44,13 @@ use crate::{
 };
 use admission::Popularity;
 use copies::Copies;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use prefetch::Ahead;
 use sequences::NamedReaders;
 use small::SmallValues;
 use staging::Images;
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64},
@@ -79,6 +79,15 @@ pub struct Slice {
     pub number: u32,
 }
 
+/// Forgets a quarter of what is remembered: those with the lowest scores.
+fn forget_quarter<T>(remembered: &mut HashMap<u64, T>, score: impl Fn(&T) -> f64) {
+    let mut scores: Vec<f64> = remembered.values().map(&score).collect();
+    let quarter = scores.len() / 4;
+    let (_, limit, _) = scores.select_nth_unstable_by(quarter, f64::total_cmp);
+    let limit = *limit;
+    remembered.retain(|_, one| score(one) > limit);
+}
+
 /// The flash cache.
 #[derive(Debug)]
 pub struct FlashCache {
@@ -88,8 +97,10 @@ pub struct FlashCache {
     pub images: Images,
     /// Where the copies are.
     pub copies: Copies,
-    ahead: Ahead,
-    named_readers: NamedReaders,
+    /// What is to be read ahead of its readers.
+    pub ahead: Ahead,
+    /// Readers in order, by names that need not be keys.
+    pub named_readers: NamedReaders,
     paces: Arc<Paces>,
     /// Small values in blocks.
     pub small: SmallValues,
@@ -131,26 +142,6 @@ impl FlashCache {
     pub fn wake(&self) {
         self.images.wake();
         self.ahead.wake();
-    }
-
-    /// Reads a part of a copy for a caller.
-    fn read_copy(&self, slice: Slice, from: u64, out: &mut [u8]) -> io::Result<Option<()>> {
-        self.copies.read(slice, from, out, |read| {
-            let _timed = self.paces.flash.read();
-            read()
-        })
-    }
-
-    /// Counts a read by a name that need not be a key. What its reader will ask for next, if that
-    /// can be told.
-    #[must_use]
-    pub fn note_read(&self, name: &[u8]) -> Option<Vec<u8>> {
-        self.named_readers.read(name)
-    }
-
-    /// Has an object read ahead of its reader.
-    pub fn want_ahead(&self, key: &[u8]) {
-        self.ahead.want(key.into());
     }
 
     /// Whether objects of a key may be copied to flash.

@@ -3,7 +3,7 @@
 //! Invariant: bounded. Of a group the head that has rested longest makes room, and of all groups
 //! those that were read longest ago. A head that does not move for long is taken for gone.
 
-use super::prefetch;
+use super::{forget_quarter, prefetch};
 use crate::{
     api::group::{GroupRule, ordinal},
     key_hash,
@@ -92,12 +92,6 @@ impl Heads {
             .filter(|head| head.ordinal < ordinal && head.run >= RUN_MIN && !head.is_gone(now));
         behind.map(until).min_by(f64::total_cmp)
     }
-
-    /// The numbers that heads stand at, of those that read in order.
-    #[cfg(test)]
-    fn ordinals(&self) -> Vec<u64> {
-        self.0.iter().map(|head| head.ordinal).collect()
-    }
 }
 
 impl Head {
@@ -127,7 +121,7 @@ impl Sequences {
     /// read up to it; 0 if this one was read before.
     pub(super) fn read(&mut self, group: u64, ordinal: u64, now: f64) -> u32 {
         if self.groups.len() >= self.groups_max && !self.groups.contains_key(&group) {
-            self.forget();
+            forget_quarter(&mut self.groups, |(_, read_at)| *read_at);
         }
         let (heads, read_at) = self.groups.entry(group).or_default();
         *read_at = now;
@@ -138,15 +132,6 @@ impl Sequences {
     /// none is behind it.
     pub(super) fn reads_until(&self, group: u64, ordinal: u64, now: f64) -> Option<f64> {
         self.groups.get(&group)?.0.reads_until(ordinal, now)
-    }
-
-    /// Forgets a quarter of the groups.
-    fn forget(&mut self) {
-        let mut times: Vec<f64> = self.groups.values().map(|(_, read_at)| *read_at).collect();
-        let quarter = times.len() / 4;
-        let (_, limit, _) = times.select_nth_unstable_by(quarter, f64::total_cmp);
-        let limit = *limit;
-        self.groups.retain(|_, (_, read_at)| *read_at > limit);
     }
 }
 
@@ -200,7 +185,7 @@ mod tests {
             heads.read(100 + step, step as f64 * 20.0);
             heads.read(step, step as f64 * 20.0 + 10.0);
         }
-        let mut ordinals = heads.ordinals();
+        let mut ordinals: Vec<u64> = heads.0.iter().map(|head| head.ordinal).collect();
         ordinals.sort_unstable();
         assert_eq!(ordinals, [9, 109]);
         // The one at 9 comes by 59 in 50 of its moves, each every 20 reads.
@@ -254,7 +239,7 @@ mod tests {
         for number in 0..100 {
             heads.read(number * 1000, number as f64);
         }
-        assert_eq!(heads.ordinals().len(), HEADS_MAX);
+        assert_eq!(heads.0.len(), HEADS_MAX);
     }
 
     fn read(readers: &NamedReaders, name: &str) -> Option<String> {

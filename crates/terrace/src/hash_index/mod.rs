@@ -258,11 +258,16 @@ impl HashIndex {
     #[must_use]
     #[inline]
     pub fn peek(&self, hash: u64) -> Option<Found> {
+        self.slot(hash).and_then(found)
+    }
+
+    #[inline]
+    fn slot(&self, hash: u64) -> Option<Slot> {
         if self.is_hidden() {
             return None;
         }
         let (partition, class) = self.route(hash);
-        partition.peek(class).and_then(found)
+        partition.peek(class)
     }
 
     /// Brings what insertions or lookups of these hashes will read into the processor's cache, side
@@ -304,14 +309,8 @@ impl HashIndex {
     /// slot does not say `address`.
     #[must_use]
     pub fn recency(&self, hash: u64, address: Address) -> Option<u8> {
-        if self.is_hidden() {
-            return None;
-        }
-        let (partition, class) = self.route(hash);
-        partition
-            .peek(class)
-            .filter(|slot| slot.address() == Some(address))
-            .map(Slot::recency)
+        let slot = self.slot(hash).filter(|slot| slot.address() == Some(address));
+        slot.map(Slot::recency)
     }
 
     /// Removes all slots, to be filled anew. The memory is kept.

@@ -24,7 +24,10 @@ use super::{
     counters::Counters,
     slicing::{Neighbours, SHORT_BYTES},
 };
-use crate::mutation::{Mutation, unless};
+use crate::{
+    metrics::count,
+    mutation::{Mutation, unless},
+};
 use std::{
     fs::{self, DirBuilder, File, Permissions},
     io,
@@ -69,12 +72,6 @@ impl FileDisk {
             neighbours: Neighbours::of(&root),
             root,
         })
-    }
-
-    /// The directory everything is in.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.root
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
@@ -160,7 +157,7 @@ impl Disk for FileDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.counters.sync_requested();
+        count(&self.counters.syncs, 1);
         sync_directory(&self.resolve(path)?)
     }
 
@@ -177,7 +174,7 @@ impl Disk for FileDisk {
     }
 
     fn counters(&self) -> DiskCounters {
-        self.counters.load()
+        self.counters.picture()
     }
 
     fn host_path(&self, path: &Path) -> Option<PathBuf> {
@@ -263,7 +260,7 @@ impl DiskFile for OpenFile {
 
     fn read_up_to_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         check_range(&self.path, offset, buffer.len())?;
-        self.counters.read_requested();
+        count(&self.counters.reads, 1);
         let began = (buffer.len() <= SHORT_BYTES && self.is_direct()).then(Instant::now);
         let bytes = self
             .read_any_alignment(buffer, offset)
@@ -272,21 +269,12 @@ impl DiskFile for OpenFile {
             let ended = Instant::now();
             self.neighbours.short_read(ended - began, ended);
         }
-        self.counters.read_done(bytes);
+        count(&self.counters.bytes_read, bytes as u64);
         Ok(bytes)
     }
 
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
-        check_range(&self.path, offset, buffer.len())?;
-        check_writable("write", &self.path, self.writable)?;
-        if self.aligned {
-            check_aligned(&self.path, buffer, offset)?;
-        }
-        self.counters.write_requested();
-        self.write_fully(buffer, offset)
-            .map_err(|error| at("write", &self.path, error))?;
-        self.counters.write_done(buffer.len());
-        Ok(())
+        self.write_all_vectored_at(&[buffer], offset)
     }
 
     fn write_all_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {
@@ -299,15 +287,15 @@ impl DiskFile for OpenFile {
                 check_aligned(&self.path, buffer, offset)?;
             }
         }
-        self.counters.write_requested();
+        count(&self.counters.writes, 1);
         self.write_vectored_fully(buffers, offset)
             .map_err(|error| at("write", &self.path, error))?;
-        self.counters.write_done(bytes);
+        count(&self.counters.bytes_written, bytes as u64);
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.counters.sync_requested();
+        count(&self.counters.syncs, 1);
         // An interrupted sync did not happen; a failed one is not retried, because the kernel may
         // have dropped the pages it could not write and would then report success.
         uninterrupted(|| self.file.sync_data()).map_err(|error| at("sync", &self.path, error))
@@ -351,11 +339,11 @@ impl DiskFile for OpenFile {
     }
 
     fn was_read(&self, bytes: usize, took: Duration) {
-        self.counters.read_requested();
+        count(&self.counters.reads, 1);
         if bytes <= SHORT_BYTES && self.is_direct() {
             self.neighbours.short_read(took, Instant::now());
         }
-        self.counters.read_done(bytes);
+        count(&self.counters.bytes_read, bytes as u64);
     }
 
     fn read_unit_bytes(&self) -> usize {
@@ -511,9 +499,9 @@ impl OpenFile {
             chunk[present..].fill(0);
             let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
             if present < chunk.len() || chunk.chunks(PAGE_BYTES).any(is_zero) {
-                self.counters.write_requested();
+                count(&self.counters.writes, 1);
                 self.write_fully(&chunk, position)?;
-                self.counters.write_done(chunk.len());
+                count(&self.counters.bytes_written, chunk.len() as u64);
             }
             position += wanted as u64;
         }

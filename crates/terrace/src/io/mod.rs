@@ -23,6 +23,7 @@ pub(crate) mod threads;
 pub(crate) mod throttle;
 
 pub use buffer::AlignedBuffer;
+pub use counters::DiskCounters;
 pub use file::{FileDisk, close_to_others, create_private_dir_all};
 pub use sim::{Fault, FaultKind, SimDisk, Survival};
 pub use slicing::SEEKS_NS;
@@ -228,19 +229,4 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     fn read_unit_bytes(&self) -> usize {
         PAGE_BYTES
     }
-}
-
-/// What a disk was asked to do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DiskCounters {
-    /// Read requests.
-    pub reads: u64,
-    /// Bytes read.
-    pub bytes_read: u64,
-    /// Write requests.
-    pub writes: u64,
-    /// Bytes written.
-    pub bytes_written: u64,
-    /// Data and directory syncs.
-    pub syncs: u64,
 }

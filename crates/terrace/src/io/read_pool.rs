@@ -12,7 +12,6 @@ use parking_lot::{Condvar, Mutex};
 use std::{
     any::Any,
     collections::VecDeque,
-    fmt,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
     time::Duration,
@@ -24,12 +23,12 @@ const THREADS_MAX: usize = 15;
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// See the module. Threads are started when they are needed.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ReadPool {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
     called: Condvar,
@@ -42,15 +41,6 @@ struct Queue {
     threads: usize,
     idle: usize,
     is_closed: bool,
-}
-
-impl fmt::Debug for Queue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
-            .field("calls", &self.calls.len())
-            .field("threads", &self.threads)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A call, to those who help.

@@ -3,7 +3,7 @@
 //! A batch goes to the kernel by one call, through a ring that each calling thread has (`ring`),
 //! and the call waits for all of it. So sixteen reads cost one change of context instead of some
 //! dozens, and a device sees as many reads at a time as the callers have. Where there is no ring
-//! the threads of `read_pool` make the reads side by side: other systems, kernels that refuse,
+//! the threads of `read_pool` make the reads side by side: kernels that refuse,
 //! files without a descriptor, as those of simulated disks are.
 //!
 //! What a ring has not read whole, for whatever reason, the file reads itself: it goes on after a
@@ -11,32 +11,9 @@
 //!
 //! Invariant: a read shows its bytes only once all of them are there.
 
-#[cfg(target_os = "linux")]
 mod ring;
 #[cfg(test)]
 mod tests;
-
-#[cfg(not(target_os = "linux"))]
-mod ring {
-    //! Other systems have none.
-
-    use super::QueuedRead;
-    use std::io;
-
-    pub(super) struct Ring;
-
-    impl Ring {
-        pub(super) fn new() -> io::Result<Self> {
-            Err(io::ErrorKind::Unsupported.into())
-        }
-
-        pub(super) fn is_usable(&self) -> bool {
-            false
-        }
-
-        pub(super) fn read(&mut self, _: &mut [QueuedRead]) {}
-    }
-}
 
 use super::{AlignedBuffer, DiskFile, read_pool::ReadPool};
 use ring::Ring;
@@ -57,7 +34,7 @@ thread_local! {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ReadQueue {
     pool: ReadPool,
     /// The kernel has no rings for this process.

@@ -33,6 +33,7 @@ use super::{
     checks::{at, check_len, check_range, relative},
     counters::Counters,
 };
+use crate::metrics::count;
 use file::SimFile;
 use inode::Inode;
 use parking_lot::Mutex;
@@ -366,7 +367,7 @@ impl Disk for SimDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.shared.counters.sync_requested();
+        count(&self.shared.counters.syncs, 1);
         self.request("sync directory", path, |state, path| {
             let begun = state.begin(FaultKind::Sync, &[path]);
             if state.is_powered() {
@@ -386,7 +387,7 @@ impl Disk for SimDisk {
     }
 
     fn counters(&self) -> DiskCounters {
-        self.shared.counters.load()
+        self.shared.counters.picture()
     }
 }
 

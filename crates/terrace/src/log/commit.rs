@@ -27,7 +27,7 @@ use crate::{
         frame::{Frame, FramePool},
         frame_table::FrameTable,
         recover::RecoveredLog,
-        segments::{RESERVED_SEGMENTS, Segments},
+        segments::{RESERVED_SEGMENTS, SegmentState, Segments},
         writer::{FrameWriter, LargeSync},
     },
     metrics::{
@@ -107,7 +107,6 @@ impl Committer {
 }
 
 /// The log's tail, frames in memory, and the threads' meeting points.
-#[derive(Debug)]
 pub struct CommitLog {
     /// The ring of segments.
     pub segments: Segments,
@@ -216,7 +215,7 @@ impl CommitLog {
             let segment = segments.get(number)?;
             let room = end + (2 * PAGE_BYTES) as u64 <= segments.segment_bytes();
             room.then(|| {
-                segments.reopen(segment);
+                segment.set_state(SegmentState::Open);
                 (number, segment.generation())
             })
         });

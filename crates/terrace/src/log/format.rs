@@ -486,7 +486,8 @@ pub struct RecordLayout {
     kind: u8,
     key_at: usize,
     attributes_at: usize,
-    value_at: usize,
+    /// Where the value starts; the header's checksum covers what is before.
+    pub value_at: usize,
     value_bytes: usize,
 }
 
@@ -521,12 +522,6 @@ impl RecordLayout {
             value_at: attributes_at + attributes_bytes,
             value_bytes,
         })
-    }
-
-    /// Where the value starts; the header's checksum covers what is before.
-    #[must_use]
-    pub const fn value_at(&self) -> usize {
-        self.value_at
     }
 
     /// Bytes of the whole record, padding included.

@@ -20,6 +20,7 @@ use super::{
     format::{FRAME_HEADER_BYTES, FrameHeader, Record},
 };
 use crate::{
+    Durability,
     io::{AlignedBuffer, PAGE_BYTES},
     mutation::{Mutation, active},
 };
@@ -308,17 +309,10 @@ impl Frame {
         end.next_multiple_of(PAGE_BYTES) as u64 <= self.segment_bytes
     }
 
-    /// Appends the records of one commit and makes them visible together.
-    pub fn append(&self, seq: u64, records: &[(u64, Record<'_>)]) {
-        self.append_as(seq, records, false);
-    }
-
-    /// The same, but they are visible only when the commit is durable.
-    pub fn append_unfinished(&self, seq: u64, records: &[(u64, Record<'_>)]) {
-        self.append_as(seq, records, true);
-    }
-
-    fn append_as(&self, seq: u64, records: &[(u64, Record<'_>)], unfinished: bool) {
+    /// Appends the records of one commit and makes them visible together: at once, or when the
+    /// commit is durable.
+    pub fn append(&self, seq: u64, records: &[(u64, Record<'_>)], durability: Durability) {
+        let unfinished = durability == Durability::Sync;
         let mut contents = self.open.write();
         let contents = &mut *contents;
         if unfinished {
@@ -429,11 +423,6 @@ impl Frame {
         self.applied.store(true, Ordering::Release);
     }
 
-    /// Whether its records are in the index.
-    pub fn is_applied(&self) -> bool {
-        self.applied.load(Ordering::Acquire)
-    }
-
     /// Whether nobody need look for a key in it any more.
     pub fn is_finished(&self) -> bool {
         self.written.load(Ordering::Acquire) && self.applied.load(Ordering::Acquire)
@@ -531,18 +520,6 @@ impl FrameView<'_> {
     /// The frame's bytes as they go to the device, once sealed.
     pub fn bytes(&self) -> &[u8] {
         self.buffer()
-    }
-
-    /// Length of the memory its bytes are in.
-    pub fn memory_bytes(&self) -> usize {
-        let contents = &*self.contents;
-        let sealed = contents.bytes.as_ref();
-        sealed.map_or_else(|| contents.buffer.capacity(), |sealed| sealed.memory_bytes())
-    }
-
-    /// Seq of the first commit in it (0 if it is empty).
-    pub fn first_seq(&self) -> u64 {
-        self.contents.first_seq
     }
 
     /// Seq of the last commit in it (0 if it is empty).

@@ -126,17 +126,6 @@ struct Slot {
     sealed: Arc<Sealed>,
 }
 
-impl std::fmt::Debug for FrameTable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FrameTable")
-            .field("pending_frames", &self.pending_frames())
-            .field("pending_bytes", &self.pending_bytes())
-            .field("retained_bytes", &self.retained_bytes())
-            .field("share_bytes", &self.share_bytes())
-            .finish_non_exhaustive()
-    }
-}
-
 impl Slot {
     /// The stretches that it is in.
     fn stretches(&self) -> impl Iterator<Item = u64> + use<> {
@@ -220,10 +209,7 @@ impl FrameTable {
             let answering = records.iter().filter(|(_, record)| record.body.answers_for_key());
             answering.for_each(|(hash, _)| self.filter.add(bit, *hash));
         }
-        match durability {
-            Durability::Buffered => frame.append(seq, records),
-            Durability::Sync => frame.append_unfinished(seq, records),
-        }
+        frame.append(seq, records, durability);
     }
 
     /// A pending frame was sealed.

@@ -27,18 +27,20 @@ impl IndexFull {
     /// Notes how a flush ended: with a full device, for this reason, or well. True if the one
     /// before ended otherwise.
     pub fn flush_ended(&self, full: Option<String>) -> bool {
-        let mut state = self.state.lock();
-        state.applier_held_up &= full.is_some();
-        self.refuses.store(state.applier_held_up, Ordering::Release);
-        std::mem::replace(&mut state.flush, full).is_some() != state.flush.is_some()
+        self.ended(full, |state| &mut state.flush)
     }
 
     /// Notes how a compaction ended. True if the one before ended otherwise.
     pub fn compaction_ended(&self, full: Option<String>) -> bool {
+        self.ended(full, |state| &mut state.compaction)
+    }
+
+    fn ended(&self, full: Option<String>, step: fn(&mut State) -> &mut Option<String>) -> bool {
         let mut state = self.state.lock();
         state.applier_held_up &= full.is_some();
         self.refuses.store(state.applier_held_up, Ordering::Release);
-        std::mem::replace(&mut state.compaction, full).is_some() != state.compaction.is_some()
+        let is_full = full.is_some();
+        std::mem::replace(step(&mut state), full).is_some() != is_full
     }
 
     /// The applier may not seal its memtable now. Whether that is for want of room, so that waiting

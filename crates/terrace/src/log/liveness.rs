@@ -15,7 +15,7 @@
 //! made. Its generation is not forgotten: the index's mark lists it with the free ones.
 
 use super::segments::{Segment, SegmentState, Segments};
-use crate::{Result, io::PAGE_BYTES};
+use crate::{Result, io::PAGE_BYTES, metrics::subtract};
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicU64, Ordering},
@@ -93,8 +93,7 @@ impl Segments {
     /// One does no more.
     pub fn value_died(&self, position: u64, bytes: u64) {
         if let Some(live_bytes) = self.live_bytes_at(position) {
-            let less = |now: u64| Some(now.saturating_sub(bytes));
-            let _ = live_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            subtract(live_bytes, bytes);
         }
     }
 

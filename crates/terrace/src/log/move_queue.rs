@@ -100,12 +100,6 @@ impl MoveQueue {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Most bytes of RAM that may wait.
-    #[must_use]
-    pub const fn bytes_max(&self) -> u64 {
-        self.bytes_max
-    }
-
     /// Has a value moved.
     pub fn enqueue(&self, value: Moving) -> Enqueued {
         let ram_bytes = value.ram_bytes();

@@ -68,7 +68,7 @@ pub struct Left {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reserve {
     /// Where it is; `None` for a store that is only read.
     disk: Option<FileDisk>,
@@ -141,18 +141,8 @@ impl Reserve {
     /// That of a store which is only read.
     pub fn none() -> Self {
         Self {
-            disk: None,
-            bytes: 0,
-            index_bytes: 0,
-            others_bytes: 0,
-            margin_bytes: 0,
-            cleaning_bytes: 0,
-            is_shared: false,
             is_whole: AtomicBool::new(true),
-            segment_bytes: 0,
-            segments: AtomicU32::new(0),
-            left: Left::default(),
-            tried_at: Mutex::new(None),
+            ..Self::default()
         }
     }
 

@@ -88,15 +88,6 @@ impl SegmentImage {
         })
     }
 
-    /// Whether a frame of this use begins at `offset`, sound or not. No single flipped bit hides
-    /// both the magic and the generation.
-    #[cfg(test)]
-    pub fn looks_used_at(&self, offset: usize) -> bool {
-        self.bytes
-            .get(offset..)
-            .is_some_and(|bytes| looks_like_a_frame(bytes, self.generation))
-    }
-
     /// The frame header at `offset`, if it is one of this use of the segment, whether or not its
     /// frame is sound.
     pub fn header_at(&self, offset: usize) -> Option<FrameHeader> {

@@ -372,15 +372,10 @@ impl Segments {
         self.free_count.load(Ordering::Acquire)
     }
 
-    /// The highest generation that was given out.
+    /// The highest generation that was given out. It counts the uses of segments that were begun:
+    /// while it rises, segments become free or can be made.
     pub fn last_generation(&self) -> u64 {
         self.next_generation.load(Ordering::Acquire) - 1
-    }
-
-    /// Counts the uses of segments that were begun: while it rises, segments become free or can be
-    /// made.
-    pub fn uses_begun(&self) -> u64 {
-        self.next_generation.load(Ordering::Acquire)
     }
 
     /// Whether the device had no room for another segment when it was last asked.
@@ -413,15 +408,11 @@ impl Segments {
         self.take_for(SegmentUse::Log, first_seq, keep_free)
     }
 
-    /// The same for copies.
+    /// The same for a use; copies have no seq.
     ///
     /// # Errors
     /// As [`Segments::take`].
-    pub fn take_for_copies(&self, keep_free: u32) -> Result<&Segment> {
-        self.take_for(SegmentUse::Copies, 0, keep_free)
-    }
-
-    fn take_for(&self, segment_use: SegmentUse, first_seq: u64, keep_free: u32) -> Result<&Segment> {
+    pub fn take_for(&self, segment_use: SegmentUse, first_seq: u64, keep_free: u32) -> Result<&Segment> {
         let number = loop {
             {
                 let mut free = self.free.lock();
@@ -536,11 +527,6 @@ impl Segments {
             self.device_full.store(true, Ordering::Release);
         }
         error
-    }
-
-    /// The log goes on in a segment it had not filled when the store was last open.
-    pub fn reopen(&self, segment: &Segment) {
-        segment.set_state(SegmentState::Open);
     }
 
     /// The tail has left this segment.

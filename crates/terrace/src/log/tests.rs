@@ -17,8 +17,8 @@ use super::{
     frame::{Frame, FramePool},
     segments::Segments,
 };
-use crate::io::SimDisk;
 pub(super) use crate::test_common::bytes as noise;
+use crate::{Durability, io::SimDisk};
 use std::sync::Arc;
 
 pub(super) const STORE: u64 = 0x1122_3344_5566_7788;
@@ -69,7 +69,7 @@ pub(super) fn sealed(segment: u32, generation: u64, offset: u64, seq: u64, value
     );
     for (seq, value) in (seq..).zip(values) {
         let key = format!("key {seq}");
-        frame.append(seq, &[put(key.as_bytes(), value)]);
+        frame.append(seq, &[put(key.as_bytes(), value)], Durability::Buffered);
     }
     frame.seal(seq - 1);
     Arc::new(frame)

@@ -73,14 +73,6 @@ pub struct FrameWriter {
     large_sync: LargeSync,
 }
 
-impl std::fmt::Debug for FrameWriter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FrameWriter")
-            .field("durable_seq", &self.durable_seq)
-            .finish_non_exhaustive()
-    }
-}
-
 #[derive(Debug, Default)]
 struct State {
     has_leader: bool,

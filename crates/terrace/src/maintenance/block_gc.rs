@@ -20,7 +20,7 @@
 use crate::{
     Error, Result, Tier,
     blocks::{
-        BlockScan, MovedHead, Origin, ScannedExtent,
+        BlockScan, Origin, ScannedExtent,
         gc::{Bounds, Finding, Picture, Plan},
     },
     engine::Engine,
@@ -149,11 +149,6 @@ impl BlockGc {
             Err(Error::OutOfSpace { tier: Tier::Large, .. }) if state.progress_so_far() != seen => Ok(true),
             outcome => outcome,
         }
-    }
-
-    /// The thread could not do its work.
-    pub fn failed(&self) {
-        self.engine.block_gc.failed();
     }
 
     /// Forgets those that are gone, or may be tried again, and says what is left.
@@ -310,18 +305,12 @@ impl BlockGc {
     ) -> std::result::Result<(), Trouble> {
         let engine = &self.engine;
         let reader = engine.large.open_value(&found.at(block)).map_err(Trouble::Block)?;
-        let head = MovedHead {
-            key: &found.header.key,
-            attributes: &entry.attributes,
-            length: entry.length,
-            version: entry.version.0,
-        };
         let moved = moves::stream_to_block(
             engine,
             Committer::Cleaning,
             Origin::Cleaning,
-            &head,
-            entry.checksum,
+            Moved::by_entry(&found.header.key, entry, &[]),
+            entry.length,
             |range, out| {
                 if engine.log.is_closing() {
                     return Err(Error::Unavailable("the store is closed"));

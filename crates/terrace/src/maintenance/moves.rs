@@ -13,7 +13,7 @@
 
 use crate::{
     Result,
-    blocks::{DestageItem, LargeValue, MovedHead, Origin},
+    blocks::{DestageItem, LargeValue, Origin},
     engine::Engine,
     key_hash,
     log::{
@@ -212,8 +212,8 @@ fn write_regions(engine: &Engine, origin: Origin, items: &[DestageItem<'_>]) -> 
     (written, Ok(()))
 }
 
-/// The same for a value that is read as it is written: `head` says what it is, `checksum` what it
-/// must come to. The inner error is that of reading it.
+/// The same for a value of this length that is read as it is written, and is not in `moved`. The
+/// inner error is that of reading it.
 ///
 /// # Errors
 /// As [`to_blocks`].
@@ -221,22 +221,22 @@ pub fn stream_to_block(
     engine: &Engine,
     committer: Committer,
     origin: Origin,
-    head: &MovedHead<'_>,
-    checksum: u32,
+    moved: Moved<'_>,
+    length: u64,
     read: impl FnMut(Range<u64>, &mut Vec<u8>) -> Result<()>,
 ) -> Result<Result<()>> {
-    let written = match engine.large_result(engine.large.write_streamed(head, origin, read))? {
+    let written = engine.large.write_streamed(&moved.item, length, origin, read);
+    let written = match engine.large_result(written)? {
         Ok(written) => written,
         Err(error) => return Ok(Err(error)),
     };
-    if written.checksum != checksum {
+    if written.checksum != moved.checksum {
         engine.large.abandoned(&written);
         return Ok(Err(crate::Error::corruption(
-            String::from_utf8_lossy(head.key).into_owned(),
+            String::from_utf8_lossy(moved.item.key).into_owned(),
             "its value does not match the checksum in its entry",
         )));
     }
-    let moved = Moved::new(head.key, head.attributes, &[], head.version, checksum);
     point_to(engine, committer, &[moved], &[written]).outcome.map(Ok)
 }
 

@@ -15,7 +15,10 @@ use crate::{
         staging::Image,
     },
     io::{AlignedBuffer, PAGE_BYTES},
-    log::segments::{LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState},
+    log::{
+        format::SegmentUse,
+        segments::{LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState},
+    },
     maintenance::small_moves,
     metrics::{bucket::Bucket, count},
     ordered_index::Home,
@@ -338,7 +341,7 @@ impl Promoter {
 
     fn take(&mut self, is_passing: bool) -> Result<bool> {
         let segments = &self.engine.log.segments;
-        let segment = match segments.take_for_copies(RESERVED_SEGMENTS) {
+        let segment = match segments.take_for(SegmentUse::Copies, 0, RESERVED_SEGMENTS) {
             Ok(segment) => segment,
             Err(Error::OutOfSpace { .. }) => return Ok(false),
             Err(error) => return Err(error),
@@ -574,10 +577,4 @@ fn write_gently(engine: &Engine, segment: &Segment, at: u64, bytes: &[u8]) -> Re
             .map_err(|error| Error::io(format!("write copies to segment {:08x}", segment.number), &error))?;
     }
     Ok(())
-}
-
-impl std::fmt::Debug for Promoter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Promoter").finish_non_exhaustive()
-    }
 }

@@ -332,7 +332,7 @@ fn block_gc(engine: &Arc<Engine>) {
     work(engine, rest, || {
         let outcome = match gc.turn_within_its_room() {
             Err(Error::OutOfSpace { .. }) if engine.log.reserve.is_shared() && engine.log.reserve.give_up() => Ok(true),
-            outcome => outcome.inspect_err(|_| gc.failed()),
+            outcome => outcome.inspect_err(|_| engine.block_gc.failed()),
         };
         after(outcome, engine, "cleaning", Next::look(BLOCK_GC_IDLE), RETRY)
     });

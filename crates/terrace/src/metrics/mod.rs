@@ -7,9 +7,18 @@ pub(crate) mod moving_average;
 pub(crate) mod stalls;
 pub(crate) mod striped;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Raises a counter.
-pub fn count(counter: &std::sync::atomic::AtomicU64, amount: u64) {
-    counter.fetch_add(amount, std::sync::atomic::Ordering::Relaxed);
+pub fn count(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// Takes from a counter that never wraps below zero. Returns what it took.
+pub fn subtract(counter: &AtomicU64, amount: u64) -> u64 {
+    let less = |now: u64| Some(now.saturating_sub(amount));
+    let before = counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+    before.unwrap_or_default().min(amount)
 }
 
 /// Declares figures and what counts them, each number once: a structure for everybody, and one of

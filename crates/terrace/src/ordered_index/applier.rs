@@ -188,11 +188,3 @@ impl Drop for Applier {
         self.index.applier_taken.store(false, Ordering::Release);
     }
 }
-
-impl std::fmt::Debug for Applier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Applier")
-            .field("applied_seq", &self.applied_seq)
-            .finish_non_exhaustive()
-    }
-}

@@ -6,7 +6,11 @@
 //!
 //! On failure: nothing was changed.
 
-use super::{IndexMark, OrderedIndex, open::CURRENT_FILE, open::TABLES_DIR};
+use super::{
+    IndexMark, OrderedIndex,
+    open::{CURRENT_FILE, TABLES_DIR},
+    state_copy::State,
+};
 use crate::{Error, Result, Tier};
 use lsm_tree::AbstractTree as _;
 use std::{
@@ -43,13 +47,18 @@ impl OrderedIndex {
         let _one = self.flushing.lock();
         self.check_usable()?;
         let mark = self.marks.lock().persisted.clone();
+        let path = self.dir.join(CURRENT_FILE);
+        let failed = |error| Error::io_on(Tier::Flash, format!("reading {}", path.display()), &error);
         for _ in 0..ATTEMPTS {
             let state = self.tree.current_version();
-            if let Some((current, bytes)) = self.state_files(state.id())? {
+            let current = fs::read(&path).map_err(failed)?;
+            // Between a state's being named on flash and its being the current one in memory they
+            // differ; it may have been replaced and removed since.
+            if let Some(named) = State::named_by(&self.dir, &current)?.filter(|named| named.number == state.id()) {
                 return Ok(IndexImage {
                     mark,
                     files: vec![
-                        (PathBuf::from(format!("v{}", state.id())), bytes),
+                        (PathBuf::from(named.name()), named.listed),
                         (PathBuf::from(CURRENT_FILE), current),
                     ],
                     tables: state
@@ -64,31 +73,6 @@ impl OrderedIndex {
         Err(Error::Unavailable(
             "the index's state changed each time it was looked at; try again",
         ))
-    }
-
-    /// The bytes of `current` and of the state it names, if that is state `id`: between a state's
-    /// being named on flash and its being the current one in memory they differ.
-    fn state_files(&self, id: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let path = self.dir.join(CURRENT_FILE);
-        let fail = |path: &Path, error| Error::io_on(Tier::Flash, format!("reading {}", path.display()), &error);
-        let current = fs::read(&path).map_err(|error| fail(&path, error))?;
-        let Some((number, checksum)) = current.split_first_chunk::<8>() else {
-            return Err(Error::corruption(path.display().to_string(), "it is cut short"));
-        };
-        if u64::from_le_bytes(*number) != id {
-            return Ok(None);
-        }
-        let path = self.dir.join(format!("v{id}"));
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            // Replaced and removed since.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(fail(&path, error)),
-        };
-        if !checksum.starts_with(&xxhash_rust::xxh3::xxh3_128(&bytes).to_le_bytes()) {
-            return Err(Error::corruption(path.display().to_string(), "its checksum is wrong"));
-        }
-        Ok(Some((current, bytes)))
     }
 }
 

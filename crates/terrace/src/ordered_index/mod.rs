@@ -414,15 +414,6 @@ fn entry_of(key: &[u8], value: Option<UserValue>) -> Result<Option<Entry>> {
         .transpose()
 }
 
-impl std::fmt::Debug for OrderedIndex {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OrderedIndex")
-            .field("dir", &self.dir)
-            .field("applied_seq", &self.applied_seq())
-            .finish_non_exhaustive()
-    }
-}
-
 /// Seqno of the items of commit `seq`.
 const fn item_seqno(seq: u64) -> SeqNo {
     seq << UPGRADE_BITS

@@ -10,6 +10,7 @@ use super::{
     mark::MARK_KEY,
     memtable_filter::Unflushed,
     read_triggered::LAST_LEVEL,
+    state_copy::State,
     table_bytes::WrittenTables,
     tombstones::Tombstones,
     with_copies::{CopyFilters, CopySlot},
@@ -171,7 +172,14 @@ fn prepare_directory(dir: &Path) -> Result<()> {
     let tables = dir.join(TABLES_DIR);
     let has_tables = fs::read_dir(&tables).is_ok_and(|mut items| items.next().is_some());
     match fs::read(dir.join(CURRENT_FILE)) {
-        Ok(current) => verify_state(dir, &current),
+        // The library writes the checksum of the file that lists the tables, and does not look at
+        // it.
+        Ok(current) => State::named_by(dir, &current)?.map(drop).ok_or_else(|| {
+            Error::corruption(
+                dir.display().to_string(),
+                "the file that lists the tables is gone; rebuild the index from the log",
+            )
+        }),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !has_tables => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::corruption(
             dir.display().to_string(),
@@ -179,31 +187,4 @@ fn prepare_directory(dir: &Path) -> Result<()> {
         )),
         Err(error) => Err(fail("reading", &dir.join(CURRENT_FILE), &error)),
     }
-}
-
-/// Verifies the file that lists the tables against the checksum beside its number: `number u64,
-/// XXH3-128 u128, kind of checksum u8 (0)`. The library writes that checksum and does not look at
-/// it.
-fn verify_state(dir: &Path, current: &[u8]) -> Result<()> {
-    let damaged = |file: &str| {
-        Error::corruption(
-            dir.join(file).display().to_string(),
-            "its checksum is wrong; rebuild the index from the log",
-        )
-    };
-    let (number, rest) = current.split_first_chunk().ok_or_else(|| damaged(CURRENT_FILE))?;
-    let (checksum, kind) = rest.split_first_chunk().ok_or_else(|| damaged(CURRENT_FILE))?;
-    if kind != [0] {
-        return Err(damaged(CURRENT_FILE));
-    }
-    let name = format!("v{}", u64::from_le_bytes(*number));
-    let state = match fs::read(dir.join(&name)) {
-        Ok(state) => state,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(damaged(&name)),
-        Err(error) => return Err(Error::io_on(Tier::Flash, format!("reading {name}"), &error)),
-    };
-    if xxhash_rust::xxh3::xxh3_128(&state) != u128::from_le_bytes(*checksum) {
-        return Err(damaged(&name));
-    }
-    Ok(())
 }

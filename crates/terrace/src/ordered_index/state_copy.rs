@@ -11,6 +11,7 @@
 //! On failure: there is no copy, or an old one, and the index is what it was.
 
 use super::open::CURRENT_FILE;
+use crate::{Error, Result, Tier, codec::u64_at};
 use std::{
     fs::{self, File},
     io::{self, Write as _},
@@ -29,8 +30,8 @@ const XXH3: u8 = 0;
 /// A state's number and the file that lists its tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    number: u64,
-    listed: Vec<u8>,
+    pub(super) number: u64,
+    pub(super) listed: Vec<u8>,
 }
 
 impl State {
@@ -55,33 +56,56 @@ impl State {
     }
 
     /// What `current` says of it.
-    fn current(&self) -> Vec<u8> {
+    pub(super) fn current(&self) -> Vec<u8> {
         let mut bytes = self.number.to_le_bytes().to_vec();
         bytes.extend_from_slice(&xxh3_128(&self.listed).to_le_bytes());
         bytes.push(XXH3);
         bytes
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("v{}", self.number)
     }
 
-    /// The state of an index, if both its files are sound.
-    fn of(dir: &Path) -> Option<Self> {
-        let current = fs::read(dir.join(CURRENT_FILE)).ok()?;
-        let number = u64::from_le_bytes(*current.first_chunk()?);
-        let listed = fs::read(dir.join(format!("v{number}"))).ok()?;
-        let state = Self { number, listed };
-        (state.current() == current).then_some(state)
+    /// The state that `current` names. `None` if the file that lists its tables is not there.
+    ///
+    /// # Errors
+    /// `Corruption` if one of the two is damaged; the file system's.
+    pub(super) fn named_by(dir: &Path, current: &[u8]) -> Result<Option<Self>> {
+        let damaged = |file: &str| {
+            Error::corruption(
+                dir.join(file).display().to_string(),
+                "its checksum is wrong; rebuild the index from the log",
+            )
+        };
+        let number = u64_at(current, 0).ok_or_else(|| damaged(CURRENT_FILE))?;
+        let mut state = Self {
+            number,
+            listed: Vec::new(),
+        };
+        let name = state.name();
+        state.listed = match fs::read(dir.join(&name)) {
+            Ok(listed) => listed,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io_on(Tier::Flash, format!("reading {name}"), &error)),
+        };
+        let expected = state.current();
+        if (current.len(), current.last()) != (expected.len(), expected.last()) {
+            return Err(damaged(CURRENT_FILE));
+        }
+        if current != expected {
+            return Err(damaged(&name));
+        }
+        Ok(Some(state))
     }
 }
 
 /// Writes the copy anew if the state has changed. One caller at a time.
 pub(super) fn update(dir: &Path) {
     // A state that is replaced meanwhile has its copy written by who replaced it.
-    let Some(bytes) = State::of(dir).map(|state| state.encode()) else {
-        return;
-    };
+    let state = fs::read(dir.join(CURRENT_FILE)).map(|current| State::named_by(dir, &current));
+    let Ok(Ok(Some(state))) = state else { return };
+    let bytes = state.encode();
     let path = dir.join(FILE);
     if fs::read(&path).is_ok_and(|copy| copy == bytes) {
         return;

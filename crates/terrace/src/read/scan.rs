@@ -53,18 +53,24 @@ impl Scan {
         let bounds = first_and_end(&range);
         let is_over = bounds.is_none();
         let (start, end) = bounds.unwrap_or_default();
-        Ok(Self {
+        let now_ms = snapshot.engine().options.clock.now_ms();
+        let scan = Self::between(snapshot, now_ms, start, end);
+        Ok(Self { is_over, ..scan })
+    }
+
+    fn between(snapshot: &Snapshot, now_ms: u64, start: Vec<u8>, end: Vec<u8>) -> Self {
+        Self {
             snapshot: snapshot.clone(),
-            now_ms: snapshot.engine().options.clock.now_ms(),
+            now_ms,
             start,
             end,
             index: None,
             index_end: None,
             has_back: false,
-            is_over,
+            is_over: false,
             chunk_end: Vec::new(),
             made_bytes: 0,
-        })
+        }
     }
 
     /// The iterator of the index, begun at `start` if there is none: up to `limit`, if that is

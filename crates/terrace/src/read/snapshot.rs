@@ -31,18 +31,18 @@ struct Taken {
 impl Snapshot {
     /// Takes a snapshot of everything that was visible before the call.
     pub(crate) fn take(engine: &Arc<Engine>) -> Result<Self> {
-        Self::registered(engine, |applied_seq| engine.snapshots.register(applied_seq))
+        Self::registered(engine, true)
     }
 
     /// The same for a call of the store itself: it does not become too old.
     pub(super) fn take_for_good(engine: &Arc<Engine>) -> Result<Self> {
-        Self::registered(engine, |applied_seq| engine.snapshots.register_for_good(applied_seq))
+        Self::registered(engine, false)
     }
 
-    fn registered(engine: &Arc<Engine>, register: impl FnOnce(&dyn Fn() -> u64) -> SnapshotSeq) -> Result<Self> {
+    fn registered(engine: &Arc<Engine>, ages: bool) -> Result<Self> {
         engine.log.wait_visible_applied()?;
-        let applied_seq = || engine.log.applied_seq();
-        let (ranges, seq) = engine.log.ranges.current_with(|| register(&applied_seq));
+        let register = || engine.snapshots.register(ages, || engine.log.applied_seq());
+        let (ranges, seq) = engine.log.ranges.current_with(register);
         let engine = Arc::clone(engine);
         Ok(Self(Arc::new(Taken { engine, seq, ranges })))
     }

@@ -43,12 +43,6 @@ pub struct DeletedRange {
 }
 
 impl DeletedRange {
-    /// Whether a key is in it.
-    #[cfg(test)]
-    pub fn covers(&self, key: &[u8]) -> bool {
-        *self.start <= *key && (self.end.is_empty() || *key < *self.end)
-    }
-
     fn key_bytes(&self) -> usize {
         self.start.len() + self.end.len()
     }

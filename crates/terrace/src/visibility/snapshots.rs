@@ -108,19 +108,10 @@ impl Snapshots {
         self
     }
 
-    /// Registers a caller's snapshot at what `current_seq` gives. Both happen under the lock that
+    /// Registers a snapshot at what `current_seq` gives. Both happen under the lock that
     /// [`Snapshots::oldest_or`] takes, so a snapshot is never older than a watermark computed
-    /// before it.
-    pub fn register(self: &Arc<Self>, current_seq: impl FnOnce() -> u64) -> SnapshotSeq {
-        self.register_as(self.max_age.is_some(), current_seq)
-    }
-
-    /// As [`Snapshots::register`], for the store itself: it counts until it is dropped.
-    pub fn register_for_good(self: &Arc<Self>, current_seq: impl FnOnce() -> u64) -> SnapshotSeq {
-        self.register_as(false, current_seq)
-    }
-
-    fn register_as(self: &Arc<Self>, ages: bool, current_seq: impl FnOnce() -> u64) -> SnapshotSeq {
+    /// before it. A caller's ages, one of the store itself counts until it is dropped.
+    pub fn register(self: &Arc<Self>, ages: bool, current_seq: impl FnOnce() -> u64) -> SnapshotSeq {
         let reads = Arc::<Reads>::default();
         let mut open = self.open.lock();
         let seq = current_seq();
@@ -247,9 +238,9 @@ mod tests {
     fn the_oldest_counts_until_it_is_dropped() {
         let snapshots = Arc::new(Snapshots::new(None));
         let (first, second, third) = (
-            snapshots.register(|| 5),
-            snapshots.register(|| 5),
-            snapshots.register(|| 9),
+            snapshots.register(true, || 5),
+            snapshots.register(true, || 5),
+            snapshots.register(true, || 9),
         );
         drop(first);
         assert_eq!(snapshots.oldest_or(|| 20), 5);
@@ -264,8 +255,8 @@ mod tests {
     #[test]
     fn a_snapshot_that_is_too_old_neither_counts_nor_reads() {
         let snapshots = Arc::new(Snapshots::new(Some(Duration::from_secs(3600))));
-        let own = snapshots.register_for_good(|| 7);
-        let old = snapshots.register(|| 3);
+        let own = snapshots.register(false, || 7);
+        let old = snapshots.register(true, || 3);
         assert_eq!(old.read(Ok), Ok(3));
         assert_eq!(snapshots.oldest_or(|| 20), 3);
         // In the midst of a read: what it sees is kept until it ends.

@@ -66,6 +66,7 @@ const IDLE_MAX: Duration = Duration::from_secs(5);
 /// State of the applying thread.
 pub struct Applier {
     engine: Arc<Engine>,
+    opened: Instant,
     index: IndexApplier,
     /// Classes of keys whose home may be inline or a block, or whose slot in the hash index was
     /// taken out. Trusted once `filling` is over.
@@ -141,12 +142,13 @@ impl Applier {
     /// # Errors
     /// If it is taken; the device's.
     pub fn new(engine: Arc<Engine>) -> Result<Self> {
-        let index = engine.index.applier()?;
+        let (opened, index) = (Instant::now(), engine.index.applier()?);
         let loader = Loader::begin(&engine)?;
         engine.scan_cache.changing(index.applied_seq(), std::iter::empty());
         engine.refilling.store(true, Ordering::Release);
         Ok(Self {
             engine,
+            opened,
             index,
             elsewhere: Arc::default(),
             filling: Some(Filling::begin(loader)),

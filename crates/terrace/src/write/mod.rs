@@ -126,7 +126,7 @@ pub fn commit_large(
     condition: Condition,
     durability: Durability,
 ) -> Result<Version> {
-    pending.prepare(durability)?;
+    PendingLarge::prepare(engine, &mut [&mut pending], durability)?;
     let committed = commit_record(
         engine,
         record_of_large(key, attributes, &pending),
@@ -221,7 +221,7 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     }
     let mut placed = place_all(engine, &operations)?;
     let pending = placed.iter_mut().filter_map(|placed| placed.pending.as_mut());
-    PendingLarge::prepare_all(engine, &mut pending.collect::<Vec<_>>(), durability)?;
+    PendingLarge::prepare(engine, &mut pending.collect::<Vec<_>>(), durability)?;
     let keys = || placed.iter().map(|placed| &placed.operation.key[..]).collect();
     let by = |commit: &Commit<'_>| replace::commit_batch(engine, batch, keys, commit);
     let committed = commit_placed(engine, batch, &placed, durability, Precheck::new, by)?;

@@ -59,24 +59,6 @@ impl<'a> PendingLarge<'a> {
         self.place.checksum
     }
 
-    /// Before its commit: makes it durable, together with others that finish now, or has that done
-    /// with the frame of its record.
-    ///
-    /// # Errors
-    /// The large space's; if that refuses writes from now on, so does the store.
-    pub fn prepare(&mut self, durability: Durability) -> Result<()> {
-        match durability {
-            Durability::Sync => {
-                let synced = unless(Mutation::LargeBeforeSyncRecord, || self.engine.large.sync(&self.place));
-                self.engine.large_result(synced)
-            }
-            Durability::Buffered => {
-                self.turn = self.engine.unsynced.turn();
-                Ok(())
-            }
-        }
-    }
-
     /// Inside its commit, which nothing refuses any more but want of room in the log: from now on
     /// frames are not written before it is durable. Not earlier: if its write fails, that concerns
     /// no other commit. May be called again.
@@ -86,13 +68,17 @@ impl<'a> PendingLarge<'a> {
         }
     }
 
-    /// As [`PendingLarge::prepare`], of all values of one commit: with one sync per block.
+    /// Before the commit of these: makes them durable with one sync per block, together with others
+    /// that finish now, or has that done with the frame of their records.
     ///
     /// # Errors
-    /// As there.
-    pub fn prepare_all(engine: &Engine, pending: &mut [&mut Self], durability: Durability) -> Result<()> {
+    /// The large space's; if that refuses writes from now on, so does the store.
+    pub fn prepare(engine: &Engine, pending: &mut [&mut Self], durability: Durability) -> Result<()> {
         if durability == Durability::Buffered {
-            return pending.iter_mut().try_for_each(|pending| pending.prepare(durability));
+            pending
+                .iter_mut()
+                .for_each(|pending| pending.turn = engine.unsynced.turn());
+            return Ok(());
         }
         let places: Vec<LargeValue> = pending.iter().map(|pending| pending.place).collect();
         let synced = unless(Mutation::LargeBeforeSyncRecord, || engine.large.sync_all(&places));
@@ -325,8 +311,8 @@ mod tests {
         let engine = store.engine();
         disk.set_fault(Some(Fault::new(FaultKind::Write).on(".blk")));
         let mut refused = PendingLarge::write(engine, b"refused", b"", &bytes(2, 20_000), true).unwrap();
-        refused.prepare(Durability::Buffered).unwrap();
-        assert!(engine.large.sync(&refused.place).is_err(), "it is known by now");
+        PendingLarge::prepare(engine, &mut [&mut refused], Durability::Buffered).unwrap();
+        assert!(engine.large.sync_all(&[refused.place]).is_err(), "it is known by now");
         disk.set_fault(None);
         let buffered = PutOptions {
             durability: Durability::Buffered,

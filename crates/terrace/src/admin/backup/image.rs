@@ -36,7 +36,7 @@ impl<'a> StoreImage<'a> {
         engine.check_writable()?;
         // While it is held nothing is freed that the state below may need: it is no older than the
         // snapshot.
-        let snapshot = engine.snapshots.register_for_good(|| engine.log.applied_seq());
+        let snapshot = engine.snapshots.register(false, || engine.log.applied_seq());
         engine.persist_index(engine.log.committed_seq().max(snapshot.seq))?;
         let index = engine.index.image()?;
         let seq = index.mark.as_ref().map_or(0, |mark| mark.applied_seq);

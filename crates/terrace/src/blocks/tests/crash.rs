@@ -23,7 +23,7 @@ impl History {
     fn keep(&mut self, space: &LargeSpace, key: &[u8], value: &[u8], found: LargeValue, version: u64) -> Result<()> {
         let item = (key.to_vec(), value.to_vec(), found);
         self.possible.push(item.clone());
-        space.sync(&found)?;
+        space.sync_all(&[found])?;
         self.durable.push(item);
         self.committed.insert(version);
         space.committed(&found, version);
@@ -49,7 +49,9 @@ impl History {
     /// after this one has failed.
     fn sync_rest(&mut self, space: &LargeSpace) {
         let rest = std::mem::take(&mut self.unsynced);
-        let synced = rest.into_iter().filter(|(_, _, found)| space.sync(found).is_ok());
+        let synced = rest
+            .into_iter()
+            .filter(|(_, _, found)| space.sync_all(std::slice::from_ref(found)).is_ok());
         self.durable.extend(synced);
     }
 
@@ -172,7 +174,7 @@ fn survive(disk: &SimDisk, history: &History, context: &str) {
     history.check(&space, context);
     let value = pattern(10_000, 3);
     let found = space.write(b"after", b"", &value, 1).unwrap();
-    space.sync(&found).unwrap();
+    space.sync_all(&[found]).unwrap();
     space.committed(&found, 1000);
     space.close().unwrap();
     drop(space);

@@ -14,7 +14,7 @@ fn a_full_device_fails_the_write_and_keeps_the_rest() {
     let error = loop {
         match space.write(b"key", b"", &value, 1) {
             Ok(found) => {
-                space.sync(&found).unwrap();
+                space.sync_all(&[found]).unwrap();
                 space.committed(&found, 2);
                 kept.push(found);
             }
@@ -75,13 +75,13 @@ fn after_a_failed_sync_nothing_is_written_and_all_is_readable() {
     let space = open(&disk, 1 << 20);
     let value = pattern(10_000, 1);
     let first = space.write(b"key", b"", &value, 1).unwrap();
-    space.sync(&first).unwrap();
+    space.sync_all(&[first]).unwrap();
     space.committed(&first, 1);
     let second = space.write(b"key", b"", &value, 1).unwrap();
     disk.shared.fail_syncs.store(true, Ordering::SeqCst);
-    assert!(matches!(space.sync(&second), Err(Error::Failed(_))));
+    assert!(matches!(space.sync_all(&[second]), Err(Error::Failed(_))));
     disk.shared.fail_syncs.store(false, Ordering::SeqCst);
-    assert!(space.sync(&second).is_err(), "a later sync would only pretend");
+    assert!(space.sync_all(&[second]).is_err(), "a later sync would only pretend");
     assert!(matches!(space.write(b"key", b"", &value, 1), Err(Error::Failed(_))));
     assert!(matches!(
         space.writer(b"key", b"", Length::AtLeast(0), 1),
@@ -125,7 +125,7 @@ fn a_block_whose_write_failed_gets_no_other_value() {
         }
         .unwrap();
         assert_eq!(found.block, closed + 1, "another block, unknown length: {unknown}");
-        space.sync(&found).unwrap();
+        space.sync_all(&[found]).unwrap();
         space.committed(&found, 2);
     }
     space.seal_ready().unwrap();
@@ -210,7 +210,7 @@ fn what_is_said_to_be_durable_is_so_although_its_block_got_no_footer() {
         }
         assert!(space.seal_ready().is_err(), "{trouble}");
         disk.set_fault(None);
-        assert_eq!(space.sync(&found).is_ok(), is_durable, "{trouble}");
+        assert_eq!(space.sync_all(&[found]).is_ok(), is_durable, "{trouble}");
         assert_eq!(space.failure().is_none(), is_durable, "{trouble}");
         drop(space);
         disk.power_cycle(Survival::Nothing);

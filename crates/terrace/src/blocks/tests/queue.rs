@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     blocks::queue::{LARGE_GATHER_BYTES, LARGE_GATHER_MAX},
-    io::{FaultKind, SimDisk, Survival, throttle::Paces},
+    io::{FaultKind, SimDisk, Survival},
 };
 use std::{
     sync::atomic::Ordering,
@@ -53,7 +53,7 @@ fn a_value_is_read_whole_and_by_range_before_it_is_written() {
         assert!(matches!(read(&space, b"key", &longer), Err(Error::Corruption { .. })));
         // The same reader finds it on the device afterwards.
         drop(gate);
-        space.sync(&found).unwrap();
+        space.sync_all(&[found]).unwrap();
         let before = disk.shared.reads.load(Ordering::SeqCst);
         assert_eq!(reader.read_all(b"key").unwrap(), value);
         assert!(disk.shared.reads.load(Ordering::SeqCst) > before);
@@ -148,7 +148,7 @@ fn a_failed_write_behind_fails_its_values_and_no_others() {
     let space = open(&disk, 64 << 20);
     let value = pattern(100_000, 1);
     let good = write_behind(&space, b"good", &value).unwrap();
-    space.sync(&good).unwrap();
+    space.sync_all(&[good]).unwrap();
     space.committed(&good, 3);
     let gate = disk.shared.gate.lock();
     let bad = write_behind(&space, b"bad", &value).unwrap();
@@ -157,14 +157,14 @@ fn a_failed_write_behind_fails_its_values_and_no_others() {
     // As a buffered commit does: before it is known whether the value can be written.
     space.committed(&bad, 4);
     drop(gate);
-    let error = space.sync(&bad).unwrap_err();
+    let error = space.sync_all(&[bad]).unwrap_err();
     assert!(error.to_string().contains("does not answer"), "{error}");
     assert!(space.sync_all(&[good, bad]).is_err());
-    assert!(space.sync(&given_up).is_err());
+    assert!(space.sync_all(&[given_up]).is_err());
     space.abandoned(&given_up);
     disk.shared.fail_writes.store(false, Ordering::SeqCst);
-    space.sync(&good).unwrap();
-    assert!(space.sync(&bad).is_err(), "it stays failed");
+    space.sync_all(&[good]).unwrap();
+    assert!(space.sync_all(&[bad]).is_err(), "it stays failed");
     assert_eq!(read(&space, b"bad", &bad).unwrap(), value, "reads go on");
     assert!(
         read(&space, b"given up", &given_up).is_err(),
@@ -173,7 +173,7 @@ fn a_failed_write_behind_fails_its_values_and_no_others() {
     assert_eq!(space.failure(), None);
     let next = write_behind(&space, b"next", &value).unwrap();
     assert_ne!(next.block, good.block, "the block gets no more values");
-    space.sync(&next).unwrap();
+    space.sync_all(&[next]).unwrap();
     space.committed(&next, 5);
     space.close().unwrap();
     let scan = space.scan_block(good.block).unwrap();
@@ -196,11 +196,11 @@ fn after_a_failed_sync_nothing_that_waits_is_written() {
     let under_way: Vec<_> = (0..60).map(|_| write_behind(&space, b"key", &value).unwrap()).collect();
     eventually("a write being under way", || space.space.queue.waiting() < 60);
     disk.shared.fail_syncs.store(true, Ordering::SeqCst);
-    assert!(matches!(space.sync(&first), Err(Error::Failed(_))));
+    assert!(matches!(space.sync_all(&[first]), Err(Error::Failed(_))));
     let before = disk.shared.writes.load(Ordering::SeqCst);
     drop(gate);
     for value in &under_way {
-        assert!(space.sync(value).is_err());
+        assert!(space.sync_all(std::slice::from_ref(value)).is_err());
     }
     // The two writes that were under way when the sync failed may end, each of ten at most; what
     // waited is not written.
@@ -225,7 +225,7 @@ fn a_panic_of_a_write_behind_fails_the_space_and_nobody_waits() {
     std::thread::spawn(move || {
         let errors: Vec<String> = found
             .iter()
-            .map(|value| syncing.sync(value).unwrap_err().to_string())
+            .map(|value| syncing.sync_all(std::slice::from_ref(value)).unwrap_err().to_string())
             .collect();
         ended.send(errors)
     });
@@ -354,10 +354,8 @@ fn failing_devices_never_lose_what_was_synced() {
 fn beside_readers_of_a_disk_that_seeks_values_gather() {
     let disk = MemoryDisk::new();
     let space = open(&disk, 64 << 20);
-    let paces = Arc::new(Paces::default());
-    space.space.queue.attach(Arc::clone(&paces));
     while !space.seeks() {
-        let slow = paces.large.read();
+        let slow = space.paces().large.read();
         std::thread::sleep(Duration::from_millis(20));
         drop(slow);
     }
@@ -373,7 +371,7 @@ fn beside_readers_of_a_disk_that_seeks_values_gather() {
     // Whoever waits for one of them has all written, and not one by one.
     let begun = Instant::now();
     let before = disk.shared.requests.load(Ordering::SeqCst);
-    space.sync(&found[7]).unwrap();
+    space.sync_all(&[found[7]]).unwrap();
     assert!(begun.elapsed() < LARGE_GATHER_MAX, "nobody waits for more to come");
     assert_eq!(space.space.queue.waiting(), 0);
     assert!(disk.shared.requests.load(Ordering::SeqCst) - before <= 2);

@@ -28,7 +28,7 @@ fn every_edge_length_comes_back_however_it_is_written() {
         let unknown = stream(&space, &key, &value, 70_001).unwrap();
         for found in [whole, known, unknown] {
             assert_eq!((found.length, found.checksum), (length as u64, checksum));
-            space.sync(&found).unwrap();
+            space.sync_all(&[found]).unwrap();
             space.committed(&found, 1000 + index as u64);
             written.push((key.clone(), value.clone(), found));
         }
@@ -211,7 +211,7 @@ fn threads_write_side_by_side() {
                         0 => stream(space, &key, &value, 50_000).unwrap(),
                         _ => space.write(&key, b"", &value, seed).unwrap(),
                     };
-                    space.sync(&found).unwrap();
+                    space.sync_all(&[found]).unwrap();
                     if index % 7 == 6 {
                         space.abandoned(&found);
                         continue;
@@ -255,7 +255,7 @@ fn works_on_the_file_system() {
             0 => space.write(&key, b"attributes", &value, index).unwrap(),
             _ => stream(&space, &key, &value, 123_456).unwrap(),
         };
-        space.sync(&found).unwrap();
+        space.sync_all(&[found]).unwrap();
         space.committed(&found, index + 1);
         written.push((key, value, found));
     }

@@ -13,7 +13,7 @@ fn fill(space: &LargeSpace, blocks: u64) -> Vec<LargeValue> {
     let value = pattern(900_000, 1);
     let write = |version| {
         let found = space.write(b"key", b"", &value, version).unwrap();
-        space.sync(&found).unwrap();
+        space.sync_all(&[found]).unwrap();
         space.committed(&found, version);
         found
     };
@@ -244,7 +244,7 @@ fn a_block_left_open_is_only_read_and_trimmed() {
         .unwrap()
         .0;
     let found = space.write(b"key", b"", &pattern(100_000, 1), 1).unwrap();
-    space.sync(&found).unwrap();
+    space.sync_all(&[found]).unwrap();
     drop(space);
     assert!(disk.file(&block_path(1)).bytes.lock().len() >= 8 << 20);
     let read_only = LargeOptions {
@@ -287,7 +287,7 @@ fn accounting_survives() {
     space.restore_live(&live);
     space.accounting_complete();
     assert_eq!(space.dead_blocks(), [2]);
-    assert_eq!(space.live_bytes(), of(&found[0]) + of(&found[2]));
+    assert_eq!(space.totals().live_bytes, of(&found[0]) + of(&found[2]));
 }
 
 #[test]

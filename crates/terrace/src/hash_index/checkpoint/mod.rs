@@ -36,7 +36,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// The newest checkpoint.
@@ -62,9 +62,8 @@ pub fn remove(disk: &dyn Disk) -> io::Result<()> {
 }
 
 /// What is known of checkpoints in an open store.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Checkpoints {
-    opened: Instant,
     /// Classes of keys that are elsewhere, or whose slot was taken out, while that is known of all
     /// of them, and so the hash index filled.
     filter: RwLock<Option<Arc<KeyFilter>>>,
@@ -88,25 +87,12 @@ pub struct Newest {
     pub applied_bytes: u64,
 }
 
-impl Default for Checkpoints {
-    fn default() -> Self {
-        Self {
-            opened: Instant::now(),
-            filter: RwLock::default(),
-            newest: Mutex::default(),
-            applied_bytes: AtomicU64::new(0),
-            filled: OnceLock::new(),
-            counters: CheckpointCounters::default(),
-        }
-    }
-}
-
 impl Checkpoints {
-    /// The hash index and this filter have everything that is applied. From now on they can be
-    /// copied.
-    pub fn filled(&self, from: FilledFrom, filter: Arc<KeyFilter>) {
+    /// The hash index and this filter have everything that is applied, so long after the opening.
+    /// From now on they can be copied.
+    pub fn filled(&self, from: FilledFrom, after: Duration, filter: Arc<KeyFilter>) {
         *self.filter.write() = Some(filter);
-        let _ = self.filled.set((from, self.opened.elapsed()));
+        let _ = self.filled.set((from, after));
     }
 
     /// The filter is built anew.

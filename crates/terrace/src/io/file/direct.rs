@@ -1,5 +1,5 @@
-//! The calls that differ between operating systems: direct I/O, reserving space, one write of many
-//! buffers.
+//! System calls that the standard library has no name for: direct I/O, reserving space, one write
+//! of many buffers.
 //!
 //! On failure: `enable` answers false where the file system has no direct I/O, `preallocate` fails
 //! with `Unsupported` where it cannot reserve; other errors are the operating system's.
@@ -11,7 +11,6 @@ use std::{fs::File, io};
 ///
 /// The flag is set after opening: an open that creates the file and is refused because of
 /// `O_DIRECT` may leave the file behind, and creating it once more would then fail.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn enable(file: &File) -> io::Result<bool> {
     use rustix::{
         fs::{OFlags, fcntl_getfl, fcntl_setfl},
@@ -25,14 +24,12 @@ pub(super) fn enable(file: &File) -> io::Result<bool> {
 }
 
 /// Lets `file` go through the page cache again.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn disable(file: &File) -> io::Result<()> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     Ok(fcntl_setfl(file, fcntl_getfl(file)? - OFlags::DIRECT)?)
 }
 
 /// In which units a direct `file` can be read: what the kernel says (since Linux 6.1), else a page.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn unit_bytes(file: &File) -> usize {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
@@ -42,23 +39,7 @@ pub(super) fn unit_bytes(file: &File) -> usize {
         .unwrap_or(PAGE_BYTES)
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn unit_bytes(_: &File) -> usize {
-    PAGE_BYTES
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn enable(_: &File) -> io::Result<bool> {
-    Ok(false)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn disable(_: &File) -> io::Result<()> {
-    Ok(())
-}
-
 /// Reserves the first `bytes` of `file` and makes it at least that long.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     use rustix::{
         fs::{FallocateFlags, fallocate},
@@ -74,15 +55,8 @@ pub(super) fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Elsewhere the calls do not promise that later writes find room; zeros do.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn preallocate(_: &File, _: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 /// Writes `buffers` one behind the other in one call. Returns how much of them it wrote, which may
 /// be nothing.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn write_vectored(file: &File, buffers: &[&[u8]], offset: u64) -> io::Result<usize> {
     /// No system call takes more; what is left over the caller writes.
     const BUFFERS_MAX: usize = 1024;
@@ -92,9 +66,4 @@ pub(super) fn write_vectored(file: &File, buffers: &[&[u8]], offset: u64) -> io:
         .map(|buffer| io::IoSlice::new(buffer))
         .collect();
     Ok(rustix::io::pwritev(file, &slices, offset)?)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn write_vectored(_: &File, _: &[&[u8]], _: u64) -> io::Result<usize> {
-    Ok(0)
 }

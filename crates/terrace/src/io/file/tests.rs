@@ -31,7 +31,7 @@ fn create(disk: &FileDisk, name: &str, direct: bool) -> OpenFile {
     // The concrete type, so that tests reach its parts; `open` returns a trait object of it.
     let mode = OpenMode::CREATE.with_direct(direct);
     drop(disk.open(Path::new(name), mode).unwrap());
-    let path = disk.root().join(name);
+    let path = disk.root.join(name);
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let is_direct = direct && direct::enable(&file).unwrap();
     let read_unit_bytes = if is_direct {

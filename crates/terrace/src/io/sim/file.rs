@@ -5,9 +5,12 @@ use super::{
     inode::{Inode, SECTOR_BYTES},
     state::State,
 };
-use crate::io::{
-    DiskFile,
-    checks::{at, check_aligned, check_len, check_range, check_writable, ends_early},
+use crate::{
+    io::{
+        DiskFile,
+        checks::{at, check_aligned, check_len, check_range, check_writable, ends_early},
+    },
+    metrics::count,
 };
 use std::{fmt, io, path::Path, sync::Arc};
 
@@ -67,7 +70,7 @@ impl DiskFile for SimFile {
 
     fn read_up_to_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         check_range(self.path(), offset, buffer.len())?;
-        self.shared.counters.read_requested();
+        count(&self.shared.counters.reads, 1);
         let (bytes, time) = self.with("read", |state| {
             state.begin(FaultKind::Read, &[&self.path])?;
             Ok((state.inode(self.inode)?.0.live.read(buffer, offset), state.read_time))
@@ -75,7 +78,7 @@ impl DiskFile for SimFile {
         if !time.is_zero() {
             std::thread::sleep(time);
         }
-        self.shared.counters.read_done(bytes);
+        count(&self.shared.counters.bytes_read, bytes as u64);
         Ok(bytes)
     }
 
@@ -85,7 +88,7 @@ impl DiskFile for SimFile {
         if self.direct {
             check_aligned(self.path(), buffer, offset)?;
         }
-        self.shared.counters.write_requested();
+        count(&self.shared.counters.writes, 1);
         self.with("write", |state| {
             let begun = state.begin(FaultKind::Write, &[&self.path]);
             let growth_bytes = state.inode(self.inode)?.0.live.growth_by_write(offset, buffer.len());
@@ -99,12 +102,12 @@ impl DiskFile for SimFile {
             inode.write(buffer, offset, next_order);
             Ok(())
         })?;
-        self.shared.counters.write_done(buffer.len());
+        count(&self.shared.counters.bytes_written, buffer.len() as u64);
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.shared.counters.sync_requested();
+        count(&self.shared.counters.syncs, 1);
         self.with("sync", |state| {
             let begun = state.begin(FaultKind::Sync, &[&self.path]);
             // A cut leaves everything to what survives it.

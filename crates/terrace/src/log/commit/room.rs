@@ -117,7 +117,7 @@ impl CommitLog {
 
     /// How long a commit waits for a segment.
     pub(super) fn patience(&self) -> Patience {
-        Patience::new(SPACE_WAIT_MAX, self.segments.uses_begun())
+        Patience::new(SPACE_WAIT_MAX, self.segments.last_generation())
     }
 
     /// Waits until recycling has freed a segment that a caller may have.
@@ -139,7 +139,7 @@ impl CommitLog {
             }
             // What deletes something waits on: its own record may be what makes room.
             let gives_up = !is_freeing || (is_replacing && may_use_reserve);
-            if patience.is_over(self.segments.uses_begun()) || (gives_up && self.recycling_is_stuck()) {
+            if patience.is_over(self.segments.last_generation()) || (gives_up && self.recycling_is_stuck()) {
                 self.segments.retry_device();
                 return Err(self.no_segment());
             }

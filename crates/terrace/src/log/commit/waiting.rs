@@ -165,7 +165,11 @@ mod tests {
     fn frame(seq: u64, records: usize) -> Arc<Frame> {
         let record = Record::new(b"k", &[], Body::Put { value: b"" });
         let frame = Frame::open(0, 1, 1 << 20, seq << 16, Arc::new(FramePool::for_overlay(0)));
-        frame.append(seq, &vec![(crate::key_hash(b"k"), record); records]);
+        frame.append(
+            seq,
+            &vec![(crate::key_hash(b"k"), record); records],
+            Durability::Buffered,
+        );
         frame.seal(0);
         Arc::new(frame)
     }

@@ -28,14 +28,6 @@ impl Default for FrameFilter {
     }
 }
 
-impl std::fmt::Debug for FrameFilter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FrameFilter")
-            .field("free", &self.free)
-            .finish_non_exhaustive()
-    }
-}
-
 impl FrameFilter {
     /// A bit for a frame. `None` if 64 frames have one: this one has to be looked into for every
     /// key.

@@ -205,7 +205,7 @@ fn every_flipped_bit_in_a_header_is_seen() {
 /// Puts the checksum of a record right, as somebody who wants to be believed would.
 fn resign(bytes: &mut [u8]) {
     if let Some(layout) = RecordLayout::read(bytes) {
-        let covered = layout.value_at().min(bytes.len());
+        let covered = layout.value_at.min(bytes.len());
         let checksum = crc32c::crc32c(&bytes[4..covered]);
         bytes[..4].copy_from_slice(&checksum.to_le_bytes());
     }

@@ -21,24 +21,24 @@ fn value_of(frame: &Frame, key: &[u8]) -> Option<(u64, Vec<u8>)> {
 fn the_newest_record_of_a_key_is_found() {
     let frame = open();
     assert_eq!(value_of(&frame, b"a"), None);
-    frame.append(10, &[put(b"a", b"one"), put(b"b", b"two")]);
-    frame.append(11, &[put(b"a", b"three")]);
+    frame.append(10, &[put(b"a", b"one"), put(b"b", b"two")], Durability::Buffered);
+    frame.append(11, &[put(b"a", b"three")], Durability::Buffered);
     assert_eq!(value_of(&frame, b"a"), Some((11, b"three".to_vec())));
     assert_eq!(value_of(&frame, b"b"), Some((10, b"two".to_vec())));
     let delete = (key_hash(b"a"), record(b"a", Body::Delete));
-    frame.append(12, &[delete]);
+    frame.append(12, &[delete], Durability::Buffered);
     let view = frame.view();
     assert_eq!(view.find(key_hash(b"a"), b"a").unwrap().body, Body::Delete);
-    assert_eq!((view.first_seq(), view.last_seq(), view.record_count()), (10, 12, 4));
+    assert_eq!((view.last_seq(), view.record_count()), (12, 4));
 }
 
 #[test]
 fn what_is_not_durable_leaves_the_record_before_it_visible() {
     let frame = open();
-    frame.append(10, &[put(b"a", b"one")]);
-    frame.append_unfinished(11, &[put(b"a", b"two"), put(b"b", b"two")]);
-    frame.append_unfinished(12, &[put(b"a", b"three")]);
-    frame.append(13, &[put(b"c", b"four")]);
+    frame.append(10, &[put(b"a", b"one")], Durability::Buffered);
+    frame.append(11, &[put(b"a", b"two"), put(b"b", b"two")], Durability::Sync);
+    frame.append(12, &[put(b"a", b"three")], Durability::Sync);
+    frame.append(13, &[put(b"c", b"four")], Durability::Buffered);
     let seen = |key: &[u8], durable_seq| {
         let view = frame.view();
         view.find_visible(key_hash(key), key, durable_seq)
@@ -60,8 +60,8 @@ fn keys_with_the_same_hash_do_not_hide_each_other() {
     let frame = open();
     let (_, first) = put(b"first", b"1");
     let (_, second) = put(b"second", b"2");
-    frame.append(1, &[(99, first)]);
-    frame.append(2, &[(99, second)]);
+    frame.append(1, &[(99, first)], Durability::Buffered);
+    frame.append(2, &[(99, second)], Durability::Buffered);
     let view = frame.view();
     assert_eq!(view.find(99, b"first").unwrap().seq, 1);
     assert_eq!(view.find(99, b"second").unwrap().seq, 2);
@@ -79,6 +79,7 @@ fn a_move_does_not_answer_for_its_key() {
             version: 2,
             value: b"old",
         }),
+        Durability::Buffered,
     );
     frame.append(
         6,
@@ -86,22 +87,24 @@ fn a_move_does_not_answer_for_its_key() {
             version: 2,
             extent: EXTENT,
         }),
+        Durability::Buffered,
     );
     assert_eq!(
         value_of(&frame, b"k"),
         None,
         "the old home answers until the move is applied"
     );
-    frame.append(7, &[put(b"k", b"new")]);
+    frame.append(7, &[put(b"k", b"new")], Durability::Buffered);
     frame.append(
         8,
         &moved(Body::MoveToFlash {
             version: 2,
             value: b"old",
         }),
+        Durability::Buffered,
     );
-    frame.append(9, &moved(Body::Drop { version: 7 }));
-    frame.append(10, &moved(Body::DeleteRange { end: b"l" }));
+    frame.append(9, &moved(Body::Drop { version: 7 }), Durability::Buffered);
+    frame.append(10, &moved(Body::DeleteRange { end: b"l" }), Durability::Buffered);
     assert_eq!(value_of(&frame, b"k"), Some((7, b"new".to_vec())));
     assert_eq!(frame.view().records().count(), 6, "the applier sees them all");
 }
@@ -122,7 +125,11 @@ fn a_batch_becomes_visible_at_once() {
         }
         for seq in 1..500 {
             let value = noise(seq, 40);
-            frame.append(seq, &[put(b"left", &value), put(b"right", &value)]);
+            frame.append(
+                seq,
+                &[put(b"left", &value), put(b"right", &value)],
+                Durability::Buffered,
+            );
         }
         done.store(true, Ordering::Release);
     });
@@ -134,13 +141,17 @@ fn a_sealed_frame_is_what_recovery_reads_back() {
     let frame = open();
     let values = [noise(1, 700), noise(2, 5_000), vec![]];
     for (seq, value) in (20..).zip(&values) {
-        frame.append(seq, &[put(format!("k{seq}").as_bytes(), value)]);
+        frame.append(seq, &[put(format!("k{seq}").as_bytes(), value)], Durability::Buffered);
     }
     let moved = Body::MoveToFlash {
         version: 3,
         value: b"x",
     };
-    frame.append(23, &[(key_hash(b"moved"), record(b"moved", moved))]);
+    frame.append(
+        23,
+        &[(key_hash(b"moved"), record(b"moved", moved))],
+        Durability::Buffered,
+    );
     let may_grow_by = |bytes| frame.may_have(frame.len_bytes() + bytes);
     assert!(may_grow_by(200_000) && !may_grow_by(SEGMENT_BYTES as usize - 8192));
     let end = frame.seal(19);
@@ -184,7 +195,7 @@ fn a_frame_is_read_while_it_is_sealed() {
     for round in 0..200 {
         let frame = open();
         let value = noise(round, 3_000);
-        frame.append(1, &[put(b"k", &value)]);
+        frame.append(1, &[put(b"k", &value)], Durability::Buffered);
         assert!(frame.sealed().is_none());
         let length = frame.len_bytes();
         let looks = std::sync::atomic::AtomicUsize::new(0);
@@ -209,12 +220,12 @@ fn a_frame_is_read_while_it_is_sealed() {
 fn memory_of_a_finished_frame_is_used_again_without_its_records() {
     let pool = Arc::new(FramePool::for_overlay(0));
     let frame = Frame::open(0, 1, SEGMENT_BYTES, 4096, Arc::clone(&pool));
-    frame.append(1, &[put(b"k", &noise(1, 50_000))]);
+    frame.append(1, &[put(b"k", &noise(1, 50_000))], Durability::Buffered);
     frame.seal(0);
     drop(frame);
     let frame = Frame::open(0, 1, SEGMENT_BYTES, 4096, pool);
     assert_eq!((frame.len_bytes(), value_of(&frame, b"k")), (FRAME_HEADER_BYTES, None));
-    frame.append(2, &[put(b"z", b"")]);
+    frame.append(2, &[put(b"z", b"")], Durability::Buffered);
     frame.seal(1);
     let view = frame.view();
     assert!(view.bytes()[FRAME_HEADER_BYTES + 48..].iter().all(|&byte| byte == 0));
@@ -226,7 +237,7 @@ fn some_memory_is_ready_ahead_of_need_as_long_as_frames_are_lately() {
     pool.make_ready();
     assert_eq!(pool.waiting(), [0; 0], "nobody knows how long frames are");
     let frame = Frame::open(0, 1, SEGMENT_BYTES, 4096, Arc::clone(&pool));
-    frame.append(1, &[put(b"k", &noise(1, 50_000))]);
+    frame.append(1, &[put(b"k", &noise(1, 50_000))], Durability::Buffered);
     frame.seal(0);
     (0..5).for_each(|_| pool.make_ready());
     assert_eq!(pool.waiting(), [64 << 10; 2]);

@@ -118,8 +118,12 @@ fn frames_that_are_no_values_home_take_no_room() {
     let table = retaining(1 << 20);
     let frame = |seq: u64, body| {
         let frame = Frame::open(3, 7, SEGMENT_BYTES, 4096 * seq, Arc::new(FramePool::for_overlay(0)));
-        frame.append(seq, &[(1, record(b"key", Body::PutInline { value: b"short" }))]);
-        frame.append(seq + 1, &[(2, record(b"other", body))]);
+        frame.append(
+            seq,
+            &[(1, record(b"key", Body::PutInline { value: b"short" }))],
+            Durability::Buffered,
+        );
+        frame.append(seq + 1, &[(2, record(b"other", body))], Durability::Buffered);
         frame.seal(seq);
         Arc::new(frame)
     };
@@ -178,15 +182,16 @@ fn a_short_frame_does_not_hold_the_memory_of_a_long_one() {
     let open = |generation| Frame::open(3, generation, SEGMENT_BYTES, 4096, Arc::clone(&pool));
     let table = retaining(1 << 20);
     let long = open(6);
-    long.append(1, &[put(b"long", &noise(1, 200_000))]);
+    long.append(1, &[put(b"long", &noise(1, 200_000))], Durability::Buffered);
     drop(long);
+    assert!(pool.waiting()[0] > 200_000);
     let short = open(7);
-    assert!(short.view().memory_bytes() > 200_000, "it has the long one's");
-    short.append(2, &[put(b"short", &noise(2, 100))]);
+    assert!(pool.waiting().is_empty(), "it has the long one's");
+    short.append(2, &[put(b"short", &noise(2, 100))], Durability::Buffered);
     short.seal(1);
     keep(&table, &Arc::new(short));
     assert!(table.retained_bytes() < 400, "{}", table.retained_bytes());
-    assert!(open(8).view().memory_bytes() > 200_000, "and the next one has it again");
+    assert!(pool.waiting()[0] > 200_000, "and the next one has it again");
 }
 
 #[test]
@@ -409,7 +414,7 @@ fn what_is_read_while_frames_leave_is_what_was_written_there() {
             reused += usize::from(!pool.waiting().is_empty());
             let frame = Frame::open(3, 7, SEGMENT_BYTES, seq << 18, Arc::clone(&pool));
             let value = vec![seq as u8; value_bytes(seq)];
-            frame.append(seq, &[put(&seq.to_le_bytes(), &value)]);
+            frame.append(seq, &[put(&seq.to_le_bytes(), &value)], Durability::Buffered);
             frame.seal(seq - 1);
             keep(&table, &Arc::new(frame));
             newest.store(seq, Ordering::Release);
@@ -422,7 +427,7 @@ fn what_is_read_while_frames_leave_is_what_was_written_there() {
 /// A sealed frame with a commit of so many empty values.
 fn frame_with(seq: u64, records: usize) -> Arc<Frame> {
     let frame = Frame::open(0, 1, 1 << 20, seq << 16, Arc::new(FramePool::for_overlay(0)));
-    frame.append(seq, &vec![put(b"k", b""); records]);
+    frame.append(seq, &vec![put(b"k", b""); records], Durability::Buffered);
     frame.seal(0);
     Arc::new(frame)
 }

@@ -16,7 +16,7 @@ fn with_every_state(disk: &SimDisk) -> Vec<(u32, u64)> {
     segments.drained(late, 21);
     segments.start_draining(draining);
     segments.quarantine(quarantined);
-    segments.reopen(open);
+    open.set_state(SegmentState::Open);
     let list = segments.over_uses(20);
     let expected = [free, drained].map(|segment| (segment.number, segment.generation()));
     assert_eq!(list, expected);

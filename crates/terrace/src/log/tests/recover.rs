@@ -2,7 +2,7 @@
 
 use super::{SEGMENT_BYTES, ring as shared_ring};
 use crate::{
-    Error, Result,
+    Durability, Error, Result,
     io::{PAGE_BYTES, SimDisk, Survival},
     key_hash,
     log::{
@@ -73,7 +73,7 @@ impl Log {
                 checksum: crc32c::crc32c(&value),
                 body: Body::Put { value: &value },
             };
-            frame.append(seq, &[(key_hash(&key), record)]);
+            frame.append(seq, &[(key_hash(&key), record)], Durability::Buffered);
         }
         let end = frame.seal(durable_seq);
         segment.file.write_all_at(frame.view().bytes(), at).unwrap();
@@ -98,7 +98,13 @@ impl Log {
 const START: u64 = PAGE_BYTES as u64;
 
 fn seqs(log: &RecoveredLog) -> Vec<(u64, u64)> {
-    let seqs = |frame: &Arc<Frame>| (frame.view().first_seq(), frame.view().last_seq());
+    let seqs = |frame: &Arc<Frame>| {
+        let view = frame.view();
+        (
+            view.records().next().map_or(0, |(_, record)| record.seq),
+            view.last_seq(),
+        )
+    };
     log.frames.iter().map(seqs).collect()
 }
 

@@ -1,7 +1,10 @@
 //! Walking a segment's frames: whole ones, damaged ones, those of an earlier use.
 
 use super::{
-    super::scan::{FrameWalk, SegmentImage, Walked},
+    super::{
+        format::looks_like_a_frame,
+        scan::{FrameWalk, SegmentImage, Walked},
+    },
     *,
 };
 use crate::io::PAGE_BYTES;
@@ -43,7 +46,10 @@ fn seqs(image: &SegmentImage, segment: &super::super::segments::Segment) -> Vec<
     assert_eq!(last, image.frames().last().map(|frame| frame.header));
     assert_eq!((end, damaged), (image_end, image.damaged()));
     assert_eq!(held_bytes, image.frames().map(|frame| frame.bytes.len()).sum::<usize>());
-    assert_eq!(looks_used_at_end, image.looks_used_at(end));
+    let mut page = [0; PAGE_BYTES];
+    let read_bytes = segment.file.read_up_to_at(&mut page, end as u64).unwrap();
+    let looks_used = looks_like_a_frame(&page[..read_bytes], segment.generation());
+    assert_eq!(looks_used_at_end, looks_used);
     image.frames().map(|frame| frame.header.first_seq).collect()
 }
 

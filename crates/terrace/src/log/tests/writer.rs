@@ -41,7 +41,7 @@ impl Log {
             let pool = Arc::new(FramePool::for_overlay(0));
             Arc::new(Frame::open(0, 1, SEGMENT_BYTES, offset, pool))
         });
-        frame.append(seq, &[put(&seq.to_le_bytes(), value)]);
+        frame.append(seq, &[put(&seq.to_le_bytes(), value)], Durability::Buffered);
         open.0 += 1;
         seq
     }

@@ -82,7 +82,7 @@ impl Scan {
         let Some(begun) = self.engine().scan_cache.begin(start, seq) else {
             return Ok(false);
         };
-        let mut other = Self::between(self, start, end);
+        let mut other = Self::between(&self.snapshot, self.now_ms, start.to_vec(), end.to_vec());
         let read = other.values_by_index(LOST_KEYS_MAX, None);
         let is_whole = other.is_over && read.is_ok();
         let made = read.as_ref().ok().filter(|_| is_whole);
@@ -91,22 +91,6 @@ impl Scan {
             .unwrap_or_default();
         let is_made = self.finish(begun, made);
         read.map(|_| is_made)
-    }
-
-    /// A scan of another range at the same moment.
-    fn between(&self, start: &[u8], end: &[u8]) -> Self {
-        Self {
-            snapshot: self.snapshot.clone(),
-            now_ms: self.now_ms,
-            start: start.to_vec(),
-            end: end.to_vec(),
-            index: None,
-            index_end: None,
-            has_back: false,
-            is_over: false,
-            chunk_end: Vec::new(),
-            made_bytes: 0,
-        }
     }
 
     /// Chunks of what was read from `start` to `end` (empty: no end). Where a value is too long,

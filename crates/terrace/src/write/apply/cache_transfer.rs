@@ -65,7 +65,11 @@ impl Applier {
     }
 
     fn uncache_at(&self, home: &Home) -> bool {
-        let was_cached = || self.place(home).is_some_and(|place| self.engine.cache.take(place));
+        let was_cached = || {
+            self.place(home)
+                .and_then(|place| self.engine.cache.take(place))
+                .is_some()
+        };
         was_cached() || self.take_read(home, |_| ()).is_some()
     }
 

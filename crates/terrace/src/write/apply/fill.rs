@@ -15,7 +15,7 @@
 use super::{Applier, load::Loader};
 use crate::{
     FilledFrom, HomeKind, Result,
-    hash_index::{Found, HashIndex},
+    hash_index::{Found, HashIndex, key_filter::KeyFilter},
     key_hash,
     log::{address::Address, format::record_bytes_max},
     ordered_index::Home,
@@ -48,20 +48,9 @@ pub(super) struct Loading {
     noted: Vec<Noted>,
 }
 
-/// What the applier would have done to table and filter.
-enum Noted {
-    Slot {
-        hash: u64,
-        address: Address,
-        record_bytes: u64,
-    },
-    NoSlot {
-        hash: u64,
-    },
-    Elsewhere {
-        hash: u64,
-    },
-}
+/// What the applier would have done to table and filter: where the record of a key with this hash
+/// is, and its length; `None` if it is not in the log any more.
+type Noted = (u64, Option<(Address, u64)>);
 
 pub(super) struct Walk {
     after: Bound<Vec<u8>>,
@@ -106,11 +95,7 @@ impl Applier {
     /// known.
     pub(super) fn set_slot(&mut self, hash: u64, address: Address, record_bytes: u64) -> Option<Found> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
-            loading.noted.push(Noted::Slot {
-                hash,
-                address,
-                record_bytes,
-            });
+            loading.noted.push((hash, Some((address, record_bytes))));
             return None;
         }
         self.engine.hash_index.insert(hash, address, record_bytes)
@@ -121,7 +106,7 @@ impl Applier {
     /// is no slot.
     pub(super) fn remove_slot(&mut self, hash: u64) -> Option<Found> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
-            loading.noted.push(Noted::NoSlot { hash });
+            loading.noted.push((hash, None));
             return None;
         }
         let index = &self.engine.hash_index;
@@ -134,7 +119,7 @@ impl Applier {
     /// The key is elsewhere from now on.
     pub(super) fn add_elsewhere(&mut self, hash: u64) {
         if let Some(Filling::Load(loading)) = &mut self.filling {
-            loading.noted.push(Noted::Elsewhere { hash });
+            loading.noted.push((hash, None));
             return;
         }
         self.elsewhere.insert(self.engine.hash_index.class_hash(hash));
@@ -174,21 +159,8 @@ impl Applier {
     fn finish_load(&mut self, loading: Loading) {
         let loaded = loading.loader.finish();
         let index = &self.engine.hash_index;
-        for noted in loading.noted {
-            match noted {
-                Noted::Slot {
-                    hash,
-                    address,
-                    record_bytes,
-                } => {
-                    index.insert(hash, address, record_bytes);
-                }
-                Noted::NoSlot { hash } => {
-                    loaded.filter.insert(index.class_hash(hash));
-                    index.remove(hash);
-                }
-                Noted::Elsewhere { hash } => loaded.filter.insert(index.class_hash(hash)),
-            }
+        for (hash, place) in loading.noted {
+            set_place(index, &loaded.filter, hash, place);
         }
         index.show();
         self.elsewhere = Arc::new(loaded.filter);
@@ -198,7 +170,7 @@ impl Applier {
 
     fn filled(&self, from: FilledFrom) {
         let checkpoints = &self.engine.checkpoints;
-        checkpoints.filled(from, Arc::clone(&self.elsewhere));
+        checkpoints.filled(from, self.opened.elapsed(), Arc::clone(&self.elsewhere));
         self.engine.refilling.store(false, Ordering::Release);
         tracing::debug!(?from, "the hash index is filled");
     }
@@ -253,6 +225,17 @@ impl Applier {
         let live = objects(HomeKind::Inline) + objects(HomeKind::Block);
         let taken_out = objects(HomeKind::Flash) / FLASH_OBJECTS_PER_SLOT_TAKEN_OUT;
         self.elsewhere.len() > (live + taken_out + 100_000) * STALE_FILTER_FACTOR
+    }
+}
+
+/// Has a table that nobody sees yet say where a key's record is. Without one it is elsewhere, or
+/// another key of its class may have lost its slot to it: the filter tells of both.
+pub(super) fn set_place(index: &HashIndex, filter: &KeyFilter, hash: u64, place: Option<(Address, u64)>) {
+    if let Some((address, record_bytes)) = place {
+        index.insert(hash, address, record_bytes);
+    } else {
+        filter.insert(index.class_hash(hash));
+        index.remove(hash);
     }
 }
 

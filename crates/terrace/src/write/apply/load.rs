@@ -12,7 +12,7 @@
 //!
 //! On failure: an error, and the hash index is to be filled in the other way.
 
-use super::TOUCHED_TOGETHER;
+use super::{TOUCHED_TOGETHER, fill::set_place};
 use crate::{
     Error, HomeKind, Result,
     engine::Engine,
@@ -24,10 +24,10 @@ use crate::{
     key_hash,
     log::{
         address::Address,
-        format::{Body, FRAME_HEADER_BYTES, Record, record_bytes_max, records},
+        format::{Body, Record, record_bytes_max},
         recover::first_needed,
         scan::{FoundFrame, SegmentImage},
-        segments::{Segment, SegmentState},
+        segments::SegmentState,
     },
     mutation::{Mutation, active},
     ordered_index::Home,
@@ -194,11 +194,7 @@ fn kept_segments(engine: &Engine, generation_max: u64) -> Vec<bool> {
 impl LogBehind {
     fn begin(engine: &Engine, begun_seq: u64, persisted_seq: u64) -> Result<Self> {
         let segments = &engine.log.segments;
-        let mut used: Vec<&Segment> = segments
-            .iter()
-            .filter(|segment| matches!(segment.state(), SegmentState::Sealed | SegmentState::Open))
-            .collect();
-        used.sort_by_key(|segment| segment.generation());
+        let used = segments.in_log_order(&[SegmentState::Sealed, SegmentState::Open]);
         let start = if begun_seq < persisted_seq {
             // A header's seq is no later than the first frame's: those behind it need not be read
             // to be left out.
@@ -264,19 +260,17 @@ impl LogBehind {
         image: &SegmentImage,
         frame: &FoundFrame<'_>,
     ) -> Result<()> {
-        let base = u64::from(image.number) * engine.log.segments.segment_bytes();
-        let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
         let is_behind = |record: &Record<'_>| {
             let is_known = record.seq <= self.reached_seq || record.seq > self.persisted_seq;
             !is_known && !active(Mutation::CheckpointLog)
         };
-        let behind: Vec<_> = records(payload).filter(|(_, record)| is_behind(record)).collect();
+        let records = image.records(frame);
+        let behind: Vec<_> = records.filter(|(_, record)| is_behind(record)).collect();
         for together in behind.chunks(TOUCHED_TOGETHER) {
             let hashes = together.iter().map(|(_, record)| key_hash(record.key));
             engine.hash_index.touch(hashes);
-            for (at, record) in together {
-                let position = base + (frame.offset + FRAME_HEADER_BYTES + at) as u64;
-                take_record(engine, filter, record, position)?;
+            for (address, record) in together {
+                take_record(engine, filter, record, *address)?;
             }
         }
         Ok(())
@@ -288,12 +282,10 @@ fn gap(seq: u64) -> Error {
 }
 
 /// Has the table say where the record's key is after it, or after a later record.
-fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, position: u64) -> Result<()> {
-    let index = &engine.hash_index;
-    let hash = key_hash(record.key);
-    let found = match record.body {
+fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, address: Address) -> Result<()> {
+    let place = match record.body {
         // Whatever was there before, this replaced it.
-        Body::Put { .. } => Some((Address::new(position), record.record_bytes() as u64)),
+        Body::Put { .. } => Some((address, record.record_bytes() as u64)),
         Body::PutInline { .. } | Body::PutLarge { .. } | Body::Delete => None,
         // Its key is a bound. What it hides is told by versions, and the drops that follow take it
         // out.
@@ -303,18 +295,12 @@ fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, positio
             engine.index.get(record.key)?.and_then(|entry| match entry.home {
                 Home::Flash { address } => {
                     let bytes = record_bytes_max(record.key.len(), entry.attributes.len(), entry.length);
-                    Some((Address::new(address), bytes))
+                    Some((Address::new(address)?, bytes))
                 }
                 Home::Inline(_) | Home::Block(_) => None,
             })
         }
     };
-    if let Some((Some(address), bytes)) = found {
-        index.insert(hash, address, bytes);
-    } else {
-        // It is elsewhere, or another key of its class may have lost its slot to it.
-        filter.insert(index.class_hash(hash));
-        index.remove(hash);
-    }
+    set_place(&engine.hash_index, filter, key_hash(record.key), place);
     Ok(())
 }

@@ -39,9 +39,14 @@ use std::{
 
 /// Longer values are moved piece by piece, not held in RAM.
 const VALUE_BYTES_IN_RAM_MAX: u64 = 8 << 20;
-/// After a burst the thread rests as long as that took, at most this long, unless somebody waits
-/// for it.
-const REST_MAX: Duration = Duration::from_millis(100);
+/// After so long at work the thread rests, unless somebody waits for it. Where a sixth of a block
+/// lives a region is gathered from six times its length, which a disk takes a second for.
+const WORK_STEP: Duration = Duration::from_millis(100);
+/// It rests so many times as long as it worked: others have two thirds of the device's time at
+/// least,
+const REST_TIMES: u32 = 2;
+/// but at most so long, which is twice a read of 8 MiB from a disk that others read too.
+const REST_MAX: Duration = Duration::from_secs(1);
 /// A block that was set aside is looked at again after this long, if something in it has died
 /// since.
 const SET_ASIDE: Duration = Duration::from_secs(600);
@@ -219,6 +224,9 @@ impl BlockGc {
         let mut gathered = Gathered::default();
         let mut began = Instant::now();
         while let Some(found) = walk.next() {
+            if began.elapsed() >= WORK_STEP {
+                self.rest(&mut began);
+            }
             match found {
                 Ok(found) => self.gather(&mut walk, number, &found, &mut gathered, &mut began)?,
                 Err(error @ Error::Io { .. }) => return Err(Trouble::Block(error)),
@@ -291,7 +299,7 @@ impl BlockGc {
         let done = moves::to_blocks(engine, Committer::Cleaning, Origin::Cleaning, &moved);
         done.outcome.map_err(Trouble::Store)?;
         tracing::trace!(values = kept.len(), bytes, "moved out of a block");
-        self.end_burst(began);
+        self.moved(began);
         Ok(())
     }
 
@@ -321,16 +329,22 @@ impl BlockGc {
             },
         );
         moved.map_err(Trouble::Store)?.map_err(Trouble::Block)?;
-        self.end_burst(began);
+        self.moved(began);
         Ok(())
     }
 
-    /// Between two bursts others come first.
-    fn end_burst(&self, began: &mut Instant) {
+    /// Something was moved.
+    fn moved(&self, began: &mut Instant) {
+        self.engine.block_gc.progress();
+        self.rest(began);
+    }
+
+    /// Others come first. A writer that waits for room ends it.
+    fn rest(&self, began: &mut Instant) {
         let engine = &self.engine;
-        engine.block_gc.progress();
-        if !engine.awaits_block_gc() {
-            engine.pause(began.elapsed().min(REST_MAX));
+        let until = Instant::now() + (began.elapsed() * REST_TIMES).min(REST_MAX);
+        while !engine.awaits_block_gc() && !engine.log.is_closing() && Instant::now() < until {
+            engine.pause(until.saturating_duration_since(Instant::now()).min(WORK_STEP));
         }
         *began = Instant::now();
     }

@@ -1,7 +1,14 @@
 //! The thread that reads objects from blocks to RAM ahead of readers that go through a group in
 //! order. What is wanted, and what becomes of it, `flash_cache::prefetch` says.
 
-use crate::{Result, blocks::PIECES_PER_READ, engine::Engine, metrics::count, ordered_index::Home};
+use crate::{
+    Result,
+    blocks::PIECES_PER_READ,
+    engine::Engine,
+    metrics::count,
+    ordered_index::Home,
+    read::{Described, find_entry},
+};
 
 /// Bytes of one read.
 const STEP_BYTES: u64 = 1 << 20;
@@ -21,8 +28,8 @@ pub fn run(engine: &Engine) {
 }
 
 fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
-    let presence = engine.presence();
-    let Some(entry) = presence.living(key, engine.index.get(key)?) else {
+    // It may have been written just now, and not be applied yet.
+    let Some(Described { entry, .. }) = find_entry(engine, key)? else {
         return Ok(());
     };
     let Home::Block(extent) = entry.home else {

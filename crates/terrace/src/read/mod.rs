@@ -43,8 +43,8 @@ use crate::{
     write::check_key,
 };
 use bytes::Bytes;
-use describe::{Described, find_entry, object_info};
-pub use describe::{decode_attributes, head, head_in_ram};
+use describe::object_info;
+pub use describe::{Described, decode_attributes, find_entry, head, head_in_ram};
 
 /// How often a lookup starts again before a mismatch counts as damage.
 const ATTEMPTS: usize = 4;

@@ -2,7 +2,7 @@
 
 use super::{bytes, eventually, small_options};
 use crate::{
-    Error, Options, ReadOptions, Store,
+    Durability, Error, Options, PutOptions, ReadOptions, Store,
     io::{SimDisk, Survival},
 };
 use std::{
@@ -324,6 +324,35 @@ fn who_does_not_read_in_order_has_nothing_read_ahead() {
     std::thread::sleep(Duration::from_millis(50));
     let stats = store.stats();
     assert_eq!((stats.flash_cache.prefetch_objects, stats.reads.prefetch_hits), (0, 0));
+}
+
+/// The index alone was asked for it, and where the applier had not come to it yet nothing was read:
+/// one run in a hundred of the next test, beside other work.
+#[test]
+fn what_was_written_just_now_is_read_ahead() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(11));
+    let store = Store::open(Options {
+        promotion_bytes_per_day: Some(0),
+        ..options(dir.path(), &flash)
+    })
+    .unwrap();
+    for part in [0, 1, 2] {
+        store.put(key(part), bytes(part, PART_BYTES)).unwrap();
+    }
+    store.flush().unwrap();
+    let buffered = PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    };
+    store.put_with(key(3), bytes(3, PART_BYTES), &buffered).unwrap();
+    for part in [0, 1, 2] {
+        store.get(key(part)).unwrap();
+    }
+    let until = Instant::now() + PATIENCE;
+    while store.stats().flash_cache.prefetch_objects == 0 {
+        assert!(Instant::now() < until, "{:?}", store.stats().flash_cache);
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

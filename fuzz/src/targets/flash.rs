@@ -108,7 +108,7 @@ fn sign_record(bytes: &mut [u8]) {
     let Some(layout) = RecordLayout::read(bytes) else {
         return;
     };
-    let value_at = layout.value_at();
+    let value_at = layout.value_at;
     let value_bytes = u32::from_le_bytes([bytes[20], bytes[21], bytes[22], bytes[23]]) as usize;
     if value_bytes > 0 {
         sign_at(bytes, 24, value_at..value_at.saturating_add(value_bytes));

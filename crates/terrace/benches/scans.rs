@@ -6,10 +6,10 @@
 //!
 //! Loads the objects in random order, then makes 95 % scans of 50 pairs that start at keys of
 //! Zipf's law (exponent 0.99, the popular ones spread over all keys) and 5 % inserts, which come
-//! anywhere between the others as YCSB's do, and says every four seconds how many operations were made, what processor time each took, and what was
-//! read and written for them. Then scans of 100 pairs from uniform keys, and gets and overwrites
-//! of what was scanned. RAM is shared out as `terrace-bench contest` does. What a directory has of
-//! an earlier call is not loaded again.
+//! anywhere between the others as YCSB's do. Every four seconds it says how many operations were
+//! made, what processor time each took, and what was read and written for them. Then scans of 100
+//! pairs from uniform keys, and gets and overwrites of what was scanned. RAM is shared out as
+//! `terrace-bench contest` does. What a directory has of an earlier call is not loaded again.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};

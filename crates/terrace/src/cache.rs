@@ -132,6 +132,10 @@ impl Heir for ValuesOfFrames {
     fn unused_bytes(&self) -> u64 {
         self.0.unused_bytes()
     }
+
+    fn takes_unread(&self, bytes: u64) -> bool {
+        self.0.takes_unread(bytes)
+    }
 }
 
 impl ValueCache {
@@ -160,8 +164,9 @@ impl ValueCache {
     }
 
     /// Keeps the value of `key` at a place, unless it would take more than an eighth of the cache.
-    /// Frames leave for it, if need be.
+    /// Frames leave for it, if need be. It was read from a device.
     pub fn insert(&self, place: Place, key: &[u8], value: &CachedValue) {
+        self.values.note_read(value.value.len());
         self.insert_as(Rank::Newcomer, place, key, value);
     }
 

@@ -12,6 +12,7 @@ use super::{
     record::{Head, Words},
     table::{Found, Inserted, SEGMENTS_MAX, Slot, Table},
 };
+use crate::metrics::subtract;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::sync::{
     Arc,
@@ -51,6 +52,8 @@ pub struct Segment {
     /// What it has.
     pub contents: Contents,
     is_retired: AtomicBool,
+    /// Words of records that a slot led to when it was last looked at.
+    live_words: AtomicU64,
 }
 
 impl Segment {
@@ -59,7 +62,26 @@ impl Segment {
         Self {
             contents,
             is_retired: AtomicBool::new(false),
+            live_words: AtomicU64::new(0),
         }
+    }
+
+    /// Words of records in it that are led to, at most.
+    pub fn live_words(&self) -> u64 {
+        self.live_words.load(Ordering::Relaxed)
+    }
+
+    /// A record of so many words was appended.
+    pub fn add_live(&self, words: usize) {
+        self.live_words.fetch_add(words as u64, Ordering::Relaxed);
+    }
+
+    /// The record at a word is led to no more. Says how many words are, before and after.
+    pub fn remove_live(&self, at: usize) -> (u64, u64) {
+        let words = self.head(at).map_or(0, |head| head.words());
+        let taken = subtract(&self.live_words, words as u64);
+        let live = self.live_words();
+        (live + taken, live)
     }
 
     /// The words from one on; none of a whole value.

@@ -6,7 +6,8 @@
 //! others'. Of what it has, whatever was read since it came gets a second chance, behind all others
 //! in the second queue; what comes back soon after it has left goes there at once. So what is read
 //! once drives out nothing that is read often. (S3-FIFO, Yang and others, SOSP 2023; that records
-//! leave by segment is from Segcache, Yang and others, NSDI 2021.)
+//! leave by segment is from Segcache, Yang and others, NSDI 2021.) Before either queue's first
+//! leaves a segment of which most was overwritten: all that lives in it stays.
 //!
 //! One lock for all who put something in or let it leave; who reads takes none (`index`).
 //!
@@ -16,12 +17,15 @@
 //! - A record is written before a slot leads to it, and not changed before its segment is in use
 //!   again, which is when no reader has it any more.
 
+mod eviction;
+
 use super::{
     CachedValue, Place,
     index::{Contents, Index, Segment},
     record::{Item, WORD_BYTES},
-    table::{SEGMENT_WORDS_MAX, SEGMENTS_MAX, Slot},
+    table::{SEGMENT_WORDS_MAX, SEGMENTS_MAX},
 };
+use crate::log::emptiest::Emptiest;
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -39,17 +43,18 @@ const WORDS_MIN: usize = 512;
 const PART_OF_SEGMENT: usize = 16;
 /// Longer records are not copied: sharing them costs less.
 const RECORD_BYTES_MAX: usize = 4 << 10;
-/// One part in so many of the room is for newcomers.
-const NEWCOMERS_PART: u64 = 10;
+/// A read of a device pays for so many copies of values as long in RAM: of 1 KiB one takes some
+/// 15 µs of the processor and 150 µs of its caller, the other less than 1 µs. With 16 half of what
+/// this gains was lost.
+const COPIES_FOR_READ: u64 = 64;
+/// Reads pay for copies of one part in so many of the room ahead, at most.
+const PAID_PART: u64 = 8;
 /// What a long value costs besides its bytes.
 const WHOLE_OVERHEAD_BYTES: u64 = 160;
-/// So many long values get a second chance before one leaves all the same,
-const CHANCES_MAX: usize = 64;
-/// or one in so many segments of records, of which then half leaves all the same.
-const CHANCES_OF_SEGMENT: usize = 8;
-
-/// Segments that have left before their turn are forgotten when there are more than so many.
+/// Segments that have left before their turn are forgotten when there are more than so many,
 const LEFT_EARLY_MIN: usize = 64;
+/// and more than one part in so many of those that the queues know.
+const LEFT_EARLY_PART: usize = 8;
 
 /// What a general allocator takes for so many bytes. It has four lengths for each power of two, as
 /// jemalloc's size classes are; the C library's takes less.
@@ -97,6 +102,9 @@ struct Queue {
     bytes: u64,
 }
 
+/// Segments of records by their numbers: what is copied for room are never the most.
+type EmptiestSegments = Emptiest<u32, 4>;
+
 /// What only one may change at a time.
 #[derive(Debug, Default)]
 struct State {
@@ -105,18 +113,12 @@ struct State {
     numbers: Vec<u32>,
     /// Memory of a segment that has left.
     spare: Option<Box<[AtomicU64]>>,
+    /// Segments of records of which most was overwritten; some may have left.
+    emptiest: EmptiestSegments,
     /// Segments that were taken out, and of which a queue knows still.
     left_early: usize,
     /// Where a record is put together.
     encoded: Vec<u8>,
-}
-
-/// A record of a segment that leaves.
-struct Leaving {
-    place: Place,
-    at: usize,
-    words: usize,
-    uses: u64,
 }
 
 /// See the module.
@@ -131,6 +133,8 @@ pub struct Values {
     beside_bytes: AtomicU64,
     /// Somebody else has so much of the capacity for a while.
     lent_bytes: AtomicU64,
+    /// So much may be copied here that nobody has read since it came: reads of devices pay for it.
+    paid_bytes: AtomicU64,
 }
 
 impl State {
@@ -165,6 +169,7 @@ impl Values {
             held_bytes: AtomicU64::new(0),
             beside_bytes: AtomicU64::new(0),
             lent_bytes: AtomicU64::new(0),
+            paid_bytes: AtomicU64::new(0),
         }
     }
 
@@ -283,16 +288,20 @@ impl Values {
 
     /// Takes the value at a place out. Says whether it was there, and how often it was read.
     pub fn take(&self, place: Place) -> Option<u64> {
-        let (taken, segment) = self.index.with_slot(place, |found, segment| {
-            let taken = found.replace(None).then_some(found.slot);
-            (
-                taken,
-                matches!(segment.contents, Contents::Whole { .. }).then_some(found.slot.segment()),
-            )
-        })?;
-        let slot = taken?;
+        let (slot, is_whole, fallen_to) = self.index.with_slot(place, |found, segment| {
+            let slot = found.replace(None).then_some(found.slot)?;
+            let is_whole = matches!(segment.contents, Contents::Whole { .. });
+            let (before, after) = segment.remove_live(slot.at());
+            let has_fallen = !is_whole && EmptiestSegments::has_fallen(before, after, self.segment_words as u64);
+            Some((slot, is_whole, has_fallen.then_some(after)))
+        })??;
         self.index.note_gone(place);
-        if let Some(number) = segment {
+        let number = slot.segment();
+        if let Some(live_words) = fallen_to {
+            let mut state = self.state.lock();
+            state.emptiest.note(number, live_words, self.segment_words as u64);
+        }
+        if is_whole {
             let mut state = self.state.lock();
             // It may have left meanwhile, and its number be another's.
             let is_here = self.index.segment(number);
@@ -303,6 +312,32 @@ impl Values {
             }
         }
         Some(slot.uses())
+    }
+
+    /// Whether a segment with so many words that are led to is worth emptying for the others.
+    fn is_sparse(&self, live_words: u64) -> bool {
+        EmptiestSegments::is_worth(live_words, self.segment_words as u64)
+    }
+
+    /// Takes note that a value of so many bytes had to be read from a device.
+    pub fn note_read(&self, bytes: usize) {
+        let read_bytes = bytes.min(RECORD_BYTES_MAX) as u64;
+        let paid_bytes = self.paid_bytes.load(Ordering::Relaxed) + read_bytes * COPIES_FOR_READ;
+        let most_bytes = self.capacity_bytes() / PAID_PART;
+        self.paid_bytes.store(paid_bytes.min(most_bytes), Ordering::Relaxed);
+    }
+
+    /// Whether so many bytes are to be copied here that nobody has read: nothing that lives has to
+    /// leave for them, and reads have paid. Where nobody reads what has left RAM, keeping it there
+    /// would be work for nothing.
+    pub fn takes_unread(&self, bytes: u64) -> bool {
+        let has_room = self.unused_bytes() > bytes || !self.state.lock().emptiest.is_empty();
+        let paid = |paid_bytes: u64| paid_bytes.checked_sub(bytes);
+        has_room
+            && self
+                .paid_bytes
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid)
+                .is_ok()
     }
 
     /// A segment that is led to no more. Its number stays with its place in the queue.
@@ -316,10 +351,10 @@ impl Values {
         Some(segment)
     }
 
-    /// Takes those out of the queues that have left before their turn, once they are most of them.
+    /// Takes those out of the queues that have left before their turn, once they are many.
     fn forget_left(&self, state: &mut State) {
         let queued = state.newcomers.sealed.len() + state.known.sealed.len();
-        if state.left_early < LEFT_EARLY_MIN || state.left_early < queued / 2 {
+        if state.left_early < LEFT_EARLY_MIN || state.left_early < queued / LEFT_EARLY_PART {
             return;
         }
         state.left_early = 0;
@@ -375,6 +410,7 @@ impl Values {
         let open = state.queue(rank).open.as_mut()?;
         let at = open.words;
         open.words += words;
+        open.segment.add_live(words);
         write(&open.segment, at);
         Some((open.number, at))
     }
@@ -401,6 +437,8 @@ impl Values {
                 words: full.words,
                 bytes,
             });
+            let live_words = full.segment.live_words();
+            state.emptiest.note(full.number, live_words, self.segment_words as u64);
         }
         Some(())
     }
@@ -435,148 +473,5 @@ impl Values {
             bytes,
         });
         Some(number)
-    }
-
-    /// Lets segments leave until there is room for so many bytes more, and numbers for what comes
-    /// and for what gets a second chance. Says whether there is room now.
-    fn make_room(&self, state: &mut State, bytes: u64) -> bool {
-        let room = self.capacity_bytes().saturating_sub(self.segment_bytes() + bytes);
-        let mut chances = CHANCES_MAX;
-        let is_full = |state: &State| state.numbers.len() < 2 || self.bytes() + self.index_bytes() > room;
-        while is_full(state) && self.evict(state, &mut chances) {}
-        if self.bytes() + self.index_bytes() + self.segment_bytes() <= room {
-            state.spare = None;
-        }
-        self.bytes() + self.index_bytes() + bytes <= self.capacity_bytes()
-    }
-
-    /// Lets the first segment of a queue leave. `false` if there is none.
-    fn evict(&self, state: &mut State, chances: &mut usize) -> bool {
-        let newcomers_have_much = state.newcomers.bytes > self.capacity_bytes() / NEWCOMERS_PART;
-        let rank = match (state.newcomers.sealed.is_empty(), state.known.sealed.is_empty()) {
-            (true, true) => return false,
-            (false, true) => Rank::Newcomer,
-            (true, false) => Rank::Known,
-            (false, false) if newcomers_have_much => Rank::Newcomer,
-            (false, false) => Rank::Known,
-        };
-        let queue = state.queue(rank);
-        let Some(first) = queue.sealed.pop_front() else {
-            return false;
-        };
-        queue.bytes -= first.bytes;
-        let segment = self.index.segment(first.number);
-        match segment.as_ref().map(|segment| &segment.contents) {
-            Some(Contents::Records(_)) => self.empty(state, rank, &first, segment.as_deref(), chances),
-            Some(Contents::Whole { place, .. }) if self.has_chance(*place, &first, chances) => {
-                state.known.bytes += first.bytes;
-                state.known.sealed.push_back(first);
-                return true;
-            }
-            Some(Contents::Whole { place, .. }) => self.leave(*place, first.number, 0),
-            // Taken out before.
-            None => state.left_early = state.left_early.saturating_sub(1),
-        }
-        drop(segment);
-        if let Some(left) = self.let_go(first.number).and_then(Arc::into_inner)
-            && let Contents::Records(memory) = left.contents
-        {
-            state.spare = Some(memory);
-        }
-        state.numbers.push(first.number);
-        true
-    }
-
-    /// Whether a long value was read, and may stay for that.
-    fn has_chance(&self, place: Place, queued: &Queued, chances: &mut usize) -> bool {
-        let was_read = self.index.with_slot_of(place, queued.number, 0, |found| {
-            let uses = found.slot.uses();
-            uses > 0 && found.replace(Some(Slot::new(place.hash(), queued.number, 0, uses - 1)))
-        });
-        let may_stay = *chances > 0 && was_read == Some(true);
-        *chances -= usize::from(may_stay);
-        may_stay
-    }
-
-    fn leave(&self, place: Place, number: u32, at: usize) {
-        let left = self
-            .index
-            .with_slot_of(place, number, at, |found| found.leave(place.hash()));
-        if left == Some(true) {
-            self.index.note_gone(place);
-        }
-    }
-
-    /// Takes the records that were read out of a segment that leaves, those that were read most
-    /// first; the others are gone. Once many have been given a chance, half of a segment's are gone
-    /// whatever was read. Of a segment of which most was overwritten the rest stays, read or not:
-    /// its room is free all the same.
-    fn empty(&self, state: &mut State, rank: Rank, queued: &Queued, segment: Option<&Segment>, chances: &mut usize) {
-        let Some(segment) = segment else { return };
-        let mut records = self.records(queued, segment);
-        records.sort_by_key(|record| std::cmp::Reverse(record.uses));
-        let mut words_left = if *chances < CHANCES_OF_SEGMENT {
-            self.segment_words / 2
-        } else {
-            self.segment_words
-        };
-        *chances = chances.saturating_sub(CHANCES_OF_SEGMENT);
-        let live_words: usize = records.iter().map(|record| record.words).sum();
-        let is_sparse = live_words <= self.segment_words / 2;
-        for record in &records {
-            let stays = (record.uses > 0 || is_sparse)
-                && record.words <= words_left
-                && self.give_chance(state, rank, queued.number, segment, record);
-            if stays {
-                words_left -= record.words;
-            } else {
-                self.leave(record.place, queued.number, record.at);
-            }
-        }
-    }
-
-    /// The records of a segment that a slot leads to.
-    fn records(&self, queued: &Queued, segment: &Segment) -> Vec<Leaving> {
-        let (mut records, mut at) = (Vec::new(), 0);
-        while at < queued.words
-            && let Some(head) = segment.head(at)
-        {
-            let uses = self
-                .index
-                .with_slot_of(head.place, queued.number, at, |found| found.slot.uses());
-            if let Some(uses) = uses {
-                records.push(Leaving {
-                    place: head.place,
-                    at,
-                    words: head.words(),
-                    uses,
-                });
-            }
-            at += head.words();
-        }
-        records
-    }
-
-    /// Copies a record behind the others of the second queue.
-    fn give_chance(&self, state: &mut State, rank: Rank, number: u32, segment: &Segment, record: &Leaving) -> bool {
-        if !self.has_open(state, Rank::Known, record.words) && self.open(state, Rank::Known).is_none() {
-            return false;
-        }
-        let copied = Self::append_to_open(state, Rank::Known, record.words, |to, at| {
-            let mut words = segment.words(record.at);
-            words.0 = &words.0[..record.words];
-            to.words(at).copy_from(words);
-        });
-        let Some((to, at)) = copied else { return false };
-        let uses = if rank == Rank::Newcomer {
-            0
-        } else {
-            record.uses.saturating_sub(1)
-        };
-        let slot = Slot::new(record.place.hash(), to, at, uses);
-        let moved = self
-            .index
-            .with_slot_of(record.place, number, record.at, |found| found.replace(Some(slot)));
-        moved == Some(true)
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 };
 use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-pub use sealed::{Heir, PlaceInLog, Sealed};
+pub use sealed::{EmptiestFrames, Heir, Heritage, PlaceInLog, Sealed};
 use std::{
     ops::Deref,
     sync::{
@@ -270,13 +270,6 @@ impl Frame {
     /// Bytes so far, header included.
     pub fn len_bytes(&self) -> usize {
         self.view().bytes().len()
-    }
-
-    /// The record at an offset of the sealed frame is to be kept in RAM when the frame leaves it.
-    pub fn want(&self, offset: u64) {
-        if let (Some(sealed), Ok(at)) = (self.sealed(), usize::try_from(offset)) {
-            sealed.mark(at);
-        }
     }
 
     /// Its bytes, if it is sealed.

@@ -8,7 +8,8 @@
 //! need be asked. A long one is retained as it is, of a short one a copy without its padding. The
 //! oldest *leave*: together they take no more than their share of the RAM for values, and what an
 //! heir, the cache, may use and does not. What was read in one is marked, and handed on to the heir
-//! when it leaves.
+//! when it leaves. One of which much is dead leaves before them, and hands on all that lives in it
+//! if the heir has room: so what is overwritten often does not drive out of RAM what is not.
 //!
 //! Readers take no lock and change no memory that others use: they look into lists to which is
 //! appended, and which are replaced when something leaves them, by those who have the lock
@@ -32,7 +33,7 @@ use crate::{
     log::{
         departures::Departures,
         format::Record,
-        frame::{Frame, FrameView, Heir, PlaceInLog, Sealed},
+        frame::{EmptiestFrames, Frame, FrameView, Heir, Heritage, PlaceInLog, Sealed},
     },
 };
 use frame_filter::FrameFilter;
@@ -103,6 +104,8 @@ pub struct FrameTable {
     /// As of the pending ones: most places that are asked for are older.
     first_retained: AtomicU64,
     retained_bytes: AtomicU64,
+    /// Retained frames of which much is dead; some may have left.
+    emptiest: Mutex<EmptiestFrames>,
     share_bytes: AtomicU64,
     heir: OnceLock<Box<dyn Heir>>,
     /// Held by who lets retained frames leave.
@@ -168,6 +171,7 @@ impl FrameTable {
             stretches: (0..STRETCHES).map(|_| List::default()).collect(),
             first_retained: AtomicU64::new(u64::MAX),
             retained_bytes: AtomicU64::new(0),
+            emptiest: Mutex::default(),
             share_bytes: AtomicU64::new(share_bytes),
             heir: OnceLock::new(),
             leaving: Mutex::default(),
@@ -273,9 +277,12 @@ impl FrameTable {
         let bytes = sealed.ram_bytes();
         if bytes > self.share_bytes() {
             if let Some(heir) = self.heir.get() {
-                sealed.hand_on(place, heir.as_ref());
+                sealed.hand_on(place, Heritage::Read, heir.as_ref());
             }
             return 0;
+        }
+        if sealed.is_sparse() {
+            self.emptiest.lock().note(place, sealed.living_bytes(), bytes);
         }
         let slot = Slot { place, end, sealed };
         let mut retained = self.retained.lock();
@@ -419,6 +426,17 @@ impl FrameTable {
         })?
     }
 
+    /// The record at a place, of about so many bytes, is where its value lives no more.
+    pub fn value_died(&self, place: PlaceInLog, bytes: u64) {
+        self.with_frame_at(place, |sealed, at| {
+            if sealed.died(at, bytes) {
+                let frame = (place.0, place.1 - at as u64);
+                let living_bytes = sealed.living_bytes();
+                self.emptiest.lock().note(frame, living_bytes, sealed.ram_bytes());
+            }
+        });
+    }
+
     /// Has `use_frame` do something with the frame that a place is in, and where it is there.
     fn with_frame_at<R>(&self, place: PlaceInLog, use_frame: impl FnOnce(&Sealed, usize) -> R) -> Option<R> {
         let stretch = stretch_of(place);
@@ -468,17 +486,52 @@ impl FrameTable {
         }
         // Whoever is at it has it done.
         let Some(_alone) = self.leaving.try_lock() else { return };
-        let heir = self.heir.get();
-        let bytes_max = self.share_bytes() + heir.map_or(0, |heir| heir.unused_bytes());
-        let leaving = self.oldest_above(bytes_max, 2 * came_bytes.max(LEFT_BYTES_MIN));
+        let heir = self.heir.get().map(Box::as_ref);
+        let left_bytes_max = 2 * came_bytes.max(LEFT_BYTES_MIN);
+        let left_bytes = self.empty_sparse(heir, left_bytes_max);
+        if left_bytes >= left_bytes_max {
+            return;
+        }
+        let leaving = self.oldest_above(self.bytes_max(heir), left_bytes_max - left_bytes);
         if let Some(heir) = heir {
-            leaving
-                .iter()
-                .for_each(|slot| slot.sealed.hand_on(slot.place, heir.as_ref()));
+            let hand_on = |slot: &Slot| slot.sealed.hand_on(slot.place, Heritage::Read, heir);
+            leaving.iter().for_each(hand_on);
         }
         if let [first, .., last] | [first @ last] = &leaving[..] {
             self.forget(|place| (first.place..=last.place).contains(&place));
         }
+    }
+
+    /// RAM that retained frames may take now.
+    fn bytes_max(&self, heir: Option<&dyn Heir>) -> u64 {
+        self.share_bytes() + heir.map_or(0, Heir::unused_bytes)
+    }
+
+    /// Lets frames leave of which much is dead, those with most first, while there is too much. All
+    /// that lives in one stays in RAM if the heir takes it. Returns the bytes that have left.
+    fn empty_sparse(&self, heir: Option<&dyn Heir>, left_bytes_max: u64) -> u64 {
+        let mut left_bytes = 0;
+        while left_bytes < left_bytes_max && self.retained_bytes() > self.bytes_max(heir) {
+            let Some(place) = self.emptiest.lock().take() else {
+                break;
+            };
+            let Some(slot) = self.retained_at(place) else { continue };
+            if let Some(heir) = heir {
+                let takes_all = heir.takes_unread(slot.sealed.living_bytes());
+                let heritage = if takes_all { Heritage::Living } else { Heritage::Read };
+                slot.sealed.hand_on(place, heritage, heir);
+            }
+            self.forget(|other| other == place);
+            left_bytes += slot.sealed.ram_bytes();
+        }
+        left_bytes
+    }
+
+    /// The retained frame that begins at a place.
+    fn retained_at(&self, place: PlaceInLog) -> Option<Slot> {
+        let retained = self.retained.lock();
+        let found = retained.binary_search_by_key(&place, |slot| slot.place);
+        found.ok().and_then(|at| retained.get(at).cloned())
     }
 
     /// The oldest frames that have to leave for no more to be kept than this, and so many bytes at

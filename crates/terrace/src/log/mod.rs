@@ -12,6 +12,7 @@
 pub mod address;
 pub mod commit;
 pub(crate) mod departures;
+pub mod emptiest;
 mod event_count;
 pub mod format;
 pub mod frame;

@@ -33,7 +33,7 @@ use crate::{
     log::{
         address::Address,
         format::{Body, Extent, Record, put_bytes},
-        frame::{Frame, FrameView},
+        frame::{Frame, FrameView, Sealed},
     },
     mutation::{Mutation, active, unless},
     ordered_index::{Applier as IndexApplier, Entry, Home, IndexMark},
@@ -76,8 +76,9 @@ pub struct Applier {
     /// The live bytes of blocks are known: everything recovery found is applied.
     accounted: bool,
     no_bytes: Bytes,
-    /// Records of the frames being applied that replace what the cache had.
-    wanted: Vec<Address>,
+    /// The frames being applied, and which of them has the record that is.
+    frames: Vec<Arc<Frame>>,
+    frame: usize,
     /// Earliest expiry in the frames being applied.
     expires_ms: u64,
 }
@@ -88,15 +89,18 @@ struct Arrived<'a> {
     hash: u64,
     address: Address,
     record: Record<'a>,
+    /// Which of the frames it is in.
+    frame: usize,
 }
 
-impl<'a> From<(Address, Record<'a>)> for Arrived<'a> {
-    fn from((address, record): (Address, Record<'a>)) -> Self {
+impl<'a> Arrived<'a> {
+    fn new(frame: usize, (address, record): (Address, Record<'a>)) -> Self {
         Self {
             key_prefix: key_prefix(record.key),
             hash: key_hash(record.key),
             address,
             record,
+            frame,
         }
     }
 }
@@ -155,7 +159,8 @@ impl Applier {
             log_bytes_since_mark: 0,
             accounted: false,
             no_bytes: Bytes::new(),
-            wanted: Vec::new(),
+            frames: Vec::new(),
+            frame: 0,
             expires_ms: NEVER_MS,
         })
     }
@@ -251,11 +256,12 @@ impl Applier {
         // A frame that recovery found may begin with commits the index has persisted.
         let count = views.iter().map(|view| view.record_count() as usize).sum();
         let mut records: Vec<Arrived<'_>> = Vec::with_capacity(count);
-        for view in &views {
+        for (frame, view) in views.iter().enumerate() {
             let is_visible = |seq| seq > after && view.is_visible(seq, durable_seq);
             let visible = view.records().filter(|(_, record)| is_visible(record.seq));
-            records.extend(visible.map(Arrived::from));
+            records.extend(visible.map(|found| Arrived::new(frame, found)));
         }
+        self.frames.extend_from_slice(frames);
         let order = in_key_order(&records);
         self.engine.log.note_folded(records.len(), order.len());
         let last_seq = views.iter().map(FrameView::last_seq).fold(after, u64::max);
@@ -270,7 +276,7 @@ impl Applier {
             arrived().for_each(|arrived| self.apply_record(arrived));
         }
         drop(records);
-        self.tell_wanted(frames);
+        self.frames.clear();
         let log_bytes = views.iter().map(|view| view.bytes().len() as u64).sum();
         self.log_bytes_since_mark += log_bytes;
         self.engine.checkpoints.applied(log_bytes);
@@ -289,6 +295,7 @@ impl Applier {
     }
 
     fn apply_record(&mut self, arrived: &Arrived<'_>) {
+        self.frame = arrived.frame;
         let Arrived {
             hash, address, record, ..
         } = arrived;
@@ -403,6 +410,17 @@ impl Applier {
     fn value_lives(&self, address: Address, record: &Record<'_>) {
         let bytes = HashIndex::read_bytes_max(record.record_bytes() as u64);
         self.engine.log.segments.value_lives(address.bytes(), bytes);
+        if let Some((sealed, at)) = self.in_frame(address) {
+            sealed.lives(at, bytes);
+        }
+    }
+
+    /// The frame of the record being applied, which is at an address, and where in it that is.
+    fn in_frame(&self, address: Address) -> Option<(&Sealed, usize)> {
+        let frame = self.frames.get(self.frame)?;
+        let offset = address.bytes() % self.engine.log.segments.segment_bytes();
+        let at = offset.checked_sub(frame.offset)?;
+        Some((frame.sealed()?, usize::try_from(at).ok()?))
     }
 
     fn account_replaced(&self, key: &[u8], replaced: &Replaced) {
@@ -410,8 +428,8 @@ impl Applier {
             Replaced::Nothing => {}
             Replaced::Flash(found) => {
                 self.engine.accounting.remove_average_flash();
-                let segments = &self.engine.log.segments;
-                segments.value_died(found.address.bytes(), found.read_bytes_max);
+                let log = &self.engine.log;
+                log.value_died(found.address.bytes(), found.read_bytes_max);
             }
             Replaced::Entry(entry, slot) => {
                 self.engine.accounting.remove(entry.home.kind(), entry.length);
@@ -419,7 +437,7 @@ impl Applier {
                     Home::Block(extent) => self.engine.large.account_dead(extent.block, extent.extent_bytes),
                     Home::Flash { address } => {
                         let bytes = counted_bytes(key, entry, address, slot.as_ref());
-                        self.engine.log.segments.value_died(address, bytes);
+                        self.engine.log.value_died(address, bytes);
                     }
                     Home::Inline(_) => {}
                 }

@@ -54,6 +54,15 @@ impl CommitLog {
         self.gathering_pays.store(pays, Ordering::Relaxed);
     }
 
+    /// A value whose record has about so many bytes lives at this position no more: its segment
+    /// counts that, and its frame while that is in RAM.
+    pub fn value_died(&self, position: u64, bytes: u64) {
+        self.segments.value_died(position, bytes);
+        if let Some(place) = self.segments.place(position) {
+            self.frames.value_died(place, bytes);
+        }
+    }
+
     /// Frames that wait for the applier.
     pub(super) fn waiting_for_applier(&self) -> usize {
         self.to_apply.lock().len()

@@ -1,13 +1,24 @@
 //! A sealed frame's bytes: from now on they never change, and they are read without a lock.
 //!
 //! They outlive their frame: when that is written and applied, they may be kept in RAM for those
-//! who ask for a place in them. What is read here is marked, and goes to an heir when they leave.
+//! who ask for a place in them. What lives here and what is read is marked, and goes to an heir
+//! when they leave.
 //!
-//! Invariant: whoever reads the bytes has a part in them ([`Arc`], or a guard that stands for one);
-//! their memory goes to no other frame before all have let go.
+//! Invariants:
+//! - The marks of a record are at the first two units that it takes, and no record has fewer: that
+//!   it lives is the first one's, that it was read the second one's.
+//! - Whoever reads the bytes has a part in them ([`Arc`], or a guard that stands for one); their
+//!   memory goes to no other frame before all have let go.
 
 use super::{FRAME_HEADER_BYTES, FramePool, Record};
-use crate::{io::AlignedBuffer, log::format::RECORD_UNIT_BYTES};
+use crate::{
+    io::AlignedBuffer,
+    log::{
+        emptiest::Emptiest,
+        format::{RECORD_HEADER_BYTES, RECORD_UNIT_BYTES},
+    },
+    metrics::subtract,
+};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -24,6 +35,10 @@ const FETCHED_BYTES_MAX: usize = 1 << 10;
 /// Memory is fetched in pieces of so many bytes.
 const LINE_BYTES: usize = 64;
 const MARKS_OF_WORD: usize = u64::BITS as usize;
+/// Less memory is not worth emptying before its time.
+const SPARSE_BYTES_MIN: u64 = 64 << 10;
+
+const _: () = assert!(RECORD_HEADER_BYTES >= 2 * RECORD_UNIT_BYTES);
 
 /// A place in the log: the generation of a segment, and an offset in it.
 pub type PlaceInLog = (u64, u64);
@@ -34,6 +49,8 @@ pub trait Heir: Send + Sync {
     fn inherit(&self, place: PlaceInLog, record: &Record<'_>);
     /// Bytes of RAM that it may use and does not.
     fn unused_bytes(&self) -> u64;
+    /// Whether it wants so many bytes that live and that nobody has read.
+    fn takes_unread(&self, bytes: u64) -> bool;
 }
 
 /// See the module.
@@ -42,8 +59,24 @@ pub struct Sealed {
     memory: Memory,
     /// Without the padding at the end.
     used_bytes: usize,
-    /// A bit for each place where a record may begin: it was read.
-    read: Box<[AtomicU64]>,
+    /// A bit for each unit: see the module.
+    marks: Box<[AtomicU64]>,
+    /// What lives here, about.
+    living_bytes: AtomicU64,
+}
+
+/// Sealed frames, by where they are and by what of them lives. A value that has left RAM costs its
+/// next reader far more than a copy, so even one of which nearly three quarters live is worth
+/// emptying.
+pub type EmptiestFrames = Emptiest<PlaceInLog, 6>;
+
+/// What is handed on of bytes that leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heritage {
+    /// What lives and was read.
+    Read,
+    /// All that lives.
+    Living,
 }
 
 /// A frame's bytes, from its header to its last record at least.
@@ -67,7 +100,8 @@ impl Sealed {
         Self {
             memory: Memory::Pooled(buffer, pool),
             used_bytes,
-            read: (0..marks).map(|_| AtomicU64::new(0)).collect(),
+            marks: (0..marks).map(|_| AtomicU64::new(0)).collect(),
+            living_bytes: AtomicU64::new(0),
         }
     }
 
@@ -79,11 +113,12 @@ impl Sealed {
         is_short.then(|| Self {
             memory: Memory::Copied(Box::from(&self.bytes()[..self.used_bytes])),
             used_bytes: self.used_bytes,
-            read: self
-                .read
+            marks: self
+                .marks
                 .iter()
                 .map(|word| word.load(Ordering::Relaxed).into())
                 .collect(),
+            living_bytes: self.living_bytes.load(Ordering::Relaxed).into(),
         })
     }
 
@@ -105,30 +140,69 @@ impl Sealed {
 
     /// RAM that all of it takes.
     pub fn ram_bytes(&self) -> u64 {
-        (self.memory_bytes() + size_of_val(&*self.read) + OVERHEAD_BYTES) as u64
+        (self.memory_bytes() + size_of_val(&*self.marks) + OVERHEAD_BYTES) as u64
     }
 
-    /// Where it is marked that the record at an offset was read.
+    /// The mark of the unit at an offset.
     fn mark_at(&self, at: usize) -> Option<(&AtomicU64, u64)> {
         let unit = at / RECORD_UNIT_BYTES;
-        Some((self.read.get(unit / MARKS_OF_WORD)?, 1 << (unit % MARKS_OF_WORD)))
+        Some((self.marks.get(unit / MARKS_OF_WORD)?, 1 << (unit % MARKS_OF_WORD)))
+    }
+
+    fn is_marked(&self, at: usize) -> bool {
+        let mark = self.mark_at(at);
+        mark.is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    /// Takes a mark away. Says whether it was there.
+    fn unmark_at(&self, at: usize) -> bool {
+        let mark = self.mark_at(at);
+        mark.is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0)
     }
 
     /// Marks the record at an offset as read.
     pub fn mark(&self, at: usize) {
         // Most marks of what is read often are there: to look costs less than to write, and takes
         // the line from nobody.
-        if let Some((word, bit)) = self.mark_at(at)
+        if let Some((word, bit)) = self.mark_at(at + RECORD_UNIT_BYTES)
             && word.load(Ordering::Relaxed) & bit == 0
         {
             word.fetch_or(bit, Ordering::Relaxed);
         }
     }
 
-    /// Takes the mark of the record at an offset away. Says whether it was there.
+    /// Takes the mark that the record at an offset was read away. Says whether it was there.
     pub fn unmark(&self, at: usize) -> bool {
-        let mark = self.mark_at(at);
-        mark.is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0)
+        self.unmark_at(at + RECORD_UNIT_BYTES)
+    }
+
+    /// The record at an offset, of about so many bytes, is where its value lives from now on.
+    pub fn lives(&self, at: usize, bytes: u64) {
+        if let Some((word, bit)) = self.mark_at(at)
+            && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
+        {
+            self.living_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// It is so no more. Says whether the frame is to be noted among the emptiest for that.
+    pub fn died(&self, at: usize, bytes: u64) -> bool {
+        if !self.unmark_at(at) {
+            return false;
+        }
+        let taken_bytes = subtract(&self.living_bytes, bytes);
+        let (living_bytes, all_bytes) = (self.living_bytes(), self.ram_bytes());
+        all_bytes >= SPARSE_BYTES_MIN && EmptiestFrames::has_fallen(living_bytes + taken_bytes, living_bytes, all_bytes)
+    }
+
+    /// What lives here, about.
+    pub fn living_bytes(&self) -> u64 {
+        self.living_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether so little of the memory has something that lives that it is worth emptying.
+    pub fn is_sparse(&self) -> bool {
+        self.ram_bytes() >= SPARSE_BYTES_MIN && EmptiestFrames::is_worth(self.living_bytes(), self.ram_bytes())
     }
 
     /// The record at an offset. Who asks may have the address from an earlier use of the segment,
@@ -150,17 +224,29 @@ impl Sealed {
         std::hint::black_box((touched, mark));
     }
 
-    /// Gives what was read of it, which is at a place, to who keeps it from now on.
-    pub fn hand_on(&self, (generation, start): PlaceInLog, heir: &dyn Heir) {
-        for (number, word) in self.read.iter().enumerate() {
-            let mut marks = word.load(Ordering::Relaxed);
-            while marks != 0 {
-                let at = (number * MARKS_OF_WORD + marks.trailing_zeros() as usize) * RECORD_UNIT_BYTES;
-                if let Some(record) = self.record_at(at, generation) {
-                    heir.inherit((generation, start + at as u64), &record);
-                }
-                marks &= marks - 1;
+    /// Gives what of it lives, or what of that was read, to who keeps it from now on. It is at this
+    /// place.
+    pub fn hand_on(&self, (generation, start): PlaceInLog, heritage: Heritage, heir: &dyn Heir) {
+        let mut unit = 0;
+        while let Some(living) = self.next_marked(unit) {
+            let at = living * RECORD_UNIT_BYTES;
+            if (heritage == Heritage::Living || self.is_marked(at + RECORD_UNIT_BYTES))
+                && let Some(record) = self.record_at(at, generation)
+            {
+                heir.inherit((generation, start + at as u64), &record);
             }
+            unit = living + 2;
         }
+    }
+
+    /// The first unit from this one on that has a mark.
+    fn next_marked(&self, unit: usize) -> Option<usize> {
+        let (first, bit) = (unit / MARKS_OF_WORD, unit % MARKS_OF_WORD);
+        let marks = |number: usize| {
+            let all = self.marks[number].load(Ordering::Relaxed);
+            if number == first { all >> bit << bit } else { all }
+        };
+        let number = (first..self.marks.len()).find(|number| marks(*number) != 0)?;
+        Some(number * MARKS_OF_WORD + marks(number).trailing_zeros() as usize)
     }
 }

@@ -52,12 +52,20 @@ impl Heir for Counts {
     fn unused_bytes(&self) -> u64 {
         0
     }
+
+    fn takes_unread(&self, bytes: u64) -> bool {
+        self.unused_bytes() > bytes
+    }
 }
 
 /// Every fifth commit.
 const fn is_sync(seq: u64) -> bool {
     seq.is_multiple_of(5)
 }
+
+/// What a value counts for while it lives: short ones too much, so only long frames, of which much
+/// has died, are sparse.
+const VALUE_BYTES: u64 = 6_000;
 
 const fn key_of(seq: u64) -> u64 {
     seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & 0xffff_ffff
@@ -134,7 +142,15 @@ impl Store {
             for (address, record) in view.records() {
                 let place = (frame.generation, address.bytes() - 3 * SEGMENT_BYTES);
                 let key = key_of(record.seq) % KEYS;
-                self.index.lock().insert(key, (place, record.seq, number));
+                let replaced = self.index.lock().insert(key, (place, record.seq, number));
+                let at = usize::try_from(place.1 - frame.offset).unwrap();
+                frame.sealed().unwrap().lives(at, VALUE_BYTES);
+                // What most of is dead leaves first, and the last frames are looked for here.
+                if let Some((dead, _, of)) = replaced
+                    && of + LAST_FRAMES <= number
+                {
+                    self.frames.value_died(dead, VALUE_BYTES);
+                }
             }
             frame.set_applied();
             self.frames.settle();

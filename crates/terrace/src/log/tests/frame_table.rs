@@ -30,6 +30,10 @@ impl Heir for Notes {
     fn unused_bytes(&self) -> u64 {
         self.unused_bytes.load(Ordering::Relaxed)
     }
+
+    fn takes_unread(&self, bytes: u64) -> bool {
+        self.unused_bytes() > bytes
+    }
 }
 
 /// A sealed frame in segment 3 with one value of so many bytes.
@@ -57,9 +61,13 @@ fn add(frames: &FrameTable, frame: &Arc<Frame>) {
     frames.sealed(frame);
 }
 
-/// Adds a frame that is written and applied by now.
+/// Adds a frame that is written and applied by now, with values that live in it.
 fn keep(frames: &FrameTable, frame: &Arc<Frame>) {
     add(frames, frame);
+    for (offset, _, value) in records(frame) {
+        let at = usize::try_from(offset - frame.offset).unwrap();
+        frame.sealed().unwrap().lives(at, value.len() as u64);
+    }
     finish(frame);
     assert!(frames.settle());
 }
@@ -273,6 +281,51 @@ fn what_the_heir_does_not_use_is_lent_until_it_is() {
     assert!(value_at(&table, place(35)).is_some());
 }
 
+/// Values that nobody had read left with the oldest frame, and each read of one asked the device,
+/// while most of what the younger frames had was overwritten.
+#[test]
+fn what_is_dead_leaves_before_what_lives() {
+    let table = retaining(1 << 20);
+    let notes = Notes::default();
+    table.hand_on_to(Box::new(notes.clone()));
+    let values = |seq| [noise(seq, 60_000), noise(seq + 1, 50_000), noise(seq + 2, 40_000)];
+    let frames = [1, 11, 21].map(|seq| sealed(3, 7, seq << 18, seq, &values(seq)));
+    let places = frames.each_ref().map(|frame| {
+        records(frame)
+            .iter()
+            .map(|(offset, ..)| (7, *offset))
+            .collect::<Vec<_>>()
+    });
+    for frame in &frames {
+        keep(&table, frame);
+    }
+    let frame_bytes = table.retained_bytes() / 3;
+    // The second frame has most dead, the third has one dead that was read before.
+    for (place, bytes) in [(places[1][0], 60_000), (places[1][2], 40_000), (places[2][2], 40_000)] {
+        assert!(value_at(&table, place).is_some());
+        table.value_died(place, bytes);
+        table.value_died(place, bytes);
+    }
+    let is_here = |place| value_at(&table, place).is_some();
+    notes.unused_bytes.store(51_000, Ordering::Relaxed);
+    table.set_share(2 * frame_bytes + frame_bytes / 4);
+    assert_eq!(
+        *notes.inherited.lock(),
+        [(places[1][1].1, 12)],
+        "what lives, though nobody read it"
+    );
+    assert_eq!(places.each_ref().map(|of| is_here(of[1])), [true, false, true]);
+    // Without room that nobody has only what was read is kept; the first frame was read above.
+    table.value_died(places[2][0], 60_000);
+    notes.unused_bytes.store(1_000, Ordering::Relaxed);
+    table.set_share(frame_bytes + frame_bytes / 4);
+    assert_eq!(notes.inherited.lock()[1..], [(places[2][1].1, 22)]);
+    assert_eq!(places.each_ref().map(|of| is_here(of[1])), [true, false, false]);
+    // Then the oldest as ever.
+    table.set_share(frame_bytes / 4);
+    assert_eq!(notes.inherited.lock()[2..], [(places[0][1].1, 2)]);
+}
+
 /// An heir that has less to lend when it was given something: by more than that took where it was.
 struct Miser(Arc<AtomicU64>);
 
@@ -284,6 +337,10 @@ impl Heir for Miser {
 
     fn unused_bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    fn takes_unread(&self, bytes: u64) -> bool {
+        self.unused_bytes() > bytes
     }
 }
 

@@ -10,28 +10,27 @@
 use super::{Applier, Replaced};
 use crate::{
     cache::{CachedValue, Place},
-    log::{address::Address, format::Record, frame::Frame},
+    log::{address::Address, format::Record},
     ordered_index::{Entry, Home},
 };
-use std::sync::Arc;
 
 impl Applier {
     /// The record at `address` takes the place of what it replaces; in the cache too, if that was
     /// there, or was read in its frame.
-    pub(super) fn cache_instead(&mut self, replaced: &Replaced, address: Address) {
+    pub(super) fn cache_instead(&self, replaced: &Replaced, address: Address) {
         if self.uncache(replaced) {
-            self.wanted.push(address);
+            self.want(address);
         }
     }
 
     /// The cache finds at `home` what it had at the home that `entry` says.
-    pub(super) fn cache_at(&mut self, entry: &Entry, key: &[u8], home: &Home) {
+    pub(super) fn cache_at(&self, entry: &Entry, key: &[u8], home: &Home) {
         match *home {
             Home::Flash { address } => {
                 if self.uncache_at(&entry.home)
                     && let Some(address) = Address::new(address)
                 {
-                    self.wanted.push(address);
+                    self.want(address);
                 }
             }
             Home::Block(_) => self.cache_in_block(entry, key, home),
@@ -73,17 +72,10 @@ impl Applier {
         was_cached() || self.take_read(home, |_| ()).is_some()
     }
 
-    /// Tells frames that were applied what of them is wanted.
-    pub(super) fn tell_wanted(&mut self, frames: &[Arc<Frame>]) {
-        let segment_bytes = self.engine.log.segments.segment_bytes();
-        for address in self.wanted.drain(..) {
-            let (segment, offset) = (address.bytes() / segment_bytes, address.bytes() % segment_bytes);
-            let of_it = |frame: &&Arc<Frame>| {
-                u64::from(frame.segment) == segment && (frame.offset..frame.end()).contains(&offset)
-            };
-            if let Some(frame) = frames.iter().find(of_it) {
-                frame.want(offset - frame.offset);
-            }
+    /// The record at `address`, which is being applied, is kept in RAM when its frame leaves it.
+    fn want(&self, address: Address) {
+        if let Some((sealed, at)) = self.in_frame(address) {
+            sealed.mark(at);
         }
     }
 

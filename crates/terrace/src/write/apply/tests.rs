@@ -23,7 +23,7 @@ fn record(seq: u64, key: &'static [u8], body: Body<'static>) -> Arrived<'static>
         checksum: 0,
         body,
     };
-    Arrived::from((Address::new(seq * 64).unwrap(), record))
+    Arrived::new(0, (Address::new(seq * 64).unwrap(), record))
 }
 
 /// Left out were records that a move or the figures of a block still ask for, had only the key been

@@ -1,0 +1,199 @@
+//! Which segments leave when there is no room, and what of them stays.
+
+use super::{Queue, Queued, Rank, State, Values};
+use crate::cache::{
+    Place,
+    index::{Contents, Segment},
+    table::Slot,
+};
+use std::sync::Arc;
+
+/// One part in so many of the room is for newcomers.
+const NEWCOMERS_PART: u64 = 10;
+/// So many long values get a second chance before one leaves all the same,
+const CHANCES_MAX: usize = 64;
+/// or one in so many segments of records, of which then half leaves all the same.
+const CHANCES_OF_SEGMENT: usize = 8;
+
+/// A record of a segment that leaves.
+struct Leaving {
+    place: Place,
+    at: usize,
+    words: usize,
+    uses: u64,
+}
+
+impl Values {
+    /// Lets segments leave until there is room for so many bytes more, and numbers for what comes
+    /// and for what gets a second chance. Says whether there is room now.
+    pub(super) fn make_room(&self, state: &mut State, bytes: u64) -> bool {
+        let room = self.capacity_bytes().saturating_sub(self.segment_bytes() + bytes);
+        let mut chances = CHANCES_MAX;
+        let is_full = |state: &State| state.numbers.len() < 2 || self.bytes() + self.index_bytes() > room;
+        while is_full(state) && (self.evict_sparse(state) || self.evict(state, &mut chances)) {}
+        if self.bytes() + self.index_bytes() + self.segment_bytes() <= room {
+            state.spare = None;
+        }
+        self.bytes() + self.index_bytes() + bytes <= self.capacity_bytes()
+    }
+
+    /// Empties a segment of which most was overwritten. `false` if there is none.
+    fn evict_sparse(&self, state: &mut State) -> bool {
+        while let Some(number) = state.emptiest.take() {
+            let is_open = |queue: &Queue| queue.open.as_ref().is_some_and(|open| open.number == number);
+            let Some(segment) = self.index.segment(number) else {
+                continue;
+            };
+            if is_open(&state.newcomers) || is_open(&state.known) || !self.is_sparse(segment.live_words()) {
+                continue;
+            }
+            let queued = Queued {
+                number,
+                words: self.segment_words,
+                bytes: self.segment_bytes(),
+            };
+            self.empty(state, Rank::Known, &queued, Some(&segment), &mut { CHANCES_MAX });
+            drop(segment);
+            self.reclaim(state, number);
+            state.left_early += 1;
+            self.forget_left(state);
+            return true;
+        }
+        false
+    }
+
+    /// Lets a segment go, and keeps its memory for the next if it has records.
+    fn reclaim(&self, state: &mut State, number: u32) {
+        if let Some(left) = self.let_go(number).and_then(Arc::into_inner)
+            && let Contents::Records(memory) = left.contents
+        {
+            state.spare = Some(memory);
+        }
+    }
+
+    /// Lets the first segment of a queue leave. `false` if there is none.
+    fn evict(&self, state: &mut State, chances: &mut usize) -> bool {
+        let newcomers_have_much = state.newcomers.bytes > self.capacity_bytes() / NEWCOMERS_PART;
+        let rank = match (state.newcomers.sealed.is_empty(), state.known.sealed.is_empty()) {
+            (true, true) => return false,
+            (false, true) => Rank::Newcomer,
+            (true, false) => Rank::Known,
+            (false, false) if newcomers_have_much => Rank::Newcomer,
+            (false, false) => Rank::Known,
+        };
+        let queue = state.queue(rank);
+        let Some(first) = queue.sealed.pop_front() else {
+            return false;
+        };
+        queue.bytes -= first.bytes;
+        let segment = self.index.segment(first.number);
+        match segment.as_ref().map(|segment| &segment.contents) {
+            Some(Contents::Records(_)) => self.empty(state, rank, &first, segment.as_deref(), chances),
+            Some(Contents::Whole { place, .. }) if self.has_chance(*place, &first, chances) => {
+                state.known.bytes += first.bytes;
+                state.known.sealed.push_back(first);
+                return true;
+            }
+            Some(Contents::Whole { place, .. }) => self.leave(*place, first.number, 0),
+            // Taken out before.
+            None => state.left_early = state.left_early.saturating_sub(1),
+        }
+        drop(segment);
+        self.reclaim(state, first.number);
+        state.numbers.push(first.number);
+        true
+    }
+
+    /// Whether a long value was read, and may stay for that.
+    fn has_chance(&self, place: Place, queued: &Queued, chances: &mut usize) -> bool {
+        let was_read = self.index.with_slot_of(place, queued.number, 0, |found| {
+            let uses = found.slot.uses();
+            uses > 0 && found.replace(Some(Slot::new(place.hash(), queued.number, 0, uses - 1)))
+        });
+        let may_stay = *chances > 0 && was_read == Some(true);
+        *chances -= usize::from(may_stay);
+        may_stay
+    }
+
+    fn leave(&self, place: Place, number: u32, at: usize) {
+        let left = self
+            .index
+            .with_slot_of(place, number, at, |found| found.leave(place.hash()));
+        if left == Some(true) {
+            self.index.note_gone(place);
+        }
+    }
+
+    /// Takes the records that were read out of a segment that leaves, those that were read most
+    /// first; the others are gone. Once many have been given a chance, half of a segment's are gone
+    /// whatever was read. Of a segment of which most was overwritten the rest stays, read or not:
+    /// its room is free all the same.
+    fn empty(&self, state: &mut State, rank: Rank, queued: &Queued, segment: Option<&Segment>, chances: &mut usize) {
+        let Some(segment) = segment else { return };
+        let mut records = self.records(queued, segment);
+        records.sort_by_key(|record| std::cmp::Reverse(record.uses));
+        let mut words_left = if *chances < CHANCES_OF_SEGMENT {
+            self.segment_words / 2
+        } else {
+            self.segment_words
+        };
+        *chances = chances.saturating_sub(CHANCES_OF_SEGMENT);
+        let live_words: u64 = records.iter().map(|record| record.words as u64).sum();
+        let is_sparse = self.is_sparse(live_words);
+        for record in &records {
+            let stays = (record.uses > 0 || is_sparse)
+                && record.words <= words_left
+                && self.give_chance(state, rank, queued.number, segment, record);
+            if stays {
+                words_left -= record.words;
+            } else {
+                self.leave(record.place, queued.number, record.at);
+            }
+        }
+    }
+
+    /// The records of a segment that a slot leads to.
+    fn records(&self, queued: &Queued, segment: &Segment) -> Vec<Leaving> {
+        let (mut records, mut at) = (Vec::new(), 0);
+        while at < queued.words
+            && let Some(head) = segment.head(at)
+        {
+            let uses = self
+                .index
+                .with_slot_of(head.place, queued.number, at, |found| found.slot.uses());
+            if let Some(uses) = uses {
+                records.push(Leaving {
+                    place: head.place,
+                    at,
+                    words: head.words(),
+                    uses,
+                });
+            }
+            at += head.words();
+        }
+        records
+    }
+
+    /// Copies a record behind the others of the second queue.
+    fn give_chance(&self, state: &mut State, rank: Rank, number: u32, segment: &Segment, record: &Leaving) -> bool {
+        if !self.has_open(state, Rank::Known, record.words) && self.open(state, Rank::Known).is_none() {
+            return false;
+        }
+        let copied = Self::append_to_open(state, Rank::Known, record.words, |to, at| {
+            let mut words = segment.words(record.at);
+            words.0 = &words.0[..record.words];
+            to.words(at).copy_from(words);
+        });
+        let Some((to, at)) = copied else { return false };
+        let uses = if rank == Rank::Newcomer {
+            0
+        } else {
+            record.uses.saturating_sub(1)
+        };
+        let slot = Slot::new(record.place.hash(), to, at, uses);
+        let moved = self
+            .index
+            .with_slot_of(record.place, number, record.at, |found| found.replace(Some(slot)));
+        moved == Some(true)
+    }
+}

@@ -1,0 +1,75 @@
+//! Pieces of RAM with values, by how little of each lives: for what to empty first.
+//!
+//! A piece is noted whenever less of it lives by an eighth, so the same one may be in several of
+//! the lists, or have left meanwhile: who takes one looks whether it is still there.
+
+use std::collections::VecDeque;
+
+/// How finely pieces are told apart.
+const PARTS: u64 = 8;
+
+/// See the module. Only pieces of which fewer than `WORTH` eighths live are worth emptying: the
+/// others would be copied for little room.
+#[derive(Debug)]
+pub struct Emptiest<T, const WORTH: usize>([VecDeque<T>; WORTH]);
+
+impl<T, const WORTH: usize> Default for Emptiest<T, WORTH> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| VecDeque::new()))
+    }
+}
+
+/// Whole eighths of a piece that live.
+fn eighths(living: u64, all: u64) -> usize {
+    let eighths = living.saturating_mul(PARTS) / all.max(1);
+    usize::try_from(eighths).unwrap_or(usize::MAX)
+}
+
+impl<T, const WORTH: usize> Emptiest<T, WORTH> {
+    /// Whether a piece with so much that lives is worth emptying.
+    pub fn is_worth(living: u64, all: u64) -> bool {
+        eighths(living, all) < WORTH
+    }
+
+    /// Whether a piece is to be noted, since less of it lives than before.
+    pub fn has_fallen(before: u64, living: u64, all: u64) -> bool {
+        Self::is_worth(living, all) && eighths(living, all) < eighths(before, all)
+    }
+
+    /// Notes a piece.
+    pub fn note(&mut self, piece: T, living: u64, all: u64) {
+        if let Some(list) = self.0.get_mut(eighths(living, all)) {
+            list.push_back(piece);
+        }
+    }
+
+    /// The piece of which least lives, of several the one that was noted first.
+    pub fn take(&mut self) -> Option<T> {
+        self.0.iter_mut().find_map(VecDeque::pop_front)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(VecDeque::is_empty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emptiest_comes_first() {
+        type Pieces = Emptiest<u32, 4>;
+        let mut pieces = Pieces::default();
+        assert!(Pieces::is_worth(499, 1000) && !Pieces::is_worth(500, 1000) && Pieces::is_worth(0, 0));
+        assert!(Pieces::has_fallen(500, 499, 1000) && Pieces::has_fallen(1000, 0, 1000));
+        assert!(!Pieces::has_fallen(499, 400, 1000) && !Pieces::has_fallen(1000, 600, 1000));
+        for (piece, living) in [(1, 400), (2, 130), (3, 700), (4, 249), (5, 0)] {
+            pieces.note(piece, living, 1000);
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| pieces.take()).collect();
+        assert_eq!(taken, [5, 2, 4, 1]);
+        assert!(pieces.is_empty());
+    }
+}

@@ -26,6 +26,7 @@ mod journal;
 mod life;
 mod machine;
 mod mutations;
+mod plan;
 mod protocol;
 mod trial;
 mod workload;

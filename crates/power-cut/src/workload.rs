@@ -118,6 +118,8 @@ pub struct Mood {
     pub pause_us: u64,
 }
 
+/// Long values that are seldom overwritten.
+pub const COLD: &str = "cold";
 /// Frames of one commit, of the same length all.
 pub const SINGLE: &str = "single";
 
@@ -171,7 +173,7 @@ pub const MOODS: &[Mood] = &[
     // Much is alive when its segment is drained, and goes to the large drive, which has else little
     // to do.
     Mood {
-        name: "cold",
+        name: COLD,
         buffered: 1.0,
         large: 0.0,
         small_bytes_min: 3_000,

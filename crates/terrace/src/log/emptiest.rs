@@ -1,7 +1,7 @@
 //! Pieces of RAM with values, by how little of each lives: for what to empty first.
 //!
 //! A piece is noted whenever less of it lives by an eighth, so the same one may be in several of
-//! the lists, or have left meanwhile: who takes one looks whether it is still there.
+//! the lists, or have left meanwhile: after taking one, look whether it is still there.
 
 use std::collections::VecDeque;
 

@@ -224,7 +224,7 @@ impl Sealed {
         std::hint::black_box((touched, mark));
     }
 
-    /// Gives what of it lives, or what of that was read, to who keeps it from now on. It is at this
+    /// Gives what of it lives, or what of that was read, to the heir, which keeps it. It is at this
     /// place.
     pub fn hand_on(&self, (generation, start): PlaceInLog, heritage: Heritage, heir: &dyn Heir) {
         let mut unit = 0;

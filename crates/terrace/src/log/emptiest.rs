@@ -7,6 +7,10 @@ use std::collections::VecDeque;
 
 /// How finely pieces are told apart.
 const PARTS: u64 = 8;
+/// Pieces in each list, at most. A piece that is emptied leaves its notes in the fuller lists,
+/// which may not be asked for long: beyond this the oldest note goes, and its piece leaves in its
+/// turn.
+const NOTES_MAX: usize = 1 << 13;
 
 /// See the module. Only pieces of which fewer than `WORTH` eighths live are worth emptying: the
 /// others would be copied for little room.
@@ -39,6 +43,9 @@ impl<T, const WORTH: usize> Emptiest<T, WORTH> {
     /// Notes a piece.
     pub fn note(&mut self, piece: T, living: u64, all: u64) {
         if let Some(list) = self.0.get_mut(eighths(living, all)) {
+            if list.len() >= NOTES_MAX {
+                list.pop_front();
+            }
             list.push_back(piece);
         }
     }
@@ -71,5 +78,20 @@ mod tests {
         let taken: Vec<_> = std::iter::from_fn(|| pieces.take()).collect();
         assert_eq!(taken, [5, 2, 4, 1]);
         assert!(pieces.is_empty());
+    }
+
+    /// Each frame that was emptied left up to five notes for ever.
+    #[test]
+    fn notes_of_what_has_left_do_not_gather() {
+        let mut pieces = Emptiest::<usize, 4>::default();
+        for piece in 0..3 * NOTES_MAX {
+            for living in [300, 200, 0] {
+                pieces.note(piece, living, 1000);
+            }
+            assert_eq!(pieces.take(), Some(piece));
+        }
+        let left: Vec<_> = std::iter::from_fn(|| pieces.take()).collect();
+        assert_eq!(left.len(), 2 * NOTES_MAX);
+        assert!(left.iter().all(|piece| *piece >= 2 * NOTES_MAX), "the last ones");
     }
 }

@@ -54,8 +54,8 @@ impl CommitLog {
         self.gathering_pays.store(pays, Ordering::Relaxed);
     }
 
-    /// A value whose record has about so many bytes lives at this position no more: its segment
-    /// counts that, and its frame while that is in RAM.
+    /// The value of a record of about so many bytes lives at this position no more: the segment
+    /// counts that, and the frame while that is in RAM.
     pub fn value_died(&self, position: u64, bytes: u64) {
         self.segments.value_died(position, bytes);
         if let Some(place) = self.segments.place(position) {

@@ -1,7 +1,7 @@
 //! A sealed frame's bytes: from now on they never change, and they are read without a lock.
 //!
-//! They outlive their frame: when that is written and applied, they may be kept in RAM for those
-//! who ask for a place in them. What lives here and what is read is marked, and goes to an heir
+//! They outlive their frame: when that is written and applied, they may be kept in RAM for callers
+//! that ask for a place in them. What lives here and what is read is marked, and goes to an heir
 //! when they leave.
 //!
 //! Invariants:

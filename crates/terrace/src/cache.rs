@@ -24,13 +24,14 @@ use crate::{
     Version,
     log::{
         address::Address,
-        format::Record,
+        format::{Record, record_bytes_max},
         frame::{Heir, PlaceInLog},
         frame_table::FrameTable,
         segments::Segments,
     },
 };
 use bytes::Bytes;
+use chunk::{Chunk, Pair};
 use record::Item;
 use std::{ops::Deref, sync::Arc};
 use values::{Rank, Values};
@@ -56,6 +57,15 @@ impl Place {
     /// An extent's place in a block.
     pub const fn block(block: u64, offset: u64) -> Self {
         Self(block, offset << 1 | 1)
+    }
+
+    /// The place in the flash log that it is, if it is one.
+    const fn place_in_log(self) -> Option<PlaceInLog> {
+        if self.1 & 1 == 0 {
+            Some((self.0, self.1 >> 1))
+        } else {
+            None
+        }
     }
 
     /// Bits of which each depends on all of it.
@@ -85,6 +95,15 @@ impl CachedValue {
             version: record.version(),
             attributes: Bytes::copy_from_slice(record.attributes),
             value: Bytes::copy_from_slice(record.body.value()),
+        }
+    }
+
+    /// A copy of a pair of a chunk.
+    fn of_pair(pair: &Pair<'_>) -> Self {
+        Self {
+            version: pair.version,
+            attributes: Bytes::copy_from_slice(pair.attributes),
+            value: Bytes::copy_from_slice(pair.value),
         }
     }
 
@@ -192,5 +211,29 @@ impl ValueCache {
             self.insert_as(Rank::Known, to, key, value);
         }
         found.is_some()
+    }
+
+    /// RAM of values that live, in frames and here, and what all of them may have.
+    pub fn living_and_room_bytes(&self) -> (u64, u64) {
+        let living_bytes = self.values.living_bytes() + self.frames.living_bytes();
+        (living_bytes, self.values.capacity_bytes() + self.frames.share_bytes())
+    }
+
+    /// Keeps a chunk of the scan cache. What moves there has been in RAM and is no newcomer.
+    fn insert_chunk(&self, place: Place, chunk: &Chunk) {
+        let rank = if chunk.is_home() { Rank::Known } else { Rank::Newcomer };
+        self.values.put_chunk(place, chunk, rank);
+    }
+
+    /// Has a chunk be the home in RAM of its longer values; see [`Values::move_to_chunk`]. Frames
+    /// need not keep them any more.
+    fn move_to_chunk(&self, place: Place, chunk: &Chunk, is_new: impl Fn(&[u8]) -> bool) {
+        for pair in self.values.move_to_chunk(place, chunk, |pair| is_new(pair.key)) {
+            if let Some(place) = pair.place.and_then(Place::place_in_log) {
+                let bytes = record_bytes_max(pair.key.len(), pair.attributes.len(), pair.value.len() as u64);
+                self.frames.value_died(place, bytes);
+            }
+        }
+        self.frames.give_back(chunk.bytes() as u64);
     }
 }

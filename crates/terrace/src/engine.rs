@@ -13,18 +13,18 @@ use crate::{
         gc::{BlockGcState, Bounds},
         unsynced::UnsyncedLarge,
     },
-    cache::{ValueCache, scans::ScanCache},
+    cache::{Place, ValueCache, scans::ScanCache},
     flash_cache::FlashCache,
     hash_index::{Config as HashIndexConfig, HashIndex, checkpoint::Checkpoints},
     io::{Disk, read_queue::ReadQueue, throttle::Paces},
-    log::{commit::CommitLog, segments::SCARCE_SEGMENTS},
+    log::{address::Address, commit::CommitLog, segments::SCARCE_SEGMENTS},
     manifest::Manifest,
     metrics::{
         counters::{AnsweredBy, Metrics},
         event::Event,
         stalls::StallReason,
     },
-    ordered_index::{Entry, KeyBounds, OrderedIndex},
+    ordered_index::{Entry, Home, KeyBounds, OrderedIndex},
     scan_order::ScanOrder,
     visibility::{presence::Presence, range_tombstones::RangeSet, snapshots::Snapshots},
 };
@@ -155,6 +155,17 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
+    /// What the cache calls the place of a value; inline ones have none.
+    pub fn place_of(&self, home: &Home) -> Option<Place> {
+        match *home {
+            Home::Inline(_) => None,
+            Home::Flash { address } => {
+                Address::new(address).and_then(|address| Place::in_log(&self.log.segments, address))
+            }
+            Home::Block(extent) => Some(Place::block(extent.block, extent.offset)),
+        }
+    }
+
     /// Puts the parts together.
     ///
     /// # Errors

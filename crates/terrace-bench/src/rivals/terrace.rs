@@ -6,9 +6,11 @@ use ::terrace::{Batch, Condition, Durability, Options, PutOptions, ScanRange, St
 
 /// Values a scan reads at once.
 const SCAN_BATCH: usize = 64;
-/// An entry of the index with its part of filters and block indexes, and as much again for what
-/// compactions bring into the cache.
-const INDEX_BYTES_PER_OBJECT: u64 = 200;
+/// An entry of the index with its part of filters and block indexes, and half as much again for
+/// what compactions bring into the cache: with keys of 16 bytes it took 83 bytes an object.
+const INDEX_BYTES_PER_OBJECT: u64 = 120;
+/// A memtable for one part in so many of all entries is sealed seldom enough.
+const MEMTABLE_PART: u64 = 3;
 /// A key that no workload uses.
 const NOBODYS_KEY: &[u8] = b"\0terrace-bench";
 
@@ -60,11 +62,12 @@ fn options(opening: &Opening, cached: bool) -> Options {
     if let Some(bytes) = opening.inline_bytes_max {
         options.tuning.inline_bytes_max = bytes;
     }
-    let memtable_bytes = options.tuning.memtable_bytes.min(opening.cache_bytes / 8).max(1 << 20);
     let entries_bytes = match opening.expected_objects {
         0 => u64::MAX,
         objects => objects.saturating_mul(INDEX_BYTES_PER_OBJECT).max(1 << 20),
     };
+    let memtable_bytes_max = (opening.cache_bytes / 8).min(entries_bytes / MEMTABLE_PART);
+    let memtable_bytes = options.tuning.memtable_bytes.min(memtable_bytes_max).max(1 << 20);
     // Where pairs are in the index itself its tables are all there is to read, and the kernel
     // caches them: it gets what is not taken here.
     let index_bytes_max = match opening.expected_object_bytes {

@@ -1,28 +1,65 @@
 //! Pairs of a range of keys that a scan has read, one behind the other in one buffer.
 //!
-//! A record is version, checksum, lengths, home, key, attributes, value; behind all records there
-//! is where each begins, and last how many there are. Numbers are little-endian.
+//! A record is version, checksum, lengths, home, place, key, attributes, value; behind all records
+//! there is where each begins, and last how many there are. Numbers are little-endian.
+//!
+//! Of a short value a chunk has a second copy. A longer one it is the home of in RAM: the pair has
+//! the value's place, by which the cache leads to it.
 //!
 //! Invariant: keys ascend. A chunk is made in RAM and stays there: whatever has other bytes is no
 //! chunk, and nothing is found in it.
 
-use crate::{
-    HomeKind,
-    codec::{Reader, u32_at},
-};
+use super::Place;
+use crate::{HomeKind, codec::Reader};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Bytes of a chunk, at most: short enough to be dropped for one write, long enough that a scan of
-/// a hundred short values looks for one or two, and just what allocators have a size for.
-pub const CHUNK_BYTES_MAX: usize = 14 << 10;
-/// Key, attributes and value of a pair in a chunk have so many bytes together at most. Of longer
-/// ones second copies take the room of first ones: docs/adr/0027-scan-cache.md.
-pub const PAIR_BYTES_MAX: usize = 512;
+/// Bytes of a chunk with short pairs alone, at most: short enough to be dropped for one write, long
+/// enough that a scan of a hundred looks for one or two, and just what allocators have a size for.
+pub const SHORT_CHUNK_BYTES_MAX: usize = 14 << 10;
+/// Bytes of any chunk, at most: some fifty values of 1 KiB, which are copied when one is changed.
+pub const CHUNK_BYTES_MAX: usize = 56 << 10;
+/// Key, attributes and value of a short pair have so many bytes together at most. Of longer ones
+/// second copies would take the room of first ones: docs/adr/0027-scan-cache.md.
+pub const SHORT_PAIR_BYTES_MAX: usize = 512;
+/// The same of any pair in a chunk.
+pub const PAIR_BYTES_MAX: usize = 4 << 10;
 
-/// Version, checksum, length of the value, of the attributes, of the key, home.
-const HEAD_BYTES: usize = 8 + 4 + 4 + 4 + 2 + 1;
-const OFFSET_BYTES: usize = 4;
+const OFFSET_BYTES: usize = 2;
+/// Beside the home: there is a place.
+const HAS_PLACE: u8 = 0x80;
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<usize> {
+    Reader(bytes.get(at..)?).u16().map(usize::from)
+}
+
+/// The pair that bytes begin with.
+fn decode(bytes: &[u8]) -> Option<Pair<'_>> {
+    let mut rest = Reader(bytes);
+    let version = rest.u64()?;
+    let checksum = rest.u32()?;
+    let mut length = || rest.u16().map(usize::from);
+    let (key_bytes, attribute_bytes, value_bytes) = (length()?, length()?, length()?);
+    let [home] = *rest.bytes(1)? else { return None };
+    let place = match home & HAS_PLACE {
+        0 => None,
+        _ => Some(Place(rest.u64()?, rest.u64()?)),
+    };
+    let home = match home & !HAS_PLACE {
+        home if home == HomeKind::Inline as u8 => HomeKind::Inline,
+        home if home == HomeKind::Flash as u8 => HomeKind::Flash,
+        _ => HomeKind::Block,
+    };
+    Some(Pair {
+        version,
+        checksum,
+        home,
+        place,
+        key: rest.bytes(key_bytes)?,
+        attributes: rest.bytes(attribute_bytes)?,
+        value: rest.bytes(value_bytes)?,
+    })
+}
 
 /// A pair of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +72,8 @@ pub struct Pair<'a> {
     pub checksum: u32,
     /// Where the value lived when it was read.
     pub home: HomeKind,
+    /// Where it is read from without a cache, if the chunk is its home in RAM.
+    pub place: Option<Place>,
     /// Encoded attributes.
     pub attributes: &'a [u8],
     /// The value.
@@ -42,10 +81,36 @@ pub struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// What it takes in a chunk; `None` if it is too long for one.
-    fn bytes_in_chunk(&self) -> Option<usize> {
-        let bytes = self.key.len() + self.attributes.len() + self.value.len();
-        (bytes <= PAIR_BYTES_MAX).then_some(HEAD_BYTES + bytes)
+    /// Bytes of key, attributes and value.
+    pub const fn bytes(&self) -> usize {
+        self.key.len() + self.attributes.len() + self.value.len()
+    }
+
+    /// Whether it is too long for a chunk, or for a second copy in one.
+    const fn is_too_long(&self) -> bool {
+        let bytes_max = match self.place {
+            Some(_) => PAIR_BYTES_MAX,
+            None => SHORT_PAIR_BYTES_MAX,
+        };
+        self.bytes() > bytes_max
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // none of its parts is longer than a chunk
+    fn encode(&self, record: &mut Vec<u8>) {
+        record.extend_from_slice(&self.version.to_le_bytes());
+        record.extend_from_slice(&self.checksum.to_le_bytes());
+        for part in [self.key, self.attributes, self.value] {
+            record.extend_from_slice(&(part.len() as u16).to_le_bytes());
+        }
+        let has_place = if self.place.is_some() { HAS_PLACE } else { 0 };
+        record.push(self.home as u8 | has_place);
+        if let Some(Place(container, offset)) = self.place {
+            record.extend_from_slice(&container.to_le_bytes());
+            record.extend_from_slice(&offset.to_le_bytes());
+        }
+        for part in [self.key, self.attributes, self.value] {
+            record.extend_from_slice(part);
+        }
     }
 }
 
@@ -53,7 +118,9 @@ impl Pair<'_> {
 #[derive(Debug, Default)]
 pub struct ChunkWriter {
     records: Vec<u8>,
-    starts: Vec<u32>,
+    starts: Vec<u16>,
+    /// It has pairs that are not short.
+    is_long: bool,
 }
 
 /// What came of adding a pair.
@@ -71,47 +138,47 @@ impl ChunkWriter {
     /// Adds the pair with the next key, unless the chunk would have more than `bytes_max`.
     #[allow(clippy::cast_possible_truncation)] // shorter than a chunk
     pub fn add(&mut self, pair: &Pair<'_>, bytes_max: usize) -> Added {
-        let Some(bytes) = pair.bytes_in_chunk() else {
+        if pair.is_too_long() {
             return Added::TooLong;
-        };
+        }
+        let start = self.records.len();
+        pair.encode(&mut self.records);
         let ends_bytes = (self.starts.len() + 2) * OFFSET_BYTES;
-        if !self.starts.is_empty() && self.records.len() + bytes + ends_bytes > bytes_max {
+        let is_long = self.is_long || pair.place.is_some();
+        let bytes_max = bytes_max.min(if is_long {
+            CHUNK_BYTES_MAX
+        } else {
+            SHORT_CHUNK_BYTES_MAX
+        });
+        if !self.starts.is_empty() && self.records.len() + ends_bytes > bytes_max {
+            self.records.truncate(start);
             return Added::Full;
         }
-        self.starts.push(self.records.len() as u32);
-        let records = &mut self.records;
-        records.extend_from_slice(&pair.version.to_le_bytes());
-        records.extend_from_slice(&pair.checksum.to_le_bytes());
-        records.extend_from_slice(&(pair.value.len() as u32).to_le_bytes());
-        records.extend_from_slice(&(pair.attributes.len() as u32).to_le_bytes());
-        records.extend_from_slice(&(pair.key.len() as u16).to_le_bytes());
-        records.push(pair.home as u8);
-        for part in [pair.key, pair.attributes, pair.value] {
-            records.extend_from_slice(part);
-        }
+        self.is_long = is_long;
+        self.starts.push(start as u16);
         Added::Here
     }
 
     /// The chunk, and an empty writer. `None` if nothing was added.
     #[allow(clippy::cast_possible_truncation)] // shorter than a chunk
-    pub fn take(&mut self) -> Option<Bytes> {
-        if self.starts.is_empty() {
+    pub fn take(&mut self) -> Option<Chunk> {
+        let count = self.starts.len();
+        if count == 0 {
             return None;
         }
-        for start in &self.starts {
-            self.records.extend_from_slice(&start.to_le_bytes());
+        let mut bytes = Vec::with_capacity(self.records.len() + (count + 1) * OFFSET_BYTES);
+        bytes.append(&mut self.records);
+        for start in self.starts.drain(..) {
+            bytes.extend_from_slice(&start.to_le_bytes());
         }
-        self.records
-            .extend_from_slice(&(self.starts.len() as u32).to_le_bytes());
-        let chunk = Bytes::copy_from_slice(&self.records);
-        self.records.clear();
-        self.starts.clear();
-        Some(chunk)
+        bytes.extend_from_slice(&(count as u16).to_le_bytes());
+        self.is_long = false;
+        Chunk::open(bytes.into())
     }
 }
 
-/// A chunk that is read.
-#[derive(Debug)]
+/// See the module. Clones share their bytes.
+#[derive(Debug, Clone)]
 pub struct Chunk {
     bytes: Bytes,
     count: usize,
@@ -119,17 +186,40 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Of these bytes. Its pieces share a reference count of their own, not one that all threads
-    /// which read the same chunk write.
-    pub fn open(bytes: Bytes) -> Option<Self> {
+    /// Of these bytes.
+    fn open(bytes: Bytes) -> Option<Self> {
         let count_at = bytes.len().checked_sub(OFFSET_BYTES)?;
-        let count = u32_at(&bytes, count_at)? as usize;
+        let count = u16_at(&bytes, count_at)?;
         let starts_at = count_at.checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
         Some(Self {
-            bytes: Bytes::from_owner(bytes),
+            bytes,
             count,
             starts_at,
         })
+    }
+
+    /// The same for one reader, whose pieces share a reference count of their own, not one that all
+    /// threads which read the chunk write.
+    pub fn for_reader(&self) -> Self {
+        Self {
+            bytes: Bytes::from_owner(self.bytes.clone()),
+            ..*self
+        }
+    }
+
+    /// Bytes of it.
+    pub const fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Its pairs.
+    pub fn pairs(&self) -> impl Iterator<Item = Pair<'_>> {
+        (0..self.count).map_while(|number| self.pair(number))
+    }
+
+    /// Whether it is the home of values in RAM.
+    pub fn is_home(&self) -> bool {
+        self.pairs().any(|pair| pair.place.is_some())
     }
 
     /// How many pairs there are.
@@ -139,25 +229,11 @@ impl Chunk {
 
     /// A pair.
     pub fn pair(&self, number: usize) -> Option<Pair<'_>> {
-        let start = u32_at(&self.bytes, self.starts_at + number * OFFSET_BYTES)? as usize;
-        let mut rest = Reader(self.bytes.get(start..self.starts_at)?);
-        let version = rest.number::<8>()?;
-        let checksum = rest.u32()?;
-        let (value_bytes, attribute_bytes) = (rest.u32()?, rest.u32()?);
-        let key_bytes = rest.number::<2>()?;
-        let home = match rest.number::<1>()? {
-            home if home == HomeKind::Inline as u64 => HomeKind::Inline,
-            home if home == HomeKind::Flash as u64 => HomeKind::Flash,
-            _ => HomeKind::Block,
-        };
-        Some(Pair {
-            version,
-            checksum,
-            home,
-            key: rest.bytes(usize::try_from(key_bytes).ok()?)?,
-            attributes: rest.bytes(usize::try_from(attribute_bytes).ok()?)?,
-            value: rest.bytes(usize::try_from(value_bytes).ok()?)?,
-        })
+        if number >= self.count {
+            return None;
+        }
+        let start = u16_at(&self.bytes, self.starts_at + number * OFFSET_BYTES)?;
+        decode(self.bytes.get(start..self.starts_at)?)
     }
 
     /// A part of a pair as a piece of the chunk's memory.
@@ -195,6 +271,7 @@ mod tests {
             version: u64::from(key[0]) << 40,
             checksum: crc32c::crc32c(value),
             home: [HomeKind::Inline, HomeKind::Flash, HomeKind::Block][usize::from(key[0]) % 3],
+            place: (value.len() % 2 == 1).then(|| Place::block(value.len() as u64, 7)),
             attributes: &key[1..],
             value,
         }
@@ -203,13 +280,13 @@ mod tests {
     #[test]
     fn a_chunk_has_what_was_added() {
         let mut writer = ChunkWriter::default();
-        assert_eq!(writer.take(), None);
+        assert!(writer.take().is_none());
         let keys: Vec<String> = (0..100).map(|number| format!("{number:02}x")).collect();
         let values: Vec<Vec<u8>> = (0..100).map(|number| vec![number as u8; number * 7 % 200]).collect();
         for (key, value) in keys.iter().zip(&values) {
             assert_eq!(writer.add(&pair(key.as_bytes(), value), 1 << 20), Added::Here);
         }
-        let chunk = Chunk::open(writer.take().unwrap()).unwrap();
+        let chunk = writer.take().unwrap().for_reader();
         assert_eq!(chunk.count(), 100);
         for (number, (key, value)) in keys.iter().zip(&values).enumerate() {
             let found = chunk.pair(number).unwrap();
@@ -219,18 +296,24 @@ mod tests {
             assert_eq!(chunk.first_from(format!("{key}y").as_bytes()), number + 1);
         }
         assert_eq!((chunk.first_from(b"0"), chunk.pair(100)), (0, None));
-        // An empty writer again.
-        assert_eq!(writer.take(), None);
+        assert!(writer.take().is_none(), "an empty writer again");
     }
 
     #[test]
     fn a_chunk_ends_before_what_is_too_much() {
         let mut writer = ChunkWriter::default();
         let long = vec![1; PAIR_BYTES_MAX];
-        assert_eq!(writer.add(&pair(b"a", &long), 10), Added::TooLong);
+        let short = &long[..SHORT_PAIR_BYTES_MAX];
+        assert_eq!(writer.add(&pair(b"a", short), 10), Added::TooLong, "for a second copy");
         assert_eq!(writer.add(&pair(b"a", &long[1..]), 10), Added::Here, "one at least");
         assert_eq!(writer.add(&pair(b"b", b""), 10), Added::Full);
-        assert_eq!(Chunk::open(writer.take().unwrap()).unwrap().count(), 1);
+        assert_eq!(writer.take().unwrap().count(), 1);
+        for (bytes, most) in [(100, SHORT_CHUNK_BYTES_MAX), (2001, CHUNK_BYTES_MAX)] {
+            while writer.add(&pair(b"a", &long[..bytes]), usize::MAX) == Added::Here {}
+            let chunk = writer.take().unwrap();
+            assert!((most - 2100..=most).contains(&chunk.bytes()), "{}", chunk.bytes());
+            assert_eq!(chunk.is_home(), bytes == 2001);
+        }
     }
 
     #[test]

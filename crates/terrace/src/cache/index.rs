@@ -9,8 +9,9 @@
 
 use super::{
     CachedValue, Place,
-    record::{Head, Words},
-    table::{Found, Inserted, SEGMENTS_MAX, Slot, Table},
+    chunk::{Chunk, Pair},
+    record::{Head, WORD_BYTES, Words},
+    table::{Found, Inserted, SEGMENT_WORDS_MAX, SEGMENTS_MAX, Slot, Table},
 };
 use crate::metrics::subtract;
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -27,6 +28,8 @@ const TABLE_FOR_BYTES: u64 = 4 << 20;
 const SETS: usize = 8;
 /// A table becomes longer when more of its slots than this are taken, in per cent.
 const FILLED_MAX: usize = 85;
+/// Where in its segment a chunk is itself: no pair has such a number.
+pub const CHUNK_AT: usize = SEGMENT_WORDS_MAX - 1;
 
 /// What a segment has.
 #[derive(Debug)]
@@ -41,6 +44,15 @@ pub enum Contents {
         key: Box<[u8]>,
         /// The value.
         value: CachedValue,
+        /// What it takes.
+        bytes: u64,
+    },
+    /// A chunk of the scan cache: a slot leads to it, and one to each pair that has a place.
+    Chunk {
+        /// What it is found by.
+        place: Place,
+        /// Its pairs: that with number *n* is at "word" *n*.
+        chunk: Chunk,
         /// What it takes.
         bytes: u64,
     },
@@ -78,17 +90,62 @@ impl Segment {
 
     /// The record at a word is led to no more. Says how many words are, before and after.
     pub fn remove_live(&self, at: usize) -> (u64, u64) {
-        let words = self.head(at).map_or(0, |head| head.words());
-        let taken = subtract(&self.live_words, words as u64);
+        let taken = subtract(&self.live_words, self.words_of(at) as u64);
         let live = self.live_words();
         (live + taken, live)
     }
 
-    /// The words from one on; none of a whole value.
+    /// How much of the segment what is at a word takes, in words; of a chunk itself all pairs that
+    /// no slot of their own leads to.
+    pub fn words_of(&self, at: usize) -> usize {
+        let words_of = |pair: Pair<'_>| pair.bytes().div_ceil(WORD_BYTES);
+        match &self.contents {
+            Contents::Records(_) => self.head(at).map_or(0, |head| head.words()),
+            Contents::Whole { .. } => 0,
+            Contents::Chunk { chunk, .. } if at == CHUNK_AT => {
+                chunk.pairs().filter(|pair| pair.place.is_none()).map(words_of).sum()
+            }
+            Contents::Chunk { chunk, .. } => chunk.pair(at).map_or(0, words_of),
+        }
+    }
+
+    /// Its length in words.
+    pub const fn all_words(&self) -> u64 {
+        match &self.contents {
+            Contents::Records(words) => words.len() as u64,
+            Contents::Whole { .. } => 0,
+            Contents::Chunk { chunk, .. } => chunk.bytes().div_ceil(WORD_BYTES) as u64,
+        }
+    }
+
+    /// RAM of what of it is led to; of a chunk all that its allocation takes more counts, too.
+    pub fn living_bytes(&self) -> u64 {
+        let live_bytes = self.live_words() * WORD_BYTES as u64;
+        match &self.contents {
+            Contents::Records(_) => live_bytes,
+            Contents::Whole { bytes, .. } => *bytes,
+            Contents::Chunk { bytes, .. } => {
+                bytes
+                    - (self.all_words() * WORD_BYTES as u64)
+                        .saturating_sub(live_bytes)
+                        .min(*bytes)
+            }
+        }
+    }
+
+    /// RAM that it takes.
+    pub const fn bytes(&self) -> u64 {
+        match &self.contents {
+            Contents::Records(words) => (words.len() * WORD_BYTES) as u64,
+            Contents::Whole { bytes, .. } | Contents::Chunk { bytes, .. } => *bytes,
+        }
+    }
+
+    /// The words from one on; none but of records.
     pub fn words(&self, at: usize) -> Words<'_> {
         match &self.contents {
             Contents::Records(words) => Words(words.get(at..).unwrap_or_default()),
-            Contents::Whole { .. } => Words(&[]),
+            Contents::Whole { .. } | Contents::Chunk { .. } => Words(&[]),
         }
     }
 
@@ -102,6 +159,8 @@ impl Segment {
         match &self.contents {
             Contents::Records(_) => self.head(at).map(|head| head.place),
             Contents::Whole { place, .. } => Some(*place),
+            Contents::Chunk { place, .. } if at == CHUNK_AT => Some(*place),
+            Contents::Chunk { chunk, .. } => chunk.pair(at)?.place,
         }
     }
 
@@ -110,6 +169,10 @@ impl Segment {
             Contents::Records(_) => self.words(at).read(wanted, wanted_key),
             Contents::Whole { place, key, value, .. } => {
                 (*place == wanted && **key == *wanted_key).then(|| value.clone())
+            }
+            Contents::Chunk { chunk, .. } => {
+                let pair = chunk.pair(at)?;
+                (pair.place == Some(wanted) && *pair.key == *wanted_key).then(|| CachedValue::of_pair(&pair))
             }
         }
     }
@@ -188,22 +251,34 @@ impl Index {
 
     /// The value of `key` at a place.
     pub fn get(&self, place: Place, key: &[u8]) -> Option<CachedValue> {
-        let hash = place.hash();
-        let table = self.part(hash).table.load();
-        // Twice: it may be taken to another segment meanwhile.
-        let read = || table.find(hash).find_map(|found| self.read(&found, place, key));
-        read().or_else(read)
+        self.read(place, |segment, at| segment.read(at, place, key))
     }
 
-    fn read(&self, found: &Found<'_>, place: Place, key: &[u8]) -> Option<CachedValue> {
-        let segment = self.segment_of(found.slot.segment())?.load();
-        let segment = segment.as_ref()?;
-        if !found.is_so_still() || segment.is_retired.load(Ordering::Acquire) {
-            return None;
-        }
-        let value = segment.read(found.slot.at(), place, key)?;
-        found.count_use();
-        Some(value)
+    /// The chunk that is found by a place.
+    pub fn chunk(&self, wanted: Place) -> Option<Chunk> {
+        self.read(wanted, |segment, at| match &segment.contents {
+            Contents::Chunk { place, chunk, .. } if *place == wanted && at == CHUNK_AT => Some(chunk.for_reader()),
+            _ => None,
+        })
+    }
+
+    /// What `read` finds at a word of a segment where a place may be. Counts as a read of it.
+    fn read<R>(&self, place: Place, read: impl Fn(&Segment, usize) -> Option<R>) -> Option<R> {
+        let hash = place.hash();
+        let table = self.part(hash).table.load();
+        let at_slot = |found: Found<'_>| {
+            let segment = self.segment_of(found.slot.segment())?.load();
+            let segment = segment.as_ref()?;
+            if !found.is_so_still() || segment.is_retired.load(Ordering::Acquire) {
+                return None;
+            }
+            let value = read(segment, found.slot.at())?;
+            found.count_use();
+            Some(value)
+        };
+        // Twice: it may be taken to another segment meanwhile.
+        let look = || table.find(hash).find_map(at_slot);
+        look().or_else(look)
     }
 
     /// Has `change` do something with the slot that leads to the value of a place, if there is one.
@@ -272,6 +347,13 @@ impl Index {
     /// The segment with a number.
     pub fn segment(&self, number: u32) -> Option<Arc<Segment>> {
         self.segment_of(number)?.load_full()
+    }
+
+    /// RAM of what is led to in the segment with a number.
+    pub fn living_bytes(&self, number: u32) -> u64 {
+        let segment = self.segment_of(number).map(ArcSwapOption::load);
+        let segment = segment.as_ref().and_then(|segment| segment.as_ref());
+        segment.map_or(0, |segment| segment.living_bytes())
     }
 
     /// Gives a number to a segment.

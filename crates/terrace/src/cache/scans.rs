@@ -10,8 +10,9 @@
 //!   times from *b* until now, where *now* is everything whose applying has begun. So a snapshot of
 //!   *b* or later that finds the chunk may use it, and one that is older asks the index.
 //! - Before the applier begins with a batch it says how far that goes ([`ScanCache::changing`]),
-//!   and before the batch is shown to anybody, chunks with keys of it are gone. Moves change
-//!   neither version nor value, and drop nothing.
+//!   and before the batch is shown to anybody, chunks with keys of it are gone, or the keys are
+//!   noted as *changed* beside their range: then nobody uses the chunk before it was made anew.
+//!   Moves change neither version nor value, and drop nothing.
 //! - A chunk is *begun* before what is in it is read, at a snapshot with everything whose applying
 //!   has begun. What is applied from then on and lies in its range is noted, and it is not kept.
 //! - Ranges do not overlap.
@@ -21,12 +22,13 @@
 //! anything here; a scan that begins one says that there is, then looks how far the applier goes.
 //! All four are sequentially consistent, so one of the two sees the other.
 
+mod ranges;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
 
 use super::{
-    CachedValue, Place, ValueCache,
+    Place, ValueCache,
     chunk::{CHUNK_BYTES_MAX, Chunk},
 };
 use crate::{
@@ -34,10 +36,9 @@ use crate::{
     metrics::striped::Striped,
     mutation::{Mutation, active},
 };
-use bytes::Bytes;
 use parking_lot::RwLock;
+use ranges::{Begun, InRange, Range, Table, bytes_of};
 use std::{
-    collections::BTreeMap,
     ops::Bound,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
@@ -46,10 +47,13 @@ use std::{
 const CHANGED_TOGETHER: usize = 64;
 /// One part in so many of the cache's room is for where chunks begin and end.
 const TABLE_PART: u64 = 32;
-/// What a range takes in the table besides its two keys: the node's share, and two allocations.
-const RANGE_OVERHEAD_BYTES: u64 = 112;
-/// Chunks are made while one part in so many of the cache's room is unused.
+/// Second copies are made while one part in so many of the cache's room is unused.
 const UNUSED_PART: u64 = 16;
+/// Longer values move to chunks while one part in so many of all RAM for values is free, or taken
+/// by what is dead. With less, what is emptied for them would have to leave.
+const SPARE_PART: u64 = 8;
+/// To see how much that is takes some 50 µs for each 256 MiB, so only one scan in so many looks.
+const LOOKS_AT_ROOM: u64 = 128;
 /// A chunk takes at most one part in so many of the cache's room,
 const CHUNK_PART: u64 = 64;
 /// and the chunks that one scan makes one in so many: a scan of a large store is not kept.
@@ -57,47 +61,13 @@ const SCAN_PART: u64 = 64;
 /// Ranges that are looked at for a new one, where there is no room: chunks leave the cache unasked.
 const LOOKED_AT: usize = 16;
 
-/// Keys from where a range begins (which is its key in the table) up to an end.
-#[derive(Debug)]
-struct Range {
-    /// The first key behind it; empty: no end.
-    end: Box<[u8]>,
-    /// Its chunk. Of a range that had one until somebody wrote in it only the borders are left:
-    /// with them it is read anew, and not in ever smaller pieces.
-    chunk: Option<(u64, u64)>,
-}
-
-impl Range {
-    fn covers(&self, key: &[u8]) -> bool {
-        self.end.is_empty() || *key < *self.end
-    }
-}
-
-/// A chunk that is being made.
-#[derive(Debug)]
-struct Begun {
-    number: u64,
-    start: Box<[u8]>,
-    /// The lowest key from `start` on that was changed since.
-    changed: Option<Box<[u8]>>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    ranges: BTreeMap<Box<[u8]>, Range>,
-    begun: Vec<Begun>,
-    bytes: u64,
-    /// Where to go on looking for what has left.
-    hand: Box<[u8]>,
-}
-
 #[derive(Debug, Default)]
 struct Uses {
     chunks: AtomicU64,
     pairs: AtomicU64,
 }
 
-/// A chunk that is made: its range and its bytes.
+/// A chunk that is made, and its range.
 #[derive(Debug)]
 pub struct Made {
     /// Its first key, or one that nothing lies between.
@@ -105,7 +75,34 @@ pub struct Made {
     /// The first key behind it; empty: no end.
     pub end: Vec<u8>,
     /// See [`super::chunk`].
-    pub bytes: Bytes,
+    pub chunk: Chunk,
+}
+
+/// Chunks that are being made.
+#[derive(Debug)]
+pub struct Making {
+    number: u64,
+    seq: u64,
+    /// Whether second copies may come into them,
+    pub may_copy: bool,
+    /// or longer values.
+    pub may_move: bool,
+    /// What they are made of, if that is a chunk of which keys have changed.
+    pub from: Option<Changed>,
+}
+
+/// A chunk of which keys have changed.
+#[derive(Debug)]
+pub struct Changed {
+    number: u64,
+    /// Where its range begins.
+    pub start: Vec<u8>,
+    /// The first key behind it; empty: no end.
+    pub end: Vec<u8>,
+    /// Its pairs as they were.
+    pub chunk: Chunk,
+    /// The keys, in order.
+    pub keys: Vec<Box<[u8]>>,
 }
 
 /// What is known of a key.
@@ -117,6 +114,8 @@ pub enum Found {
     Nothing(Option<Vec<u8>>),
     /// It is in a range from here to there (empty: no end) that had a chunk until lately.
     Lost(Vec<u8>, Vec<u8>),
+    /// It is in the range of a chunk of which keys have changed.
+    Changed,
 }
 
 /// See the module.
@@ -127,6 +126,10 @@ pub struct ScanCache {
     is_used: AtomicBool,
     /// How far what is applied goes, and what is being applied.
     applying_seq: AtomicU64,
+    /// As of the last time that somebody looked.
+    may_move: AtomicBool,
+    /// Chunks that were begun.
+    begun: AtomicU64,
     numbers: AtomicU64,
     uses: Striped<Uses>,
     made: AtomicU64,
@@ -138,65 +141,6 @@ const fn place(number: u64) -> Place {
     Place(Place::CHUNKS, number << 1 | 1)
 }
 
-const fn bytes_of(start: &[u8], end: &[u8]) -> u64 {
-    RANGE_OVERHEAD_BYTES + (start.len() + end.len()) as u64
-}
-
-impl Table {
-    fn at(&self, key: &[u8]) -> Option<(&[u8], &Range)> {
-        let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key)));
-        let (start, range) = before.into_iter().next_back()?;
-        range.covers(key).then_some((start, range))
-    }
-
-    fn remove(&mut self, start: &[u8]) {
-        if let Some((start, range)) = self.ranges.remove_entry(start) {
-            self.bytes -= bytes_of(&start, &range.end);
-        }
-    }
-
-    /// Takes note that a key has changed. Gives the number of the chunk that is none any more.
-    fn change(&mut self, key: &[u8]) -> Option<u64> {
-        for begun in self.begun.iter_mut().filter(|begun| *begun.start <= *key) {
-            if begun.changed.as_ref().is_none_or(|changed| *key < **changed) {
-                begun.changed = Some(key.into());
-            }
-        }
-        let start: Box<[u8]> = self.at(key)?.0.into();
-        match self.ranges.get_mut(&start)?.chunk.take() {
-            Some((number, _)) => Some(number),
-            // Written in twice, and not read in between: nobody scans here.
-            None => {
-                self.remove(&start);
-                None
-            }
-        }
-    }
-
-    /// Makes room for a range. Says whether nothing with a chunk is in the way.
-    fn clear(&mut self, start: &[u8], end: &[u8]) -> bool {
-        let mut lost: Vec<Box<[u8]>> = Vec::new();
-        if let Some((start, range)) = self.at(start) {
-            if range.chunk.is_some() {
-                return false;
-            }
-            lost.push(start.into());
-        }
-        for (start, range) in self
-            .ranges
-            .range::<[u8], _>((Bound::Excluded(start), Bound::Unbounded))
-            .take_while(|(start, _)| end.is_empty() || ***start < *end)
-        {
-            if range.chunk.is_some() {
-                return false;
-            }
-            lost.push(start.clone());
-        }
-        lost.iter().for_each(|start| self.remove(start));
-        true
-    }
-}
-
 impl ScanCache {
     /// Of chunks in this cache.
     pub fn new(values: ValueCache) -> Self {
@@ -205,6 +149,8 @@ impl ScanCache {
             table: RwLock::default(),
             is_used: AtomicBool::new(false),
             applying_seq: AtomicU64::new(0),
+            may_move: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
             numbers: AtomicU64::new(0),
             uses: Striped::default(),
             made: AtomicU64::new(0),
@@ -232,32 +178,30 @@ impl ScanCache {
         }
         let table = self.table.read();
         let number = match table.at(key) {
+            Some((start, Range { end, chunk: None, .. })) => return Found::Lost(start.into(), end.to_vec()),
+            // Somebody older than the chunk.
+            Some((_, Range { chunk: Some(chunk), .. })) if chunk.seq > seq => return Found::Nothing(None),
+            Some((_, Range { changed, .. })) if !changed.is_empty() => return Found::Changed,
             Some((
                 _,
                 Range {
                     end: to,
-                    chunk: Some((number, from)),
+                    chunk: Some(chunk),
+                    ..
                 },
-            )) if *from <= seq => {
+            )) => {
                 end.clear();
                 end.extend_from_slice(to);
-                *number
+                chunk.number
             }
-            // Somebody older than the chunk.
-            Some((_, Range { chunk: Some(_), .. })) => return Found::Nothing(None),
-            Some((start, Range { end, chunk: None })) => return Found::Lost(start.into(), end.to_vec()),
             None => {
                 let mut behind = table.ranges.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded));
-                let next = behind.find(|(_, range)| range.chunk.is_some_and(|(_, from)| from <= seq));
+                let next = behind.find(|(_, range)| range.chunk.is_some_and(|chunk| chunk.seq <= seq));
                 return Found::Nothing(next.map(|(start, _)| start.to_vec()));
             }
         };
         drop(table);
-        match self
-            .values
-            .get(place(number), &[])
-            .and_then(|found| Chunk::open(found.value))
-        {
+        match self.values.chunk(place(number)) {
             Some(chunk) => Found::Chunk(chunk),
             None => {
                 self.forget(key, number);
@@ -278,7 +222,7 @@ impl ScanCache {
         let mut table = self.table.write();
         let found = table
             .at(key)
-            .filter(|(_, range)| range.chunk.is_some_and(|(other, _)| other == number));
+            .filter(|(_, range)| range.chunk.is_some_and(|chunk| chunk.number == number));
         if let Some(start) = found.map(|(start, _)| Box::<[u8]>::from(start)) {
             table.remove(&start);
         }
@@ -286,14 +230,49 @@ impl ScanCache {
     }
 
     /// Begins chunks from `start` on, of what a snapshot of this seq shows. `None` if something is
-    /// applied that it does not, or if there is no room but that of values: a chunk is a second
-    /// copy of what is cached already.
-    pub fn begin(&self, start: &[u8], seq: u64) -> Option<u64> {
-        if self.values.unused_bytes() <= self.values.capacity_bytes() / UNUSED_PART {
-            return None;
-        }
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+    /// applied that it does not, or if there is no room.
+    pub fn begin(&self, start: &[u8], seq: u64) -> Option<Making> {
+        let may_copy = self.values.unused_bytes() > self.values.capacity_bytes() / UNUSED_PART;
+        let may_move = self.may_move();
+        let has_room = may_copy || may_move;
+        let number = has_room.then(|| self.begin_in(&mut self.table.write(), start, seq))??;
+        Some(Making {
+            number,
+            seq,
+            may_copy,
+            may_move,
+            from: None,
+        })
+    }
+
+    /// The same for the range that a key is in, if that has a chunk of which keys have changed.
+    pub fn begin_anew(&self, key: &[u8], seq: u64) -> Option<Making> {
         let mut table = self.table.write();
+        let (start, range) = table.at(key)?;
+        let number = range.chunk.filter(|_| !range.changed.is_empty())?.number;
+        let (start, end, keys) = (start.to_vec(), range.end.to_vec(), range.changed.clone());
+        let Some(chunk) = self.values.chunk(place(number)) else {
+            table.remove(&start);
+            return None;
+        };
+        let begun = self.begin_in(&mut table, &start, seq)?;
+        Some(Making {
+            number: begun,
+            seq,
+            may_copy: false,
+            may_move: false,
+            from: Some(Changed {
+                number,
+                start,
+                end,
+                chunk,
+                keys,
+            }),
+        })
+    }
+
+    fn begin_in(&self, table: &mut Table, start: &[u8], seq: u64) -> Option<u64> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         table.begun.push(Begun {
             number,
             start: start.into(),
@@ -303,53 +282,119 @@ impl ScanCache {
         let shows_all = self.applying_seq.load(Ordering::SeqCst) == seq || active(Mutation::ScanCacheBegin);
         if !shows_all {
             table.begun.pop();
-            self.note_bytes(&table);
+            self.note_bytes(table);
         }
         shows_all.then_some(number)
     }
 
-    /// Keeps the chunks that were made since [`ScanCache::begin`] for a snapshot of this seq,
-    /// unless something in their ranges was changed meanwhile. Says whether it kept one.
-    pub fn finish(&self, begun: u64, seq: u64, made: Vec<Made>) -> bool {
-        let numbers: Vec<u64> = made.iter().map(|made| self.put(made)).collect();
-        let mut kept = 0;
+    /// The chunk that was to be made in the range that a key is in cannot be. Forgets the range, if
+    /// it is as it was then.
+    pub fn give_up(&self, making: &Making, key: &[u8]) {
+        let number = making.from.as_ref().map(|from| from.number);
         let mut table = self.table.write();
-        let at = table.begun.iter().position(|other| other.number == begun);
+        let found = table
+            .at(key)
+            .map(|(start, range)| (Box::<[u8]>::from(start), range.chunk));
+        let is_same = |chunk: Option<InRange>| chunk.map(|chunk| chunk.number) == number;
+        let Some((start, chunk)) = found.filter(|(_, chunk)| is_same(*chunk)) else {
+            return;
+        };
+        table.remove(&start);
+        self.note_bytes(&table);
+        drop(table);
+        if let Some(chunk) = chunk {
+            self.values.take(place(chunk.number));
+        }
+    }
+
+    /// Whether values may move to chunks: there is room to spare, in which frames and segments are
+    /// emptied that they leave behind. Only now and then somebody looks.
+    fn may_move(&self) -> bool {
+        if self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOKS_AT_ROOM) {
+            let (living_bytes, room_bytes) = self.values.living_and_room_bytes();
+            let has_room = living_bytes + room_bytes / SPARE_PART <= room_bytes;
+            self.may_move.store(has_room, Ordering::Relaxed);
+        }
+        self.may_move.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the chunks that were made since [`ScanCache::begin`], unless something in their ranges
+    /// was changed meanwhile. Says whether it kept one.
+    pub fn finish(&self, making: &Making, made: Vec<Made>) -> bool {
+        let put = |made: &Made| {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            self.values.insert_chunk(place(number), &made.chunk);
+            number
+        };
+        let numbers: Vec<u64> = made.iter().map(put).collect();
+        let (mut kept, mut gone) = (Vec::new(), Vec::new());
+        let mut table = self.table.write();
+        let at = table.begun.iter().position(|other| other.number == making.number);
         let changed = at.map(|at| table.begun.swap_remove(at)).and_then(|begun| begun.changed);
         for (made, number) in made.into_iter().zip(numbers) {
             // The lowest of what was changed is known: nothing of what lies behind it.
             let is_so_still = changed
                 .as_ref()
                 .is_none_or(|changed| !made.end.is_empty() && *made.end <= **changed);
-            let bytes = bytes_of(&made.start, &made.end);
             let may_stay = is_so_still || active(Mutation::ScanCacheBegin);
-            if at.is_none() || !may_stay || !self.has_room(&mut table, bytes) || !table.clear(&made.start, &made.end) {
-                self.values.take(place(number));
-                continue;
+            let replaced = self.replace(&mut table, making, &made, number, may_stay && at.is_some());
+            match replaced {
+                Some(before) => {
+                    gone.extend(before);
+                    kept.push((made.chunk, number));
+                }
+                None => gone.push(number),
             }
-            let range = Range {
-                end: made.end.into(),
-                chunk: Some((number, seq)),
-            };
-            table.ranges.insert(made.start.into(), range);
-            table.bytes += bytes;
-            kept += 1;
-            self.made_bytes.fetch_add(made.bytes.len() as u64, Ordering::Relaxed);
         }
-        self.made.fetch_add(kept, Ordering::Relaxed);
         self.note_bytes(&table);
-        kept > 0
+        drop(table);
+        let is_new = |key: &[u8]| {
+            let from = making.from.as_ref();
+            from.is_none_or(|from| from.keys.iter().any(|changed| **changed == *key))
+        };
+        for (chunk, number) in &kept {
+            self.made_bytes.fetch_add(chunk.bytes() as u64, Ordering::Relaxed);
+            if chunk.is_home() {
+                self.values.move_to_chunk(place(*number), chunk, is_new);
+            }
+        }
+        self.made.fetch_add(kept.len() as u64, Ordering::Relaxed);
+        for number in gone {
+            self.values.take(place(number));
+        }
+        !kept.is_empty()
     }
 
-    fn put(&self, made: &Made) -> u64 {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let value = CachedValue {
-            version: 0,
-            attributes: Bytes::new(),
-            value: made.bytes.clone(),
+    /// Gives a range to a chunk, if it `may`. Gives the number of the one that was there, if it is
+    /// what this one is made of; `None` if something is in the way.
+    fn replace(&self, table: &mut Table, making: &Making, made: &Made, number: u64, may: bool) -> Option<Option<u64>> {
+        let bytes = bytes_of(&made.start, &made.end);
+        if !may || !self.has_room(table, bytes) {
+            return None;
+        }
+        let from = making.from.as_ref().and_then(|from| {
+            let (start, range) = table.at(&made.start)?;
+            let is_same = range.chunk.is_some_and(|chunk| chunk.number == from.number);
+            is_same.then(|| (Box::<[u8]>::from(start), from.number))
+        });
+        if let Some((start, _)) = &from {
+            table.remove(start);
+        }
+        if !table.clear(&made.start, &made.end) {
+            return None;
+        }
+        let range = Range {
+            end: made.end.as_slice().into(),
+            chunk: Some(InRange {
+                number,
+                seq: making.seq,
+                is_home: made.chunk.is_home(),
+            }),
+            changed: Vec::new(),
         };
-        self.values.insert(place(number), &[], &value);
-        number
+        table.ranges.insert(made.start.as_slice().into(), range);
+        table.bytes += bytes;
+        Some(from.map(|(_, number)| number))
     }
 
     /// Whether there is room for a range, perhaps of some that have left.
@@ -360,7 +405,7 @@ impl ScanCache {
         }
         let behind = (Bound::Excluded(&*table.hand), Bound::Unbounded);
         let looked_at: Vec<_> = table.ranges.range::<[u8], _>(behind).take(LOOKED_AT).collect();
-        let has_left = |range: &Range| range.chunk.is_none_or(|(number, _)| !self.values.has(place(number)));
+        let has_left = |range: &Range| range.chunk.is_none_or(|chunk| !self.values.has(place(chunk.number)));
         let left = looked_at.iter().filter(|(_, range)| has_left(range));
         let left: Vec<Box<[u8]>> = left.map(|(start, _)| (*start).clone()).collect();
         let hand = looked_at.last().map(|(start, _)| (*start).clone());

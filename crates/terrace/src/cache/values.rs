@@ -17,11 +17,12 @@
 //! - A record is written before a slot leads to it, and not changed before its segment is in use
 //!   again, which is when no reader has it any more.
 
+mod chunks;
 mod eviction;
 
 use super::{
     CachedValue, Place,
-    index::{Contents, Index, Segment},
+    index::{CHUNK_AT, Contents, Index, Segment},
     record::{Item, WORD_BYTES},
     table::{SEGMENT_WORDS_MAX, SEGMENTS_MAX},
 };
@@ -103,7 +104,37 @@ struct Queue {
 }
 
 /// Segments of records by their numbers: what is copied for room are never the most.
-type EmptiestSegments = Emptiest<u32, 4>;
+type EmptiestSegments = Emptiest<u32, 7>;
+
+/// How little of a segment is led to after something in it is not any more.
+enum Fallen {
+    /// Not little, or as little as before.
+    Little,
+    /// So many words of so many: others want the room more.
+    Sparse(u64, u64),
+    /// Nothing of a segment to which nothing is appended.
+    Empty,
+}
+
+impl Fallen {
+    /// Of a segment, of which no slot leads to what is at a word any more.
+    fn of(segment: &Segment, at: usize) -> Self {
+        let (before, after) = segment.remove_live(at);
+        let is_full = match &segment.contents {
+            Contents::Records(_) => false,
+            Contents::Whole { .. } => true,
+            Contents::Chunk { .. } => at == CHUNK_AT,
+        };
+        let all = segment.all_words();
+        if is_full && after == 0 {
+            Self::Empty
+        } else if EmptiestSegments::has_fallen(before, after, all) {
+            Self::Sparse(after, all)
+        } else {
+            Self::Little
+        }
+    }
+}
 
 /// What only one may change at a time.
 #[derive(Debug, Default)]
@@ -288,41 +319,37 @@ impl Values {
 
     /// Takes the value at a place out. Says whether it was there, and how often it was read.
     pub fn take(&self, place: Place) -> Option<u64> {
-        let (slot, is_whole, fallen_to) = self.index.with_slot(place, |found, segment| {
+        let (slot, fallen) = self.index.with_slot(place, |found, segment| {
             let slot = found.replace(None).then_some(found.slot)?;
-            let is_whole = matches!(segment.contents, Contents::Whole { .. });
-            let (before, after) = segment.remove_live(slot.at());
-            let has_fallen = !is_whole && EmptiestSegments::has_fallen(before, after, self.segment_words as u64);
-            Some((slot, is_whole, has_fallen.then_some(after)))
+            Some((slot, Fallen::of(segment, slot.at())))
         })??;
         self.index.note_gone(place);
         let number = slot.segment();
-        if let Some(live_words) = fallen_to {
-            let mut state = self.state.lock();
-            state.emptiest.note(number, live_words, self.segment_words as u64);
-        }
-        if is_whole {
-            let mut state = self.state.lock();
-            // It may have left meanwhile, and its number be another's.
-            let is_here = self.index.segment(number);
-            if is_here.is_some_and(|segment| segment.place(0) == Some(place)) {
-                self.let_go(number);
-                state.left_early += 1;
-                self.forget_left(&mut state);
+        match fallen {
+            Fallen::Little => {}
+            Fallen::Sparse(live_words, all_words) => self.state.lock().emptiest.note(number, live_words, all_words),
+            Fallen::Empty => {
+                let mut state = self.state.lock();
+                // It may have left meanwhile, and its number be another's.
+                let is_here = self.index.segment(number);
+                if is_here.is_some_and(|segment| segment.place(slot.at()) == Some(place)) {
+                    self.let_go(number);
+                    state.left_early += 1;
+                    self.forget_left(&mut state);
+                }
             }
         }
         Some(slot.uses())
     }
 
-    /// Whether a segment with so many words that are led to is worth emptying for the others.
-    fn is_sparse(&self, live_words: u64) -> bool {
-        EmptiestSegments::is_worth(live_words, self.segment_words as u64)
-    }
-
     /// Takes note that a value of so many bytes had to be read from a device.
     pub fn note_read(&self, bytes: usize) {
-        let read_bytes = bytes.min(RECORD_BYTES_MAX) as u64;
-        let paid_bytes = self.paid_bytes.load(Ordering::Relaxed) + read_bytes * COPIES_FOR_READ;
+        self.pay(bytes.min(RECORD_BYTES_MAX) as u64 * COPIES_FOR_READ);
+    }
+
+    /// So many bytes may be copied to RAM that nobody has read since they came.
+    fn pay(&self, bytes: u64) {
+        let paid_bytes = self.paid_bytes.load(Ordering::Relaxed) + bytes;
         let most_bytes = self.capacity_bytes() / PAID_PART;
         self.paid_bytes.store(paid_bytes.min(most_bytes), Ordering::Relaxed);
     }
@@ -332,22 +359,20 @@ impl Values {
     /// would be work for nothing.
     pub fn takes_unread(&self, bytes: u64) -> bool {
         let has_room = self.unused_bytes() > bytes || !self.state.lock().emptiest.is_empty();
+        has_room && self.spend(bytes)
+    }
+
+    /// Whether readers have paid for so many bytes; then they are spent.
+    fn spend(&self, bytes: u64) -> bool {
         let paid = |paid_bytes: u64| paid_bytes.checked_sub(bytes);
-        has_room
-            && self
-                .paid_bytes
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid)
-                .is_ok()
+        let spent = self.paid_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid);
+        spent.is_ok()
     }
 
     /// A segment that is led to no more. Its number stays with its place in the queue.
     fn let_go(&self, number: u32) -> Option<Arc<Segment>> {
         let segment = self.index.take_segment(number)?;
-        let bytes = match &segment.contents {
-            Contents::Records(words) => (words.len() * WORD_BYTES) as u64,
-            Contents::Whole { bytes, .. } => *bytes,
-        };
-        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.held_bytes.fetch_sub(segment.bytes(), Ordering::Relaxed);
         Some(segment)
     }
 
@@ -456,14 +481,20 @@ impl Values {
         if !self.make_room(state, bytes) {
             return None;
         }
-        let number = state.numbers.pop()?;
         let contents = Contents::Whole {
             place: item.place,
             key: item.key.into(),
             value: whole(),
             bytes,
         };
-        self.index.put_segment(number, Arc::new(Segment::new(contents)));
+        self.put_segment(state, rank, Segment::new(contents))
+    }
+
+    /// Puts a segment that is full behind the others of a queue.
+    fn put_segment(&self, state: &mut State, rank: Rank, segment: Segment) -> Option<u32> {
+        let number = state.numbers.pop()?;
+        let bytes = segment.bytes();
+        self.index.put_segment(number, Arc::new(segment));
         self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         let queue = state.queue(rank);
         queue.bytes += bytes;

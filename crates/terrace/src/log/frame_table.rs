@@ -587,6 +587,12 @@ impl FrameTable {
         self.share_bytes.load(Ordering::Relaxed)
     }
 
+    /// What lives in retained frames, about, in bytes. Walks over them.
+    pub fn living_bytes(&self) -> u64 {
+        let retained = self.retained.lock();
+        retained.iter().map(|slot| slot.sealed.living_bytes()).sum()
+    }
+
     /// RAM that retained frames take, in bytes.
     pub fn retained_bytes(&self) -> u64 {
         self.retained_bytes.load(Ordering::Relaxed)

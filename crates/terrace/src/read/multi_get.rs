@@ -92,8 +92,9 @@ fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Opti
     hits.into_iter().flatten().collect()
 }
 
-/// Reads the values of objects that one scan has shown, in their order.
-pub fn values(snapshot: &Snapshot, items: &[Listed]) -> Vec<Result<Bytes>> {
+/// Reads the values of objects that one scan has shown, in their order. Says how many reads of a
+/// device that took.
+pub fn values(snapshot: &Snapshot, items: &[Listed]) -> (Vec<Result<Bytes>>, usize) {
     let engine = snapshot.engine();
     let mut values = copied_values(engine, items);
     values_in_frames(engine, items, &mut values);
@@ -110,12 +111,13 @@ pub fn values(snapshot: &Snapshot, items: &[Listed]) -> Vec<Result<Bytes>> {
     let read_for = values_in_log(snapshot, items, &mut values);
     let missing = items.iter().enumerate().filter(|&(at, _)| values[at].is_none());
     let missing: Vec<_> = missing.map(|(at, item)| (at, item.clone(), snapshot.clone())).collect();
+    let device_reads = read_for.len() + missing.len();
     let read_alone = |(at, item, snapshot): (usize, Listed, Snapshot)| (at, item.value(&snapshot));
     for (at, value) in engine.read_queue.each(missing, read_alone) {
         values[at] = Some(value);
     }
     in_order::charge(engine, items, &values, read_for.into_iter());
-    values.into_iter().flatten().collect()
+    (values.into_iter().flatten().collect(), device_reads)
 }
 
 /// What the log has of these objects. Returns for each read of the device one object that it was

@@ -191,8 +191,17 @@ impl Scan {
                 items.push(found);
             }
         }
-        let values = multi_get::values(&self.snapshot, &items);
-        Ok(Values { items, values, gaps })
+        Ok(self.values_of(items, gaps))
+    }
+
+    fn values_of(&self, items: Vec<Listed>, gaps: Vec<(usize, Bytes)>) -> Values {
+        let (values, device_reads) = multi_get::values(&self.snapshot, &items);
+        Values {
+            items,
+            values,
+            gaps,
+            device_reads,
+        }
     }
 }
 
@@ -202,6 +211,8 @@ struct Values {
     values: Vec<Result<Bytes>>,
     /// Keys of dead objects, each with how many living ones come before it.
     gaps: Vec<(usize, Bytes)>,
+    /// Reads of a device that it took.
+    device_reads: usize,
 }
 
 impl Iterator for Scan {

@@ -2,10 +2,11 @@
 //! show.
 
 use super::{Hands, bytes, eventually, open, small_options, timed_options};
-use crate::{Condition, Durability, Expiry, Options, PutOptions, Scan, ScanRange, Snapshot, Store};
+use crate::{Condition, Durability, Expiry, Options, PutOptions, Scan, ScanCacheStats, ScanRange, Snapshot, Store};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
     collections::{BTreeMap, VecDeque},
+    path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
@@ -85,7 +86,10 @@ fn change(store: &Store, rng: &mut StdRng, state: &mut State) {
     let name = key(rng.random_range(0..120));
     match rng.random_range(0..20) {
         0..8 => {
-            let value = bytes(rng.random(), [3, 300, 5_000, 20_000][rng.random_range(0..4)]);
+            let value = bytes(
+                rng.random(),
+                [3, 300, 700, 2_000, 5_000, 20_000][rng.random_range(0..6)],
+            );
             put(store, &name, &value);
             state.insert(name, value);
         }
@@ -174,6 +178,93 @@ fn scans_that_mix_chunks_and_index_show_their_moment() {
     assert!(stats.pair_hits > 1000 && stats.dropped > 100, "{stats:?}");
 }
 
+/// A store whose cache has room for longer values to move to chunks, and some of them, scanned.
+fn scanned(dir: &Path, count: u32) -> (Store, BTreeMap<String, Vec<u8>>) {
+    let store = Store::open(Options {
+        flash_capacity_bytes: 32 << 20,
+        cache_bytes: 8 << 20,
+        ..small_options(dir)
+    })
+    .unwrap();
+    let written: BTreeMap<_, _> = (0..count).map(|n| (key(n), bytes(n.into(), 1_000))).collect();
+    for (key, value) in &written {
+        put(&store, key, value);
+    }
+    // A scan makes chunks of a part of the cache only.
+    for _ in 0..6 {
+        assert_eq!(all(&store), Vec::from_iter(written.clone()));
+    }
+    (store, written)
+}
+
+/// Each was in RAM twice, and drove others out.
+#[test]
+fn longer_values_are_in_their_chunk_and_nowhere_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, written) = scanned(dir.path(), 300);
+    let stats = store.stats();
+    assert!(
+        stats.scan_cache.pair_hits >= 300 && stats.scan_cache.chunks > 4,
+        "{stats:?}"
+    );
+    for (key, value) in &written {
+        assert_eq!(&*store.get(key).unwrap().unwrap().value, value);
+    }
+    // Frames have let go of what lives in chunks.
+    let (living_bytes, _) = store.engine().cache.living_and_room_bytes();
+    assert!((300_000..400_000).contains(&living_bytes), "{living_bytes}");
+    assert_eq!(store.stats().reads.flash_reads, stats.reads.flash_reads);
+}
+
+/// A write dropped the chunk, and the next scan asked the index for each of its pairs.
+#[test]
+fn a_chunk_with_changed_keys_is_made_anew_of_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, mut written) = scanned(dir.path(), 300);
+    let before = store.stats().scan_cache;
+    let new = |n: u32| bytes(u64::from(n) + 1_000, 1_500);
+    for (name, value) in [(key(100), new(1)), (key(200), new(2)), ("k100a".to_owned(), new(3))] {
+        put(&store, &name, &value);
+        written.insert(name, value);
+    }
+    store.delete(key(101)).unwrap();
+    written.remove(&key(101));
+    assert_eq!(all(&store), Vec::from_iter(written.clone()));
+    let after = store.stats().scan_cache;
+    assert_eq!((after.made - before.made, after.dropped), (2, before.dropped));
+    assert_eq!(after.pair_hits - before.pair_hits, written.len() as u64);
+    // Too many changes at once are less work by the index.
+    for n in 0..100 {
+        put(&store, &key(n), new(n));
+        written.insert(key(n), new(n));
+    }
+    assert_eq!(all(&store), Vec::from_iter(written.clone()));
+    assert!(store.stats().scan_cache.dropped > after.dropped);
+    for (key, value) in &written {
+        assert_eq!(&*store.get(key).unwrap().unwrap().value, value);
+    }
+}
+
+/// Chunks are in nobody's way who wants the room more.
+#[test]
+fn longer_values_move_only_where_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options {
+        flash_capacity_bytes: 32 << 20,
+        ..small_options(dir.path())
+    })
+    .unwrap();
+    let written: Vec<_> = (0..1_500).map(|n| (format!("k{n:05}"), bytes(n, 1_000))).collect();
+    for (key, value) in &written {
+        put(&store, key, value);
+    }
+    for _ in 0..3 {
+        assert_eq!(all(&store), written);
+    }
+    let made = store.stats().scan_cache;
+    assert!(made.made_bytes < 300_000, "{made:?}");
+}
+
 #[test]
 fn what_expires_or_is_deleted_by_a_range_is_not_shown_out_of_a_chunk() {
     let dir = tempfile::tempdir().unwrap();
@@ -243,29 +334,47 @@ fn values_of_chunks_outlive_their_places() {
 /// What was acknowledged before a scan began is shown by it, whoever reads and writes beside it.
 #[test]
 fn a_scan_shows_what_was_acknowledged_before_it_began() {
+    let stats = scans_beside_writers(8);
+    assert!(stats.pair_hits > 0 && stats.dropped > 0, "{stats:?}");
+}
+
+/// The same where chunks are made anew of themselves.
+#[test]
+fn a_scan_of_longer_values_shows_what_was_acknowledged_before_it_began() {
+    let stats = scans_beside_writers(700);
+    assert!(stats.pair_hits > 0 && stats.made > stats.dropped, "{stats:?}");
+}
+
+fn scans_beside_writers(value_bytes: usize) -> ScanCacheStats {
     const WRITERS: u32 = 2;
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Options {
         flash_capacity_bytes: 64 << 20,
+        cache_bytes: 8 << 20,
         ..small_options(dir.path())
     })
     .unwrap();
+    let value_of = |count: u64| {
+        let mut value = count.to_le_bytes().to_vec();
+        value.resize(value_bytes, 0);
+        value
+    };
     // Each writer counts up in keys of its own, which lie between the others', and takes every
     // seventh out now and then.
     let counts: Vec<AtomicU64> = (0..100).map(|_| AtomicU64::new(0)).collect();
     for number in 0..100 {
-        put(&store, &key(number), 0_u64.to_le_bytes());
+        put(&store, &key(number), value_of(0));
     }
     let is_over = AtomicBool::new(false);
     let scans = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (store, counts, is_over) = (&store, &counts, &is_over);
+            let (store, counts, is_over, value_of) = (&store, &counts, &is_over, &value_of);
             scope.spawn(move || {
                 let mut rng = StdRng::seed_from_u64(writer.into());
                 for count in 1_u64.. {
                     let number = rng.random_range(0..100 / WRITERS) * WRITERS + writer;
-                    put(store, &key(number), count.to_le_bytes());
+                    put(store, &key(number), value_of(count));
                     counts[number as usize].store(count, Ordering::SeqCst);
                     if is_over.load(Ordering::SeqCst) {
                         return;
@@ -288,7 +397,7 @@ fn a_scan_shows_what_was_acknowledged_before_it_began() {
                         let found = scan.next_values(rng.random_range(1..40)).unwrap();
                         for (number, (item, value)) in (from..).zip(found) {
                             assert_eq!(item.key, key(number));
-                            let count = u64::from_le_bytes(value.unwrap()[..].try_into().unwrap());
+                            let count = u64::from_le_bytes(value.unwrap()[..8].try_into().unwrap());
                             assert!(count >= least[number as usize], "{} is {count}", key(number));
                         }
                         scans.fetch_add(1, Ordering::Relaxed);
@@ -300,6 +409,5 @@ fn a_scan_shows_what_was_acknowledged_before_it_began() {
         is_over.store(true, Ordering::SeqCst);
         assert!(outcomes.iter().all(Result::is_ok), "a scan has missed something");
     });
-    let stats = store.stats().scan_cache;
-    assert!(stats.pair_hits > 0 && stats.dropped > 0, "{stats:?}");
+    store.stats().scan_cache
 }

@@ -1,11 +1,18 @@
 //! What is found of chunks, and what drops them.
 
-use super::*;
+use super::{
+    ranges::{CHANGED_MAX, bytes_of_changed},
+    *,
+};
 use crate::{
     HomeKind,
-    cache::chunk::{Added, ChunkWriter, Pair},
+    cache::{
+        CachedValue,
+        chunk::{Added, ChunkWriter, Pair},
+    },
     log::frame_table::FrameTable,
 };
+use bytes::Bytes;
 use std::sync::Arc;
 
 fn cache(bytes: u64) -> ScanCache {
@@ -20,6 +27,7 @@ fn made(start: &str, end: &str, keys: &[&str]) -> Made {
             version: 1,
             checksum: 0,
             home: HomeKind::Flash,
+            place: None,
             attributes: &[],
             value: key.as_bytes(),
         };
@@ -28,7 +36,7 @@ fn made(start: &str, end: &str, keys: &[&str]) -> Made {
     Made {
         start: start.into(),
         end: end.into(),
-        bytes: writer.take().unwrap(),
+        chunk: writer.take().unwrap(),
     }
 }
 
@@ -37,7 +45,7 @@ fn found(cache: &ScanCache, key: &str, seq: u64) -> Option<(usize, String)> {
     let mut end = Vec::new();
     match cache.find(key.as_bytes(), seq, &mut end) {
         Found::Chunk(chunk) => Some((chunk.count(), String::from_utf8(end).unwrap())),
-        Found::Nothing(_) | Found::Lost(..) => None,
+        Found::Nothing(_) | Found::Lost(..) | Found::Changed => None,
     }
 }
 
@@ -47,7 +55,7 @@ fn change(cache: &ScanCache, seq: u64, keys: &[&str]) {
 
 fn add(cache: &ScanCache, seq: u64, made: Made) -> bool {
     let begun = cache.begin(&made.start, seq).unwrap();
-    cache.finish(begun, seq, vec![made])
+    cache.finish(&begun, vec![made])
 }
 
 #[test]
@@ -108,7 +116,7 @@ fn a_chunk_is_not_kept_if_something_in_it_changed_since_it_was_begun() {
         let end = char::from(key.as_bytes()[0] + 1).to_string();
         made(key, &end, &[key])
     });
-    assert!(cache.finish(begun, 1, all.into()));
+    assert!(cache.finish(&begun, all.into()));
     assert_eq!(
         ["b", "c", "d", "e"].map(|key| found(&cache, key, 2).is_some()),
         [true, true, false, false]
@@ -116,7 +124,7 @@ fn a_chunk_is_not_kept_if_something_in_it_changed_since_it_was_begun() {
     // Without an end it has every key behind its start.
     let begun = cache.begin(b"f", 2).unwrap();
     change(&cache, 3, &["x"]);
-    assert!(!cache.finish(begun, 2, vec![made("f", "", &["g"])]));
+    assert!(!cache.finish(&begun, vec![made("f", "", &["g"])]));
 }
 
 #[test]
@@ -126,7 +134,7 @@ fn a_chunk_is_not_begun_beside_what_is_being_applied() {
     // The applier goes on to 6. What it changes it told before there was anything here, so a
     // snapshot of 5 must not begin.
     change(&cache, 6, &["b"]);
-    assert_eq!(cache.begin(b"a", 5), None);
+    assert!(cache.begin(b"a", 5).is_none());
     assert!(cache.begin(b"a", 6).is_some());
 }
 
@@ -153,7 +161,7 @@ fn where_chunks_lie_takes_a_part_of_the_cache_only() {
     let keys: Vec<String> = (0..5000).map(|number| format!("{number:05}")).collect();
     for start in &keys {
         if let Some(begun) = cache.begin(start.as_bytes(), 0) {
-            cache.finish(begun, 0, vec![made(start, &format!("{start}x"), &[start])]);
+            cache.finish(&begun, vec![made(start, &format!("{start}x"), &[start])]);
         }
     }
     let stats = cache.stats();
@@ -178,5 +186,111 @@ fn chunks_take_no_room_of_values() {
     for number in 0..2000 {
         cache.values.insert(Place::block(1, number), b"key", &value);
     }
-    assert_eq!(cache.begin(b"x", 0), None);
+    assert!(cache.begin(b"x", 0).is_none_or(|making| !making.may_copy));
+}
+
+/// A chunk that is the home of a value for each key.
+fn home(start: &str, end: &str, keys: &[&str]) -> Made {
+    let mut writer = ChunkWriter::default();
+    for key in keys {
+        let pair = Pair {
+            key: key.as_bytes(),
+            version: 1,
+            checksum: 0,
+            home: HomeKind::Flash,
+            place: Some(Place::block(7, u64::from(key.as_bytes()[0]))),
+            attributes: &[],
+            value: &[1; 1000],
+        };
+        assert_eq!(writer.add(&pair, 1 << 20), Added::Here);
+    }
+    Made {
+        start: start.into(),
+        end: end.into(),
+        chunk: writer.take().unwrap(),
+    }
+}
+
+#[test]
+fn changed_keys_are_noted_beside_a_chunk_that_is_a_home() {
+    let cache = cache(1 << 20);
+    assert!(add(&cache, 0, home("b", "x", &["b", "c", "d"])));
+    let value_of = |key: &str| {
+        cache
+            .values
+            .get(Place::block(7, u64::from(key.as_bytes()[0])), key.as_bytes())
+    };
+    assert!(value_of("c").is_some() && value_of("e").is_none());
+    change(&cache, 1, &["d", "a", "c", "d"]);
+    let mut end = Vec::new();
+    assert!(matches!(cache.find(b"b", 1, &mut end), Found::Changed));
+    assert!(
+        cache.begin_anew(b"b", 0).is_none(),
+        "of a moment that does not show the changes"
+    );
+    let making = cache.begin_anew(b"bb", 1).unwrap();
+    let from = making.from.as_ref().unwrap();
+    assert_eq!(
+        (&*from.start, &*from.end, from.chunk.count()),
+        (&b"b"[..], &b"x"[..], 3)
+    );
+    assert_eq!(from.keys, [Box::from(&b"c"[..]), Box::from(&b"d"[..])]);
+    // Another change meanwhile: the chunk is as it was, with one more.
+    change(&cache, 2, &["e"]);
+    assert!(!cache.finish(&making, vec![home("b", "x", &["b"])]));
+    let making = cache.begin_anew(b"w", 2).unwrap();
+    assert_eq!(making.from.as_ref().unwrap().keys.len(), 3);
+    // In two pieces, of which the second has a value that is new.
+    let held_bytes = cache.values.bytes();
+    cache.values.take(Place::block(7, u64::from(b'd')));
+    let pieces = vec![home("b", "c", &["b"]), home("c", "x", &["d", "e"])];
+    assert!(cache.finish(&making, pieces));
+    assert_eq!(found(&cache, "b", 2), Some((1, "c".to_owned())));
+    assert_eq!(found(&cache, "d", 2), Some((2, "x".to_owned())));
+    assert_eq!(["b", "d", "e"].map(|key| value_of(key).is_some()), [true; 3]);
+    assert!(
+        value_of("c").is_some(),
+        "of the chunk before, until the applier takes it out"
+    );
+    cache.values.take(Place::block(7, u64::from(b'c')));
+    assert!(cache.values.bytes() <= held_bytes + 4096, "and nothing is left of it");
+    assert_eq!(cache.stats().chunks, 2);
+    // More than are noted.
+    let many: Vec<String> = (0..=CHANGED_MAX).map(|number| format!("d{number}")).collect();
+    change(&cache, 3, &many.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(matches!(cache.find(b"d", 3, &mut end), Found::Lost(..)));
+    assert!(value_of("e").is_some(), "values stay where they are");
+    assert_eq!(cache.stats().dropped, 1);
+    change(&cache, 4, &["b", "d"]);
+    let table_bytes = cache.stats().table_bytes;
+    assert_eq!(table_bytes, bytes_of(b"b", b"c") + bytes_of_changed(b"b"));
+}
+
+/// Values whose chunk leaves: what was read by itself stays, as of any segment.
+#[test]
+fn what_was_read_outlives_its_chunk() {
+    let cache = cache(1 << 20);
+    let keys: Vec<String> = ('b'..='k').map(String::from).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let value_of = |key: &str| {
+        cache
+            .values
+            .get(Place::block(7, u64::from(key.as_bytes()[0])), key.as_bytes())
+    };
+    let begun = cache.begin(b"b", 0).unwrap();
+    assert!(cache.finish(&begun, vec![home("b", "x", &keys)]));
+    let value = CachedValue {
+        version: 1,
+        attributes: Bytes::new(),
+        value: Bytes::from(vec![1; 1000]),
+    };
+    for number in 0..10_000 {
+        cache.values.insert(Place::block(1, number), b"key", &value);
+        assert!(value_of("c").is_some(), "{number}");
+        // Known, not newcomers, which leave before.
+        cache.values.get(Place::block(1, number), b"key");
+    }
+    assert_eq!(found(&cache, "b", 0), None);
+    assert!(value_of("d").is_none());
+    assert!(cache.values.bytes() + cache.values.index_bytes() <= 1 << 20);
 }

@@ -1,9 +1,10 @@
 //! Which segments leave when there is no room, and what of them stays.
 
-use super::{Queue, Queued, Rank, State, Values};
+use super::{EmptiestSegments, Queue, Queued, Rank, State, Values};
 use crate::cache::{
     Place,
-    index::{Contents, Segment},
+    index::{CHUNK_AT, Contents, Segment},
+    record::WORD_BYTES,
     table::Slot,
 };
 use std::sync::Arc;
@@ -44,15 +45,21 @@ impl Values {
             let Some(segment) = self.index.segment(number) else {
                 continue;
             };
-            if is_open(&state.newcomers) || is_open(&state.known) || !self.is_sparse(segment.live_words()) {
+            let (live_words, all_words) = (segment.live_words(), segment.all_words());
+            let is_sparse = EmptiestSegments::is_worth(live_words, all_words);
+            if is_open(&state.newcomers) || is_open(&state.known) || !is_sparse {
                 continue;
+            }
+            if 2 * live_words > all_words && !self.spend(live_words * WORD_BYTES as u64) {
+                state.emptiest.note(number, live_words, all_words);
+                return false;
             }
             let queued = Queued {
                 number,
                 words: self.segment_words,
-                bytes: self.segment_bytes(),
+                bytes: segment.bytes(),
             };
-            self.empty(state, Rank::Known, &queued, Some(&segment), &mut { CHANCES_MAX });
+            self.empty(state, Rank::Known, &queued, Some(&segment), &mut { CHANCES_MAX }, true);
             drop(segment);
             self.reclaim(state, number);
             state.left_early += 1;
@@ -88,13 +95,19 @@ impl Values {
         queue.bytes -= first.bytes;
         let segment = self.index.segment(first.number);
         match segment.as_ref().map(|segment| &segment.contents) {
-            Some(Contents::Records(_)) => self.empty(state, rank, &first, segment.as_deref(), chances),
-            Some(Contents::Whole { place, .. }) if self.has_chance(*place, &first, chances) => {
+            Some(Contents::Records(_)) => self.empty(state, rank, &first, segment.as_deref(), chances, false),
+            Some(Contents::Whole { place, .. }) if self.has_chance(*place, 0, &first, chances) => {
+                state.known.bytes += first.bytes;
+                state.known.sealed.push_back(first);
+                return true;
+            }
+            Some(Contents::Chunk { place, .. }) if self.has_chance(*place, CHUNK_AT, &first, chances) => {
                 state.known.bytes += first.bytes;
                 state.known.sealed.push_back(first);
                 return true;
             }
             Some(Contents::Whole { place, .. }) => self.leave(*place, first.number, 0),
+            Some(Contents::Chunk { .. }) => self.empty(state, rank, &first, segment.as_deref(), chances, false),
             // Taken out before.
             None => state.left_early = state.left_early.saturating_sub(1),
         }
@@ -104,11 +117,11 @@ impl Values {
         true
     }
 
-    /// Whether a long value was read, and may stay for that.
-    fn has_chance(&self, place: Place, queued: &Queued, chances: &mut usize) -> bool {
-        let was_read = self.index.with_slot_of(place, queued.number, 0, |found| {
+    /// Whether a long value or a chunk was read, and may stay for that.
+    fn has_chance(&self, place: Place, at: usize, queued: &Queued, chances: &mut usize) -> bool {
+        let was_read = self.index.with_slot_of(place, queued.number, at, |found| {
             let uses = found.slot.uses();
-            uses > 0 && found.replace(Some(Slot::new(place.hash(), queued.number, 0, uses - 1)))
+            uses > 0 && found.replace(Some(Slot::new(place.hash(), queued.number, at, uses - 1)))
         });
         let may_stay = *chances > 0 && was_read == Some(true);
         *chances -= usize::from(may_stay);
@@ -128,7 +141,15 @@ impl Values {
     /// first; the others are gone. Once many have been given a chance, half of a segment's are gone
     /// whatever was read. Of a segment of which most was overwritten the rest stays, read or not:
     /// its room is free all the same.
-    fn empty(&self, state: &mut State, rank: Rank, queued: &Queued, segment: Option<&Segment>, chances: &mut usize) {
+    fn empty(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        queued: &Queued,
+        segment: Option<&Segment>,
+        chances: &mut usize,
+        is_sparse: bool,
+    ) {
         let Some(segment) = segment else { return };
         let mut records = self.records(queued, segment);
         records.sort_by_key(|record| std::cmp::Reverse(record.uses));
@@ -138,8 +159,6 @@ impl Values {
             self.segment_words
         };
         *chances = chances.saturating_sub(CHANCES_OF_SEGMENT);
-        let live_words: u64 = records.iter().map(|record| record.words as u64).sum();
-        let is_sparse = self.is_sparse(live_words);
         for record in &records {
             let stays = (record.uses > 0 || is_sparse)
                 && record.words <= words_left
@@ -150,40 +169,52 @@ impl Values {
                 self.leave(record.place, queued.number, record.at);
             }
         }
+        if let Contents::Chunk { place, .. } = &segment.contents {
+            self.leave(*place, queued.number, CHUNK_AT);
+        }
     }
 
     /// The records of a segment that a slot leads to.
     fn records(&self, queued: &Queued, segment: &Segment) -> Vec<Leaving> {
-        let (mut records, mut at) = (Vec::new(), 0);
-        while at < queued.words
-            && let Some(head) = segment.head(at)
-        {
+        let mut records = Vec::new();
+        let mut add = |place, at, words| {
             let uses = self
                 .index
-                .with_slot_of(head.place, queued.number, at, |found| found.slot.uses());
-            if let Some(uses) = uses {
-                records.push(Leaving {
-                    place: head.place,
-                    at,
-                    words: head.words(),
-                    uses,
-                });
+                .with_slot_of(place, queued.number, at, |found| found.slot.uses());
+            records.extend(uses.map(|uses| Leaving { place, at, words, uses }));
+        };
+        match &segment.contents {
+            Contents::Records(_) => {
+                let mut at = 0;
+                while at < queued.words
+                    && let Some(head) = segment.head(at)
+                {
+                    add(head.place, at, head.words());
+                    at += head.words();
+                }
             }
-            at += head.words();
+            Contents::Chunk { chunk, .. } => {
+                for (at, pair) in chunk.pairs().enumerate() {
+                    if let Some(place) = pair.place {
+                        add(place, at, segment.words_of(at));
+                    }
+                }
+            }
+            Contents::Whole { .. } => {}
         }
         records
     }
 
     /// Copies a record behind the others of the second queue.
     fn give_chance(&self, state: &mut State, rank: Rank, number: u32, segment: &Segment, record: &Leaving) -> bool {
-        if !self.has_open(state, Rank::Known, record.words) && self.open(state, Rank::Known).is_none() {
-            return false;
-        }
-        let copied = Self::append_to_open(state, Rank::Known, record.words, |to, at| {
-            let mut words = segment.words(record.at);
-            words.0 = &words.0[..record.words];
-            to.words(at).copy_from(words);
-        });
+        let copied = match &segment.contents {
+            Contents::Chunk { chunk, .. } => chunk.pair(record.at).and_then(|pair| self.copy_pair(state, &pair)),
+            _ => self.append_known(state, record.words, |to, at| {
+                let mut words = segment.words(record.at);
+                words.0 = &words.0[..record.words];
+                to.words(at).copy_from(words);
+            }),
+        };
         let Some((to, at)) = copied else { return false };
         let uses = if rank == Rank::Newcomer {
             0
@@ -195,5 +226,18 @@ impl Values {
             .index
             .with_slot_of(record.place, number, record.at, |found| found.replace(Some(slot)));
         moved == Some(true)
+    }
+
+    /// Appends a record to the second queue without making room: what leaves has more.
+    pub(super) fn append_known(
+        &self,
+        state: &mut State,
+        words: usize,
+        write: impl FnOnce(&Segment, usize),
+    ) -> Option<(u32, usize)> {
+        if !self.has_open(state, Rank::Known, words) {
+            self.open(state, Rank::Known)?;
+        }
+        Self::append_to_open(state, Rank::Known, words, write)
     }
 }

@@ -9,7 +9,7 @@
 
 use super::{Applier, Replaced};
 use crate::{
-    cache::{CachedValue, Place},
+    cache::CachedValue,
     log::{address::Address, format::Record},
     ordered_index::{Entry, Home},
 };
@@ -40,7 +40,7 @@ impl Applier {
 
     /// The same for a value whose record does not have it.
     fn cache_in_block(&self, entry: &Entry, key: &[u8], home: &Home) {
-        let (Some(from), Some(to)) = (self.place(&entry.home), self.place(home)) else {
+        let (Some(from), Some(to)) = (self.engine.place_of(&entry.home), self.engine.place_of(home)) else {
             return;
         };
         if self.engine.cache.rename(from, to, key) {
@@ -65,9 +65,8 @@ impl Applier {
 
     fn uncache_at(&self, home: &Home) -> bool {
         let was_cached = || {
-            self.place(home)
-                .and_then(|place| self.engine.cache.take(place))
-                .is_some()
+            let place = self.engine.place_of(home);
+            place.and_then(|place| self.engine.cache.take(place)).is_some()
         };
         was_cached() || self.take_read(home, |_| ()).is_some()
     }
@@ -85,15 +84,5 @@ impl Applier {
         let log = &self.engine.log;
         let Home::Flash { address } = *home else { return None };
         log.frames.take_read(log.segments.place(address)?, use_record)
-    }
-
-    fn place(&self, home: &Home) -> Option<Place> {
-        match *home {
-            Home::Inline(_) => None,
-            Home::Flash { address } => {
-                Address::new(address).and_then(|address| Place::in_log(&self.engine.log.segments, address))
-            }
-            Home::Block(extent) => Some(Place::block(extent.block, extent.offset)),
-        }
     }
 }

@@ -1,0 +1,129 @@
+//! Chunks of the scan cache among the values: segments that scans find by a place of their own, and
+//! gets by the places of those of its values of which it is the home in RAM.
+
+use super::{Fallen, Rank, State, Values, WHOLE_OVERHEAD_BYTES, allocated_bytes};
+use crate::cache::{
+    Place,
+    chunk::{Chunk, Pair},
+    index::{CHUNK_AT, Contents, Segment},
+    record::{Item, WORD_BYTES},
+    table::Slot,
+};
+
+/// A scan that makes a chunk pays for so many copies of it: those with which the frames and
+/// segments are emptied that its values have left behind.
+const COPIES_FOR_CHUNK: u64 = 8;
+
+impl Values {
+    /// The chunk that is found by a place.
+    pub fn chunk(&self, place: Place) -> Option<Chunk> {
+        self.index.chunk(place)
+    }
+
+    /// RAM of what a slot leads to, and of where that is noted. Walks over all segments.
+    pub fn living_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let living_bytes = [&state.newcomers, &state.known].map(|queue| {
+            let open = queue.open.iter().map(|open| open.number);
+            let all = queue.sealed.iter().map(|queued| queued.number).chain(open);
+            all.map(|number| self.index.living_bytes(number)).sum::<u64>()
+        });
+        self.index_bytes() + living_bytes.iter().sum::<u64>()
+    }
+
+    /// Keeps a chunk at a place. Its values are where they were before. Says how much more RAM it
+    /// all takes.
+    pub fn put_chunk(&self, place: Place, chunk: &Chunk, rank: Rank) -> u64 {
+        let bytes = WHOLE_OVERHEAD_BYTES + allocated_bytes(chunk.bytes());
+        if bytes > self.capacity_bytes() / 8 {
+            return 0;
+        }
+        let mut state = self.state.lock();
+        let before = self.bytes();
+        if !self.make_room(&mut state, bytes) {
+            return 0;
+        }
+        let chunk = chunk.clone();
+        let segment = Segment::new(Contents::Chunk { place, chunk, bytes });
+        segment.add_live(segment.words_of(CHUNK_AT));
+        if let Some(number) = self.put_segment(&mut state, rank, segment) {
+            self.index.insert(place, number, CHUNK_AT);
+        }
+        self.bytes().saturating_sub(before)
+    }
+
+    /// The chunk at a place is the home of its values with places from now on. One that was in no
+    /// home comes only if it `is_new`: of others it is known that they are, or that they have gone
+    /// elsewhere. Gives those that came.
+    pub fn move_to_chunk<'c>(
+        &self,
+        place: Place,
+        chunk: &'c Chunk,
+        is_new: impl Fn(&Pair<'_>) -> bool,
+    ) -> Vec<Pair<'c>> {
+        let mut state = self.state.lock();
+        let own = self.index.with_slot(place, |found, _| found.slot.segment());
+        let Some((number, segment)) = own.and_then(|number| Some((number, self.index.segment(number)?))) else {
+            return Vec::new();
+        };
+        let mut came = Vec::new();
+        for (at, pair) in chunk.pairs().enumerate() {
+            let Some(from) = pair.place else { continue };
+            let moved = self.take_to(&mut state, from, number, at);
+            if !moved && is_new(&pair) {
+                self.index.insert(from, number, at);
+            } else if !moved {
+                continue;
+            }
+            segment.add_live(segment.words_of(at));
+            came.push(pair);
+        }
+        self.forget_left(&mut state);
+        self.pay(chunk.bytes() as u64 * COPIES_FOR_CHUNK);
+        came
+    }
+
+    /// Has the slot of a place lead to another segment, if there is one.
+    fn take_to(&self, state: &mut State, place: Place, number: u32, at: usize) -> bool {
+        let moved = self.index.with_slot(place, |found, segment| {
+            let from = found.slot;
+            let to = Slot::new(place.hash(), number, at, from.uses());
+            found
+                .replace(Some(to))
+                .then(|| (from.segment(), Fallen::of(segment, from.at())))
+        });
+        let Some((from, fallen)) = moved.flatten() else {
+            return false;
+        };
+        match fallen {
+            Fallen::Little => {}
+            Fallen::Sparse(live_words, all_words) => state.emptiest.note(from, live_words, all_words),
+            Fallen::Empty => {
+                self.let_go(from);
+                state.left_early += 1;
+            }
+        }
+        true
+    }
+
+    /// Copies a pair to the second queue's records.
+    pub(super) fn copy_pair(&self, state: &mut State, pair: &Pair<'_>) -> Option<(u32, usize)> {
+        let item = Item {
+            place: pair.place?,
+            key: pair.key,
+            version: pair.version,
+            attributes: pair.attributes,
+            value: pair.value,
+        };
+        let mut record = std::mem::take(&mut state.encoded);
+        let is_record =
+            item.encode(&mut record).is_some() && record.len() <= Self::record_bytes_max_of(self.segment_words);
+        let copied = is_record.then(|| {
+            self.append_known(state, record.len() / WORD_BYTES, |segment, at| {
+                segment.words(at).write(&record);
+            })
+        });
+        state.encoded = record;
+        copied.flatten()
+    }
+}

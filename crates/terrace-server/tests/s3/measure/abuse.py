@@ -1,9 +1,10 @@
-"""How much memory abuse takes: the server's peak of resident memory under each of eight abuses.
+"""How much memory abuse takes: the server's peak of resident memory under each of these abuses.
 
-    abuse.py TERRACE [MIB]
+    abuse.py TERRACE [MIB [NAME...]]
 
 TERRACE   the program, built with --release
 MIB       how long the longest bodies are   (default: 700)
+NAME      of an abuse, as the functions here are called   (default: all)
 
 Serves from a directory of its own on free ports, with the settings that are the default, and removes the
 directory. Prints a row for each abuse: what it was answered, the peak while it went on, the seconds it
@@ -228,13 +229,77 @@ def slow_readers(server, _):
     return "200 that read nothing"
 
 
+def begin_uploads(server, count, length, sent):
+    """Connections that announce a body each, of which they have sent so much."""
+    connections = []
+
+    def begin(n):
+        one = socket.create_connection((server.host, server.port), 60)
+        headers = server.headers("PUT", f"/abuse/slow/{n}", {"content-length": str(length)})
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        connections.append(one)
+        one.sendall(f"PUT /abuse/slow/{n} HTTP/1.1\r\n{lines}\r\n".encode() + bytes(sent))
+        return "begun"
+
+    begun = at_once(count, begin)
+    return connections, begun
+
+
+def beside_uploads(server, connections, begun):
+    """Whether others can put something meanwhile; ends the uploads."""
+    started = time.monotonic()
+    answers = Counter(server.ask("PUT", f"/abuse/beside/{n}", bytes(4 * MIB)) for n in range(4))
+    took = (time.monotonic() - started) / 4
+    for one in connections:
+        one.close()
+    answered = ", ".join(f"{count} x {answer}" for answer, count in answers.items())
+    return f"{begun}; 4 MiB beside them {answered}, {took:.1f} s each"
+
+
+def uploads_that_stop(server, _, length=16 * MIB, sent=400 << 10):
+    connections, begun = begin_uploads(server, 700, length, sent)
+    time.sleep(3)
+    return beside_uploads(server, connections, begun)
+
+
+def short_uploads_that_stop(server, _):
+    return uploads_that_stop(server, _, 250 << 10, 240 << 10)
+
+
+def uploads_that_go_on_slowly(server, _):
+    connections, begun = begin_uploads(server, 700, 16 * MIB, 400 << 10)
+    is_over = threading.Event()
+
+    def go_on():
+        for one in connections:
+            one.setblocking(False)
+        while not is_over.wait(0.05):
+            for one in connections:
+                try:
+                    one.send(bytes(16 << 10))
+                except BlockingIOError:
+                    pass
+
+    going_on = threading.Thread(target=go_on)
+    going_on.start()
+    time.sleep(10)
+    try:
+        return beside_uploads(server, [], begun)
+    finally:
+        is_over.set()
+        going_on.join()
+        for one in connections:
+            one.close()
+
+
 def slow_versions(server, _):
     server.ask("PUT", "/abuse?versioning", b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
     return at_once(64, lambda n: server.ask("PUT", "/abuse/versions", bytes(8 * MIB)))
 
 
 ABUSES = [long_chunk_unsigned, long_chunk_signed, long_body_as_form, listings_of_long_metadata, long_headers,
-          long_xml, idle_connections, slow_readers, slow_versions]
+          long_xml, idle_connections, slow_readers, uploads_that_stop, short_uploads_that_stop, uploads_that_go_on_slowly,
+          slow_versions]
 
 
 def main():
@@ -244,7 +309,7 @@ def main():
     worst = 0
     try:
         print("| abuse | answered | peak RSS, MB | seconds |\n|---|---|---|---|")
-        for abuse in ABUSES:
+        for abuse in [abuse for abuse in ABUSES if not sys.argv[3:] or abuse.__name__ in sys.argv[3:]]:
             # A server each: what one leaves in caches is not the next one's.
             place = os.path.join(directory, abuse.__name__)
             os.mkdir(place)

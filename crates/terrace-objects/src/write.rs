@@ -221,6 +221,21 @@ impl Writing {
         Ok(self)
     }
 
+    /// Gives back the memory that it takes, but for some KiB and a piece that is to be encrypted,
+    /// until more comes.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn rest(&mut self) -> ObjectResult {
+        let rested = self.writer.rest();
+        rested.map_err(|error| ObjectError::engine(&error, &self.key))
+    }
+
+    /// RAM that it takes as long as it may yet be a short value.
+    pub const fn spooled_bytes(&self) -> usize {
+        self.writer.spooled_bytes()
+    }
+
     fn append(&mut self, frame: &[u8]) -> ObjectResult {
         self.written += frame.len() as u64;
         if self.length.is_some_and(|length| self.written > length) {

@@ -160,7 +160,8 @@ impl Space {
         items: &[DestageItem<'_>],
         values: &mut Vec<LargeValue>,
     ) -> io::Result<u64> {
-        let mut extent = ExtentWriter::new(self, block, start, Some(bytes))?;
+        let mut extent = ExtentWriter::new(block, start, Some(bytes))?;
+        extent.go_on(self);
         for item in items {
             extent.buffer.pad_to(RECORD_ALIGNMENT as usize);
             let place = self.place(block.number, start + extent.bytes());

@@ -160,31 +160,55 @@ pub(super) struct ExtentWriter {
     /// For an unknown length: keep the first page back until [`ExtentWriter::flush_first`].
     first_page: Option<AlignedBuffer>,
     device_bytes: u64,
+    /// It has no memory, but for less than a page: nothing has come yet, or not for a while.
+    rests: bool,
 }
 
 impl ExtentWriter {
-    pub fn new(space: &Space, block: &Block, offset: u64, bytes: Option<u64>) -> io::Result<Self> {
+    pub fn new(block: &Block, offset: u64, bytes: Option<u64>) -> io::Result<Self> {
         let file = block
             .writing_file()
             .ok_or_else(|| io::Error::other("the block was sealed"))?;
         let one_write = bytes
             .filter(|&bytes| bytes <= ONE_WRITE_BYTES_MAX)
             .and_then(|bytes| bytes.try_into().ok());
-        let mut buffer = space.buffers.take();
-        buffer.clear();
-        // One chunk checksum may follow the last byte that fits.
-        buffer.reserve(one_write.unwrap_or(STEP_BYTES) + 2 * PAGE_BYTES);
         Ok(Self {
             file,
             offset,
             flushed: 0,
-            buffer,
+            buffer: AlignedBuffer::new(),
             step_bytes: one_write.map_or(STEP_BYTES, |bytes: usize| {
                 bytes.next_multiple_of(PAGE_BYTES) + PAGE_BYTES
             }),
             first_page: bytes.is_none().then(AlignedBuffer::new),
             device_bytes: 0,
+            rests: true,
         })
+    }
+
+    /// Writes the whole pages that there are, and gives the memory back until more comes.
+    pub fn rest(&mut self, space: &Space) -> io::Result<()> {
+        if !self.rests {
+            self.flush_pages()?;
+            let mut rest = AlignedBuffer::with_capacity(PAGE_BYTES);
+            rest.extend_from_slice(&self.buffer);
+            space.buffers.give_back(std::mem::replace(&mut self.buffer, rest));
+            self.rests = true;
+        }
+        Ok(())
+    }
+
+    /// Takes memory for what comes.
+    pub fn go_on(&mut self, space: &Space) {
+        if self.rests {
+            let mut buffer = space.buffers.take();
+            buffer.clear();
+            // One chunk checksum may follow the last byte that fits.
+            buffer.reserve(self.step_bytes + 2 * PAGE_BYTES);
+            buffer.extend_from_slice(&self.buffer);
+            self.buffer = buffer;
+            self.rests = false;
+        }
     }
 
     /// Bytes of the extent so far.

@@ -88,7 +88,7 @@ impl LargeSpace {
             Length::AtLeast(bytes) => space.reserve_unknown(bytes_of(0) + room_for(bytes), origin)?,
         };
         let place = space.place(block.number, offset);
-        let extent = ExtentWriter::new(space, &block, offset, expected.map(bytes_of));
+        let extent = ExtentWriter::new(&block, offset, expected.map(bytes_of));
         let mut writer = LargeWriter {
             space: Arc::clone(space),
             key: key.to_vec(),
@@ -167,6 +167,28 @@ impl LargeWriter {
         result
     }
 
+    /// Writes what there is and gives the memory back that it took, but for less than a page, until
+    /// more comes.
+    ///
+    /// # Errors
+    /// As [`LargeWriter::write`].
+    pub fn rest(&mut self) -> Result<()> {
+        self.space.check_writable()?;
+        let placed = self.placed.as_mut().ok_or(WAS_ABANDONED)?;
+        let rested = placed.extent.rest(&self.space);
+        let rested = rested.map_err(|error| Space::write_error(&placed.block, &error));
+        if rested.is_err() {
+            self.abandon();
+        }
+        rested
+    }
+
+    /// RAM that it takes.
+    #[cfg(test)]
+    pub fn buffer_bytes(&self) -> usize {
+        self.placed.as_ref().map_or(0, |placed| placed.extent.buffer.capacity())
+    }
+
     /// Ends the value: all of it is written (or will be, see [`LargeWriter::behind`]), but not yet
     /// durable. Commit or abandon it; sync it before its record is written.
     ///
@@ -191,6 +213,7 @@ impl LargeWriter {
         self.space.check_writable()?;
         let placed = self.placed.as_mut().ok_or(WAS_ABANDONED)?;
         let Placed { block, extent, chunks } = &mut **placed;
+        extent.go_on(&self.space);
         let pushed = extent.push(data, chunks);
         pushed.map_err(|error| Space::write_error(block, &error))
     }

@@ -115,6 +115,9 @@ impl Drop for PendingLarge<'_> {
 /// A stream of unknown length is kept in RAM up to this size, and then gets a block of its own.
 const SPOOL_BYTES_MAX: u64 = 1 << 20;
 
+/// A spool shorter than this is kept by a stream that rests.
+const RESTING_BYTES_MAX: usize = 16 << 10;
+
 /// A stream into one value. Nothing is visible before [`ValueWriter::finish`]; dropping it without
 /// leaves only space that cleaning reclaims.
 pub struct ValueWriter {
@@ -233,6 +236,45 @@ impl ValueWriter {
         }
     }
 
+    /// Gives back the memory that the stream takes, but for some KiB, until more is appended. What
+    /// was to be a short value goes into the large space for that.
+    ///
+    /// # Errors
+    /// The large space's. The stream is then over.
+    pub fn rest(&mut self) -> Result<()> {
+        let clock = Arc::clone(&self.clock);
+        let outcome = clock.time(|| self.try_rest());
+        if outcome.is_err() {
+            self.stage = Stage::Failed;
+        }
+        outcome
+    }
+
+    fn try_rest(&mut self) -> Result<()> {
+        if let Stage::Spooled(spool) = &self.stage {
+            if spool.len() < RESTING_BYTES_MAX {
+                return Ok(());
+            }
+            let length = self.options.length.map_or(Length::AtLeast(self.length), Length::Known);
+            let mut writer = large_writer(&self.engine, &self.key, &self.attributes, length)?;
+            write(&self.engine, &mut writer, spool)?;
+            self.stage = Stage::Large(writer);
+        }
+        match &mut self.stage {
+            Stage::Large(writer) => self.engine.large_result(writer.rest()),
+            _ => Ok(()),
+        }
+    }
+
+    /// RAM that a value takes which may yet be a short one.
+    #[must_use]
+    pub const fn spooled_bytes(&self) -> usize {
+        match &self.stage {
+            Stage::Spooled(spool) => spool.len(),
+            _ => 0,
+        }
+    }
+
     /// Commits the object.
     ///
     /// # Errors
@@ -323,5 +365,46 @@ mod tests {
         drop(refused);
         store.put("after", bytes(4, 20_000)).unwrap();
         assert!(store.get("other").unwrap().unwrap().value == bytes(3, 20_000));
+    }
+
+    /// Seven hundred streams that nobody went on with kept what they had in RAM.
+    #[test]
+    fn a_stream_that_rests_keeps_little_in_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(small_options(dir.path())).unwrap();
+        let values = [
+            (None, 60_000),
+            (Some(60_000), 60_000),
+            (Some(3_000_000), 3_000_000),
+            (None, 10),
+        ];
+        let streams = values.map(|(length, bytes_of_it)| {
+            let options = WriterOptions {
+                length,
+                ..WriterOptions::default()
+            };
+            let mut writer = store.writer(format!("{length:?} {bytes_of_it}"), options).unwrap();
+            let value = bytes(1, bytes_of_it);
+            let (before, after) = value.split_at(bytes_of_it / 2);
+            writer.append(before).unwrap();
+            writer.rest().unwrap();
+            assert!(writer.spooled_bytes() < RESTING_BYTES_MAX);
+            (writer, after.to_vec())
+        });
+        let in_buffers = streams.iter().map(|(writer, _)| match &writer.stage {
+            Stage::Large(writer) => writer.buffer_bytes(),
+            _ => 0,
+        });
+        assert!(in_buffers.sum::<usize>() <= 3 * 4096);
+        for (mut writer, after) in streams {
+            writer.append(&after).unwrap();
+            writer.finish().unwrap();
+        }
+        drop(store);
+        let store = Store::open(small_options(dir.path())).unwrap();
+        for (length, bytes_of_it) in values {
+            let found = store.get(format!("{length:?} {bytes_of_it}")).unwrap().unwrap();
+            assert!(found.value == bytes(1, bytes_of_it));
+        }
     }
 }

@@ -26,7 +26,18 @@ fn every_edge_length_comes_back_however_it_is_written() {
         value.chunks(9973).for_each(|part| writer.write(part).unwrap());
         let known = writer.finish().unwrap();
         let unknown = stream(&space, &key, &value, 70_001).unwrap();
-        for found in [whole, known, unknown] {
+        let rested = [Length::Known(length as u64), Length::AtLeast(0)].map(|announced| {
+            let mut writer = space.writer(&key, &attributes, announced, 7).unwrap();
+            for (number, part) in value.chunks(40_001).enumerate() {
+                writer.write(part).unwrap();
+                if number % 3 != 1 {
+                    writer.rest().unwrap();
+                }
+            }
+            writer.rest().unwrap();
+            writer.finish().unwrap()
+        });
+        for found in [whole, known, unknown].into_iter().chain(rested) {
             assert_eq!((found.length, found.checksum), (length as u64, checksum));
             space.sync_all(&[found]).unwrap();
             space.committed(&found, 1000 + index as u64);

@@ -99,6 +99,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     let choices = s3::Choices {
         access_keys,
         collected_bytes: plan.collected_bytes,
+        uploads_bytes: plan.uploads_bytes,
         ..choices
     };
     let gateway = Gateway::open(&store, settings.durability, choices)?;
@@ -126,11 +127,14 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     close(&store)
 }
 
-/// Has the allocator keep nothing where there is little memory.
+/// Has the allocator keep little of what is freed, and nothing where there is little memory.
 fn set_allocator(plan: memory::Plan) {
-    if !plan.keeps_freed
-        && let Err(error) = memory::allocator::keep_nothing()
-    {
+    let set = if plan.keeps_freed {
+        memory::allocator::keep_briefly()
+    } else {
+        memory::allocator::keep_nothing()
+    };
+    if let Err(error) = set {
         eprintln!("warning: the allocator keeps what is freed for some seconds: {error}");
     }
 }
@@ -302,6 +306,7 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets
     Ok(s3::Choices {
         access_keys: Arc::default(),
         collected_bytes: 0,
+        uploads_bytes: 0,
         shared,
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),

@@ -6,23 +6,33 @@
 //!
 //! Memory is counted where the server collects what a client sends or asks for before it can go on:
 //! XML and forms, signed chunks, pages of listings. Bytes are counted as they arrive, so who sends
-//! slowly holds only what was sent. What passes in pieces of bounded size (bodies of objects,
-//! downloads) is bounded by the number of connections. Probes of the server's health collect
-//! nothing and take nothing.
+//! slowly holds only what was sent. Who has not enough of that memory is refused.
+//!
+//! Bodies of objects pass in pieces, and have memory of their own: an upload that finds none waits
+//! until it is its turn ([`Ticket::take_in_turn`]), the longest first, but for senders that have
+//! their share. What downloads have at a time is bounded by the number of connections. Probes of
+//! the server's health collect nothing and take nothing.
+//!
+//! Invariant: nobody waits for whom there is room, but behind one who waits longer for what all
+//! have.
 
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     net::{IpAddr, Ipv6Addr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
+use tokio::sync::{Notify, oneshot};
 
 /// Most bytes that requests may make the server collect at the same time: together with the caches'
 /// default sizes well below what the smallest machines have.
 pub const COLLECTED_BYTES_MAX: u64 = 160 << 20;
+/// Most bytes of bodies of objects on their way. With what 700 connections have besides, and the
+/// rest of the server, less than 300 MB.
+pub const UPLOADS_BYTES_MAX: u64 = 96 << 20;
 /// One sender may have one of so many parts: of the most there is, the longest XML body there may
 /// be fits, with what it becomes when it is read.
 const SHARES: u64 = 2;
@@ -61,12 +71,25 @@ pub struct Pool {
     most: u64,
     share: u64,
     taken: Mutex<Taken>,
+    /// Somebody began to wait.
+    asked: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
     all: u64,
     senders: HashMap<IpAddr, u64>,
+    /// Those that wait, the longest first.
+    waiting: VecDeque<Waiter>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    number: u64,
+    sender: IpAddr,
+    amount: u64,
+    granted: oneshot::Sender<()>,
 }
 
 impl Pool {
@@ -76,6 +99,7 @@ impl Pool {
             most,
             share,
             taken: Mutex::default(),
+            asked: Notify::new(),
         })
     }
 
@@ -93,30 +117,123 @@ impl Pool {
         }
     }
 
-    fn take(&self, sender: IpAddr, amount: u64) -> Result<(), Exhausted> {
-        let mut taken = self.taken.lock();
-        let of_sender = taken.senders.get(&sender).copied().unwrap_or(0).saturating_add(amount);
-        let of_all = taken.all.saturating_add(amount);
-        if of_sender > self.share {
+    fn room(&self, taken: &Taken, sender: IpAddr, amount: u64) -> Result<(), Exhausted> {
+        let of_sender = taken.senders.get(&sender).copied().unwrap_or(0);
+        if of_sender.saturating_add(amount) > self.share {
             return Err(Exhausted::Share);
         }
-        if of_all > self.most {
+        if taken.all.saturating_add(amount) > self.most {
             return Err(Exhausted::All);
         }
-        taken.all = of_all;
-        taken.senders.insert(sender, of_sender);
         Ok(())
+    }
+
+    fn take(&self, sender: IpAddr, amount: u64) -> Result<(), Exhausted> {
+        let mut taken = self.taken.lock();
+        self.room(&taken, sender, amount)?;
+        taken.add(sender, amount);
+        Ok(())
+    }
+
+    /// Takes so much, or gets in line for it.
+    fn take_or_queue(&self, sender: IpAddr, amount: u64) -> Option<(u64, oneshot::Receiver<()>)> {
+        let mut taken = self.taken.lock();
+        if !self.is_awaited(&taken, sender) && self.room(&taken, sender, amount).is_ok() {
+            taken.add(sender, amount);
+            return None;
+        }
+        let (granted, told) = oneshot::channel();
+        let number = taken.next;
+        taken.next += 1;
+        taken.waiting.push_back(Waiter {
+            number,
+            sender,
+            amount,
+            granted,
+        });
+        drop(taken);
+        self.asked.notify_waiters();
+        Some((number, told))
+    }
+
+    /// Whether somebody waits for what this sender has, or for what all have.
+    fn is_awaited(&self, taken: &Taken, sender: IpAddr) -> bool {
+        let waits_for_it = |waiter: &Waiter| {
+            waiter.sender == sender || self.room(taken, waiter.sender, waiter.amount) == Err(Exhausted::All)
+        };
+        taken.waiting.iter().any(waits_for_it)
+    }
+
+    /// Gives those that wait what there is.
+    fn grant(&self, taken: &mut Taken) {
+        let (mut at, mut has_its_share) = (0, None);
+        while let Some(waiter) = taken.waiting.get(at) {
+            let (sender, amount) = (waiter.sender, waiter.amount);
+            let room = if has_its_share == Some(sender) {
+                Err(Exhausted::Share)
+            } else {
+                self.room(taken, sender, amount)
+            };
+            match room {
+                Err(Exhausted::All) => return,
+                Err(Exhausted::Share) => {
+                    has_its_share = Some(sender);
+                    at += 1;
+                }
+                Ok(()) => {
+                    taken.add(sender, amount);
+                    // Who waits no more has left the line before.
+                    let _ = taken.waiting.remove(at).map(|waiter| waiter.granted.send(()));
+                }
+            }
+        }
     }
 
     fn give_back(&self, sender: IpAddr, amount: u64) {
         let mut taken = self.taken.lock();
-        taken.all -= amount;
-        if let Some(of_sender) = taken.senders.get_mut(&sender) {
+        taken.subtract(sender, amount);
+        self.grant(&mut taken);
+    }
+}
+
+impl Taken {
+    fn add(&mut self, sender: IpAddr, amount: u64) {
+        self.all += amount;
+        *self.senders.entry(sender).or_default() += amount;
+    }
+
+    fn subtract(&mut self, sender: IpAddr, amount: u64) {
+        self.all -= amount;
+        if let Some(of_sender) = self.senders.get_mut(&sender) {
             *of_sender -= amount;
             if *of_sender == 0 {
-                taken.senders.remove(&sender);
+                self.senders.remove(&sender);
             }
         }
+    }
+}
+
+/// A place in the line of those that wait. Dropped before its turn was taken, it is left.
+struct InLine<'a> {
+    ticket: &'a Ticket,
+    number: u64,
+    amount: u64,
+    is_taken: bool,
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        if self.is_taken {
+            return;
+        }
+        let pool = &self.ticket.pool;
+        let mut taken = pool.taken.lock();
+        match taken.waiting.iter().position(|waiter| waiter.number == self.number) {
+            Some(at) => drop(taken.waiting.remove(at)),
+            // It was granted meanwhile.
+            None => taken.subtract(self.ticket.sender, self.amount),
+        }
+        pool.grant(&mut taken);
     }
 }
 
@@ -137,6 +254,40 @@ impl Ticket {
         self.pool.take(self.sender, amount)?;
         self.amount.fetch_add(amount, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Takes so much more, or all that a sender may have if that is less, once it is its turn.
+    /// Returns how much that is.
+    pub async fn take_in_turn(&self, amount: u64) -> u64 {
+        let amount = amount.min(self.pool.share);
+        if let Some((number, told)) = self.pool.take_or_queue(self.sender, amount) {
+            let mut place = InLine {
+                ticket: self,
+                number,
+                amount,
+                is_taken: false,
+            };
+            // The pool outlives those that wait, so it is always told.
+            place.is_taken = told.await.is_ok();
+        }
+        self.amount.fetch_add(amount, Ordering::Relaxed);
+        amount
+    }
+
+    /// Whether somebody waits for what this one gives back.
+    pub fn is_wanted(&self) -> bool {
+        self.pool.is_awaited(&self.pool.taken.lock(), self.sender)
+    }
+
+    /// Returns when somebody does.
+    pub async fn wanted(&self) {
+        loop {
+            let asked = self.pool.asked.notified();
+            if self.is_wanted() {
+                return;
+            }
+            asked.await;
+        }
     }
 
     /// Gives so much back of what was taken with this ticket.
@@ -164,6 +315,10 @@ impl Drop for Ticket {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::{
+        pin::Pin,
+        task::{Context, Waker},
+    };
 
     #[test]
     fn what_is_taken_comes_back() {
@@ -185,6 +340,64 @@ mod tests {
         drop((first, second));
         let taken = pool.taken.lock();
         assert!(taken.all == 0 && taken.senders.is_empty());
+    }
+
+    /// Polls once.
+    fn is_there(waiting: &mut Pin<Box<impl Future<Output = u64>>>) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        waiting.as_mut().poll(&mut context).is_ready()
+    }
+
+    #[test]
+    fn who_waits_longest_comes_first() {
+        let pool = Pool::new(10, 10);
+        let of = |number: u8| pool.ticket([10, 0, 0, number].into());
+        let (first, long, short) = (of(1), of(2), of(3));
+        first.take(6).unwrap();
+        let mut longs = Box::pin(long.take_in_turn(8));
+        assert!(!first.is_wanted() && !is_there(&mut longs) && first.is_wanted());
+        let mut shorts = Box::pin(short.take_in_turn(2));
+        assert!(!is_there(&mut shorts), "there is room, and one waits longer");
+        first.give_back(3);
+        assert!(!is_there(&mut longs) && !is_there(&mut shorts));
+        first.give_back(3);
+        assert!(is_there(&mut shorts) && is_there(&mut longs));
+        assert!(!long.is_wanted());
+    }
+
+    #[test]
+    fn a_sender_that_has_its_share_keeps_nobody_waiting() {
+        let pool = Pool::new(10, 5);
+        let (greedy, other) = (pool.ticket([10, 0, 0, 1].into()), pool.ticket([10, 0, 0, 2].into()));
+        let again = pool.ticket([10, 0, 0, 1].into());
+        greedy.take(5).unwrap();
+        let mut waiting = Box::pin(again.take_in_turn(1));
+        assert!(!is_there(&mut waiting) && greedy.is_wanted() && !other.is_wanted());
+        assert!(is_there(&mut Box::pin(other.take_in_turn(100))), "all that it may have");
+        assert!(!is_there(&mut waiting));
+        greedy.give_back(1);
+        assert!(is_there(&mut waiting));
+    }
+
+    #[test]
+    fn who_waits_no_more_leaves_the_line() {
+        let pool = Pool::new(10, 10);
+        let of = |number: u8| pool.ticket([10, 0, 0, number].into());
+        let (first, gone, granted, last) = (of(1), of(2), of(3), of(4));
+        first.take(10).unwrap();
+        let mut goes = Box::pin(gone.take_in_turn(10));
+        let mut goes_later = Box::pin(granted.take_in_turn(10));
+        let mut stays = Box::pin(last.take_in_turn(10));
+        assert!(!is_there(&mut goes) && !is_there(&mut goes_later) && !is_there(&mut stays));
+        drop(goes);
+        first.give_back(10);
+        assert!(!is_there(&mut stays), "it is the next one's");
+        drop(goes_later);
+        assert!(is_there(&mut stays), "who did not take it any more");
+        drop(stays);
+        drop((first, gone, granted, last));
+        let taken = pool.taken.lock();
+        assert!(taken.all == 0 && taken.senders.is_empty() && taken.waiting.is_empty());
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest a client may take nothing of what it is sent, and leave a piece of a body waiting.
 pub const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest read of a connection; it reads one ahead. Also the longest head.
+const READ_BYTES_MAX: usize = 128 << 10;
 /// Time for answers under way when the server shuts down.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time for a connection to end that is idle and whose place another one waits for.
@@ -101,7 +103,9 @@ pub async fn serve<S, B>(
     // Each connection has a receiver, so the sender knows when the last has ended.
     let (stopping, stopped) = watch::channel(());
     let mut http = Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_buf_size(READ_BYTES_MAX);
     let mut stop = pin!(stop);
     loop {
         let admitted = async {

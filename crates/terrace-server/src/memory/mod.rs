@@ -13,7 +13,10 @@ mod events;
 pub use bounds::Bounds;
 
 use crate::{
-    http::{self, Traffic, budget::COLLECTED_BYTES_MAX},
+    http::{
+        self, Traffic,
+        budget::{COLLECTED_BYTES_MAX, UPLOADS_BYTES_MAX},
+    },
     settings::Settings,
 };
 use bounds::Standing;
@@ -44,6 +47,8 @@ const CONNECTIONS_MIN: u32 = 32;
 const KEPT_FROM_BYTES: u64 = 1 << 30;
 /// What requests may make the server collect is one part of so many at most.
 const COLLECTED_PARTS: u64 = 6;
+/// And so is what bodies of objects have on their way.
+const UPLOADS_PARTS: u64 = 6;
 /// Shortest time between two looks. In that time clients fill some tens of MiB at most.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// After a look for a reason there is another one so much later, since what was begun goes on for a
@@ -67,6 +72,8 @@ pub struct Plan {
     pub cache_bytes: Option<u64>,
     /// What requests may make the server collect.
     pub collected_bytes: u64,
+    /// What bodies of objects may have on their way.
+    pub uploads_bytes: u64,
     /// The allocator may keep what is freed for a while.
     pub keeps_freed: bool,
 }
@@ -87,6 +94,7 @@ pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Plan {
     Plan {
         cache_bytes: Some(options.cache_bytes).filter(|_| is_known && !settings.cache_given),
         collected_bytes: COLLECTED_BYTES_MAX.min(limit_bytes / COLLECTED_PARTS),
+        uploads_bytes: UPLOADS_BYTES_MAX.min(limit_bytes / UPLOADS_PARTS),
         keeps_freed: limit_bytes >= KEPT_FROM_BYTES,
     }
 }

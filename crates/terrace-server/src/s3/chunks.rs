@@ -40,8 +40,8 @@ const CONTENT_HASH: &str = "x-amz-content-sha256";
 const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
 /// Longest chunk that goes on with its signature. Clients send some tens of KiB, or a MiB.
 const SIGNED_BYTES_MAX: u64 = 16 << 20;
-/// Signed chunks up to here are no more than what any body has on its way.
-const FREE_BYTES_MAX: u64 = 1 << 20;
+/// Signed chunks up to here are no more than what is read ahead of any body.
+const FREE_BYTES_MAX: u64 = 64 << 10;
 /// Longest line before a chunk: its length, and a signature of 64 digits.
 const LINE_BYTES_MAX: usize = 128;
 /// Most digits of a length; `s3s` knows no more.

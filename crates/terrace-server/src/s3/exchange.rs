@@ -18,7 +18,6 @@ use hyper::{
 use s3s::Body;
 use std::{
     cell::RefCell,
-    net::{IpAddr, Ipv4Addr},
     pin::Pin,
     sync::{
         Arc,
@@ -124,7 +123,7 @@ impl Exchange {
 
     /// What pays for what is collected for it. Most requests never need it.
     pub fn ticket(&mut self) -> Arc<Ticket> {
-        let peer = self.head.peer.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let peer = self.head.sender();
         let memory = &self.gateway.memory;
         Arc::clone(self.ticket.get_or_insert_with(|| Arc::new(memory.ticket(peer))))
     }

@@ -18,7 +18,10 @@ use hyper::{
     http::{Extensions, request::Parts},
 };
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 use terrace_objects::text::percent_decode_path;
 
 /// Most names in a query. No operation has a fourth of it, and each costs some hundred bytes for as
@@ -153,6 +156,11 @@ impl Head {
         head.is_xml |= head.method == Method::PUT && !head.is_of_object();
         head.take_out(&mut parts.headers);
         (Arc::new(head), clear)
+    }
+
+    /// Whose memory and connections it takes.
+    pub fn sender(&self) -> IpAddr {
+        self.peer.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
     }
 
     /// The head of the request that these belong to.

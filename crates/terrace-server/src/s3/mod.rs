@@ -43,6 +43,7 @@ pub mod rewrap;
 mod service;
 pub mod signature;
 mod sts;
+mod turn;
 pub mod verified;
 mod version_2;
 mod website;
@@ -105,6 +106,8 @@ pub struct Gateway {
     no_version_2: bool,
     /// What requests may make the server collect.
     memory: Arc<Pool>,
+    /// What bodies of objects have on their way.
+    uploads: Arc<Pool>,
     /// Held by who collects since the large tier is full.
     making_room: tokio::sync::Mutex<()>,
     hashing: Arc<Hashing>,
@@ -173,6 +176,8 @@ pub struct Choices {
     pub targets: Arc<Targets>,
     /// Memory that requests may make the server collect.
     pub collected_bytes: u64,
+    /// Memory that bodies of objects may have on their way.
+    pub uploads_bytes: u64,
 }
 
 impl Gateway {
@@ -199,6 +204,7 @@ impl Gateway {
             limiter: choices.rate.map(Limiter::new),
             no_version_2: choices.no_version_2,
             memory: Pool::memory(choices.collected_bytes),
+            uploads: Pool::memory(choices.uploads_bytes),
             making_room: tokio::sync::Mutex::default(),
             hashing: Arc::default(),
             shared,

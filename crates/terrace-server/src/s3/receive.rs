@@ -2,8 +2,9 @@
 //!
 //! A body is taken in pieces of [`PIECE_BYTES`]. While one is hashed, with those of others that
 //! wait for it ([`super::hashing`]), and written, in two calls side by side, the next is taken from
-//! the connection, and no further one: those two are all the memory a request has, and how a fast
-//! client is held back. No thread waits for a client.
+//! the connection, and no further one: so a fast client is held back. No thread waits for a client.
+//! There is memory for some of the bodies that are under way at a time; the others wait for their
+//! turn ([`super::turn`]).
 //!
 //! A small body stays in memory and becomes the value of its object. A larger one goes into a value
 //! of its own, which is committed without waiting for the device; the commit of the object that
@@ -20,11 +21,12 @@ use super::{
     crypt::DataKey,
     digest::{Algorithm, Checksum, Computed, Digests},
     errors::{self, Told as _},
+    turn::{LONG_BYTES, Turn},
 };
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use s3s::{Body, S3Result, TrailingHeaders, dto::StreamingBlob, s3_error};
-use std::{future::poll_fn, pin::Pin, sync::Arc};
+use std::{future::poll_fn, net::IpAddr, pin::Pin, sync::Arc};
 use terrace::{Store, VALUE_BYTES_MAX};
 use terrace_objects::error::{ObjectError, ObjectResult};
 
@@ -35,6 +37,8 @@ const HASH_HERE_BYTES_MAX: usize = 16 << 10;
 
 /// A body, and what is said of it.
 pub struct Incoming {
+    /// Who sends it.
+    pub sender: IpAddr,
     /// The bytes.
     pub body: Option<StreamingBlob>,
     /// Their number, if it was announced.
@@ -125,55 +129,67 @@ impl Expected {
     }
 }
 
-/// Takes a body in.
+/// Takes a body in. What comes back with it is the memory that it has as long as it is not
+/// committed.
 ///
 /// # Errors
 /// What is wrong with it, or the store's.
-pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Target) -> S3Result<Received> {
+pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Target) -> S3Result<(Received, Turn)> {
     if incoming.length.is_some_and(|length| length > VALUE_BYTES_MAX) {
         return Err(ObjectError::TooLong).told();
     }
     let algorithms = incoming.all_algorithms();
     let length = incoming.length;
+    let is_long = length.is_some_and(|length| length > WHOLE_BYTES_MAX as u64);
+    let turn = Turn::of(&gateway.uploads, incoming.sender);
+    let mut pieces = Pieces::of(incoming.body.take(), turn, length);
+    let mut ready = None;
     // Before anything is read of what is announced to be long: where there is no room for it, a
     // client that waits for "100 Continue" need not send it.
-    let is_long = length.is_some_and(|length| length > WHOLE_BYTES_MAX as u64);
-    let mut begun = None;
-    if is_long {
-        begun = Some(begin(gateway, target, length, incoming.data_key.take()).await?);
+    if matches!(target, Target::Object) && !is_long {
+        let first = pieces.next().await?.unwrap_or_default();
+        if first.bytes <= WHOLE_BYTES_MAX && pieces.is_at_end().await? {
+            let first = first.joined();
+            let computed = compute(gateway, &first, &algorithms).await?;
+            incoming.expected()?.verify(&computed).told()?;
+            let whole = whole(first, computed, incoming.data_key.as_ref()).told()?;
+            return Ok((whole, pieces.turn));
+        }
+        ready = Some(first);
     }
-    let mut pieces = Pieces::of(incoming.body.take());
-    let mut first = pieces.next().await?;
-    let mut second = Piece::default();
-    let may_be_whole = matches!(target, Target::Object) && !is_long && first.bytes <= WHOLE_BYTES_MAX;
-    if may_be_whole && !first.is_empty() {
-        second = pieces.next().await?;
-    }
-    if may_be_whole && second.is_empty() {
-        let first = first.joined();
-        let computed = compute(gateway, &first, &algorithms).await?;
-        incoming.expected()?.verify(&computed).told()?;
-        return whole(first, computed, incoming.data_key.as_ref()).told();
-    }
+    let mut writing = begin(gateway, target, length, incoming.data_key.take()).await?;
     let mut digests = Digests::new(&algorithms);
-    let mut writing = match begun {
-        Some(begun) => begun,
-        None => begin(gateway, target, length, incoming.data_key.take()).await?,
-    };
-    while !first.is_empty() {
-        let (frames, same) = (first.frames.clone(), first.frames);
-        let write = gateway.run(move |_, _| writing.take(&frames).told());
+    loop {
+        let Some(piece) = pieces.next_after(ready.take()).await? else {
+            break;
+        };
+        let is_over = pieces.turn.is_over();
+        let rests = is_over || !pieces.turn.covers(writing.spooled_bytes());
+        let (frames, same) = (piece.frames.clone(), piece.frames);
+        let write = gateway.run(move |_, _| {
+            let mut writing = writing.take(&frames).told()?;
+            drop(frames);
+            if rests {
+                writing.rest().told()?;
+            }
+            Ok(writing)
+        });
         let hash = gateway.hashing.update(digests, same);
-        let next = pieces.next_after(std::mem::take(&mut second));
-        (writing, digests, first) = tokio::try_join!(write, hash, next)?;
+        if is_over {
+            (writing, digests) = tokio::try_join!(write, hash)?;
+            pieces.turn.end();
+        } else {
+            (writing, digests, ready) = tokio::try_join!(write, hash, pieces.next())?;
+            if ready.is_none() {
+                break;
+            }
+        }
     }
     let expected = incoming.expected()?;
     let computed = digests.finish();
     expected.verify(&computed).told()?;
-    gateway
-        .run(move |_, _| writing.finish(computed).told())
-        .await
-        .map(Received::Stored)
+    let stored = gateway.run(move |_, _| writing.finish(computed).told()).await?;
+    Ok((Received::Stored(stored), pieces.turn))
 }
 
 /// Begins to write a value. If the large tier is full, what was deleted before is room, too, once
@@ -252,49 +268,184 @@ impl Piece {
     }
 }
 
-/// A body in pieces.
+/// A body in pieces, taken in turns.
 struct Pieces {
     body: Body,
     ended: bool,
+    turn: Turn,
+    /// What a turn takes.
+    turn_bytes: usize,
+    /// What came and is for the next piece.
+    rest: Bytes,
 }
 
 impl Pieces {
-    fn of(body: Option<StreamingBlob>) -> Self {
+    fn of(body: Option<StreamingBlob>, turn: Turn, length: Option<u64>) -> Self {
+        let short = length.and_then(|length| usize::try_from(length).ok());
+        // In the buffers it came in, and in one.
+        let short = short
+            .filter(|length| *length <= WHOLE_BYTES_MAX)
+            .map(|length| 2 * length);
         Self {
             body: body.map_or_else(Body::empty, Body::from),
             ended: false,
+            turn,
+            turn_bytes: short.unwrap_or(LONG_BYTES),
+            rest: Bytes::new(),
         }
     }
 
     /// What was taken before, or else the next piece.
-    async fn next_after(&mut self, taken: Piece) -> S3Result<Piece> {
-        if taken.is_empty() { self.next().await } else { Ok(taken) }
+    async fn next_after(&mut self, taken: Option<Piece>) -> S3Result<Option<Piece>> {
+        if taken.is_some() {
+            return Ok(taken);
+        }
+        self.next().await
     }
 
-    /// The next piece; empty at the end. All but the last are at least [`PIECE_BYTES`] long.
-    async fn next(&mut self) -> S3Result<Piece> {
+    /// The next piece; `None` at the end. Without a turn, it is waited for once something has come.
+    /// A piece is shorter than [`PIECE_BYTES`] if it is the last of the body or of a turn, and may
+    /// then be empty.
+    async fn next(&mut self) -> S3Result<Option<Piece>> {
         let mut piece = Piece::default();
-        while !self.ended && piece.bytes < PIECE_BYTES {
-            let Some(data) = self.frame().await? else {
-                self.ended = true;
-                break;
-            };
+        while piece.bytes < PIECE_BYTES && !self.turn.is_over() && self.has_more().await? {
+            if !self.turn.is_held() {
+                self.turn.begin(self.turn_bytes).await;
+            }
+            let room = (PIECE_BYTES - piece.bytes).min(self.turn.left());
+            let data = self.rest.split_to(self.rest.len().min(room));
+            self.turn.took(data.len());
             piece.push(data);
         }
         piece.end_gathering();
-        Ok(piece)
+        let is_end = self.ended && self.rest.is_empty() && !self.turn.is_over();
+        Ok((!(is_end && piece.is_empty())).then_some(piece))
     }
 
-    async fn frame(&mut self) -> S3Result<Option<Bytes>> {
-        loop {
-            match poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await {
-                None => return Ok(None),
-                Some(Err(error)) => return Err(errors::of_body(&*error)),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) if !data.is_empty() => return Ok(Some(data)),
-                    _ => {}
-                },
+    /// Whether nothing comes any more. Not so if the turn is over before that is known.
+    async fn is_at_end(&mut self) -> S3Result<bool> {
+        Ok(!self.turn.is_over() && !self.has_more().await? && self.ended)
+    }
+
+    /// Waits until there is something to take. False at the end, of the body or of the turn.
+    async fn has_more(&mut self) -> S3Result<bool> {
+        while self.rest.is_empty() && !self.ended {
+            let body = &mut self.body;
+            let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
+            match self.turn.wait(frame).await {
+                None => return Ok(false),
+                Some(None) => self.ended = true,
+                Some(Some(Err(error))) => return Err(errors::of_body(&*error)),
+                Some(Some(Ok(frame))) => self.rest = frame.into_data().unwrap_or_default(),
             }
         }
+        Ok(!self.rest.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::http::budget::Pool;
+    use futures_util::stream;
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+    use tokio::{sync::mpsc, time::timeout};
+
+    /// A body that a client sends as long as this lives, and how many frames of it were taken.
+    type Client = (mpsc::UnboundedSender<Bytes>, Arc<AtomicUsize>);
+
+    fn upload(pool: &Arc<Pool>, number: u8) -> (Client, Pieces) {
+        let (client, sent) = mpsc::unbounded_channel::<Bytes>();
+        let taken = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&taken);
+        let frames = stream::unfold((sent, count), |(mut sent, count)| async move {
+            let frame = sent.recv().await?;
+            count.fetch_add(1, Ordering::Relaxed);
+            Some((Ok::<_, Infallible>(frame), (sent, count)))
+        });
+        let body = Body::http_body_unsync(axum::body::Body::from_stream(frames));
+        let turn = Turn::of(pool, [10, 0, 0, number].into());
+        ((client, taken), Pieces::of(Some(body.into()), turn, None))
+    }
+
+    fn frame() -> Bytes {
+        vec![7; 64 << 10].into()
+    }
+
+    /// Long enough for whoever need not wait for another.
+    const SOON: Duration = Duration::from_millis(200);
+
+    /// 700 uploads whose clients stopped, or went on slowly, took 449 and 1346 MB.
+    #[tokio::test]
+    async fn who_lets_its_upload_wait_gives_its_turn_to_the_next() {
+        let pool = Pool::new(LONG_BYTES as u64, LONG_BYTES as u64);
+        let ((slow, _), mut stalled) = upload(&pool, 1);
+        slow.send(frame()).unwrap();
+        assert!(timeout(SOON, stalled.next()).await.is_err(), "nobody wants its turn");
+        slow.send(frame()).unwrap();
+        let mut others: Vec<_> = (2..4).map(|number| upload(&pool, number)).collect();
+        for ((client, _), _) in &others {
+            (0..20).for_each(|_| client.send(frame()).unwrap());
+        }
+        let (mut last, mut next) = (others.pop().unwrap(), others.pop().unwrap());
+        let piece = tokio::select! {
+            biased;
+            _ = async { tokio::join!(next.1.next(), last.1.next()) } => panic!("there is no turn"),
+            piece = stalled.next() => piece.unwrap().unwrap(),
+        };
+        assert!(stalled.turn.is_over() && piece.bytes <= 2 * frame().len());
+        let taken = |client: &Client| client.1.load(Ordering::Relaxed);
+        assert_eq!(
+            (taken(&next.0), taken(&last.0)),
+            (1, 1),
+            "nothing is taken without a turn"
+        );
+        let (first, second) = tokio::join!(next.1.next(), async {
+            tokio::task::yield_now().await;
+            let mut waits = Box::pin(last.1.next());
+            assert!(poll_fn(|context| std::task::Poll::Ready(waits.as_mut().poll(context).is_pending())).await);
+            stalled.turn.end();
+            timeout(SOON, waits).await.is_err()
+        });
+        assert_eq!(first.unwrap().unwrap().bytes, PIECE_BYTES);
+        assert!(second, "it came later");
+        assert_eq!(taken(&last.0), 1);
+        // Who goes away gives its turn back.
+        drop(next);
+        assert_eq!(last.1.next().await.unwrap().unwrap().bytes, PIECE_BYTES);
+        // Who has nothing to take is not in line.
+        assert!(timeout(SOON, stalled.next()).await.is_err());
+        assert!(!last.1.turn.is_over());
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_is_wanted_ends_after_a_write() {
+        let pool = Pool::new(LONG_BYTES as u64, LONG_BYTES as u64);
+        let ((client, _), mut fast) = upload(&pool, 1);
+        (0..64).for_each(|_| client.send(frame()).unwrap());
+        for _ in 0..8 {
+            assert_eq!(fast.next().await.unwrap().unwrap().bytes, PIECE_BYTES);
+            assert!(!fast.turn.is_over());
+        }
+        let ((other, _), mut waits) = upload(&pool, 2);
+        other.send(frame()).unwrap();
+        assert!(timeout(SOON, waits.next()).await.is_err());
+        let mut waiting = Box::pin(waits.next());
+        assert!(poll_fn(|context| std::task::Poll::Ready(waiting.as_mut().poll(context).is_pending())).await);
+        let mut bytes = 0;
+        while !fast.turn.is_over() {
+            bytes += fast.next().await.unwrap().unwrap().bytes;
+        }
+        assert_eq!(bytes, 4 * PIECE_BYTES);
+        fast.turn.end();
+        assert!(
+            timeout(SOON, waiting).await.is_err(),
+            "it is its turn, and more is to come"
+        );
     }
 }

@@ -68,6 +68,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     let attributes = checked_description(gateway, by, bucket, description!(input), locking!(input))?;
     let sealing = encryption!(input).sealing_by(gateway, by, bucket).await?;
     let incoming = Incoming {
+        sender: Head::of(&request.extensions)?.sender(),
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
         md5: digest::content_md5(input.content_md5.as_deref())?,
@@ -90,7 +91,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
             })
             .await?;
     }
-    let received = receive::receive(gateway, incoming, Target::Object).await?;
+    let (received, _held) = receive::receive(gateway, incoming, Target::Object).await?;
     let key = input.key;
     let kept = commit(gateway, permit, key, &requirement, attributes, (received, sealing)).await?;
     let mut output = PutObjectOutput {

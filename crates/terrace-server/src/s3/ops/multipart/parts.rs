@@ -9,6 +9,7 @@ use crate::{
         crypt::{Encryption, request::Told},
         digest::{self, Algorithm},
         errors::{self, Told as _},
+        head::Head,
         keyspace::{self, now_ms},
         ops::{copy, objects},
         receive::{self, Incoming, Received, Stored, Target},
@@ -42,6 +43,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<UploadPartInput>) ->
     let data_key = upload.data_key(&gateway.shared.secrets, customer.as_ref(), || gateway.kms_caller(by))?;
     let told = Told::of(&upload.info.attributes, customer.as_ref());
     let mut incoming = Incoming {
+        sender: Head::of(&request.extensions)?.sender(),
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
         md5: digest::content_md5(input.content_md5.as_deref())?,
@@ -52,7 +54,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<UploadPartInput>) ->
     };
     check_algorithm(&upload, &incoming)?;
     incoming.algorithms.push(upload.algorithm);
-    let received = receive::receive(gateway, incoming, Target::Part(upload.id, number)).await?;
+    let (received, _held) = receive::receive(gateway, incoming, Target::Part(upload.id, number)).await?;
     let Received::Stored(stored) = received else {
         return Err(s3s::S3ErrorCode::InternalError.into());
     };

@@ -5,16 +5,16 @@
 //! cannot take the place of everybody else.
 //!
 //! Memory is counted where the server collects what a client sends or asks for before it can go on:
-//! XML and forms, signed chunks, pages of listings. Bytes are counted as they arrive, so who sends
-//! slowly holds only what was sent. Who has not enough of that memory is refused.
+//! XML and forms, signed chunks, pages of listings. Bytes are counted as they arrive, so a slow
+//! sender holds only what was sent. A request for which there is not enough of it is refused.
 //!
 //! Bodies of objects pass in pieces, and have memory of their own: an upload that finds none waits
 //! until it is its turn ([`Ticket::take_in_turn`]), the longest first, but for senders that have
 //! their share. What downloads have at a time is bounded by the number of connections. Probes of
 //! the server's health collect nothing and take nothing.
 //!
-//! Invariant: nobody waits for whom there is room, but behind one who waits longer for what all
-//! have.
+//! Invariant: no upload waits for which there is room, but behind one that waits longer for what
+//! all have.
 
 use parking_lot::Mutex;
 use std::{
@@ -182,7 +182,7 @@ impl Pool {
                 }
                 Ok(()) => {
                     taken.add(sender, amount);
-                    // Who waits no more has left the line before.
+                    // One that waits no more has left the line before.
                     let _ = taken.waiting.remove(at).map(|waiter| waiter.granted.send(()));
                 }
             }

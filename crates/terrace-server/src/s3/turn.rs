@@ -1,4 +1,4 @@
-//! Turns of uploads: who has memory for a body on its way.
+//! Turns of uploads: which of them have memory for a body on its way.
 //!
 //! There is memory for some tens of bodies ([`Pool`]), however many connections there are. An
 //! upload that has none takes nothing from its connection, but what was read ahead of it, and waits
@@ -7,9 +7,9 @@
 //! An upload whose client sends nothing stays out of the line: it comes back when there is
 //! something to take.
 //!
-//! Who waits for a turn holds no permit of the engine and no lock, and the client is not being
-//! waited for meanwhile ([`super::body`]). Whoever has a turn waits for the engine and for its
-//! client only, and for the client for a bounded time: so all come to their turns.
+//! An upload that waits for a turn holds no permit of the engine and no lock, and its client is not
+//! being waited for meanwhile ([`super::body`]). One that has a turn waits for the engine and for
+//! its client only, and for the client for a bounded time: so all come to their turns.
 
 use crate::http::budget::{Pool, Ticket};
 use std::{net::IpAddr, pin::pin, sync::Arc, time::Duration};
@@ -23,8 +23,8 @@ const WRITER_BYTES: usize = 1 << 20;
 pub const LONG_BYTES: usize = 3 * PIECE_BYTES + WRITER_BYTES;
 /// Bytes of a turn after which others have theirs: one write to the device.
 const TURN_BYTES: usize = WRITER_BYTES;
-/// How long the client may let its upload wait in one turn while others want it. Who sends as fast
-/// as others are served has all of a turn at hand when it begins.
+/// How long the client may let its upload wait in one turn while others want it. One that sends as
+/// fast as others are served has all of a turn at hand when it begins.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The turns of one upload.

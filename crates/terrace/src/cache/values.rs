@@ -122,8 +122,7 @@ impl Fallen {
         let (before, after) = segment.remove_live(at);
         let is_full = match &segment.contents {
             Contents::Records(_) => false,
-            Contents::Whole { .. } => true,
-            Contents::Chunk { .. } => at == CHUNK_AT,
+            Contents::Whole { .. } | Contents::Chunk { .. } => true,
         };
         let all = segment.all_words();
         if is_full && after == 0 {
@@ -330,11 +329,12 @@ impl Values {
             Fallen::Sparse(live_words, all_words) => self.state.lock().emptiest.note(number, live_words, all_words),
             Fallen::Empty => {
                 let mut state = self.state.lock();
-                // It may have left meanwhile, and its number be another's.
+                // It may have left meanwhile, and its number be another's, or more have moved there.
                 let is_here = self.index.segment(number);
-                if is_here.is_some_and(|segment| segment.place(slot.at()) == Some(place)) {
-                    self.let_go(number);
-                    state.left_early += 1;
+                let is_so_still =
+                    |segment: Arc<Segment>| segment.place(slot.at()) == Some(place) && segment.live_words() == 0;
+                if is_here.is_some_and(is_so_still) {
+                    self.let_go_empty(&mut state, number);
                     self.forget_left(&mut state);
                 }
             }
@@ -374,6 +374,16 @@ impl Values {
         let segment = self.index.take_segment(number)?;
         self.held_bytes.fetch_sub(segment.bytes(), Ordering::Relaxed);
         Some(segment)
+    }
+
+    /// The same of one in which nothing is led to but perhaps a chunk, all of whose values are gone.
+    fn let_go_empty(&self, state: &mut State, number: u32) {
+        if let Some(segment) = self.let_go(number)
+            && let Contents::Chunk { place, .. } = &segment.contents
+        {
+            self.leave(*place, number, CHUNK_AT);
+        }
+        state.left_early += 1;
     }
 
     /// Takes those out of the queues that have left before their turn, once they are many.

@@ -98,10 +98,7 @@ impl Values {
         match fallen {
             Fallen::Little => {}
             Fallen::Sparse(live_words, all_words) => state.emptiest.note(from, live_words, all_words),
-            Fallen::Empty => {
-                self.let_go(from);
-                state.left_early += 1;
-            }
+            Fallen::Empty => self.let_go_empty(state, from),
         }
         true
     }

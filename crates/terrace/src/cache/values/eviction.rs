@@ -128,7 +128,7 @@ impl Values {
         may_stay
     }
 
-    fn leave(&self, place: Place, number: u32, at: usize) {
+    pub(super) fn leave(&self, place: Place, number: u32, at: usize) {
         let left = self
             .index
             .with_slot_of(place, number, at, |found| found.leave(place.hash()));

@@ -329,7 +329,7 @@ impl Values {
             Fallen::Sparse(live_words, all_words) => self.state.lock().emptiest.note(number, live_words, all_words),
             Fallen::Empty => {
                 let mut state = self.state.lock();
-                // It may have left meanwhile, and its number be another's, or more have moved there.
+                // It may have left meanwhile, its number be another's, or more have moved there.
                 let is_here = self.index.segment(number);
                 let is_so_still =
                     |segment: Arc<Segment>| segment.place(slot.at()) == Some(place) && segment.live_words() == 0;
@@ -376,7 +376,7 @@ impl Values {
         Some(segment)
     }
 
-    /// The same of one in which nothing is led to but perhaps a chunk, all of whose values are gone.
+    /// The same of one in which nothing is led to but perhaps a chunk whose values are gone.
     fn let_go_empty(&self, state: &mut State, number: u32) {
         if let Some(segment) = self.let_go(number)
             && let Contents::Chunk { place, .. } = &segment.contents

@@ -163,7 +163,8 @@ impl Scan {
     }
 
     /// The next `count` objects (fewer at the end) with their values, read in parallel. Keys and
-    /// values of one call may share memory: what is to be kept for long is better copied.
+    /// values of one call may share memory, up to 56 KiB: what is to be kept for long is better
+    /// copied.
     ///
     /// # Errors
     /// The first error of the scan; a value's error is in its place.

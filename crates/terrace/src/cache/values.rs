@@ -7,7 +7,7 @@
 //! in the second queue; what comes back soon after it has left goes there at once. So what is read
 //! once drives out nothing that is read often. (S3-FIFO, Yang and others, SOSP 2023; that records
 //! leave by segment is from Segcache, Yang and others, NSDI 2021.) Before either queue's first
-//! leaves a segment of which most was overwritten: all that lives in it stays.
+//! leaves a segment of which much is dead or has gone elsewhere: all that lives in it stays.
 //!
 //! One lock for all who put something in or let it leave; who reads takes none (`index`).
 //!
@@ -103,7 +103,8 @@ struct Queue {
     bytes: u64,
 }
 
-/// Segments of records by their numbers: what is copied for room are never the most.
+/// Segments of records and chunks by their numbers. One of which more than half lives is emptied
+/// only if readers have paid for it.
 type EmptiestSegments = Emptiest<u32, 7>;
 
 /// How little of a segment is led to after something in it is not any more.
@@ -143,7 +144,7 @@ struct State {
     numbers: Vec<u32>,
     /// Memory of a segment that has left.
     spare: Option<Box<[AtomicU64]>>,
-    /// Segments of records of which most was overwritten; some may have left.
+    /// Segments of which much is dead or has gone elsewhere; some may have left.
     emptiest: EmptiestSegments,
     /// Segments that were taken out, and of which a queue knows still.
     left_early: usize,

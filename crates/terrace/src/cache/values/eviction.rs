@@ -38,7 +38,7 @@ impl Values {
         self.bytes() + self.index_bytes() + bytes <= self.capacity_bytes()
     }
 
-    /// Empties a segment of which most was overwritten. `false` if there is none.
+    /// Empties the segment of which least lives. `false` if none is worth it, or paid for.
     fn evict_sparse(&self, state: &mut State) -> bool {
         while let Some(number) = state.emptiest.take() {
             let is_open = |queue: &Queue| queue.open.as_ref().is_some_and(|open| open.number == number);
@@ -128,6 +128,7 @@ impl Values {
         may_stay
     }
 
+    /// The value at a word of a segment, or its chunk, is not found there any more.
     pub(super) fn leave(&self, place: Place, number: u32, at: usize) {
         let left = self
             .index
@@ -139,8 +140,8 @@ impl Values {
 
     /// Takes the records that were read out of a segment that leaves, those that were read most
     /// first; the others are gone. Once many have been given a chance, half of a segment's are gone
-    /// whatever was read. Of a segment of which most was overwritten the rest stays, read or not:
-    /// its room is free all the same.
+    /// whatever was read. Of one that `is_sparse` all stays, read or not: its room is free all the
+    /// same.
     fn empty(
         &self,
         state: &mut State,

@@ -66,7 +66,7 @@ pub struct Sealed {
 }
 
 /// Sealed frames, by where they are and by what of them lives. A value that has left RAM costs its
-/// next reader far more than a copy, so even one of which nearly three quarters live is worth
+/// next reader far more than a copy, so even one of which nearly seven eighths live is worth
 /// emptying.
 pub type EmptiestFrames = Emptiest<PlaceInLog, 7>;
 

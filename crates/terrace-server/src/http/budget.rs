@@ -393,7 +393,7 @@ mod tests {
         first.give_back(10);
         assert!(!is_there(&mut stays), "it is the next one's");
         drop(goes_later);
-        assert!(is_there(&mut stays), "who did not take it any more");
+        assert!(is_there(&mut stays), "that one has left the line");
         drop(stays);
         drop((first, gone, granted, last));
         let taken = pool.taken.lock();

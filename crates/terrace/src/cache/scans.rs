@@ -105,6 +105,13 @@ pub struct Changed {
     pub keys: Vec<Box<[u8]>>,
 }
 
+impl Changed {
+    /// Whether this key has changed.
+    pub fn has(&self, key: &[u8]) -> bool {
+        self.keys.binary_search_by(|changed| (**changed).cmp(key)).is_ok()
+    }
+}
+
 /// What is known of a key.
 #[derive(Debug)]
 pub enum Found {
@@ -253,6 +260,7 @@ impl ScanCache {
         let (start, end, keys) = (start.to_vec(), range.end.to_vec(), range.changed.clone());
         let Some(chunk) = self.values.chunk(place(number)) else {
             table.remove(&start);
+            self.note_bytes(&table);
             return None;
         };
         let begun = self.begin_in(&mut table, &start, seq)?;
@@ -348,10 +356,7 @@ impl ScanCache {
         }
         self.note_bytes(&table);
         drop(table);
-        let is_new = |key: &[u8]| {
-            let from = making.from.as_ref();
-            from.is_none_or(|from| from.keys.iter().any(|changed| **changed == *key))
-        };
+        let is_new = |key: &[u8]| making.from.as_ref().is_none_or(|from| from.has(key));
         for (chunk, number) in &kept {
             self.made_bytes.fetch_add(chunk.bytes() as u64, Ordering::Relaxed);
             if chunk.is_home() {

@@ -20,16 +20,26 @@ fn cache(bytes: u64) -> ScanCache {
 }
 
 fn made(start: &str, end: &str, keys: &[&str]) -> Made {
+    made_of(start, end, keys, |key| (None, key.as_bytes()))
+}
+
+fn made_of<'k>(
+    start: &str,
+    end: &str,
+    keys: &[&'k str],
+    value_of: impl Fn(&'k str) -> (Option<Place>, &'k [u8]),
+) -> Made {
     let mut writer = ChunkWriter::default();
     for key in keys {
+        let (place, value) = value_of(key);
         let pair = Pair {
             key: key.as_bytes(),
             version: 1,
             checksum: 0,
             home: HomeKind::Flash,
-            place: None,
+            place,
             attributes: &[],
-            value: key.as_bytes(),
+            value,
         };
         assert_eq!(writer.add(&pair, 1 << 20), Added::Here);
     }
@@ -191,24 +201,10 @@ fn chunks_take_no_room_of_values() {
 
 /// A chunk that is the home of a value for each key.
 fn home(start: &str, end: &str, keys: &[&str]) -> Made {
-    let mut writer = ChunkWriter::default();
-    for key in keys {
-        let pair = Pair {
-            key: key.as_bytes(),
-            version: 1,
-            checksum: 0,
-            home: HomeKind::Flash,
-            place: Some(Place::block(7, u64::from(key.as_bytes()[0]))),
-            attributes: &[],
-            value: &[1; 1000],
-        };
-        assert_eq!(writer.add(&pair, 1 << 20), Added::Here);
-    }
-    Made {
-        start: start.into(),
-        end: end.into(),
-        chunk: writer.take().unwrap(),
-    }
+    made_of(start, end, keys, |key| {
+        let place = Place::block(7, u64::from(key.as_bytes()[0]));
+        (Some(place), &[1; 1000])
+    })
 }
 
 #[test]

@@ -31,17 +31,15 @@ impl Values {
         self.index_bytes() + living_bytes.iter().sum::<u64>()
     }
 
-    /// Keeps a chunk at a place. Its values are where they were before. Says how much more RAM it
-    /// all takes.
-    pub fn put_chunk(&self, place: Place, chunk: &Chunk, rank: Rank) -> u64 {
+    /// Keeps a chunk at a place, if there is room. Its values are where they were before.
+    pub fn put_chunk(&self, place: Place, chunk: &Chunk, rank: Rank) {
         let bytes = WHOLE_OVERHEAD_BYTES + allocated_bytes(chunk.bytes());
         if bytes > self.capacity_bytes() / 8 {
-            return 0;
+            return;
         }
         let mut state = self.state.lock();
-        let before = self.bytes();
         if !self.make_room(&mut state, bytes) {
-            return 0;
+            return;
         }
         let chunk = chunk.clone();
         let segment = Segment::new(Contents::Chunk { place, chunk, bytes });
@@ -49,7 +47,6 @@ impl Values {
         if let Some(number) = self.put_segment(&mut state, rank, segment) {
             self.index.insert(place, number, CHUNK_AT);
         }
-        self.bytes().saturating_sub(before)
     }
 
     /// The chunk at a place is the home of its values with places from now on. One that was in no

@@ -94,20 +94,19 @@ impl Values {
         };
         queue.bytes -= first.bytes;
         let segment = self.index.segment(first.number);
+        let whole = match segment.as_ref().map(|segment| &segment.contents) {
+            Some(Contents::Whole { place, .. }) => Some((*place, 0)),
+            Some(Contents::Chunk { place, .. }) => Some((*place, CHUNK_AT)),
+            Some(Contents::Records(_)) | None => None,
+        };
+        if whole.is_some_and(|(place, at)| self.has_chance(place, at, &first, chances)) {
+            state.known.bytes += first.bytes;
+            state.known.sealed.push_back(first);
+            return true;
+        }
         match segment.as_ref().map(|segment| &segment.contents) {
-            Some(Contents::Records(_)) => self.empty(state, rank, &first, segment.as_deref(), chances, false),
-            Some(Contents::Whole { place, .. }) if self.has_chance(*place, 0, &first, chances) => {
-                state.known.bytes += first.bytes;
-                state.known.sealed.push_back(first);
-                return true;
-            }
-            Some(Contents::Chunk { place, .. }) if self.has_chance(*place, CHUNK_AT, &first, chances) => {
-                state.known.bytes += first.bytes;
-                state.known.sealed.push_back(first);
-                return true;
-            }
             Some(Contents::Whole { place, .. }) => self.leave(*place, first.number, 0),
-            Some(Contents::Chunk { .. }) => self.empty(state, rank, &first, segment.as_deref(), chances, false),
+            Some(_) => self.empty(state, rank, &first, segment.as_deref(), chances, false),
             // Taken out before.
             None => state.left_early = state.left_early.saturating_sub(1),
         }

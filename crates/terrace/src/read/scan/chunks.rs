@@ -146,8 +146,8 @@ impl Scan {
 
     /// Chunks of what has not changed in one, and of what was read of the keys that have.
     fn made_of_changed(&self, changed: &Changed, read: &Values) -> Vec<Made> {
-        let has_changed = |pair: &Pair<'_>| changed.keys.iter().any(|key| **key == *pair.key);
-        let mut before = changed.chunk.pairs().filter(|pair| !has_changed(pair)).peekable();
+        let pairs = changed.chunk.pairs();
+        let mut before = pairs.filter(|pair| !changed.has(pair.key)).peekable();
         let mut chunks = Chunks::new(self.engine().scan_cache.chunk_bytes_max(), changed.start.clone());
         for (item, value) in read.items.iter().zip(&read.values) {
             while let Some(pair) = before.next_if(|pair| *pair.key < *item.key) {

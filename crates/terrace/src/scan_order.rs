@@ -166,6 +166,8 @@ pub struct ScanOrder {
     pub copies: Copies,
     /// What scans have paid for a sweep since the last one, by reads of short values.
     paid_for_sweep: AtomicU64,
+    /// How much of that was found to be too little.
+    too_little_for_sweep: AtomicU64,
     /// How much of its price is enough.
     sweep_price_percent: u64,
     throws: AtomicU64,
@@ -184,6 +186,7 @@ impl ScanOrder {
             sweep_price_percent: u64::from(options.tuning.sweep_price_percent),
             copies: Copies::default(),
             paid_for_sweep: AtomicU64::new(0),
+            too_little_for_sweep: AtomicU64::new(0),
             throws: AtomicU64::new(0),
             counters: ScanOrderCounters::default(),
         }
@@ -230,10 +233,10 @@ impl ScanOrder {
         self.paid_for_sweep.fetch_add(reads * READ_PRICE, Ordering::Relaxed);
     }
 
-    /// Whether scans have paid anything for a sweep.
+    /// Whether scans have paid anything for a sweep since it was found to be too little.
     #[must_use]
     pub fn has_paid_for_sweep(&self) -> bool {
-        self.paid_for_sweep.load(Ordering::Relaxed) > 0
+        self.paid_for_sweep.load(Ordering::Relaxed) != self.too_little_for_sweep.load(Ordering::Relaxed)
     }
 
     /// Whether scans have paid for a sweep, where values in the log have this mean length and it
@@ -244,9 +247,11 @@ impl ScanOrder {
         let price = sweep.price(mean_bytes, window_bytes);
         let is_enough = price.is_some_and(|price| paid >= price / 100 * self.sweep_price_percent);
         let is_paid = sweep.bytes > 0 && paid > 0 && is_enough;
+        let too_little = if is_paid { 0 } else { paid };
         if is_paid {
             self.paid_for_sweep.store(0, Ordering::Relaxed);
         }
+        self.too_little_for_sweep.store(too_little, Ordering::Relaxed);
         is_paid
     }
 
@@ -341,7 +346,9 @@ mod tests {
             !order.buys_sweep(Sweep::default(), 100, WINDOW_BYTES_MAX),
             "nothing is left to sweep"
         );
+        assert!(!order.has_paid_for_sweep(), "nobody need ask again");
         order.pay_for_sweep(1);
+        assert!(order.has_paid_for_sweep());
         assert!(order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));
         assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX), "it is spent");
         // What is read while it is under way, it spares.

@@ -301,7 +301,7 @@ fn is_due(segment: &Segment, applied_seq: u64) -> bool {
 
 /// What a sweep has before it, if scans have paid for it: segments that are full.
 fn bought(engine: &Engine) -> Option<Places> {
-    // Asked at each turn: where nobody scans the segments need not be walked.
+    // Asked at each turn: where nobody has scanned since the segments need not be walked.
     if !engine.scan_order.has_paid_for_sweep() || must_end(engine) {
         return None;
     }

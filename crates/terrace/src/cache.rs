@@ -24,7 +24,7 @@ use crate::{
     Version,
     log::{
         address::Address,
-        format::{Record, record_bytes_max},
+        format::{Record, put_bytes},
         frame::{Heir, PlaceInLog},
         frame_table::FrameTable,
         segments::Segments,
@@ -227,11 +227,17 @@ impl ValueCache {
 
     /// Has a chunk be the home in RAM of its longer values; see [`Values::move_to_chunk`]. Frames
     /// need not keep them any more.
-    fn move_to_chunk(&self, place: Place, chunk: &Chunk, is_new: impl Fn(&[u8]) -> bool) {
+    fn move_to_chunk(
+        &self,
+        place: Place,
+        chunk: &Chunk,
+        is_new: impl Fn(&[u8]) -> bool,
+        counted_bytes: fn(u64) -> u64,
+    ) {
         for pair in self.values.move_to_chunk(place, chunk, |pair| is_new(pair.key)) {
             if let Some(place) = pair.place.and_then(Place::place_in_log) {
-                let bytes = record_bytes_max(pair.key.len(), pair.attributes.len(), pair.value.len() as u64);
-                self.frames.value_died(place, bytes);
+                let record_bytes = put_bytes(pair.key.len(), pair.attributes.len(), pair.value.len() as u64);
+                self.frames.value_died(place, counted_bytes(record_bytes));
             }
         }
         self.frames.give_back(chunk.bytes() as u64);

@@ -188,7 +188,7 @@ impl Engine {
             migration: Migration::default(),
             scan_order: ScanOrder::new(&parts.options),
             expire_counters: ExpireCounters::default(),
-            scan_cache: ScanCache::new(values.clone()),
+            scan_cache: ScanCache::new(values.clone(), HashIndex::read_bytes_max),
             cache: values,
             read_queue: ReadQueue::default(),
             hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(

@@ -172,8 +172,7 @@ impl ChunkWriter {
             bytes.extend_from_slice(&start.to_le_bytes());
         }
         bytes.extend_from_slice(&(count as u16).to_le_bytes());
-        self.is_long = false;
-        Chunk::open(bytes.into())
+        Chunk::open(bytes.into(), std::mem::take(&mut self.is_long))
     }
 }
 
@@ -183,11 +182,12 @@ pub struct Chunk {
     bytes: Bytes,
     count: usize,
     starts_at: usize,
+    is_home: bool,
 }
 
 impl Chunk {
-    /// Of these bytes.
-    fn open(bytes: Bytes) -> Option<Self> {
+    /// Of these bytes, which have pairs with places if it `is_home`.
+    fn open(bytes: Bytes, is_home: bool) -> Option<Self> {
         let count_at = bytes.len().checked_sub(OFFSET_BYTES)?;
         let count = u16_at(&bytes, count_at)?;
         let starts_at = count_at.checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
@@ -195,6 +195,7 @@ impl Chunk {
             bytes,
             count,
             starts_at,
+            is_home,
         })
     }
 
@@ -218,8 +219,8 @@ impl Chunk {
     }
 
     /// Whether it is the home of values in RAM.
-    pub fn is_home(&self) -> bool {
-        self.pairs().any(|pair| pair.place.is_some())
+    pub const fn is_home(&self) -> bool {
+        self.is_home
     }
 
     /// How many pairs there are.
@@ -318,9 +319,9 @@ mod tests {
 
     #[test]
     fn other_bytes_are_no_chunk() {
-        assert!(Chunk::open(Bytes::new()).is_none());
-        assert!(Chunk::open(Bytes::from_static(&[255; 40])).is_none());
-        let chunk = Chunk::open(Bytes::from_static(&[9, 0, 0, 0, 1, 0, 0, 0])).unwrap();
+        assert!(Chunk::open(Bytes::new(), false).is_none());
+        assert!(Chunk::open(Bytes::from_static(&[255; 40]), false).is_none());
+        let chunk = Chunk::open(Bytes::from_static(&[9, 0, 0, 0, 1, 0, 0, 0]), false).unwrap();
         assert_eq!(chunk.pair(0), None);
     }
 }

@@ -21,6 +21,8 @@ use std::{
 pub const WORD_BYTES: usize = 8;
 /// So many words hold the longest head.
 const HEAD_WORDS_MAX: usize = 7;
+/// A record is longer than what it has by so many bytes at most.
+pub const HEAD_BYTES_MAX: usize = HEAD_WORDS_MAX * WORD_BYTES;
 const UNIT: u64 = RECORD_UNIT_BYTES as u64;
 
 /// What is to be kept.

@@ -29,7 +29,7 @@ mod tests;
 
 use super::{
     Place, ValueCache,
-    chunk::{CHUNK_BYTES_MAX, Chunk},
+    chunk::{CHUNK_BYTES_MAX, Chunk, PAIR_BYTES_MAX},
 };
 use crate::{
     api::stats::ScanCacheStats,
@@ -58,7 +58,8 @@ const LOOKS_AT_ROOM: u64 = 128;
 const CHUNK_PART: u64 = 64;
 /// and the chunks that one scan makes one in so many: a scan of a large store is not kept.
 const SCAN_PART: u64 = 64;
-/// Ranges that are looked at for a new one, where there is no room: chunks leave the cache unasked.
+/// Ranges that are looked at for room for a new one, since chunks leave the cache unasked; and for
+/// the next one that a snapshot may use, since one that is older than all would look at all.
 const LOOKED_AT: usize = 16;
 
 #[derive(Debug, Default)]
@@ -83,18 +84,22 @@ pub struct Made {
 pub struct Making {
     number: u64,
     seq: u64,
-    /// Whether second copies may come into them,
-    pub may_copy: bool,
-    /// or longer values.
-    pub may_move: bool,
-    /// What they are made of, if that is a chunk of which keys have changed.
-    pub from: Option<Changed>,
+    /// The chunk that they are made of, if they are.
+    from: Option<u64>,
+}
+
+/// What of the index's pairs may come into chunks.
+#[derive(Debug, Clone, Copy)]
+pub struct Takes {
+    /// Second copies.
+    pub short: bool,
+    /// Longer values, which move.
+    pub long: bool,
 }
 
 /// A chunk of which keys have changed.
 #[derive(Debug)]
 pub struct Changed {
-    number: u64,
     /// Where its range begins.
     pub start: Vec<u8>,
     /// The first key behind it; empty: no end.
@@ -117,7 +122,7 @@ impl Changed {
 pub enum Found {
     /// It is in the range of a chunk.
     Chunk(Chunk),
-    /// No chunk has it, and none has what comes before this key, if there is one.
+    /// No chunk has it, and none has what comes before this key, if it is known where one begins.
     Nothing(Option<Vec<u8>>),
     /// It is in a range from here to there (empty: no end) that had a chunk until lately.
     Lost(Vec<u8>, Vec<u8>),
@@ -128,6 +133,8 @@ pub enum Found {
 /// See the module.
 pub struct ScanCache {
     values: ValueCache,
+    /// What a frame counts of a value that lives in it, for the length of its record.
+    counted_bytes: fn(u64) -> u64,
     table: RwLock<Table>,
     /// Whether there is anything in the table.
     is_used: AtomicBool,
@@ -149,10 +156,12 @@ const fn place(number: u64) -> Place {
 }
 
 impl ScanCache {
-    /// Of chunks in this cache.
-    pub fn new(values: ValueCache) -> Self {
+    /// Of chunks in this cache. For a value with a record of so many bytes frames count
+    /// `counted_bytes`.
+    pub fn new(values: ValueCache, counted_bytes: fn(u64) -> u64) -> Self {
         Self {
             values,
+            counted_bytes,
             table: RwLock::default(),
             is_used: AtomicBool::new(false),
             applying_seq: AtomicU64::new(0),
@@ -166,10 +175,17 @@ impl ScanCache {
         }
     }
 
-    /// Bytes of records that a chunk has at most; 0 if none are kept.
+    /// Bytes of records that a chunk has at most; 0 if none are kept. What lives in one fits into a
+    /// segment, of which one is always free.
     pub fn chunk_bytes_max(&self) -> usize {
-        let part = usize::try_from(self.values.capacity_bytes() / CHUNK_PART);
-        part.map_or(CHUNK_BYTES_MAX, |part| part.min(CHUNK_BYTES_MAX))
+        let part = (self.values.capacity_bytes() / CHUNK_PART).min(self.values.segment_bytes());
+        usize::try_from(part).map_or(CHUNK_BYTES_MAX, |part| part.min(CHUNK_BYTES_MAX))
+    }
+
+    /// Key, attributes and value of a pair that moves to a chunk have so many bytes at most.
+    /// Longer ones could not be copied when their chunk is emptied.
+    pub fn long_pair_bytes_max(&self) -> usize {
+        self.values.copied_bytes_max().min(PAIR_BYTES_MAX)
     }
 
     /// Bytes of the chunks that one scan makes, at most.
@@ -202,8 +218,9 @@ impl ScanCache {
                 chunk.number
             }
             None => {
-                let mut behind = table.ranges.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded));
-                let next = behind.find(|(_, range)| range.chunk.is_some_and(|chunk| chunk.seq <= seq));
+                let behind = table.ranges.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded));
+                let mut few = behind.take(LOOKED_AT);
+                let next = few.find(|(_, range)| range.chunk.is_some_and(|chunk| chunk.seq <= seq));
                 return Found::Nothing(next.map(|(start, _)| start.to_vec()));
             }
         };
@@ -212,7 +229,7 @@ impl ScanCache {
             Some(chunk) => Found::Chunk(chunk),
             None => {
                 self.forget(key, number);
-                Found::Nothing(None)
+                self.find(key, seq, end)
             }
         }
     }
@@ -238,22 +255,18 @@ impl ScanCache {
 
     /// Begins chunks from `start` on, of what a snapshot of this seq shows. `None` if something is
     /// applied that it does not, or if there is no room.
-    pub fn begin(&self, start: &[u8], seq: u64) -> Option<Making> {
-        let may_copy = self.values.unused_bytes() > self.values.capacity_bytes() / UNUSED_PART;
-        let may_move = self.may_move();
-        let has_room = may_copy || may_move;
-        let number = has_room.then(|| self.begin_in(&mut self.table.write(), start, seq))??;
-        Some(Making {
-            number,
-            seq,
-            may_copy,
-            may_move,
-            from: None,
-        })
+    pub fn begin(&self, start: &[u8], seq: u64) -> Option<(Making, Takes)> {
+        let takes = Takes {
+            short: self.values.unused_bytes() > self.values.capacity_bytes() / UNUSED_PART,
+            long: self.may_move(),
+        };
+        let has_room = takes.short || takes.long;
+        let making = has_room.then(|| self.begin_in(&mut self.table.write(), start, seq, None))??;
+        Some((making, takes))
     }
 
     /// The same for the range that a key is in, if that has a chunk of which keys have changed.
-    pub fn begin_anew(&self, key: &[u8], seq: u64) -> Option<Making> {
+    pub fn begin_anew(&self, key: &[u8], seq: u64) -> Option<(Making, Changed)> {
         let mut table = self.table.write();
         let (start, range) = table.at(key)?;
         let number = range.chunk.filter(|_| !range.changed.is_empty())?.number;
@@ -263,23 +276,17 @@ impl ScanCache {
             self.note_bytes(&table);
             return None;
         };
-        let begun = self.begin_in(&mut table, &start, seq)?;
-        Some(Making {
-            number: begun,
-            seq,
-            may_copy: false,
-            may_move: false,
-            from: Some(Changed {
-                number,
-                start,
-                end,
-                chunk,
-                keys,
-            }),
-        })
+        let making = self.begin_in(&mut table, &start, seq, Some(number))?;
+        let changed = Changed {
+            start,
+            end,
+            chunk,
+            keys,
+        };
+        Some((making, changed))
     }
 
-    fn begin_in(&self, table: &mut Table, start: &[u8], seq: u64) -> Option<u64> {
+    fn begin_in(&self, table: &mut Table, start: &[u8], seq: u64, from: Option<u64>) -> Option<Making> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         table.begun.push(Begun {
             number,
@@ -292,18 +299,17 @@ impl ScanCache {
             table.begun.pop();
             self.note_bytes(table);
         }
-        shows_all.then_some(number)
+        shows_all.then_some(Making { number, seq, from })
     }
 
     /// The chunk that was to be made in the range that a key is in cannot be. Forgets the range, if
     /// it is as it was then.
     pub fn give_up(&self, making: &Making, key: &[u8]) {
-        let number = making.from.as_ref().map(|from| from.number);
         let mut table = self.table.write();
         let found = table
             .at(key)
             .map(|(start, range)| (Box::<[u8]>::from(start), range.chunk));
-        let is_same = |chunk: Option<InRange>| chunk.map(|chunk| chunk.number) == number;
+        let is_same = |chunk: Option<InRange>| chunk.map(|chunk| chunk.number) == making.from;
         let Some((start, chunk)) = found.filter(|(_, chunk)| is_same(*chunk)) else {
             return;
         };
@@ -327,8 +333,11 @@ impl ScanCache {
     }
 
     /// Keeps the chunks that were made since [`ScanCache::begin`], unless something in their ranges
-    /// was changed meanwhile. Says whether it kept one.
-    pub fn finish(&self, making: &Making, made: Vec<Made>) -> bool {
+    /// was changed meanwhile. Says whether it kept one. Of a chunk that is made of another only
+    /// what `is_new` may be in RAM at no other place; see [`Values::move_to_chunk`].
+    ///
+    /// [`Values::move_to_chunk`]: super::values::Values::move_to_chunk
+    pub fn finish(&self, making: &Making, made: Vec<Made>, is_new: impl Fn(&[u8]) -> bool) -> bool {
         let put = |made: &Made| {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             self.values.insert_chunk(place(number), &made.chunk);
@@ -356,11 +365,11 @@ impl ScanCache {
         }
         self.note_bytes(&table);
         drop(table);
-        let is_new = |key: &[u8]| making.from.as_ref().is_none_or(|from| from.has(key));
         for (chunk, number) in &kept {
             self.made_bytes.fetch_add(chunk.bytes() as u64, Ordering::Relaxed);
             if chunk.is_home() {
-                self.values.move_to_chunk(place(*number), chunk, is_new);
+                self.values
+                    .move_to_chunk(place(*number), chunk, &is_new, self.counted_bytes);
             }
         }
         self.made.fetch_add(kept.len() as u64, Ordering::Relaxed);
@@ -374,15 +383,16 @@ impl ScanCache {
     /// what this one is made of; `None` if something is in the way.
     fn replace(&self, table: &mut Table, making: &Making, made: &Made, number: u64, may: bool) -> Option<Option<u64>> {
         let bytes = bytes_of(&made.start, &made.end);
-        if !may || !self.has_room(table, bytes) {
+        let from = making.from.and_then(|from| {
+            let (start, range) = table.at(&made.start)?;
+            let is_same = range.chunk.is_some_and(|chunk| chunk.number == from);
+            is_same.then(|| (Box::<[u8]>::from(start), range.bytes(start), from))
+        });
+        let freed_bytes = from.as_ref().map_or(0, |(_, bytes, _)| *bytes);
+        if !may || !self.has_room(table, bytes.saturating_sub(freed_bytes)) {
             return None;
         }
-        let from = making.from.as_ref().and_then(|from| {
-            let (start, range) = table.at(&made.start)?;
-            let is_same = range.chunk.is_some_and(|chunk| chunk.number == from.number);
-            is_same.then(|| (Box::<[u8]>::from(start), from.number))
-        });
-        if let Some((start, _)) = &from {
+        if let Some((start, ..)) = &from {
             table.remove(start);
         }
         if !table.clear(&made.start, &made.end) {
@@ -399,12 +409,16 @@ impl ScanCache {
         };
         table.ranges.insert(made.start.as_slice().into(), range);
         table.bytes += bytes;
-        Some(from.map(|(_, number)| number))
+        Some(from.map(|(.., number)| number))
+    }
+
+    fn table_bytes_max(&self) -> u64 {
+        self.values.capacity_bytes() / TABLE_PART
     }
 
     /// Whether there is room for a range, perhaps of some that have left.
     fn has_room(&self, table: &mut Table, bytes: u64) -> bool {
-        let bytes_max = self.values.capacity_bytes() / TABLE_PART;
+        let bytes_max = self.table_bytes_max();
         if table.bytes + bytes <= bytes_max {
             return true;
         }
@@ -433,13 +447,14 @@ impl ScanCache {
         if !self.is_used.load(Ordering::SeqCst) || active(Mutation::ScanCacheDrop) {
             return;
         }
+        let bytes_max = self.table_bytes_max();
         let mut keys = keys.peekable();
         while keys.peek().is_some() {
             let mut table = self.table.write();
             let dropped: Vec<u64> = keys
                 .by_ref()
                 .take(CHANGED_TOGETHER)
-                .filter_map(|key| table.change(key))
+                .filter_map(|key| table.change(key, bytes_max))
                 .collect();
             self.note_bytes(&table);
             drop(table);

@@ -23,8 +23,8 @@ mod eviction;
 use super::{
     CachedValue, Place,
     index::{CHUNK_AT, Contents, Index, Segment},
-    record::{Item, WORD_BYTES},
-    table::{SEGMENT_WORDS_MAX, SEGMENTS_MAX},
+    record::{HEAD_BYTES_MAX, Item, WORD_BYTES},
+    table::{SEGMENT_WORDS_MAX, SEGMENTS_MAX, Slot},
 };
 use crate::log::emptiest::Emptiest;
 use parking_lot::Mutex;
@@ -218,7 +218,13 @@ impl Values {
         }
     }
 
-    const fn segment_bytes(&self) -> u64 {
+    /// Bytes of key, attributes and value of which a record can be made, whatever its numbers are.
+    pub const fn copied_bytes_max(&self) -> usize {
+        Self::record_bytes_max_of(self.segment_words) - HEAD_BYTES_MAX
+    }
+
+    /// Bytes of a segment of records.
+    pub const fn segment_bytes(&self) -> u64 {
         (self.segment_words * WORD_BYTES) as u64
     }
 
@@ -319,28 +325,48 @@ impl Values {
 
     /// Takes the value at a place out. Says whether it was there, and how often it was read.
     pub fn take(&self, place: Place) -> Option<u64> {
-        let (slot, fallen) = self.index.with_slot(place, |found, segment| {
-            let slot = found.replace(None).then_some(found.slot)?;
-            Some((slot, Fallen::of(segment, slot.at())))
-        })??;
+        let (slot, fallen) = self.lead(place, |_| None)?;
         self.index.note_gone(place);
+        if !matches!(fallen, Fallen::Little) {
+            self.note_fallen(&mut self.state.lock(), place, slot, &fallen);
+        }
+        Some(slot.uses())
+    }
+
+    /// Has the slot of a place, if there is one, lead to where `to` says, or nowhere. Gives what it
+    /// said before, and what became of the segment.
+    fn lead(&self, place: Place, to: impl Fn(Slot) -> Option<Slot>) -> Option<(Slot, Fallen)> {
+        let look = || {
+            self.index.with_slot(place, |found, segment| {
+                let slot = found.slot;
+                let is_led = found.replace(to(slot));
+                is_led.then(|| (slot, Fallen::of(segment, slot.at())))
+            })
+        };
+        // Again, if it was led elsewhere meanwhile.
+        match look() {
+            Some(None) => look().flatten(),
+            led => led.flatten(),
+        }
+    }
+
+    /// The slot of a place leads no more to where it did.
+    fn note_fallen(&self, state: &mut State, place: Place, slot: Slot, fallen: &Fallen) {
         let number = slot.segment();
-        match fallen {
+        match *fallen {
             Fallen::Little => {}
-            Fallen::Sparse(live_words, all_words) => self.state.lock().emptiest.note(number, live_words, all_words),
+            Fallen::Sparse(live_words, all_words) => state.emptiest.note(number, live_words, all_words),
             Fallen::Empty => {
-                let mut state = self.state.lock();
                 // It may have left meanwhile, its number be another's, or more have moved there.
                 let is_here = self.index.segment(number);
                 let is_so_still =
                     |segment: Arc<Segment>| segment.place(slot.at()) == Some(place) && segment.live_words() == 0;
                 if is_here.is_some_and(is_so_still) {
-                    self.let_go_empty(&mut state, number);
-                    self.forget_left(&mut state);
+                    self.let_go_empty(state, number);
+                    self.forget_left(state);
                 }
             }
         }
-        Some(slot.uses())
     }
 
     /// Takes note that a value of so many bytes had to be read from a device.

@@ -210,7 +210,9 @@ fn longer_values_are_in_their_chunk_and_nowhere_else() {
     for (key, value) in &written {
         assert_eq!(&*store.get(key).unwrap().unwrap().value, value);
     }
-    // Frames have let go of what lives in chunks.
+    // Frames have let go of what lives in chunks, to the last byte.
+    let in_frames_bytes = store.engine().log.frames.living_bytes();
+    assert_eq!(in_frames_bytes, 0);
     let (living_bytes, _) = store.engine().cache.living_and_room_bytes();
     assert!((300_000..400_000).contains(&living_bytes), "{living_bytes}");
     assert_eq!(store.stats().reads.flash_reads, stats.reads.flash_reads);
@@ -245,6 +247,130 @@ fn a_chunk_with_changed_keys_is_made_anew_of_itself() {
     }
 }
 
+/// One call of a scan kept all it had read, and what others had in the cache left for it.
+#[test]
+fn one_call_makes_chunks_of_a_part_of_the_cache_only() {
+    for value_bytes in [100, 800] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options {
+            flash_capacity_bytes: 32 << 20,
+            cache_bytes: 8 << 20,
+            ..small_options(dir.path())
+        })
+        .unwrap();
+        let written: Vec<_> = (0..3_000)
+            .map(|n| (format!("k{n:05}"), bytes(n, value_bytes)))
+            .collect();
+        for (key, value) in &written {
+            put(&store, key, value);
+        }
+        assert_eq!(rest(&mut store.scan(ScanRange::all()).unwrap(), 5_000), written);
+        let made = store.stats().scan_cache;
+        // A sixty-fourth, and the chunk that goes over it.
+        assert!(made.made > 0 && made.made_bytes <= (128 + 56) << 10, "{made:?}");
+        assert_eq!(rest(&mut store.scan(ScanRange::all()).unwrap(), 5_000), written);
+    }
+}
+
+/// A scan that has begun with a chunk goes on as of its moment, while another makes that anew; and
+/// so do snapshots of before, of between, and steps from the back. Whoever reads by key finds the
+/// value of now in RAM at every step.
+#[test]
+fn a_chunk_is_made_anew_under_a_scan() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, mut written) = scanned(dir.path(), 120);
+    type Pairs = VecDeque<(String, Vec<u8>)>;
+    let mut moments: Vec<(Snapshot, State, Scan, Pairs)> = Vec::new();
+    let made = store.stats().scan_cache.made;
+    let flash_reads = store.stats().reads.flash_reads;
+    for round in 0..12_u32 {
+        let snapshot = store.snapshot().unwrap();
+        let scan = snapshot.scan(ScanRange::all()).unwrap();
+        moments.push((snapshot, written.clone(), scan, written.clone().into_iter().collect()));
+        for step in 0..3 {
+            let name = key((round * 31 + step * 7) % 120);
+            let value = bytes(u64::from(round * 3 + step) + 5_000, 900 + round as usize);
+            put(&store, &name, &value);
+            written.insert(name, value);
+        }
+        let gone = key((round * 17 + 3) % 120);
+        store.delete_with(&gone, Condition::None, Durability::Buffered).unwrap();
+        written.remove(&gone);
+        // Older scans go on a little before the chunks are made anew, and after that.
+        for part in 0..2 {
+            for (number, (_, _, scan, expected)) in moments.iter_mut().enumerate() {
+                if number % 4 == 3 && part == 0 {
+                    let found = scan.next_back().map(|item| item.unwrap());
+                    let found = found.map(|item| (item.key.to_vec(), item.value().unwrap().to_vec()));
+                    assert_eq!(found, expected.pop_back().map(|(key, value)| (key.into_bytes(), value)));
+                }
+                for (item, value) in scan.next_values(5).unwrap() {
+                    let (key, wanted) = expected.pop_front().unwrap();
+                    assert_eq!((&*item.key, &*value.unwrap()), (key.as_bytes(), &*wanted), "{round}");
+                }
+            }
+            assert_eq!(all(&store), Vec::from_iter(written.clone()), "{round}");
+        }
+        for (key, value) in &written {
+            assert_eq!(&*store.get(key).unwrap().unwrap().value, value);
+        }
+        assert!(store.get(&gone).unwrap().is_none());
+    }
+    for (snapshot, then, ..) in &moments {
+        let found = rest(&mut snapshot.scan(ScanRange::all()).unwrap(), 37);
+        assert_eq!(found, Vec::from_iter(then.clone()));
+    }
+    let stats = store.stats();
+    assert!(stats.scan_cache.made >= made + 12, "{stats:?}");
+    assert_eq!(stats.reads.flash_reads, flash_reads, "all of it is in RAM");
+}
+
+/// Values go from chunk to chunk, and whoever reads one by its key meanwhile finds it in RAM.
+#[test]
+fn gets_find_values_in_ram_while_chunks_are_made_anew() {
+    const ROUNDS: u64 = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = scanned(dir.path(), 120);
+    let before = store.stats();
+    let round_now = AtomicU64::new(0);
+    let value_of = |round: u64| bytes(round + 1_000, 1_000);
+    // Of one key in ten values change, in turn.
+    let changed = |round: u64| key((round * 10 % 120) as u32);
+    std::thread::scope(|scope| {
+        let (store, round_now) = (&store, &round_now);
+        scope.spawn(move || {
+            for round in 1..=ROUNDS {
+                put(store, &changed(round), value_of(round));
+                round_now.store(round, Ordering::SeqCst);
+                assert_eq!(all(store).len(), 120);
+            }
+            round_now.store(u64::MAX, Ordering::SeqCst);
+        });
+        let mut rng = StdRng::seed_from_u64(7);
+        loop {
+            let round = round_now.load(Ordering::SeqCst);
+            if round == u64::MAX {
+                break;
+            }
+            let stays = rng.random_range(0..12) * 10 + rng.random_range(1..10);
+            let found = store.get(key(stays)).unwrap().unwrap().value;
+            assert_eq!(found, bytes(stays.into(), 1_000));
+            if round > 0 {
+                let found = store.get(changed(round)).unwrap().unwrap().value;
+                // The value of then, or a later one of the key.
+                let last = round_now.load(Ordering::SeqCst).min(ROUNDS) + 1;
+                let mut since = (round..=last).step_by(12);
+                assert!(since.any(|round| found == value_of(round)), "{round} to {last}");
+            }
+        }
+    });
+    let after = store.stats();
+    assert!(after.scan_cache.made - before.scan_cache.made > ROUNDS / 2, "{after:?}");
+    let flash_reads = after.reads.flash_reads - before.reads.flash_reads;
+    // Who is held up between two looks, while a chunk is made anew twice, asks the device.
+    assert!(flash_reads < 10, "{flash_reads}");
+}
+
 /// Chunks are in nobody's way who wants the room more.
 #[test]
 fn longer_values_move_only_where_there_is_room() {
@@ -254,7 +380,7 @@ fn longer_values_move_only_where_there_is_room() {
         ..small_options(dir.path())
     })
     .unwrap();
-    let written: Vec<_> = (0..1_500).map(|n| (format!("k{n:05}"), bytes(n, 1_000))).collect();
+    let written: Vec<_> = (0..1_700).map(|n| (format!("k{n:05}"), bytes(n, 900))).collect();
     for (key, value) in &written {
         put(&store, key, value);
     }

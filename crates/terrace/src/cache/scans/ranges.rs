@@ -39,8 +39,14 @@ impl Range {
         self.changed.iter().map(|key| bytes_of_changed(key)).sum()
     }
 
-    /// Takes note that a key has changed. `false` if the chunk is better dropped.
-    fn notes_change(&mut self, key: &[u8]) -> bool {
+    /// What it takes in the table, where it begins at a key.
+    pub(super) fn bytes(&self, start: &[u8]) -> u64 {
+        bytes_of(start, &self.end) + self.changed_bytes()
+    }
+
+    /// Takes note that a key has changed, if that takes no more bytes than there may be. `false` if
+    /// the chunk is better dropped.
+    fn notes_change(&mut self, key: &[u8], bytes_max: u64) -> bool {
         if !self.chunk.is_some_and(|chunk| chunk.is_home) {
             return false;
         }
@@ -48,7 +54,7 @@ impl Range {
         if self.changed.get(at).is_some_and(|changed| **changed == *key) {
             return true;
         }
-        let has_room = self.changed.len() < CHANGED_MAX;
+        let has_room = self.changed.len() < CHANGED_MAX && self.changed_bytes() + bytes_of_changed(key) <= bytes_max;
         if has_room {
             self.changed.insert(at, key.into());
         }
@@ -92,12 +98,13 @@ impl Table {
 
     pub(super) fn remove(&mut self, start: &[u8]) {
         if let Some((start, range)) = self.ranges.remove_entry(start) {
-            self.bytes -= bytes_of(&start, &range.end) + range.changed_bytes();
+            self.bytes -= range.bytes(&start);
         }
     }
 
-    /// Takes note that a key has changed. Gives the number of the chunk that is none any more.
-    pub(super) fn change(&mut self, key: &[u8]) -> Option<u64> {
+    /// Takes note that a key has changed, if the table has no more bytes then than it may. Gives
+    /// the number of the chunk that is none any more.
+    pub(super) fn change(&mut self, key: &[u8], bytes_max: u64) -> Option<u64> {
         for begun in self.begun.iter_mut().filter(|begun| *begun.start <= *key) {
             if begun.changed.as_ref().is_none_or(|changed| *key < **changed) {
                 begun.changed = Some(key.into());
@@ -108,7 +115,7 @@ impl Table {
             .range_mut::<[u8], _>((Bound::Unbounded, Bound::Included(key)));
         let (start, range) = before.into_iter().next_back().filter(|(_, range)| range.covers(key))?;
         self.bytes -= range.changed_bytes();
-        let is_noted = range.notes_change(key);
+        let is_noted = range.notes_change(key, bytes_max.saturating_sub(self.bytes));
         if !is_noted {
             range.changed = Vec::new();
         }

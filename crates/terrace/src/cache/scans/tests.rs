@@ -16,7 +16,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 fn cache(bytes: u64) -> ScanCache {
-    ScanCache::new(ValueCache::new(bytes, &Arc::new(FrameTable::starting_at(0, 0, 0))))
+    let values = ValueCache::new(bytes, &Arc::new(FrameTable::starting_at(0, 0, 0)));
+    ScanCache::new(values, |record_bytes| record_bytes)
 }
 
 fn made(start: &str, end: &str, keys: &[&str]) -> Made {
@@ -64,8 +65,8 @@ fn change(cache: &ScanCache, seq: u64, keys: &[&str]) {
 }
 
 fn add(cache: &ScanCache, seq: u64, made: Made) -> bool {
-    let begun = cache.begin(&made.start, seq).unwrap();
-    cache.finish(&begun, vec![made])
+    let (begun, _) = cache.begin(&made.start, seq).unwrap();
+    cache.finish(&begun, vec![made], |_| true)
 }
 
 #[test]
@@ -120,21 +121,21 @@ fn what_is_changed_drops_its_chunk_and_no_other() {
 fn a_chunk_is_not_kept_if_something_in_it_changed_since_it_was_begun() {
     let cache = cache(1 << 20);
     change(&cache, 1, &[]);
-    let begun = cache.begin(b"b", 1).unwrap();
+    let (begun, _) = cache.begin(b"b", 1).unwrap();
     change(&cache, 2, &["a", "e", "d"]);
     let all = ["b", "c", "d", "e"].map(|key| {
         let end = char::from(key.as_bytes()[0] + 1).to_string();
         made(key, &end, &[key])
     });
-    assert!(cache.finish(&begun, all.into()));
+    assert!(cache.finish(&begun, all.into(), |_| true));
     assert_eq!(
         ["b", "c", "d", "e"].map(|key| found(&cache, key, 2).is_some()),
         [true, true, false, false]
     );
     // Without an end it has every key behind its start.
-    let begun = cache.begin(b"f", 2).unwrap();
+    let (begun, _) = cache.begin(b"f", 2).unwrap();
     change(&cache, 3, &["x"]);
-    assert!(!cache.finish(&begun, vec![made("f", "", &["g"])]));
+    assert!(!cache.finish(&begun, vec![made("f", "", &["g"])], |_| true));
 }
 
 #[test]
@@ -170,8 +171,8 @@ fn where_chunks_lie_takes_a_part_of_the_cache_only() {
     let cache = cache(256 << 10);
     let keys: Vec<String> = (0..5000).map(|number| format!("{number:05}")).collect();
     for start in &keys {
-        if let Some(begun) = cache.begin(start.as_bytes(), 0) {
-            cache.finish(&begun, vec![made(start, &format!("{start}x"), &[start])]);
+        if let Some((begun, _)) = cache.begin(start.as_bytes(), 0) {
+            cache.finish(&begun, vec![made(start, &format!("{start}x"), &[start])], |_| true);
         }
     }
     let stats = cache.stats();
@@ -196,7 +197,7 @@ fn chunks_take_no_room_of_values() {
     for number in 0..2000 {
         cache.values.insert(Place::block(1, number), b"key", &value);
     }
-    assert!(cache.begin(b"x", 0).is_none_or(|making| !making.may_copy));
+    assert!(cache.begin(b"x", 0).is_none_or(|(_, takes)| !takes.short));
 }
 
 /// A chunk that is the home of a value for each key.
@@ -224,8 +225,7 @@ fn changed_keys_are_noted_beside_a_chunk_that_is_a_home() {
         cache.begin_anew(b"b", 0).is_none(),
         "of a moment that does not show the changes"
     );
-    let making = cache.begin_anew(b"bb", 1).unwrap();
-    let from = making.from.as_ref().unwrap();
+    let (making, from) = cache.begin_anew(b"bb", 1).unwrap();
     assert_eq!(
         (&*from.start, &*from.end, from.chunk.count()),
         (&b"b"[..], &b"x"[..], 3)
@@ -233,14 +233,14 @@ fn changed_keys_are_noted_beside_a_chunk_that_is_a_home() {
     assert_eq!(from.keys, [Box::from(&b"c"[..]), Box::from(&b"d"[..])]);
     // Another change meanwhile: the chunk is as it was, with one more.
     change(&cache, 2, &["e"]);
-    assert!(!cache.finish(&making, vec![home("b", "x", &["b"])]));
-    let making = cache.begin_anew(b"w", 2).unwrap();
-    assert_eq!(making.from.as_ref().unwrap().keys.len(), 3);
+    assert!(!cache.finish(&making, vec![home("b", "x", &["b"])], |key| from.has(key)));
+    let (making, from) = cache.begin_anew(b"w", 2).unwrap();
+    assert_eq!(from.keys.len(), 3);
     // In two pieces, of which the second has a value that is new.
     let held_bytes = cache.values.bytes();
     cache.values.take(Place::block(7, u64::from(b'd')));
     let pieces = vec![home("b", "c", &["b"]), home("c", "x", &["d", "e"])];
-    assert!(cache.finish(&making, pieces));
+    assert!(cache.finish(&making, pieces, |key| from.has(key)));
     assert_eq!(found(&cache, "b", 2), Some((1, "c".to_owned())));
     assert_eq!(found(&cache, "d", 2), Some((2, "x".to_owned())));
     assert_eq!(["b", "d", "e"].map(|key| value_of(key).is_some()), [true; 3]);
@@ -273,8 +273,7 @@ fn what_was_read_outlives_its_chunk() {
             .values
             .get(Place::block(7, u64::from(key.as_bytes()[0])), key.as_bytes())
     };
-    let begun = cache.begin(b"b", 0).unwrap();
-    assert!(cache.finish(&begun, vec![home("b", "x", &keys)]));
+    assert!(add(&cache, 0, home("b", "x", &keys)));
     let value = CachedValue {
         version: 1,
         attributes: Bytes::new(),
@@ -289,4 +288,166 @@ fn what_was_read_outlives_its_chunk() {
     assert_eq!(found(&cache, "b", 0), None);
     assert!(value_of("d").is_none());
     assert!(cache.values.bytes() + cache.values.index_bytes() <= 1 << 20);
+}
+
+/// A snapshot older than all chunks walked over the whole table between any two of its pairs.
+#[test]
+fn where_a_usable_chunk_begins_is_looked_for_among_a_few() {
+    let cache = cache(4 << 20);
+    let keys: Vec<String> = (0..1000).map(|number| format!("k{number:03}")).collect();
+    assert!(add(&cache, 0, made("z", "zz", &["z"])));
+    change(&cache, 1, &[]);
+    for key in &keys {
+        assert!(add(&cache, 1, made(key, &format!("{key}x"), &[key])));
+    }
+    let mut end = Vec::new();
+    assert!(matches!(cache.find(b"k999x", 0, &mut end), Found::Nothing(Some(next)) if next == b"z"));
+    assert!(matches!(cache.find(b"a", 0, &mut end), Found::Nothing(None)));
+}
+
+/// Whoever met a chunk that had left read on through the next ones, and kept nothing of it.
+#[test]
+fn where_a_chunk_has_left_the_next_one_is_found() {
+    let cache = cache(1 << 20);
+    assert!(add(&cache, 0, made("b", "d", &["b", "c"])));
+    assert!(add(&cache, 0, made("d", "f", &["d", "e"])));
+    let number = cache.table.read().at(b"b").unwrap().1.chunk.unwrap().number;
+    cache.values.take(place(number));
+    let mut end = Vec::new();
+    assert!(matches!(cache.find(b"b", 0, &mut end), Found::Nothing(Some(next)) if next == b"d"));
+}
+
+/// The same with a table that is long already: one that becomes longer loses a slot now and then.
+fn cache_with_long_table(bytes: u64) -> ScanCache {
+    let cache = cache(bytes);
+    let value = CachedValue {
+        version: 1,
+        attributes: Bytes::new(),
+        value: Bytes::new(),
+    };
+    for number in 0..2_000 {
+        cache.values.insert(Place::block(2, number), b"key", &value);
+    }
+    for number in 0..2_000 {
+        cache.values.take(Place::block(2, number));
+    }
+    cache
+}
+
+/// A cache with as many ranges with longer values as its table has room for.
+fn full_of_homes(bytes: u64) -> (ScanCache, Vec<String>) {
+    let cache = cache_with_long_table(bytes);
+    let keys: Vec<String> = (0..5000).map(|number| format!("{number:05}")).collect();
+    let is_made = |key: &&String| {
+        let place = Some(Place::block(7, key.parse().unwrap()));
+        let home = made_of(key, &format!("{key}x"), &[key], |_| (place, &[1; 600]));
+        add(&cache, 0, home)
+    };
+    let kept: Vec<String> = keys.iter().take_while(is_made).cloned().collect();
+    assert!(kept.len() > 20 && kept.len() < keys.len());
+    (cache, kept)
+}
+
+/// Each scan made such a chunk, threw it away and asked the index all the same.
+#[test]
+fn a_chunk_is_made_anew_where_the_table_is_full() {
+    let (cache, keys) = full_of_homes(256 << 10);
+    let key = keys[7].as_str();
+    change(&cache, 1, &[key]);
+    let (making, from) = cache.begin_anew(key.as_bytes(), 1).unwrap();
+    let end = format!("{key}x");
+    assert!(cache.finish(&making, vec![home(key, &end, &[key])], |key| from.has(key)));
+    assert_eq!(found(&cache, key, 1), Some((1, end)));
+}
+
+/// Keys that had changed were noted whatever room the table had.
+#[test]
+fn changed_keys_take_no_more_room_than_the_table_may() {
+    let (cache, keys) = full_of_homes(256 << 10);
+    for number in 0..CHANGED_MAX {
+        let changed: Vec<String> = keys.iter().map(|key| format!("{key}{number}")).collect();
+        cache.changing(1 + number as u64, changed.iter().map(String::as_bytes));
+        assert!(cache.stats().table_bytes <= 8 << 10, "{:?}", cache.stats());
+    }
+    for key in &keys {
+        assert!(found(&cache, key, 99).is_none());
+    }
+}
+
+/// A chunk of as many pairs of so many bytes as there may be, of which each third key dies. What is
+/// left stays when the chunk is emptied.
+fn empty_a_chunk(bytes: u64, pair_bytes: usize) {
+    let cache = cache_with_long_table(bytes);
+    let value = vec![1; pair_bytes - 4];
+    let place_of = |key: &str| Place::block(7, key.parse().unwrap());
+    let count = (cache.chunk_bytes_max() / (pair_bytes + 50)).max(1);
+    let keys: Vec<String> = (1000..1000 + count).map(|number| number.to_string()).collect();
+    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let home = made_of("1", "2", &names, |key| (Some(place_of(key)), value.as_slice()));
+    assert!(home.chunk.bytes() <= cache.chunk_bytes_max());
+    assert!(add(&cache, 0, home));
+    let (dead, living): (Vec<_>, Vec<_>) = names.iter().enumerate().partition(|(at, _)| at % 3 == 1);
+    assert!(!dead.is_empty() && !living.is_empty(), "{count}");
+    for (_, key) in dead {
+        assert!(cache.values.take(place_of(key)).is_some());
+    }
+    let other = CachedValue {
+        version: 1,
+        attributes: Bytes::new(),
+        value: Bytes::from(vec![1; 20_000]),
+    };
+    for number in 0.. {
+        if found(&cache, "1", 0).is_none() {
+            break;
+        }
+        cache.values.insert(Place::block(1, number), b"key", &other);
+        assert!(cache.values.bytes() + cache.values.index_bytes() <= bytes);
+    }
+    let lost: Vec<_> = living
+        .iter()
+        .filter(|(_, key)| !cache.values.has(place_of(key)))
+        .collect();
+    assert!(lost.is_empty(), "{bytes} {pair_bytes}: {lost:?} of {}", living.len());
+}
+
+/// Records are shorter than the longest pairs were, and segments than the longest chunks: what did
+/// not fit was gone, and had to be read from the device.
+#[test]
+fn what_lives_in_a_chunk_stays_whatever_its_length() {
+    for bytes in [1 << 20, 1_950_000, 3 << 20, 7 << 20, 16 << 20] {
+        let longest = cache(bytes).long_pair_bytes_max();
+        for pair_bytes in [520, 700, longest - 60, longest] {
+            empty_a_chunk(bytes, pair_bytes);
+        }
+    }
+}
+
+/// Who takes a value out while it moves must find it at one place or the other.
+#[test]
+fn what_is_taken_out_while_it_moves_is_gone() {
+    let values = ValueCache::new(1 << 20, &Arc::new(FrameTable::starting_at(0, 0, 0)));
+    let value = CachedValue {
+        version: 1,
+        attributes: Bytes::new(),
+        value: Bytes::from(vec![1; 600]),
+    };
+    let names: Vec<String> = (10..22).map(|number| number.to_string()).collect();
+    for round in 0..2_000 {
+        let place_of = |key: &str| Place::block(8 + round, key.parse().unwrap());
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for key in &names {
+            values.insert(place_of(key), key.as_bytes(), &value);
+        }
+        let chunk = made_of("1", "3", &names, |key| (Some(place_of(key)), &[1; 600])).chunk;
+        values.insert_chunk(place(round), &chunk);
+        std::thread::scope(|scope| {
+            scope.spawn(|| values.move_to_chunk(place(round), &chunk, |_| false, |bytes| bytes));
+            for key in names.iter().rev() {
+                assert!(values.take(place_of(key)).is_some(), "{round} {key}");
+            }
+        });
+        values.take(place(round));
+        assert!(names.iter().all(|key| !values.has(place_of(key))), "{round}");
+        assert_eq!(values.living_bytes(), values.index_bytes(), "{round}");
+    }
 }

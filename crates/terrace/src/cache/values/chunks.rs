@@ -1,7 +1,7 @@
 //! Chunks of the scan cache among the values: segments that scans find by a place of their own, and
 //! gets by the places of those of its values of which it is the home in RAM.
 
-use super::{Fallen, Rank, State, Values, WHOLE_OVERHEAD_BYTES, allocated_bytes};
+use super::{Rank, State, Values, WHOLE_OVERHEAD_BYTES, allocated_bytes};
 use crate::cache::{
     Place,
     chunk::{Chunk, Pair},
@@ -66,38 +66,21 @@ impl Values {
         let mut came = Vec::new();
         for (at, pair) in chunk.pairs().enumerate() {
             let Some(from) = pair.place else { continue };
-            let moved = self.take_to(&mut state, from, number, at);
-            if !moved && is_new(&pair) {
+            // Before a slot leads there: whoever takes it out then has something to take away.
+            segment.add_live(segment.words_of(at));
+            let led = self.lead(from, |slot| Some(Slot::new(from.hash(), number, at, slot.uses())));
+            if let Some((slot, fallen)) = led {
+                self.note_fallen(&mut state, from, slot, &fallen);
+            } else if is_new(&pair) {
                 self.index.insert(from, number, at);
-            } else if !moved {
+            } else {
+                segment.remove_live(at);
                 continue;
             }
-            segment.add_live(segment.words_of(at));
             came.push(pair);
         }
-        self.forget_left(&mut state);
         self.pay(chunk.bytes() as u64 * COPIES_FOR_CHUNK);
         came
-    }
-
-    /// Has the slot of a place lead to another segment, if there is one.
-    fn take_to(&self, state: &mut State, place: Place, number: u32, at: usize) -> bool {
-        let moved = self.index.with_slot(place, |found, segment| {
-            let from = found.slot;
-            let to = Slot::new(place.hash(), number, at, from.uses());
-            found
-                .replace(Some(to))
-                .then(|| (from.segment(), Fallen::of(segment, from.at())))
-        });
-        let Some((from, fallen)) = moved.flatten() else {
-            return false;
-        };
-        match fallen {
-            Fallen::Little => {}
-            Fallen::Sparse(live_words, all_words) => state.emptiest.note(from, live_words, all_words),
-            Fallen::Empty => self.let_go_empty(state, from),
-        }
-        true
     }
 
     /// Copies a pair to the second queue's records.

@@ -6,7 +6,7 @@ use crate::{
     api::expiry,
     cache::{
         chunk::{Added, Chunk, ChunkWriter, Pair, SHORT_PAIR_BYTES_MAX},
-        scans::{Changed, Found, Made, Making},
+        scans::{Changed, Found, Made, Making, Takes},
     },
     engine::Engine,
     metrics::counters::AnsweredBy,
@@ -27,12 +27,12 @@ impl Scan {
             let seq = self.snapshot.version().0;
             let mut chunk_end = std::mem::take(&mut self.chunk_end);
             let mut found = self.engine().scan_cache.find(&self.start, seq, &mut chunk_end);
-            let is_made = match &found {
-                Found::Lost(start, end) => self.make_again(start, end)?,
-                Found::Changed => self.make_anew()?,
+            let may_be_another = match &found {
+                Found::Lost(start, end) => self.make_again(start, end).map(|()| true)?,
+                Found::Changed => self.make_anew().map(|()| true)?,
                 Found::Chunk(_) | Found::Nothing(_) => false,
             };
-            if is_made {
+            if may_be_another {
                 found = self.engine().scan_cache.find(&self.start, seq, &mut chunk_end);
             }
             self.chunk_end = chunk_end;
@@ -42,16 +42,15 @@ impl Scan {
                 Found::Lost(..) | Found::Changed => {}
             }
         }
-        let making = self.begin();
-        let first = making.as_ref().map(|_| self.start.clone());
+        let begun = self.begin().map(|begun| (begun, self.start.clone()));
         let read = self.values_by_index(wanted, limit);
-        if let (Some(making), Some(first)) = (making, first) {
+        if let Some(((making, takes), first)) = begun {
             let end = if self.is_over { &self.end } else { &self.start };
             let made = read
                 .as_ref()
-                .map(|read| self.made_of(&making, read, first, end))
+                .map(|read| self.made_of(takes, read, first, end, self.may_make_bytes()))
                 .unwrap_or_default();
-            self.finish(&making, made);
+            self.finish(&making, made, |_| true);
         }
         let Values { items, values, .. } = read?;
         for (item, value) in items.into_iter().zip(values) {
@@ -65,67 +64,73 @@ impl Scan {
     }
 
     fn may_make(&self) -> bool {
-        let cache = &self.engine().scan_cache;
-        !self.has_back && cache.chunk_bytes_max() > 0 && self.made_bytes < cache.scan_bytes_max()
+        !self.has_back && self.engine().scan_cache.chunk_bytes_max() > 0 && self.may_make_bytes() > 0
+    }
+
+    /// So many bytes of chunks this scan may still make.
+    fn may_make_bytes(&self) -> usize {
+        self.engine()
+            .scan_cache
+            .scan_bytes_max()
+            .saturating_sub(self.made_bytes)
     }
 
     /// Begins to make chunks, if this scan may.
-    fn begin(&self) -> Option<Making> {
+    fn begin(&self) -> Option<(Making, Takes)> {
         let seq = self.snapshot.version().0;
         self.may_make()
             .then(|| self.engine().scan_cache.begin(&self.start, seq))
             .flatten()
     }
 
-    fn finish(&mut self, making: &Making, made: Vec<Made>) -> bool {
+    fn finish(&mut self, making: &Making, made: Vec<Made>, is_new: impl Fn(&[u8]) -> bool) -> bool {
         self.made_bytes += made.iter().map(|made| made.chunk.bytes()).sum::<usize>();
-        self.engine().scan_cache.finish(making, made)
+        self.engine().scan_cache.finish(making, made, is_new)
     }
 
-    /// Makes a chunk again of a range that `start` is in. Says whether there is one now.
-    fn make_again(&mut self, start: &[u8], end: &[u8]) -> Result<bool> {
+    /// Makes a chunk again of a range that `start` is in, if it can.
+    fn make_again(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
         let seq = self.snapshot.version().0;
-        let Some(making) = self.engine().scan_cache.begin(start, seq) else {
-            return Ok(false);
+        let Some((making, takes)) = self.engine().scan_cache.begin(start, seq) else {
+            return Ok(());
         };
         let mut other = Self::between(&self.snapshot, self.now_ms, start.to_vec(), end.to_vec());
         let read = other.values_by_index(LOST_KEYS_MAX, None);
         let is_whole = other.is_over && read.is_ok();
         let made = read.as_ref().ok().filter(|_| is_whole);
         let made = made
-            .map(|read| self.made_of(&making, read, start.to_vec(), end))
+            .map(|read| self.made_of(takes, read, start.to_vec(), end, usize::MAX))
             .unwrap_or_default();
-        let is_made = self.finish(&making, made);
+        let is_made = self.finish(&making, made, |_| true);
         // Else each scan would list the range twice.
         if !is_made {
             self.engine().scan_cache.give_up(&making, start);
         }
-        read.map(|_| is_made)
+        read.map(|_| ())
     }
 
-    /// Makes the chunk anew that `start` is in the range of, and of which keys have changed. Says
-    /// whether there is one now.
-    fn make_anew(&mut self) -> Result<bool> {
+    /// Makes the chunk anew that `start` is in the range of, and of which keys have changed, if it
+    /// can.
+    fn make_anew(&mut self) -> Result<()> {
         let seq = self.snapshot.version().0;
-        let making = self.may_make().then(|| {
+        let begun = self.may_make().then(|| {
             let cache = &self.engine().scan_cache;
             cache.begin_anew(&self.start, seq)
         });
-        let Some(making) = making.flatten() else {
-            return Ok(false);
+        let Some((making, changed)) = begun.flatten() else {
+            return Ok(());
         };
-        let read = making.from.as_ref().map(|changed| self.changed_values(changed));
-        let read = read.transpose().map(Option::flatten);
-        let made = match (&read, &making.from) {
-            (Ok(Some(read)), Some(changed)) => self.made_of_changed(changed, read),
+        let read = self.changed_values(&changed);
+        let made = match &read {
+            Ok(Some(read)) => self.made_of_changed(&changed, read),
             _ => Vec::new(),
         };
         let can_be_made = !made.is_empty();
-        let is_made = self.finish(&making, made);
+        self.finish(&making, made, |key| changed.has(key));
         if !can_be_made {
             self.engine().scan_cache.give_up(&making, &self.start);
         }
-        read.map(|_| is_made)
+        read.map(|_| ())
     }
 
     /// What the index has now of keys that have changed, without those that are gone. `None` if an
@@ -160,11 +165,11 @@ impl Scan {
     }
 
     /// Chunks of what was read from `start` to `end` (empty: no end). Where a value is too long,
-    /// could not be read or is dead there is none.
-    fn made_of(&self, making: &Making, read: &Values, start: Vec<u8>, end: &[u8]) -> Vec<Made> {
+    /// could not be read or is dead there is none. Nor behind that of which there are `bytes_max`.
+    fn made_of(&self, takes: Takes, read: &Values, start: Vec<u8>, end: &[u8], bytes_max: usize) -> Vec<Made> {
         // Where something had to be read from a device, not all that is wanted fits into RAM.
-        let may_move = making.may_move && read.device_reads == 0;
-        let belongs = |item: &Listed| if is_long(item) { may_move } else { making.may_copy };
+        let may_move = takes.long && read.device_reads == 0;
+        let belongs = |item: &Listed| if is_long(item) { may_move } else { takes.short };
         if !read.items.iter().any(belongs) {
             return Vec::new();
         }
@@ -174,6 +179,9 @@ impl Scan {
             while let Some((_, key)) = gaps.next_if(|(before, _)| *before <= number) {
                 chunks.add(key, None);
             }
+            if chunks.made_bytes >= bytes_max {
+                return chunks.end(&item.key);
+            }
             let pair = self.pair_of(item, value).filter(|_| belongs(item));
             chunks.add(&item.key, pair);
         }
@@ -181,7 +189,8 @@ impl Scan {
         chunks.end(end)
     }
 
-    /// A pair for a chunk, with the place of a value that moves there.
+    /// A pair for a chunk, with the place of a value that moves there. `None` if it is too long for
+    /// that.
     fn pair_of<'a>(&self, item: &'a Listed, value: &'a Result<Bytes>) -> Option<Pair<'a>> {
         let value = value.as_ref().ok()?;
         let entry = &item.entry;
@@ -190,7 +199,7 @@ impl Scan {
         } else {
             None
         };
-        Some(Pair {
+        let pair = Pair {
             key: &item.key,
             version: entry.version.0,
             checksum: entry.checksum,
@@ -198,7 +207,9 @@ impl Scan {
             place,
             attributes: &entry.attributes,
             value,
-        })
+        };
+        let fits = place.is_none() || pair.bytes() <= self.engine().scan_cache.long_pair_bytes_max();
+        fits.then_some(pair)
     }
 
     /// Adds pairs of a chunk, which ends at `chunk_end`.
@@ -257,6 +268,7 @@ fn is_long(item: &Listed) -> bool {
 struct Chunks {
     writer: ChunkWriter,
     made: Vec<Made>,
+    made_bytes: usize,
     bytes_max: usize,
     /// Where the one begins that is being made.
     start: Vec<u8>,
@@ -267,6 +279,7 @@ impl Chunks {
         Self {
             writer: ChunkWriter::default(),
             made: Vec::new(),
+            made_bytes: 0,
             bytes_max,
             start,
         }
@@ -290,11 +303,11 @@ impl Chunks {
 
     fn close(&mut self, end: &[u8], next: Vec<u8>) {
         let start = std::mem::replace(&mut self.start, next);
-        self.made.extend(self.writer.take().map(|chunk| Made {
-            start,
-            end: end.to_vec(),
-            chunk,
-        }));
+        if let Some(chunk) = self.writer.take() {
+            self.made_bytes += chunk.bytes();
+            let end = end.to_vec();
+            self.made.push(Made { start, end, chunk });
+        }
     }
 
     /// All chunks, the last of which goes up to a key (empty: no end).

@@ -25,6 +25,8 @@ LIMITS = [int(text) for text in sys.argv[4:]] or [256, 512, 2048]
 LOADS = [("4KiB", 64), ("1MiB", 512), ("16MiB", 512)]
 CONNECTIONS = ("16", "256")
 MIB = 1 << 20
+# The programs warn of variables that they do not know, and .ci/long has some; a warning of anything else is looked at.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TERRACE_")}
 
 
 class Group:
@@ -102,7 +104,7 @@ def ending(code):
 def load(endpoint, key, until, later):
     """Loads the server until it is time; says how many requests were answered, and what was wrong."""
     answered, wrong = 0, []
-    environment = os.environ | {"AWS_ACCESS_KEY_ID": key["access_key_id"], "AWS_SECRET_ACCESS_KEY": key["secret_access_key"]}
+    environment = ENVIRONMENT | {"AWS_ACCESS_KEY_ID": key["access_key_id"], "AWS_SECRET_ACCESS_KEY": key["secret_access_key"]}
     while not answered or time.monotonic() < until:
         for size, mib in LOADS:
             each = max(0.5, min(5, (until - time.monotonic()) / 12))
@@ -128,15 +130,14 @@ def serve(mib):
     """Serves and loads in a group of so many MiB; returns what was wrong."""
     store = os.path.join(DIRECTORY, "small-memory")
     shutil.rmtree(store, ignore_errors=True)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TERRACE_")}
     made = subprocess.run([TERRACE, "--store", store, "key", "create", "--allow", "*=admin", "--json"],
-                          capture_output=True, text=True, env=clean, check=True)
+                          capture_output=True, text=True, env=ENVIRONMENT, check=True)
     key = json.loads(made.stdout)
     group = Group(mib)
     enter = f'echo $$ > "{group.place}/cgroup.procs" && exec "$@"'
     server = subprocess.Popen(
         ["sh", "-c", enter, "sh", TERRACE, "--store", store, "serve", "--listen", "127.0.0.1:0", "--s3-listen", "127.0.0.1:0"],
-        stdout=subprocess.PIPE, text=True, env=clean)
+        stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     try:
         page, s3 = (re.match(r"http://([^/]+)/", server.stdout.readline())[1] for _ in range(2))
         watch = Watch(page, server.pid)

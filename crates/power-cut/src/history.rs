@@ -54,7 +54,8 @@ pub struct History {
 /// What lives came through.
 #[derive(Debug, Default)]
 pub struct Tally {
-    cycles: u64,
+    /// Cycles that were made.
+    pub cycles: u64,
     /// Cycles that were asked for.
     asked: u64,
     lives: u64,

@@ -114,10 +114,14 @@ fn notice(mutant: &Mutant, place: &Place, cycles: u64, seed: u64, verbose: bool)
     } else {
         HISTORIES_MAX
     };
+    let mut cycles_before = 0;
     for number in 0..histories {
         let ended = history::run(place, cycles, seed.wrapping_add(number), Some(mutant), verbose)?;
-        let Some(mut caught) = ended.caught else { continue };
-        caught.cycle += number * cycles;
+        let Some(mut caught) = ended.caught else {
+            cycles_before += ended.tally.cycles;
+            continue;
+        };
+        caught.cycle += cycles_before;
         if caught.violation.check == Check::Hang {
             // Of the machine, more likely than of the rule; either way it is nothing the checks
             // noticed.

@@ -11,10 +11,14 @@
 //! signed. Then its chunks go on with their signatures, have a bound, and what is kept of a long
 //! one is taken from the memory there is for all requests.
 //!
+//! Where nobody signs by version 4 `s3s` looks for no chunks, and gets what is in them
+//! ([`unsigned`]).
+//!
 //! What is no chunk ends the body here, and so does an end without the last chunk, which has no
 //! bytes and says that there are no more: `s3s` would read these in a way of its own.
 
 mod signatures;
+mod unsigned;
 
 use super::{digest::Digests, errors, head::Head, verified::Verified};
 use crate::http::budget::{Ticket, cost_of_frame};
@@ -26,6 +30,7 @@ use hyper::{
 use s3s::{S3Result, s3_error};
 pub use signatures::Signatures;
 use std::{collections::VecDeque, mem, sync::Arc};
+pub use unsigned::{Trailer, length as unsigned_length};
 
 /// What says of a body in signed chunks how it is hashed.
 const SIGNED: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
@@ -59,6 +64,8 @@ pub struct Chunks {
     signatures: Option<Signatures>,
     form: Form,
     at: At,
+    /// Where what comes behind them goes, if `s3s` does not look for it.
+    trailer: Option<Trailer>,
     /// Of what is in them, where that is promised.
     pub digests: Option<Digests>,
     ticket: Arc<Ticket>,
@@ -86,7 +93,7 @@ enum At {
     Data(u64),
     /// Behind a chunk, before so many bytes of its line's end.
     End(u8),
-    /// Behind the last chunk, with what came there of a body that is signed.
+    /// Behind the last chunk, with what came there that `s3s` does not get as it is.
     Trailer(Vec<u8>),
 }
 
@@ -100,11 +107,17 @@ impl Chunks {
         secret: impl Fn(&str) -> Option<String>,
         now_ms: u64,
     ) -> Option<Self> {
-        headers.get(header::AUTHORIZATION)?;
-        let said = headers.get(CONTENT_HASH)?.to_str().ok()?;
-        let is_signed = said
-            .starts_with("STREAMING-")
-            .then_some(said != UNSIGNED_WITH_TRAILER)?;
+        let said = headers
+            .get(CONTENT_HASH)
+            .filter(|_| headers.contains_key(header::AUTHORIZATION));
+        let said = said.and_then(|said| said.to_str().ok());
+        let Some(said) = said.filter(|said| said.starts_with("STREAMING-")) else {
+            unsigned::announce(head, headers)?;
+            let trailer = Some(Trailer::default());
+            let begun = Self::begun(ticket, Form::Bare);
+            return Some(Self { trailer, ..begun });
+        };
+        let is_signed = said != UNSIGNED_WITH_TRAILER;
         let (mut form, mut signatures) = (Form::Unsigned, None);
         if is_signed {
             (form, signatures) = match unsign(head, headers, &secret, now_ms) {
@@ -118,13 +131,28 @@ impl Chunks {
         Some(Self {
             is_signed,
             signatures,
+            ..Self::begun(ticket, form)
+        })
+    }
+
+    /// Chunks that are not signed, before the first.
+    fn begun(ticket: &Arc<Ticket>, form: Form) -> Self {
+        Self {
+            is_signed: false,
+            signatures: None,
             form,
             at: At::Line(Vec::new()),
+            trailer: None,
             digests: None,
             ticket: Arc::clone(ticket),
             taken: 0,
             counts: false,
-        })
+        }
+    }
+
+    /// Where what comes behind them is found when the body has ended.
+    pub fn trailer(&self) -> Option<Trailer> {
+        self.trailer.clone()
     }
 
     /// Takes of what has come, and adds what `s3s` is to read to `out`, until that is enough for
@@ -176,7 +204,7 @@ impl Chunks {
                         }
                     }
                 }
-                At::Trailer(_) if !self.is_signed => out.push_back(mem::take(data)),
+                At::Trailer(_) if self.form == Form::Unsigned && !self.is_signed => out.push_back(mem::take(data)),
                 At::Trailer(trailer) => {
                     if trailer.len() + data.len() > TRAILER_BYTES_MAX {
                         return Err(malformed());
@@ -200,6 +228,9 @@ impl Chunks {
                 "The body ended before its last chunk, which has no bytes."
             ));
         };
+        if let Some(place) = &self.trailer {
+            place.set(fields_of(&trailer)?);
+        }
         let Some(signatures) = &self.signatures else {
             return Ok(());
         };
@@ -319,6 +350,20 @@ fn read_line(line: &[u8]) -> Option<(u64, Option<&str>)> {
     }
 }
 
+/// The fields of what came behind the last chunk, named in small letters.
+///
+/// # Errors
+/// `InvalidRequest`
+fn fields_of(trailer: &[u8]) -> S3Result<Vec<(String, String)>> {
+    let trailer = std::str::from_utf8(trailer).map_err(|_| malformed())?;
+    let lines = trailer.lines().filter(|line| !line.is_empty());
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.to_ascii_lowercase(), value.trim_ascii().to_owned()))
+    };
+    lines.map(|line| field(line).ok_or_else(malformed)).collect()
+}
+
 fn malformed() -> s3s::S3Error {
     s3_error!(
         InvalidRequest,
@@ -327,236 +372,4 @@ fn malformed() -> s3s::S3Error {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::{
-        http::budget::{COLLECTED_BYTES_MAX, Pool},
-        s3::head::tests::head,
-    };
-    use signatures::tests::{EXAMPLE, headers, secret};
-
-    /// When the example of the documentation was signed: 24 May 2013, 00:00.
-    const THEN_MS: u64 = 1_369_353_600_000;
-    /// At any other time its head is one of which nothing is known.
-    const NOW_MS: u64 = 0;
-
-    fn chunks_at(said: &str, pool: &Arc<Pool>, now_ms: u64) -> (Chunks, HeaderMap) {
-        let (head, ..) = head("PUT", "/examplebucket/chunkObject.txt", &[]);
-        let ticket = Arc::new(pool.ticket([127, 0, 0, 1].into()));
-        let mut headers = headers(said);
-        let chunks = Chunks::of(&head, &mut headers, &ticket, secret, now_ms).unwrap();
-        (chunks, headers)
-    }
-
-    /// Takes all of what has come.
-    fn take(chunks: &mut Chunks, data: impl Into<Bytes>, out: &mut VecDeque<Bytes>) -> S3Result {
-        let (mut data, mut some) = (data.into(), VecDeque::new());
-        while !data.is_empty() {
-            let taken = chunks.take(&mut data, &mut some);
-            assert!(some.len() < READY_MAX + 4, "{}", some.len());
-            out.append(&mut some);
-            taken?;
-        }
-        Ok(())
-    }
-
-    /// What `s3s` gets of a body that comes in pieces of so many bytes, and why there is no more of
-    /// it.
-    fn read_at(said: &str, body: &[u8], piece_bytes: usize, now_ms: u64) -> (Vec<u8>, S3Result) {
-        let (mut chunks, _) = chunks_at(said, &Pool::memory(COLLECTED_BYTES_MAX), now_ms);
-        let mut out = VecDeque::new();
-        let mut pieces = body.chunks(piece_bytes);
-        let taken = pieces.try_for_each(|piece| take(&mut chunks, piece.to_vec(), &mut out));
-        let taken = taken.and_then(|()| chunks.end(&mut out));
-        (Vec::from(out).concat(), taken)
-    }
-
-    fn read(said: &str, body: &[u8], piece_bytes: usize) -> S3Result<Vec<u8>> {
-        let (out, taken) = read_at(said, body, piece_bytes, NOW_MS);
-        taken.map(|()| out)
-    }
-
-    fn code(taken: S3Result) -> String {
-        taken.unwrap_err().code().as_str().to_owned()
-    }
-
-    /// The body of the example, with the signature of one chunk changed.
-    fn example(wrong: Option<usize>) -> Vec<u8> {
-        let chunk = |(at, (bytes, signature)): (usize, (usize, &str))| {
-            let signature = if wrong == Some(at) { &"0".repeat(64) } else { signature };
-            format!("{bytes:x};chunk-signature={signature}\r\n{}\r\n", "a".repeat(bytes))
-        };
-        EXAMPLE
-            .into_iter()
-            .enumerate()
-            .map(chunk)
-            .collect::<String>()
-            .into_bytes()
-    }
-
-    /// One chunk of 700 MiB took 700 MiB of memory, since all of it was collected before any of it
-    /// was written.
-    #[test]
-    fn what_is_not_signed_is_cut_as_it_comes() {
-        let trailer = b"x-amz-checksum-crc32c:AAAAAA==\r\n\r\n";
-        let body = [b"000a\r\n0123456789\r\n3\r\nabc\r\n0\r\n", &trailer[..]].concat();
-        for piece_bytes in [1, 2, 3, 7, 1000] {
-            let out = read(UNSIGNED_WITH_TRAILER, &body, piece_bytes).unwrap();
-            let (mut data, mut rest) = (Vec::new(), &out[..]);
-            loop {
-                let end = rest.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-                let (bytes, _) = read_line(&rest[..end]).unwrap();
-                rest = &rest[end..];
-                if bytes == 0 {
-                    break;
-                }
-                assert!(
-                    bytes <= piece_bytes as u64,
-                    "a chunk is no longer than what came at once"
-                );
-                let bytes = usize::try_from(bytes).unwrap();
-                data.extend_from_slice(&rest[..bytes]);
-                rest = rest[bytes..].strip_prefix(b"\r\n").unwrap();
-            }
-            assert_eq!((&data[..], rest), (&b"0123456789abc"[..], &trailer[..]));
-        }
-    }
-
-    /// `s3s` would collect and hash each chunk once more, and compare signatures until the first
-    /// byte that differs. It gets what is in the chunks, and a head that says so.
-    #[test]
-    fn what_is_signed_goes_on_without_signatures() {
-        for piece_bytes in [1, 5, 1000, 1 << 20] {
-            let (out, taken) = read_at(SIGNED, &example(None), piece_bytes, THEN_MS);
-            taken.unwrap();
-            assert_eq!(out, [b'a'; 66_560]);
-        }
-        let (_, announced) = chunks_at(SIGNED, &Pool::memory(COLLECTED_BYTES_MAX), THEN_MS);
-        assert_eq!(announced[CONTENT_HASH], UNSIGNED);
-        assert_eq!(announced["content-length"], "66560");
-        let (head, ..) = head("PUT", "/examplebucket/chunkObject.txt", &[]);
-        assert!(Verified::of(&head, &announced, secret, THEN_MS).is_some());
-        let other = headers(UNSIGNED);
-        assert!(
-            Verified::of(&head, &other, secret, THEN_MS).is_none(),
-            "the old signature"
-        );
-        for wrong in 0..EXAMPLE.len() {
-            let (out, taken) = read_at(SIGNED, &example(Some(wrong)), 1000, THEN_MS);
-            assert_eq!(code(taken), "SignatureDoesNotMatch");
-            let bytes: usize = EXAMPLE[..wrong].iter().map(|(bytes, _)| bytes).sum();
-            assert!(out.len() >= bytes);
-        }
-    }
-
-    /// A head that is not known to be signed is left to `s3s`, as it is, with its chunks.
-    #[test]
-    fn what_may_be_read_in_two_ways_stays_as_it_is_and_has_a_bound() {
-        let body = example(None);
-        for piece_bytes in [1, 5, 1000, 1 << 20] {
-            assert_eq!(read(SIGNED, &body, piece_bytes).unwrap(), body);
-        }
-        let (_, announced) = chunks_at(SIGNED, &Pool::memory(COLLECTED_BYTES_MAX), NOW_MS);
-        assert_eq!(announced, headers(SIGNED));
-        let long = format!("{:x};chunk-signature={}\r\n", SIGNED_BYTES_MAX + 1, "0".repeat(64));
-        assert_eq!(code(read(SIGNED, long.as_bytes(), 1000).map(|_| ())), "EntityTooLarge");
-    }
-
-    /// `s3s` looks at a chunk once it has the end of its line.
-    #[test]
-    fn a_wrong_signature_does_not_get_to_where_it_is_compared() {
-        for wrong in 0..EXAMPLE.len() {
-            for piece_bytes in [1, 1000, 1 << 20] {
-                let (out, taken) = read_at(SIGNED, &example(Some(wrong)), piece_bytes, NOW_MS);
-                assert_eq!(code(taken), "SignatureDoesNotMatch");
-                let whole =
-                    |(bytes, _): &(usize, &str)| format!("{bytes:x};chunk-signature=\r\n\r\n").len() + 64 + bytes;
-                let bytes: usize = EXAMPLE[..wrong].iter().map(whole).sum();
-                assert!(example(None).starts_with(&out[..bytes]), "{wrong}");
-                let more = &out[bytes..];
-                if wrong == EXAMPLE.len() - 1 {
-                    assert!(more.is_empty());
-                } else {
-                    assert!(more.ends_with(b"a"), "the end of its line is missing");
-                }
-            }
-        }
-        let ticket = Arc::new(Pool::memory(COLLECTED_BYTES_MAX).ticket([127, 0, 0, 1].into()));
-        let (head, ..) = head("PUT", "/examplebucket/chunkObject.txt", &[]);
-        let mut unknown = Chunks::of(&head, &mut headers(SIGNED), &ticket, |_| None, THEN_MS).unwrap();
-        assert!(take(&mut unknown, example(None), &mut VecDeque::new()).is_err());
-    }
-
-    /// `s3s` takes a body that ends without its last chunk for whole.
-    #[test]
-    fn a_body_ends_with_its_last_chunk() {
-        let body = example(None);
-        let without_last = body.len() - "0;chunk-signature=\r\n\r\n".len() - 64;
-        for (said, body) in [
-            (SIGNED, &body[..without_last]),
-            (SIGNED, b""),
-            (UNSIGNED_WITH_TRAILER, b"1\r\na\r\n"),
-            (UNSIGNED_WITH_TRAILER, b""),
-        ] {
-            for now_ms in [NOW_MS, THEN_MS] {
-                let (_, taken) = read_at(said, body, 1000, now_ms);
-                assert_eq!(code(taken), "IncompleteBody");
-            }
-        }
-        // The empty line behind it may be left out.
-        read(SIGNED, &body[..body.len() - 2], 1000).unwrap();
-        let much = [&body[..], &[b'a'; TRAILER_BYTES_MAX]].concat();
-        assert!(read(SIGNED, &much, 1000).is_err());
-    }
-
-    #[test]
-    fn long_chunks_that_keep_their_signatures_share_a_budget() {
-        let pool = Pool::new(6 << 20, 6 << 20);
-        let data = Bytes::from(vec![0; 4 << 20]);
-        let line = |chunks: &Chunks| {
-            let signature = chunks.signatures.as_ref().unwrap().sign(&data);
-            format!("{:x};chunk-signature={signature}\r\n", data.len())
-        };
-        let mut out = VecDeque::new();
-        let ((mut one, _), (mut two, _)) = (chunks_at(SIGNED, &pool, NOW_MS), chunks_at(SIGNED, &pool, NOW_MS));
-        for chunks in [&mut one, &mut two] {
-            let line = line(chunks);
-            take(chunks, line, &mut out).unwrap();
-        }
-        take(&mut one, data.clone(), &mut out).unwrap();
-        assert_eq!(code(take(&mut two, data.clone(), &mut out)), "SlowDown");
-        // The next chunk begins when the one before has been handed on.
-        let rest = [&b"\r\n"[..], line(&one).as_bytes(), &data].concat();
-        take(&mut one, rest, &mut out).unwrap();
-    }
-
-    /// A list of all pieces of what had come was megabytes long where each had a byte, and stayed.
-    #[test]
-    fn short_chunks_are_taken_some_at_a_time() {
-        let body = [&b"1\r\na\r\n".repeat(60_000)[..], b"0\r\n\r\n"].concat();
-        let out = read(UNSIGNED_WITH_TRAILER, &body, body.len()).unwrap();
-        assert!(out == body, "{}", out.len());
-    }
-
-    #[test]
-    fn what_is_no_chunk() {
-        let signature = "0".repeat(64);
-        for (said, body) in [
-            (UNSIGNED_WITH_TRAILER, format!("1;chunk-signature={signature}\r\na\r\n")),
-            (SIGNED, "1\r\na\r\n".to_owned()),
-            (UNSIGNED_WITH_TRAILER, "fffffffff\r\n".to_owned()),
-            (UNSIGNED_WITH_TRAILER, "1x\r\n".to_owned()),
-            (UNSIGNED_WITH_TRAILER, "+1\r\na\r\n".to_owned()),
-            (UNSIGNED_WITH_TRAILER, "\r\n".to_owned()),
-            (UNSIGNED_WITH_TRAILER, "1\na".to_owned()),
-            (UNSIGNED_WITH_TRAILER, "1\r\nab".to_owned()),
-            (UNSIGNED_WITH_TRAILER, "0".repeat(200)),
-        ] {
-            for now_ms in [NOW_MS, THEN_MS] {
-                let (_, taken) = read_at(said, body.as_bytes(), 1000, now_ms);
-                assert_eq!(code(taken), "InvalidRequest", "{body}");
-            }
-        }
-    }
-}
+mod tests;

@@ -291,6 +291,9 @@ impl Inner {
         let broken = Broken::default();
         let secret = |id: &str| self.gateway.access_keys.secret(id);
         let chunks = Chunks::of(head, &mut parts.headers, &ticket, secret, super::keyspace::now_ms());
+        if let Some(trailer) = chunks.as_ref().and_then(Chunks::trailer) {
+            parts.extensions.insert(trailer);
+        }
         let watch = Watch {
             promise,
             was_read: Arc::clone(&asked.was_read),

@@ -193,6 +193,11 @@ impl Head {
         self.is_signed_in_header || self.is_signed_in_query
     }
 
+    /// Whether it is signed by version 4.
+    pub const fn is_of_version_4(&self) -> bool {
+        self.is_signed() && self.version_2.is_none()
+    }
+
     /// Its path as it is meant. `None` if it can mean nothing.
     pub fn path(&self) -> Option<&str> {
         let path = self.decoded.as_deref().unwrap_or_else(|| self.uri.path());

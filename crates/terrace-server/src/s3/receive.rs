@@ -18,6 +18,7 @@ pub use terrace_objects::write::*;
 
 use super::{
     Gateway,
+    chunks::Trailer,
     crypt::DataKey,
     digest::{Algorithm, Checksum, Computed, Digests},
     errors::{self, Told as _},
@@ -25,7 +26,7 @@ use super::{
 };
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
-use s3s::{Body, S3Result, TrailingHeaders, dto::StreamingBlob, s3_error};
+use s3s::{Body, S3Request, S3Result, TrailingHeaders, dto::StreamingBlob, s3_error};
 use std::{future::poll_fn, net::IpAddr, pin::Pin, sync::Arc};
 use terrace::{Store, VALUE_BYTES_MAX};
 use terrace_objects::error::{ObjectError, ObjectResult};
@@ -48,20 +49,42 @@ pub struct Incoming {
     /// A checksum in the request's head.
     pub declared: Option<Checksum>,
     /// A checksum that is to come after the body.
-    pub trailing: Option<(Algorithm, TrailingHeaders)>,
+    pub trailing: Option<(Algorithm, Behind)>,
     /// Further checksums to compute.
     pub algorithms: Vec<Algorithm>,
     /// What the bytes are to be encrypted with.
     pub data_key: Option<DataKey>,
 }
 
+/// Where a checksum is found that comes after the body.
+pub enum Behind {
+    /// `s3s` has taken it from the body.
+    Theirs(TrailingHeaders),
+    /// We have.
+    Ours(Trailer),
+}
+
+impl Behind {
+    fn value(&self, name: &str) -> Option<String> {
+        match self {
+            Self::Ours(trailer) => trailer.value(name),
+            Self::Theirs(trailers) => {
+                let text = trailers.read(|headers| Some(headers.get(name)?.to_str().ok()?.to_owned()));
+                text.flatten()
+            }
+        }
+    }
+}
+
 /// The checksum that is announced to come after the body.
-pub fn trailing(headers: &hyper::HeaderMap, trailers: Option<TrailingHeaders>) -> Option<(Algorithm, TrailingHeaders)> {
-    let announced = headers.get("x-amz-trailer")?.to_str().ok()?;
+pub fn trailing<T>(request: &S3Request<T>) -> Option<(Algorithm, Behind)> {
+    let announced = request.headers.get("x-amz-trailer")?.to_str().ok()?;
     let names = announced.split(',').map(|name| name.trim().to_ascii_lowercase());
     let known = |name: String| Algorithm::ALL.into_iter().find(|algorithm| algorithm.header() == name);
     let algorithm = names.into_iter().find_map(known)?;
-    trailers.map(|trailers| (algorithm, trailers))
+    let ours = request.extensions.get().cloned().map(Behind::Ours);
+    let behind = ours.or_else(|| request.trailing_headers.clone().map(Behind::Theirs));
+    behind.map(|behind| (algorithm, behind))
 }
 
 /// How long the body is that a request announces, without the frame of chunks. That header is
@@ -92,12 +115,8 @@ impl Incoming {
     /// What the client says of the bytes, now that they are through.
     fn expected(&mut self) -> S3Result<Expected> {
         let mut declared = self.declared.take();
-        if let Some((algorithm, trailers)) = self.trailing.take() {
-            let text = trailers.read(|headers| {
-                let value = headers.get(algorithm.header());
-                value.and_then(|value| value.to_str().ok()).map(str::to_owned)
-            });
-            let text = text.flatten().ok_or_else(|| {
+        if let Some((algorithm, behind)) = self.trailing.take() {
+            let text = behind.value(algorithm.header()).ok_or_else(|| {
                 s3_error!(
                     InvalidRequest,
                     "The trailer {} was announced and did not come.",

@@ -9,6 +9,7 @@
 mod writes;
 
 use super::{
+    chunks::unsigned_length,
     class::Class,
     digest::Algorithm,
     form::{FILE_BYTES_MAX, FORM_BYTES_MAX},
@@ -116,7 +117,7 @@ pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
     refuse_subresources(head)?;
     refuse_odd_puts(head, headers)?;
     refuse_long_body(head)?;
-    refuse_trailer(headers)?;
+    refuse_trailer(head, headers)?;
     refuse_trailer_of_xml(head, headers)?;
     refuse_values(headers)?;
     signature::check(head, headers)
@@ -282,14 +283,15 @@ fn refuse_algorithm(headers: &HeaderMap) -> S3Result {
 
 /// Refuses checksums that are announced to come after a body that nothing can come after, and those
 /// that nobody can compute: what is announced is verified or not taken.
-fn refuse_trailer(headers: &HeaderMap) -> S3Result {
+fn refuse_trailer(head: &Head, headers: &HeaderMap) -> S3Result {
     let Some(announced) = headers.get("x-amz-trailer") else {
         return Ok(());
     };
     let hash = headers
         .get("x-amz-content-sha256")
         .and_then(|value| value.to_str().ok());
-    let has_trailer = hash.is_some_and(|hash| hash.starts_with("STREAMING-") && hash.ends_with("-TRAILER"));
+    let is_said = hash.is_some_and(|hash| hash.starts_with("STREAMING-") && hash.ends_with("-TRAILER"));
+    let has_trailer = is_said || matches!(unsigned_length(head, headers), Ok(Some(_)));
     let is_known = |name: &str| {
         let is_header = |algorithm: Algorithm| algorithm.header().eq_ignore_ascii_case(name.trim());
         Algorithm::ALL.into_iter().any(is_header)

@@ -5,6 +5,7 @@
 //! the codes.
 
 use super::{
+    chunks::unsigned_length,
     head::{Head, begins},
     judged::milliseconds_of,
     keyspace::now_ms,
@@ -100,7 +101,7 @@ pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
         (Some(_), true) => Err(two_signatures()),
         (Some(text), false) => check_header(head, headers, text),
         (None, true) => check_query(head),
-        (None, false) => refuse_choices(head).and_then(|()| version_2::refuse_chunks(headers)),
+        (None, false) => refuse_choices(head).and_then(|()| unsigned_length(head, headers).map(drop)),
     }?;
     check_content_hash(headers)?;
     if let Some(signed) = in_header.and_then(|text| field(text, "SignedHeaders")) {

@@ -11,6 +11,7 @@
 //! the headers `x-amz-…`; but no other header, no other name in the query and not the body.
 
 use super::{
+    chunks::unsigned_length,
     head::Head,
     refuse::SUBRESOURCES,
     signature::{SKEW_MAX, not_version_2, too_skewed, two_signatures},
@@ -114,30 +115,7 @@ pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
     if let Some(name) = names().find(|name| names().filter(|other| other == name).count() > 1) {
         return Err(s3_error!(InvalidArgument, "The query has {name} more than once."));
     }
-    refuse_chunks(headers)
-}
-
-/// Refuses bodies in chunks of whoever does not sign by version 4: they would be stored with what
-/// surrounds their chunks.
-///
-/// # Errors
-/// `InvalidRequest`
-pub fn refuse_chunks(headers: &HeaderMap) -> S3Result {
-    let says = |name: &str, part: &str| {
-        let values = headers.get_all(name).iter();
-        let mut texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase());
-        texts.any(|text| text.contains(part))
-    };
-    let in_chunks = says("x-amz-content-sha256", "streaming-")
-        || says("content-encoding", "aws-chunked")
-        || headers.contains_key("x-amz-decoded-content-length");
-    if in_chunks {
-        return Err(s3_error!(
-            InvalidRequest,
-            "A body in chunks needs a signature of version 4: AWS4-HMAC-SHA256."
-        ));
-    }
-    Ok(())
+    unsigned_length(head, headers).map(drop)
 }
 
 /// Checks the signature, and makes the request one that is signed by version 4.

@@ -6,7 +6,7 @@
 //! tells how much of a guess is right. What is wrong is therefore found here, by a comparison that
 //! always takes the same time, and never gets there.
 
-use super::malformed;
+use super::{fields_of, malformed};
 use crate::s3::{digest::hex, signature};
 use hyper::{HeaderMap, header};
 use ring::{digest as sha, hmac};
@@ -81,24 +81,16 @@ impl Signatures {
     /// # Errors
     /// `InvalidRequest`, `SignatureDoesNotMatch`.
     pub fn check_trailer(&self, trailer: &[u8]) -> S3Result<String> {
-        let trailer = std::str::from_utf8(trailer).map_err(|_| malformed())?;
-        let (mut fields, mut claimed) = (Vec::new(), None);
-        for line in trailer.lines().filter(|line| !line.is_empty()) {
-            let (name, value) = line.split_once(':').ok_or_else(malformed)?;
-            let (name, value) = (name.to_ascii_lowercase(), value.trim_ascii());
-            if name == OF_TRAILER {
-                claimed = Some(value);
-            } else {
-                fields.push((name, value));
-            }
-        }
-        let Some(claimed) = claimed else {
+        let (mut claimed, mut fields): (Vec<_>, Vec<_>) = fields_of(trailer)?
+            .into_iter()
+            .partition(|(name, _)| name == OF_TRAILER);
+        let Some((_, claimed)) = claimed.pop() else {
             return fields.is_empty().then(String::new).ok_or_else(malformed);
         };
         fields.sort_by(|(one, _), (other, _)| one.cmp(other));
         let text: String = fields.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
         let hash = sha::digest(&sha::SHA256, text.as_bytes());
-        self.check("TRAILER", &hex(hash.as_ref()), claimed)?;
+        self.check("TRAILER", &hex(hash.as_ref()), &claimed)?;
         Ok(text)
     }
 

@@ -52,6 +52,7 @@ use terrace_objects::keep::{Kept, keep, try_keep};
 
 /// PutObject
 pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> Answered<PutObjectOutput> {
+    let trailing = receive::trailing(&request);
     let mut input = request.input;
     check_key(&input.key)?;
     let is_form = Head::of(&request.extensions).is_ok_and(|head| head.is_form);
@@ -73,7 +74,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         length: receive::announced(&request.headers, input.content_length),
         md5: digest::content_md5(input.content_md5.as_deref())?,
         declared: digest::declared(declared_fields!(input))?,
-        trailing: receive::trailing(&request.headers, request.trailing_headers),
+        trailing,
         algorithms: asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?,
         data_key: sealing.as_ref().map(|sealing| sealing.data_key.clone()),
     };

@@ -35,6 +35,7 @@ const ATTEMPTS: usize = 64;
 
 /// UploadPart
 pub async fn put(gateway: &Arc<Gateway>, request: S3Request<UploadPartInput>) -> Answered<UploadPartOutput> {
+    let trailing = receive::trailing(&request);
     let mut input = request.input;
     let number = part_number(input.part_number)?;
     let customer = customer!(input).read()?;
@@ -48,7 +49,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<UploadPartInput>) ->
         length: receive::announced(&request.headers, input.content_length),
         md5: digest::content_md5(input.content_md5.as_deref())?,
         declared: digest::declared(declared_fields!(input))?,
-        trailing: receive::trailing(&request.headers, request.trailing_headers),
+        trailing,
         algorithms: objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?,
         data_key,
     };

@@ -324,6 +324,11 @@ impl Bucket {
         lifecycle::expiration(&self.record.read().lifecycle, subject)
     }
 
+    /// When an upload will be aborted by the bucket's rules that was begun then.
+    pub fn abortion(&self, key: &str, begun_ms: u64) -> Option<lifecycle::Expiration> {
+        lifecycle::abortion(&self.record.read().lifecycle, key, begun_ms)
+    }
+
     /// What answers say of which version they are about: nothing where there never was versioning.
     pub fn shown(&self, name: Name) -> Option<String> {
         (self.versioning() != Versioning::Never).then(|| name.to_string())

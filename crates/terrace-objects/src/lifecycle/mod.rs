@@ -246,17 +246,19 @@ impl Rule {
         }
     }
 
+    /// When an upload is aborted by this rule that was begun then, in milliseconds since 1970.
+    fn abort_ms(&self, key: &str, begun_ms: u64) -> Option<u64> {
+        let days = self.abort_days?;
+        (self.enabled && self.filter.has_prefix(key)).then(|| midnight_after(begun_ms, days))
+    }
+
     /// Whether an upload that was begun then is due.
     pub fn is_upload_due(&self, key: &str, begun_ms: u64, now_ms: u64) -> bool {
-        self.enabled
-            && self.filter.has_prefix(key)
-            && self
-                .abort_days
-                .is_some_and(|days| now_ms >= midnight_after(begun_ms, days))
+        self.abort_ms(key, begun_ms).is_some_and(|ms| now_ms >= ms)
     }
 }
 
-/// When a current object will be deleted.
+/// When a current object will be deleted, or an upload aborted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expiration {
     /// The time.
@@ -267,7 +269,16 @@ pub struct Expiration {
 
 /// When a current object will be deleted, by the first rule that wants it gone.
 pub fn expiration(rules: &[Rule], subject: Subject<'_>) -> Option<Expiration> {
-    let due = rules.iter().filter_map(|rule| Some((rule.expiry_ms(subject)?, rule)));
+    first(rules, |rule| rule.expiry_ms(subject))
+}
+
+/// When an upload will be aborted that was begun then, by the first rule that wants it gone.
+pub fn abortion(rules: &[Rule], key: &str, begun_ms: u64) -> Option<Expiration> {
+    first(rules, |rule| rule.abort_ms(key, begun_ms))
+}
+
+fn first(rules: &[Rule], due_ms: impl Fn(&Rule) -> Option<u64>) -> Option<Expiration> {
+    let due = rules.iter().filter_map(|rule| Some((due_ms(rule)?, rule)));
     let (ms, rule) = due.min_by_key(|(ms, _)| *ms)?;
     Some(Expiration {
         at: UNIX_EPOCH.checked_add(Duration::from_millis(ms))?,

@@ -114,3 +114,32 @@ fn classes_by_rules() {
     rule.enabled = false;
     assert_eq!(class(&rule, &short, 99), None);
 }
+
+#[test]
+fn when_an_upload_is_aborted() {
+    let rule = |id: &str, abort_days| Rule {
+        id: id.to_owned(),
+        enabled: true,
+        filter: Filter {
+            prefix: Some("in/".to_owned()),
+            ..Filter::default()
+        },
+        abort_days,
+        ..Rule::default()
+    };
+    let rules = [rule("late", Some(7)), rule("none", None), rule("early", Some(2))];
+    let said = |key: &str| abortion(&rules, key, 10 * DAY_MS + 1);
+    let due = said("in/k").unwrap();
+    assert_eq!(
+        (due.at, due.rule.as_str()),
+        (UNIX_EPOCH + Duration::from_millis(13 * DAY_MS), "early")
+    );
+    assert!(rules[2].is_upload_due("in/k", 10 * DAY_MS + 1, 13 * DAY_MS));
+    assert!(!rules[2].is_upload_due("in/k", 10 * DAY_MS + 1, 13 * DAY_MS - 1));
+    assert_eq!(said("out/k"), None);
+    let off = Rule {
+        enabled: false,
+        ..rules[0].clone()
+    };
+    assert_eq!(abortion(&[off], "in/k", 0), None);
+}

@@ -9,6 +9,7 @@ use crate::s3::{
     crypt::request::{self, CustomerKey, Told},
     digest,
     head::Head,
+    keyspace::Id,
     lifecycle::{Expiration, Subject},
     lock,
     record::{self, CONTENT_TYPE_DEFAULT, Facts},
@@ -155,6 +156,14 @@ pub fn expiration(due: Expiration) -> Option<String> {
     let date = (ms < 253_402_300_800_000).then(|| httpdate::fmt_http_date(due.at))?;
     let id = percent_encode(&due.rule);
     Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
+}
+
+/// What answers say of when an upload will be aborted, and by which rule.
+pub fn abortion(bucket: &Bucket, key: &str, upload: Id) -> (Option<Timestamp>, Option<String>) {
+    let due = bucket.abortion(key, upload.ms());
+    due.map_or((None, None), |due| {
+        (Some(Timestamp::from(due.at)), Some(percent_encode(&due.rule)))
+    })
 }
 
 /// What an answer says of the version that a request has made. S3 tells the ID of one, but not,

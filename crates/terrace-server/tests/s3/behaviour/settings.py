@@ -241,6 +241,15 @@ def lifecycle(bucket):
     holds("by tag", "tagged" in S3.head_object(Bucket=bucket, Key="t").get("Expiration", ""))
     put(bucket, "other")
     check("none", S3.head_object(Bucket=bucket, Key="other").get("Expiration"), None)
+    abort = lambda name, days, **more: rule(name, AbortIncompleteMultipartUpload={"DaysAfterInitiation": days}, **more)
+    set_rules(200, abort("late", 9), abort("up loads", 2), abort("off", 1, Status="Disabled"))
+    midnight = datetime.datetime.now(datetime.timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
+    expected = (midnight + datetime.timedelta(days=3), "up%20loads")
+    for key, expected in [("p/k", expected), ("other", (None, None))]:
+        upload = call(200, "create_multipart_upload", Bucket=bucket, Key=key)
+        listed = call(200, "list_parts", Bucket=bucket, Key=key, UploadId=upload["UploadId"])
+        for answer in [upload, listed]:
+            check(f"abortion of {key}", (answer.get("AbortDate"), answer.get("AbortRuleId")), expected)
 
 
 def encryption_and_website(bucket):

@@ -13,7 +13,7 @@ use crate::{
         list::{self, After, Entry, Page, Query, Stored},
         ops::{
             listings::{Encoding, limit, pay},
-            signed,
+            said, signed,
         },
         record,
     },
@@ -89,7 +89,10 @@ pub async fn parts(gateway: &Arc<Gateway>, request: S3Request<ListPartsInput>) -
     let shown: Vec<_> = found.iter().take(most).map(shown_part).collect();
     let last = found.iter().take(most).next_back().map(|part| i32::from(part.number));
     let owner = owner(&bucket, record::account(&upload.info.attributes));
+    let (abort_date, abort_rule_id) = said::abortion(&bucket, &input.key, upload.id);
     Ok(S3Response::new(ListPartsOutput {
+        abort_date,
+        abort_rule_id,
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(input.upload_id),

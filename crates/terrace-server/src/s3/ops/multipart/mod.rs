@@ -11,7 +11,7 @@ pub mod complete;
 pub mod listings;
 pub mod parts;
 
-use super::{Answered, check_key, objects};
+use super::{Answered, check_key, objects, said};
 use crate::{
     description, encryption, locking,
     s3::{
@@ -178,6 +178,7 @@ pub async fn create(
     let told = sealing.as_ref().map(Sealing::told);
     let id = Id::new();
     let record = keyspace::upload(&bucket.name, &input.key, id);
+    let (abort_date, abort_rule_id) = said::abortion(&bucket, &input.key, id);
     let mut options = PutOptions {
         attributes: said.to_attributes(description),
         durability: gateway.durability,
@@ -199,6 +200,8 @@ pub async fn create(
         })
         .await?;
     let mut output = CreateMultipartUploadOutput {
+        abort_date,
+        abort_rule_id,
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(id.to_string()),

@@ -65,6 +65,9 @@ pub struct Bounds {
     /// The policy that has to allow what it does, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// Its tags, which policies may ask about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<(String, String)>,
 }
 
 /// What a session gets.
@@ -87,10 +90,12 @@ pub enum NoSession {
 }
 
 /// A session whose token was good when its request came.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Session {
     /// What has to allow what it does.
     pub policy: Option<Arc<Policy>>,
+    /// What policies may ask about.
+    pub tags: Vec<(String, String)>,
 }
 
 /// What sessions are made and known with.
@@ -194,6 +199,7 @@ impl Sessions {
         let policy = policy.map_err(|_| NoSession::Invalid)?;
         Ok(Session {
             policy: policy.map(Arc::new),
+            tags: bounds.tags,
         })
     }
 }
@@ -231,6 +237,7 @@ mod tests {
         let bounds = Bounds {
             expires_ms: u64::MAX,
             policy: None,
+            tags: Vec::new(),
         };
         let id = id_of(KEY, LETTERS).unwrap();
         let token = sessions.seal([9; NONCE_LEN], &id, &bounds).unwrap();
@@ -246,14 +253,20 @@ mod tests {
     fn tokens_are_bound() {
         let sessions = Sessions::of(&[7; KEY_BYTES]).unwrap();
         let policy = r#"{"Statement":{"Effect":"Allow","Action":"s3:GetObject","Resource":"arn:aws:s3:::b/*"}}"#;
+        let tags = vec![("team".to_owned(), "red".to_owned())];
         let make = |expires_ms, policy: Option<&str>| {
-            let policy = policy.map(str::to_owned);
-            let made = sessions.make(KEY, LETTERS, &Bounds { expires_ms, policy }).unwrap();
-            made.unwrap()
+            let bounds = Bounds {
+                expires_ms,
+                policy: policy.map(str::to_owned),
+                tags: tags.clone(),
+            };
+            sessions.make(KEY, LETTERS, &bounds).unwrap().unwrap()
         };
         let later = keyspace::now_ms() + 60_000;
         let made = make(later, Some(policy));
-        assert!(sessions.open(&made.id, &made.token).unwrap().policy.is_some());
+        let opened = sessions.open(&made.id, &made.token).unwrap();
+        assert!(opened.policy.is_some());
+        assert_eq!(opened.tags, tags);
         assert_ne!(make(later, None).token, make(later, None).token);
         let refused = |id: &str, token: &str| sessions.open(id, token).unwrap_err();
         let other = id_of(KEY, "CCCCCCCCCCCCCCCC").unwrap();

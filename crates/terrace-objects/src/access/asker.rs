@@ -81,11 +81,6 @@ impl Asker {
         }
     }
 
-    /// The same in a session with this policy.
-    pub fn bound(self, bound: Option<Arc<Policy>>) -> Self {
-        Self { bound, ..self }
-    }
-
     /// The same by a key with this policy.
     pub fn owning(self, own: Option<Arc<Policy>>) -> Self {
         Self { own, ..self }

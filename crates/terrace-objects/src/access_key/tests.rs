@@ -121,6 +121,7 @@ fn sessions_outlive_a_start() {
     let bounds = Bounds {
         expires_ms: u64::MAX,
         policy: None,
+        tags: Vec::new(),
     };
     let made = keys.assume(&opened, &id, &bounds).unwrap().unwrap();
     let record = || String::from_utf8(opened.get(keyspace::SESSION_KEY).unwrap().unwrap().to_vec()).unwrap();

@@ -197,12 +197,15 @@ pub fn standing(key: &str) -> Standing {
     }
 }
 
-/// A condition's key as it is compared: names of tags keep their case, and of two names for one
-/// thing one is left.
+/// A condition's key as it is compared: names of objects' tags keep their case, and of two names
+/// for one thing one is left.
 pub fn normal_key(key: &str) -> String {
     let lower = match key.split_once('/') {
-        Some((key, name)) => format!("{}/{name}", key.to_ascii_lowercase()),
-        None => key.to_ascii_lowercase(),
+        // Names of an object's tags differ by their letters, those of a session's do not.
+        Some((key, name)) if key.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("s3:")) => {
+            format!("{}/{name}", key.to_ascii_lowercase())
+        }
+        _ => key.to_ascii_lowercase(),
     };
     if lower == "aws:resourceaccount" {
         return RESOURCE_ACCOUNT.to_owned();

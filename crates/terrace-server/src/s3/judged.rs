@@ -11,7 +11,7 @@ use super::{
         Caller, Context, IDLE_CONDITIONS, Policy, actions,
         condition::{self, Standing, TLS_VERSION},
     },
-    session,
+    session::{self, Session},
 };
 use crate::http::tls::TlsVersion;
 use hyper::HeaderMap;
@@ -61,8 +61,15 @@ const ALSO: [(&str, [&str; 2]); 11] = [
 ];
 
 /// Reads a request of somebody of `account` that is about an object, or about a bucket, that
-/// belongs to `owner`. `owns` if whoever makes it may do everything in the bucket.
-pub fn read(request: &S3AccessContext<'_>, head: &Head, account: Option<Arc<str>>, owner: &str, owns: bool) -> Asker {
+/// belongs to `owner`, in a session or in none. `owns` if whoever makes it may do everything in the
+/// bucket.
+pub fn read(
+    request: &S3AccessContext<'_>,
+    head: &Head,
+    (account, session): (Option<Arc<str>>, Option<Session>),
+    owner: &str,
+    owns: bool,
+) -> Asker {
     let name = request.credentials().map(|credentials| credentials.access_key.clone());
     // To policies a session is the key that it was made with.
     let name = name.map(|name| session::parent(&name).unwrap_or(name));
@@ -74,6 +81,10 @@ pub fn read(request: &S3AccessContext<'_>, head: &Head, account: Option<Arc<str>
     add_caller(&mut context, named, head, request.headers());
     add_headers(&mut context, request.headers());
     add_query(&mut context, head);
+    let Session { policy: bound, tags } = session.unwrap_or_default();
+    for (name, value) in tags {
+        context.add(&format!("aws:PrincipalTag/{name}"), value);
+    }
     if let Some(is_creation) = actions::is_creation(request.s3_op().name()) {
         context.add(actions::CREATION, is_creation.to_string());
     }
@@ -85,7 +96,7 @@ pub fn read(request: &S3AccessContext<'_>, head: &Head, account: Option<Arc<str>
         caller,
         action,
         is_theirs,
-        bound: None,
+        bound,
         own: None,
         key: request.s3_path().as_object().map(|(_, key)| key.to_owned()),
         is_form: operation == "PostObject",

@@ -10,6 +10,7 @@ use super::{
     exchange::note,
     head::{Head, Peer},
     judged, keyspace,
+    ops::tagging,
     policy::{Caller, Policy},
     session::{self, Bounds, Made},
 };
@@ -39,12 +40,16 @@ const VERSION: &str = "2011-06-15";
 /// of AssumeRole and of GetSessionToken.
 const LIFE_S: Life = (15 * 60, 60 * 60, 12 * 60 * 60);
 const TOKEN_LIFE_S: Life = (15 * 60, 12 * 60 * 60, 36 * 60 * 60);
-/// Longest policy of a session, so that tokens fit into heads.
-const POLICY_BYTES_MAX: usize = 2048;
+/// Most bytes of the policy and the tags of a session, so that tokens fit into heads.
+const BOUNDS_BYTES_MAX: usize = 2048;
+/// Most tags of a session, as AWS has it.
+const TAGS_MAX: usize = 50;
 /// What answers calls.
 pub struct Route(pub Arc<Gateway>);
 
 type Life = (u64, u64, u64);
+/// Names and values.
+type Tags = Vec<(String, String)>;
 
 /// What is wrong with a call: status, code and message.
 type Wrong = (StatusCode, &'static str, String);
@@ -197,15 +202,41 @@ fn session_name(text: Option<&String>) -> Result<&str, Wrong> {
     ))
 }
 
-/// A policy of a session that can be judged by.
-fn policy(text: Option<&String>, peer: Peer) -> Result<Option<String>, Wrong> {
-    let Some(text) = text.filter(|text| !text.is_empty()) else {
-        return Ok(None);
-    };
-    if text.len() > POLICY_BYTES_MAX {
-        let message = format!("The policy of a session has {POLICY_BYTES_MAX} bytes at most");
+/// The policy and the tags that a session is to have.
+fn bounds(fields: &BTreeMap<String, String>, peer: Peer) -> Result<(Option<String>, Tags), Wrong> {
+    let text = fields.get("Policy").filter(|text| !text.is_empty());
+    let tags = tags(fields)?;
+    let lengths = tags.iter().map(|(name, value)| name.len() + value.len());
+    if lengths.sum::<usize>() + text.map_or(0, String::len) > BOUNDS_BYTES_MAX {
+        let message = format!("The policy and the tags of a session have {BOUNDS_BYTES_MAX} bytes at most");
         return Err((StatusCode::BAD_REQUEST, "PackedPolicyTooLarge", message));
     }
+    Ok((policy(text, peer)?, tags))
+}
+
+/// The tags of a session: `Tags.member.1.Key` and `.Value`, and so on.
+fn tags(fields: &BTreeMap<String, String>) -> Result<Tags, Wrong> {
+    let mut tags = Tags::new();
+    while let Some(name) = fields.get(&format!("Tags.member.{}.Key", tags.len() + 1)) {
+        let value = fields.get(&format!("Tags.member.{}.Value", tags.len() + 1));
+        let value = value.map(String::as_str).unwrap_or_default();
+        let is_taken = tags.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
+        if is_taken || tags.len() == TAGS_MAX || tagging::check_one(name, value).is_err() {
+            return Err(invalid(format!(
+                "1 validation error detected: Value at 'tags' failed to satisfy constraint: Member must be {TAGS_MAX} \
+                 tags at most, of valid and different keys, and of valid values"
+            )));
+        }
+        tags.push((name.clone(), value.to_owned()));
+    }
+    Ok(tags)
+}
+
+/// A policy of a session that can be judged by.
+fn policy(text: Option<&String>, peer: Peer) -> Result<Option<String>, Wrong> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
     let malformed = |wrong| (StatusCode::BAD_REQUEST, "MalformedPolicyDocument", wrong);
     let read = Policy::of_session(text).map_err(malformed)?;
     judged::check_keys(&read, peer).map_err(|error| malformed(error.message().unwrap_or("").to_owned()))?;
@@ -231,13 +262,14 @@ impl Route {
             Ok(read) => read,
             Err(wrong) => return Ok(Err(wrong)),
         };
-        let policy = match policy(fields.get("Policy"), peer) {
-            Ok(policy) => policy,
+        let read = || bounds(fields, peer);
+        let (policy, tags) = match read() {
+            Ok(read) => read,
             Err(wrong) => return Ok(Err(wrong)),
         };
         let account = self.0.account(Some(credentials));
         let account = account.as_deref().unwrap_or(account::DEFAULT);
-        let made = self.make(&key, life_s, policy).await?;
+        let made = self.make(&key, life_s, policy, tags).await?;
         Ok(made.map(|(made, expires_ms)| assumed(&made, account, &key, name, expires_ms)))
     }
 
@@ -251,7 +283,7 @@ impl Route {
             Ok(life_s) => life_s,
             Err(wrong) => return Ok(Err(wrong)),
         };
-        let made = self.make(&credentials.access_key, life_s, None).await?;
+        let made = self.make(&credentials.access_key, life_s, None, Vec::new()).await?;
         Ok(made.map(|(made, expires_ms)| {
             let given = given(&made, expires_ms);
             format!("<GetSessionTokenResponse><GetSessionTokenResult>{given}</GetSessionTokenResult></GetSessionTokenResponse>")
@@ -259,13 +291,23 @@ impl Route {
     }
 
     /// A session of a key, and when it ends.
-    async fn make(&self, key: &str, life_s: u64, policy: Option<String>) -> S3Result<Result<(Made, u64), Wrong>> {
+    async fn make(
+        &self,
+        key: &str,
+        life_s: u64,
+        policy: Option<String>,
+        tags: Tags,
+    ) -> S3Result<Result<(Made, u64), Wrong>> {
         if session::parent(key).is_some() {
             let message = "A session cannot make another.".to_owned();
             return Ok(Err((StatusCode::FORBIDDEN, "AccessDenied", message)));
         }
         let expires_ms = keyspace::now_ms().saturating_add(life_s * 1000);
-        let bounds = Bounds { expires_ms, policy };
+        let bounds = Bounds {
+            expires_ms,
+            policy,
+            tags,
+        };
         let key = key.to_owned();
         let made = self
             .0

@@ -327,6 +327,8 @@ fn calls_that_are_refused() {
         ("Policy", key, "MalformedPolicyDocument"),
         ("Policy", "none", "MalformedPolicyDocument"),
         ("Policy", &long, "PackedPolicyTooLarge"),
+        ("Tags.member.1.Key", "", "ValidationError"),
+        ("Tags.member.1.Key", "a!", "ValidationError"),
         ("Action", "<Nothing>", "InvalidAction"),
     ] {
         let fields: Vec<_> = [action]
@@ -353,6 +355,68 @@ fn calls_that_are_refused() {
         .sign_for("sts", "POST", "/", &[kind, token], b"Action=AssumeRole", Mode::Whole);
     refused(&one.client.exchange(&call), 403, "AccessDenied");
     is(&nobody.get("/mine/in/k"), 403, "SignatureDoesNotMatch");
+}
+
+/// They were taken and forgotten, so a policy that denies something to a tag denied nothing.
+#[test]
+fn policies_ask_for_tags_of_sessions() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = &service.client;
+    let with = |tags: &[(&str, &str)]| {
+        let fields = [("Action", "AssumeRole"), ("RoleSessionName", "tagged")];
+        let answer = call(own, "sts", &[&fields[..], tags].concat());
+        (answer.status == 200).then(|| {
+            let text = |name| elements(&answer, name).remove(0);
+            let client = Client {
+                address: own.address.clone(),
+                id: text("AccessKeyId"),
+                secret: text("SecretAccessKey"),
+            };
+            let token = text("SessionToken");
+            Session { client, token }
+        })
+    };
+    let team = ("Tags.member.1.Key", "Team");
+    let red = with(&[
+        team,
+        ("Tags.member.1.Value", "red"),
+        ("Tags.member.2.Key", "in"),
+        ("Tags.member.2.Value", "in"),
+    ]);
+    let blue = with(&[team, ("Tags.member.1.Value", "blue")]);
+    let (red, blue, none) = (red.unwrap(), blue.unwrap(), session(own, None));
+    let policy = r#"{"Version":"2012-10-17","Statement":[
+        {"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::mine/*",
+         "Condition":{"StringEquals":{"aws:PrincipalTag/team":"blue"}}},
+        {"Effect":"Deny","Principal":"*","Action":"s3:PutObject","NotResource":"arn:aws:s3:::mine/${aws:PrincipalTag/in}/*",
+         "Condition":{"Null":{"aws:PrincipalTag/in":"false"}}}]}"#;
+    own.send("PUT", "/mine?policy", &[], policy.as_bytes()).status(204);
+    denied(&blue.get("/mine/in/k"));
+    for session in [&red, &none] {
+        session.get("/mine/in/k").status(200);
+    }
+    red.send("PUT", "/mine/in/new", &[], b"").status(200);
+    denied(&red.send("PUT", "/mine/out/new", &[], b""));
+    none.send("PUT", "/mine/out/new", &[], b"").status(200);
+    let twice = with(&[team, ("Tags.member.2.Key", "team")]);
+    assert!(twice.is_none(), "no tag is there twice, in whatever letters");
+    let long = "v".repeat(250);
+    let names: Vec<_> = (1..10)
+        .map(|number| {
+            [
+                format!("Tags.member.{number}.Key"),
+                format!("Tags.member.{number}.Value"),
+            ]
+        })
+        .collect();
+    let keys: Vec<_> = (1..10).map(|number| format!("k{number}")).collect();
+    let fields = names.iter().zip(&keys);
+    let many: Vec<_> = fields
+        .flat_map(|([name, value], key)| [(name.as_str(), key.as_str()), (value, &long)])
+        .collect();
+    let fields = [&[("Action", "AssumeRole")], &many[..]].concat();
+    refused(&call(own, "sts", &fields), 400, "PackedPolicyTooLarge");
 }
 
 /// Clients that ask for a token without a role got InvalidAction.

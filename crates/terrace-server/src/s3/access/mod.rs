@@ -268,14 +268,13 @@ impl Gateway {
 
 impl Access {
     /// Decides on what is about no bucket.
-    fn check_root(&self, context: &S3AccessContext<'_>, head: &Head, bound: Option<Arc<Policy>>) -> S3Result {
+    fn check_root(&self, context: &S3AccessContext<'_>, head: &Head, session: Option<Session>) -> S3Result {
         if context.credentials().is_none() {
             return Err(denied());
         }
         let account = self.0.account(context.credentials());
         let own = self.0.policy(context.credentials());
-        let asker = judged::read(context, head, account, account::DEFAULT, false).bound(bound);
-        let asker = asker.owning(own);
+        let asker = judged::read(context, head, (account, session), account::DEFAULT, false).owning(own);
         if asker.may_list_buckets() {
             Ok(())
         } else {
@@ -366,11 +365,10 @@ impl S3Access for Access {
         let session = self
             .0
             .session(context.credentials(), &head, context.headers(), form.as_ref())?;
-        let bound = session.and_then(|session| session.policy);
         let bucket = match context.s3_path() {
             S3Path::Bucket { bucket } | S3Path::Object { bucket, .. } => bucket.to_string(),
             // Only buckets the key may use are listed.
-            S3Path::Root => return self.check_root(context, &head, bound),
+            S3Path::Root => return self.check_root(context, &head, session),
         };
         let action = Action::of(operation);
         let account = self.0.account(context.credentials());
@@ -381,12 +379,12 @@ impl S3Access for Access {
         };
         let record = bucket.record();
         let own = self.0.policy(context.credentials());
-        let has_rules = record.has_more_rules() || bound.is_some() || own.is_some();
+        let is_bound = session.as_ref().is_some_and(|session| session.policy.is_some());
+        let has_rules = record.has_more_rules() || is_bound || own.is_some();
         // A copy is also about another bucket, which may have a policy.
         if has_rules || record.rules.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
             let owns = self.0.level(context.credentials(), &bucket) == Some(Level::Admin);
-            let asker = judged::read(context, &head, account, record.owner(), owns).bound(bound);
-            let asker = asker.owning(own);
+            let asker = judged::read(context, &head, (account, session), record.owner(), owns).owning(own);
             if !judged::may_say(&asker, context.headers(), &record, &bucket.name) {
                 return Err(denied());
             }

@@ -12,7 +12,11 @@ pub use fields::Form;
 pub use policy::{Extras, check};
 
 use super::refuse::refuse_class;
-use s3s::{S3Result, dto::PostObjectInput, s3_error};
+use hyper::{
+    Response,
+    header::{self, HeaderValue},
+};
+use s3s::{Body, S3Result, dto::PostObjectInput, s3_error};
 
 /// Longest file.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -49,4 +53,29 @@ pub fn refuse(input: &PostObjectInput) -> S3Result {
         ));
     }
     Ok(())
+}
+
+/// Says in the answer to a form where the object is, as the client reached the server: `s3s` knows
+/// only its path.
+pub fn say_location(answer: &mut Response<Body>, location: &str) {
+    let Ok(value) = HeaderValue::from_str(location) else {
+        return;
+    };
+    // Of one that leads elsewhere that is where.
+    if !answer.status().is_success() {
+        return;
+    }
+    answer.headers_mut().insert(header::LOCATION, value);
+    let text = answer
+        .body()
+        .bytes()
+        .and_then(|xml| String::from_utf8(xml.to_vec()).ok());
+    let parts = text.as_deref().and_then(|text| {
+        let (front, rest) = text.split_once("<Location>")?;
+        Some((front, rest.split_once("</Location>")?.1))
+    });
+    if let Some((front, rest)) = parts {
+        let whole = format!("{front}<Location>{location}</Location>{rest}");
+        *answer.body_mut() = Body::from(whole.into_bytes());
+    }
 }

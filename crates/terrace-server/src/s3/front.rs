@@ -445,15 +445,13 @@ impl Inner {
             form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
             form.check_version_4(|id| self.gateway.access_keys.secret(id))?;
         }
-        let key = ops::listings::Encoding::URL.apply(form.field("key").unwrap_or_default());
-        let location = HeaderValue::from_str(&format!("/{bucket}/{key}"));
+        let key = form.field("key").unwrap_or_default();
+        let location = ops::said::location(&parts.extensions, &parts.headers, bucket, key);
         let (kind, body) = form.written();
         parts.headers.insert(header::CONTENT_TYPE, kind);
         let request = Request::from_parts(parts, Body::http_body_unsync(body));
         let mut answer = handed(&self.form_service, request).await?;
-        if let Some(location) = location.ok().filter(|_| answer.status().is_success()) {
-            answer.headers_mut().insert(header::LOCATION, location);
-        }
+        form::say_location(&mut answer, &location);
         Ok(answer)
     }
 

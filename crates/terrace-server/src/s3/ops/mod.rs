@@ -15,7 +15,7 @@ pub mod multipart;
 pub mod notifications;
 pub mod objects;
 pub mod ownership;
-mod said;
+pub mod said;
 pub mod tagging;
 mod wanted;
 pub mod website;

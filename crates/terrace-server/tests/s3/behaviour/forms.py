@@ -83,6 +83,9 @@ def forms(bucket):
                 "an answer in XML",
                 all(part in answer[3] for part in [b"<PostResponse>", b"<Key>s</Key>", b"<Bucket>", b"<ETag>", b"<Location>"]),
             )
+            address = f"{ENDPOINT.rstrip('/')}/{bucket}/s"
+            check("where it is", answer[2]["location"], address)
+            holds("where it is, in XML", f"<Location>{address}</Location>".encode() in answer[3])
     answer = form(
         303,
         open_to(["starts-with", "$success_action_redirect", ""]),

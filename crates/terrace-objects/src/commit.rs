@@ -15,7 +15,7 @@
 //! for all that have entered the bucket.
 
 use crate::{
-    access::decide::Permit,
+    access::decide::{Claim, Permit},
     bucket::{Bucket, Versioning},
     class::Class,
     error::{self, ObjectError, ObjectResult},
@@ -68,13 +68,17 @@ pub struct Requirement {
     pub bypasses: bool,
     /// It is exactly the object that was read.
     pub version: Option<Version>,
+    /// That whoever asks reads the object, if an entity tag is named: it decides who may hear
+    /// whether it is the right one.
+    pub reader: Option<Claim>,
 }
 
 impl Requirement {
     /// Judges.
     ///
     /// # Errors
-    /// `PreconditionFailed`; `NoSuchKey` if there is nothing that could match.
+    /// `PreconditionFailed`; `NoSuchKey` if there is nothing that could match; `AccessDenied` if it
+    /// may not be told whether it does.
     pub fn check(&self, existing: Option<&Facts>) -> ObjectResult {
         let read = self.version.is_some() || self.if_match.is_some();
         let needs_one = read || self.modified.is_some() || self.length.is_some();
@@ -87,6 +91,9 @@ impl Requirement {
         };
         if self.version.is_some_and(|version| version != facts.version) {
             return Err(ObjectError::Condition(error::Condition::Version));
+        }
+        if let Some(reader) = &self.reader {
+            reader.on(facts)?;
         }
         if self.if_match.as_ref().is_some_and(|condition| !condition.is_met(facts)) {
             return Err(ObjectError::Condition(error::Condition::Match));

@@ -1,6 +1,6 @@
 //! GetObjectAttributes.
 
-use super::{Answered, signed};
+use super::{Answered, reading, signed};
 use crate::s3::digest;
 use crate::{
     customer,
@@ -24,6 +24,7 @@ use s3s::{
     s3_error,
 };
 use std::sync::Arc;
+use terrace_objects::error::ObjectError;
 
 /// Most parts of an answer.
 const PARTS_MAX: i32 = 1000;
@@ -55,11 +56,14 @@ pub async fn get(
     }
     let wants = |name: &str| asked.contains(&name);
     let bucket = gateway.bucket(&input.bucket)?;
-    let claim = gateway.claim(by, Action::Inspect, &bucket);
+    let inspecting = gateway.claim(by, Action::Inspect, &bucket);
     let key = input.key;
+    // It is for those who may read the object, and that it is not there is told as GET tells it.
+    let reading = reading(gateway, by, &bucket, &key, name);
     let opened = gateway
         .run(move |gateway, store| {
-            let mut opened = versions::open(store, &gateway.collector, &claim, &key, name).told()?;
+            let mut opened = versions::open(store, &gateway.collector, &reading, &key, name).told()?;
+            inspecting.on(&opened.facts).map_err(ObjectError::from).told()?;
             opened.unlock(&gateway.shared.secrets, customer.as_ref()).told()?;
             Ok(opened)
         })

@@ -4,7 +4,7 @@
 //! piece by piece while the source is read. An object copied onto itself, which is how S3 changes
 //! metadata, keeps its bytes where they are.
 
-use super::{Answered, Conditions, Verdict, check_key, objects, precondition_failed};
+use super::{Answered, Conditions, Verdict, check_key, objects, precondition_failed, reading, requirement};
 use crate::s3::ops::said;
 use crate::s3::{errors, ops::tag};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
         },
         bucket::Versioning,
         class::Class,
-        commit::{self, NewObject, Place, Requirement},
+        commit::{self, NewObject, Place, Requirement, Tag},
         crypt::{DataKey, Sealing, request::CustomerKey},
         digest::{self, Algorithm, Digests},
         errors::Told as _,
@@ -81,12 +81,12 @@ pub fn source(
         return Err(s3_error!(NotImplemented, "Access points are not implemented."));
     };
     let name = Name::parse(version_id.as_deref()).told()?;
-    let action = name.map_or("s3:GetObject", |_| "s3:GetObjectVersion");
+    if key.is_empty() {
+        return Err(s3_error!(InvalidArgument, "Invalid copy source object key"));
+    }
     let bucket = gateway.bucket(bucket)?;
     access::check_owner(&bucket, owner)?;
-    let claim = gateway
-        .claim(by, Action::reading(name.is_some()), &bucket)
-        .about(action, key);
+    let claim = reading(gateway, by, &bucket, key, name);
     claim.may_begin().told()?;
     Ok(Source {
         claim,
@@ -190,17 +190,14 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
             "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
         ));
     }
-    let conditions = source_conditions!(input);
+    let of_source = source_conditions!(input);
     let algorithms = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
     let given = objects::checked_description(gateway, by, target, description!(input), locking!(input))?;
-    let requirement = requirement(&request.headers)?;
-    let opened = open(gateway, &from, conditions).await?;
-    if opened.facts.length > VALUE_BYTES_MAX {
-        return Err(s3_error!(
-            InvalidRequest,
-            "The specified copy source is larger than the maximum allowable size for a copy source: {VALUE_BYTES_MAX}"
-        ));
-    }
+    let (if_match, if_none_match) = conditions(&request.headers)?;
+    let reading = || reading(gateway, by, target, &input.key, None);
+    let requirement = requirement(reading, if_match, if_none_match);
+    let opened = open(gateway, &from, of_source).await?;
+    check_length(opened.facts.length)?;
     let key = input.key;
     if let Some(tagging) = opened.facts.tagging().filter(|_| !retags) {
         may_retag(&from, &opened, &gateway.claim(by, Action::Write, target), &key, tagging)?;
@@ -235,19 +232,26 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
     Ok(S3Response::new(output))
 }
 
-/// The conditions on the object that a copy replaces; `s3s` does not read them.
-fn requirement(headers: &HeaderMap) -> S3Result<Requirement> {
+/// Refuses to copy in one request what could not be put in one.
+fn check_length(bytes: u64) -> S3Result {
+    if bytes <= VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(s3_error!(
+        InvalidRequest,
+        "The specified copy source is larger than the maximum allowable size for a copy source: {VALUE_BYTES_MAX}"
+    ))
+}
+
+/// The conditions on the object that a copy replaces, matched and not; `s3s` does not read them.
+fn conditions(headers: &HeaderMap) -> S3Result<(Option<Tag>, Option<Tag>)> {
     let condition = |name: HeaderName| {
         let text = headers.get(&name).map(|value| value.to_str().unwrap_or(""));
         let wrong = |_| s3_error!(InvalidArgument, "The header {name} is not an entity tag.");
         text.map(|text| text.parse::<ETagCondition>().map(tag).map_err(wrong))
             .transpose()
     };
-    Ok(Requirement {
-        if_match: condition(header::IF_MATCH)?,
-        if_none_match: condition(header::IF_NONE_MATCH)?,
-        ..Requirement::default()
-    })
+    Ok((condition(header::IF_MATCH)?, condition(header::IF_NONE_MATCH)?))
 }
 
 fn directive(what: &str, text: Option<&str>) -> S3Result<bool> {

@@ -13,7 +13,7 @@ use crate::s3::{
 };
 use crate::s3::{
     commit::Tag,
-    ops::{tag, time_of},
+    ops::{reading, requirement, tag, time_of},
 };
 use hyper::http::Extensions;
 use s3s::{
@@ -40,16 +40,16 @@ pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteObjectInput
     let by = (&request.extensions, request.credentials.as_ref());
     let permit = gateway.permit(by, Action::Write, &input.bucket)?;
     check_bypass(permit.bucket(), input.bypass_governance_retention)?;
+    let reading = || reading(gateway, by, permit.bucket(), &input.key, name);
     let requirement = Requirement {
         bypasses: bypasses(
             &gateway.claim(by, Action::Configure, permit.bucket()),
             &input.key,
             input.bypass_governance_retention,
         ),
-        if_match: input.if_match.map(tag),
         modified: input.if_match_last_modified_time.map(time_of),
         length: input.if_match_size,
-        ..Requirement::default()
+        ..requirement(reading, input.if_match.map(tag), None)
     };
     let place = gateway.place(&permit, &input.key);
     if name.is_none()
@@ -198,12 +198,16 @@ impl AskedMany {
         let action = name.map_or("s3:DeleteObject", |_| "s3:DeleteObjectVersion");
         let claim = gateway.claim(by, Action::Write, &self.bucket);
         let permit = claim.about(action, key).on_bucket().told()?;
+        let if_match = object.e_tag.clone().map(|tag| match tag.into_value() {
+            any if any == "*" => Tag::Any,
+            tag => Tag::Is(tag),
+        });
+        let reading = || reading(gateway, by, &self.bucket, key, name);
         let requirement = Requirement {
             bypasses: bypasses(&gateway.claim(by, Action::Configure, &self.bucket), key, self.bypass),
-            if_match: object.e_tag.clone().map(|tag| Tag::Is(tag.into_value())),
             modified: object.last_modified_time.clone().map(time_of),
             length: object.size,
-            ..Requirement::default()
+            ..requirement(reading, if_match, None)
         };
         delete_one(store, Durability::Buffered, &permit, key, name, &requirement)
     }

@@ -22,10 +22,13 @@ pub mod website;
 
 use super::{
     Gateway,
-    access::decide::Claim,
+    access::{
+        By,
+        decide::{Action, Claim},
+    },
     account,
-    bucket::{Buckets, Record},
-    commit::{self, NewObject, Place, Tag},
+    bucket::{Bucket, Buckets, Record},
+    commit::{self, NewObject, Place, Requirement, Tag},
     errors::{self, Told as _},
     keyspace,
     manifest::Part,
@@ -170,6 +173,28 @@ async fn redescribe(
             ))
         })
         .await
+}
+
+/// That whoever makes a request reads an object of this key, or its version of this name, besides
+/// what else the request is.
+fn reading(gateway: &Gateway, by: By<'_>, bucket: &Arc<Bucket>, key: &str, name: Option<Name>) -> Claim {
+    let action = name.map_or("s3:GetObject", |_| "s3:GetObjectVersion");
+    let claim = gateway.claim(by, Action::reading(name.is_some()), bucket);
+    claim.about(action, key)
+}
+
+/// What a request demands of the object that it replaces or deletes. Whoever names an entity tag
+/// has to be able to read the object ("How to perform conditional deletes" in S3's guide).
+fn requirement(reading: impl FnOnce() -> Claim, if_match: Option<Tag>, if_none_match: Option<Tag>) -> Requirement {
+    let names_tag = [&if_match, &if_none_match]
+        .iter()
+        .any(|tag| matches!(tag, Some(Tag::Is(_))));
+    Requirement {
+        reader: names_tag.then(reading),
+        if_match,
+        if_none_match,
+        ..Requirement::default()
+    }
 }
 
 /// A condition on an entity tag, as the object model has it.

@@ -5,7 +5,7 @@ use super::{
     said::{self, Said},
     wanted::{Answer, Wanted},
 };
-use crate::s3::ops::tag;
+use crate::s3::ops::{reading, requirement, tag};
 use crate::{
     conditions, customer, declared_fields, description, encryption, locking,
     s3::{
@@ -61,11 +61,9 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     let claim = gateway.claim(by, Action::Write, &gateway.bucket(&input.bucket)?);
     let permit = claim.about("s3:PutObject", &input.key).on_bucket().told()?;
     let bucket = permit.bucket();
-    let requirement = Requirement {
-        if_match: input.if_match.take().map(tag),
-        if_none_match: input.if_none_match.take().map(tag),
-        ..Requirement::default()
-    };
+    let reading = || reading(gateway, by, bucket, &input.key, None);
+    let [if_match, if_none_match] = [&input.if_match, &input.if_none_match].map(|given| given.clone().map(tag));
+    let requirement = requirement(reading, if_match, if_none_match);
     let attributes = checked_description(gateway, by, bucket, description!(input), locking!(input))?;
     let sealing = encryption!(input).sealing_by(gateway, by, bucket).await?;
     let incoming = Incoming {

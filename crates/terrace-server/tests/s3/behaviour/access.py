@@ -457,6 +457,76 @@ def versions_by_policy(bucket):
     answers(200, "GET", presigned("get_object", Bucket=bucket, Key="k", VersionId=first), signed=False)
 
 
+def attributes_by_policy(bucket):
+    """GetObjectAttributes is for who may read the object, and needs an action of its own besides."""
+    S3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    version = S3.put_object(Bucket=bucket, Key="k", Body=b"1")["VersionId"]
+    get, attributes = ["s3:GetObject", "s3:GetObjectVersion"], ["s3:GetObjectAttributes", "s3:GetObjectVersionAttributes"]
+    outcome = lambda works: 200 if works else DENIED
+    ask = lambda works, **more: call(
+        outcome(works), "get_object_attributes", who=OTHER, Bucket=bucket, Key="k", ObjectAttributes=["ETag"], **more
+    )
+    for actions, current, named in [
+        (get, False, False),
+        (attributes, False, False),
+        ([get[0], attributes[0]], True, False),
+        ([get[1], attributes[1]], False, True),
+        ([get[0], attributes[1]], False, False),
+        (get + attributes, True, True),
+    ]:
+        set_policy(bucket, statement(bucket, actions))
+        ask(current)
+        ask(named, VersionId=version)
+    # That it is not there is told as by GET.
+    missing = dict(who=OTHER, Bucket=bucket, Key="none", ObjectAttributes=["ETag"])
+    call(DENIED, "get_object_attributes", **missing)
+    set_policy(bucket, statement(bucket, get + attributes), statement(bucket, "s3:ListBucket", resource=""))
+    call((404, "NoSuchKey"), "get_object_attributes", **missing)
+    for denied in [get, attributes]:
+        set_policy(bucket, statement(bucket, "s3:*"), statement(bucket, denied, effect="Deny"))
+        ask(False)
+        ask(False, VersionId=version)
+
+
+def tags_that_are_named(bucket):
+    """Whoever names an entity tag to write or delete has to be able to read the object."""
+    etag = S3.put_object(Bucket=bucket, Key="k", Body=b"1")["ETag"]
+    S3.put_object(Bucket=bucket, Key="from", Body=b"2")
+    write, read = ["s3:PutObject", "s3:DeleteObject"], "s3:GetObject"
+    own = statement(bucket, read, resource="/from")
+    for may_read, right, wrong in [(False, DENIED, DENIED), (True, None, (412, "PreconditionFailed"))]:
+        set_policy(bucket, statement(bucket, write), own, *([statement(bucket, read)] if may_read else []))
+        for tag, outcome in [('"x"', wrong), (etag, right)]:
+            for name, status, more in [
+                ("put_object", 200, {"Body": b"1"}),
+                ("copy_object", 200, {"CopySource": f"{bucket}/from"}),
+                ("delete_object", 204, {}),
+            ]:
+                S3.put_object(Bucket=bucket, Key="k", Body=b"1")
+                call(outcome or status, name, who=OTHER, Bucket=bucket, Key="k", IfMatch=tag, **more)
+            S3.put_object(Bucket=bucket, Key="k", Body=b"1")
+            answer = OTHER.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "k", "ETag": tag}]})
+            found = [error["Code"] for error in answer.get("Errors", [])]
+            check(f"many, {tag}", found, [outcome[1]] if outcome else [])
+    set_policy(bucket, statement(bucket, write))
+    S3.put_object(Bucket=bucket, Key="k", Body=b"1")
+    call((412, "PreconditionFailed"), "put_object", who=OTHER, Bucket=bucket, Key="k", Body=b"", IfNoneMatch="*")
+    call(204, "delete_object", who=OTHER, Bucket=bucket, Key="k", IfMatch="*")
+    upload = OTHER.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
+    S3.put_object(Bucket=bucket, Key="k", Body=b"1")
+    part = dict(Bucket=bucket, Key="k", UploadId=upload)
+    parts = {"Parts": [{"PartNumber": 1, "ETag": OTHER.upload_part(PartNumber=1, Body=b"x", **part)["ETag"]}]}
+    call(DENIED, "complete_multipart_upload", who=OTHER, MultipartUpload=parts, IfMatch=etag, **part)
+    set_policy(bucket, statement(bucket, [*write, read]))
+    call(200, "complete_multipart_upload", who=OTHER, MultipartUpload=parts, IfMatch=etag, **part)
+    # A list counts as well.
+    S3.delete_bucket_policy(Bucket=bucket)
+    S3.put_bucket_acl(Bucket=bucket, ACL="public-read-write")
+    for acl, outcome in [("private", DENIED), ("public-read", 200)]:
+        etag = S3.put_object(Bucket=bucket, Key="k", Body=b"1", ACL=acl)["ETag"]
+        call(outcome, "put_object", who=ANYBODY, Bucket=bucket, Key="k", Body=b"3", IfMatch=etag)
+
+
 def public_access(bucket):
     every = lambda value: dict.fromkeys(
         ["BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets"], value
@@ -512,5 +582,7 @@ GROUPS = [
     conditions_of_policies,
     policies_of_all_forms,
     versions_by_policy,
+    attributes_by_policy,
+    tags_that_are_named,
     public_access,
 ]

@@ -244,6 +244,13 @@ def conditions_on_writing(bucket):
     check("deleting many", [(error["Key"], error["Code"]) for error in answer.get("Errors", [])], [("k", "PreconditionFailed")])
     answer = S3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "k", "ETag": etag}]})
     check("deleting many, as it is", [entry["Key"] for entry in answer.get("Deleted", [])], ["k"])
+    put(bucket, "k")
+    answer = S3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "k", "ETag": "*"}, {"Key": "none", "ETag": "*"}]})
+    check(
+        "deleting many, if they are there",
+        ([entry["Key"] for entry in answer.get("Deleted", [])], [(e["Key"], e["Code"]) for e in answer.get("Errors", [])]),
+        (["k"], [("none", "NoSuchKey")]),
+    )
 
 
 def conditions_and_versions(bucket):

@@ -1,7 +1,7 @@
 //! CompleteMultipartUpload.
 
 use super::{PartRecord, Upload, no_such_upload};
-use crate::s3::ops::{Answered, tag};
+use crate::s3::ops::{Answered, reading, requirement, tag};
 use crate::s3::{lifecycle::Expiration, ops::said};
 use crate::{
     declared_fields,
@@ -65,11 +65,11 @@ pub async fn complete(
             .multipart_upload
             .and_then(|upload| upload.parts)
             .unwrap_or_default(),
-        requirement: Requirement {
-            if_match: input.if_match.map(tag),
-            if_none_match: input.if_none_match.map(tag),
-            ..Requirement::default()
-        },
+        requirement: requirement(
+            || reading(gateway, by, permit.bucket(), &input.key, None),
+            input.if_match.map(tag),
+            input.if_none_match.map(tag),
+        ),
         checksums: declared_fields!(input),
         kind: input.checksum_type.map(|kind| kind.as_str().to_owned()),
         length: input.mpu_object_size,

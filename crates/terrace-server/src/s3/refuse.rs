@@ -341,6 +341,13 @@ fn refuse_values(headers: &HeaderMap) -> S3Result {
     if text("content-md5").is_some_and(|value| value.trim().is_empty()) {
         return Err(s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid."));
     }
+    // `s3s` takes it for none, and the object would not be encrypted.
+    if text("x-amz-server-side-encryption").is_some_and(str::is_empty) {
+        return Err(s3_error!(
+            InvalidArgument,
+            "The encryption method specified is not supported"
+        ));
+    }
     text("x-amz-storage-class").map_or(Ok(()), refuse_class)
 }
 
@@ -366,6 +373,7 @@ mod tests {
             (("x-amz-storage-class", "GLACIER"), "InvalidStorageClass"),
             (("x-amz-storage-class", "standard_ia"), "InvalidStorageClass"),
             (("content-md5", ""), "InvalidDigest"),
+            (("x-amz-server-side-encryption", ""), "InvalidArgument"),
         ] {
             assert_eq!(
                 refused("POST", "/b?delete", &[headers]).as_deref(),

@@ -185,6 +185,7 @@ def copies_of_parts(bucket):
             error[:2] in [(416, "InvalidRange"), (400, "InvalidArgument"), (400, "InvalidRequest")],
         )
     copy((404, "NoSuchKey"), CopySource=f"{bucket}/none")
+    copy((400, "InvalidArgument"), CopySource=f"{bucket}/")
     copy((404, "NoSuchBucket"), CopySource=f"{bucket}-x/none")
     copy((404, "NoSuchUpload"), UploadId="none")
     copy((412, "PreconditionFailed"), CopySourceIfMatch='"x"')

@@ -83,11 +83,13 @@ impl Requirement {
         let read = self.version.is_some() || self.if_match.is_some();
         let needs_one = read || self.modified.is_some() || self.length.is_some();
         let Some(facts) = existing else {
-            return if needs_one {
-                Err(ObjectError::no_such_key())
-            } else {
-                Ok(())
-            };
+            if !needs_one {
+                return Ok(());
+            }
+            // That there is nothing is told as a read tells it.
+            let missing = ObjectError::no_such_key();
+            let told = self.reader.as_ref().map(|reader| reader.on_nothing(missing.clone()));
+            return Err(told.unwrap_or(missing));
         };
         if self.version.is_some_and(|version| version != facts.version) {
             return Err(ObjectError::Condition(error::Condition::Version));

@@ -186,8 +186,13 @@ pub fn location(noted: &Extensions, headers: &HeaderMap, bucket: &str, key: &str
     // Of a proxy that ends TLS, only it can tell; and only who asks is told.
     let is_secure = head.is_some_and(|head| head.peer.is_secure) || text("x-forwarded-proto") == Some("https");
     let scheme = if is_secure { "https" } else { "http" };
-    // Without a host it is as far as it is known.
-    text("host").map_or_else(|| path.clone(), |host| format!("{scheme}://{host}{path}"))
+    // A name or an address, which mean nothing in XML. Without one it is as far as it is known.
+    let is_plain = |host: &&str| {
+        host.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
+    };
+    let host = text("host").filter(is_plain);
+    host.map_or_else(|| path.clone(), |host| format!("{scheme}://{host}{path}"))
 }
 
 #[cfg(test)]

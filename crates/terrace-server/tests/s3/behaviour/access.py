@@ -510,6 +510,10 @@ def tags_that_are_named(bucket):
             check(f"many, {tag}", found, [outcome[1]] if outcome else [])
     set_policy(bucket, statement(bucket, write))
     S3.put_object(Bucket=bucket, Key="k", Body=b"1")
+    # That there is nothing is told to whom a read would tell it.
+    missing = dict(who=OTHER, Bucket=bucket, Key="none", IfMatch=etag)
+    call(DENIED, "delete_object", **missing)
+    call((404, "NoSuchKey"), "delete_object", **{**missing, "who": S3})
     call((412, "PreconditionFailed"), "put_object", who=OTHER, Bucket=bucket, Key="k", Body=b"", IfNoneMatch="*")
     call(204, "delete_object", who=OTHER, Bucket=bucket, Key="k", IfMatch="*")
     upload = OTHER.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]

@@ -112,8 +112,8 @@ pub struct Engine {
     pub mended: Vec<String>,
     /// The hash index is being filled after the open.
     pub refilling: AtomicBool,
-    /// Somebody wants the memtable sealed and flushed.
-    pub mark_wanted: AtomicBool,
+    /// Up to where the index is wanted persisted, as soon as that is applied. 0: nobody waits.
+    pub mark_wanted: AtomicU64,
     /// There is something to flush or to compact.
     pub index_work: Event,
     /// There may be something to recycle.
@@ -216,7 +216,7 @@ impl Engine {
             damage: parts.damage,
             mended: parts.mended,
             refilling: AtomicBool::new(false),
-            mark_wanted: AtomicBool::new(false),
+            mark_wanted: AtomicU64::new(0),
             index_work: Event::default(),
             recycle_work: Event::default(),
         })
@@ -266,14 +266,16 @@ impl Engine {
                 let tier = Tier::Flash;
                 return Err(Error::OutOfSpace { tier, reason });
             }
-            self.want_mark();
+            self.want_mark(seq);
             Ok(false)
         })
     }
 
-    /// Has the applier seal the memtable, if there is anything in it.
-    pub fn want_mark(&self) {
-        self.mark_wanted.store(true, Ordering::Release);
+    /// Has the applier seal the memtable once everything up to `seq` is in it, unless that is in
+    /// one that was sealed before. It does so when those are flushed: what is asked for meanwhile
+    /// needs one more flush, not one each.
+    pub fn want_mark(&self, seq: u64) {
+        self.mark_wanted.fetch_max(seq, Ordering::AcqRel);
         self.log.wake_applier();
     }
 

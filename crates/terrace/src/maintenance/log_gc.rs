@@ -125,7 +125,7 @@ impl LogGc {
         self.delete_blocks()?;
         self.give_room_back()?;
         let drained = self.drained();
-        self.ask_for_mark(drained > 0);
+        self.ask_for_mark();
         if self.takes_from_copies() {
             return Ok(true);
         }
@@ -341,18 +341,26 @@ impl LogGc {
     }
 
     /// Asks for a mark of the index if drained segments or dead blocks wait to be persisted.
-    fn ask_for_mark(&mut self, segments_wait: bool) {
-        if !segments_wait && self.dead_blocks.is_empty() {
+    fn ask_for_mark(&mut self) {
+        let segments = &self.engine.log.segments;
+        let persisted_seq = self.engine.persisted_seq.load(Ordering::Acquire);
+        let waits = |seq: &u64| *seq > persisted_seq;
+        let drained = segments.in_state(SegmentState::Drained);
+        let drained_seq = drained.map(Segment::drained_seq).filter(waits).min();
+        let dead_seq = self.dead_blocks.values().map(DeadBlock::seen).filter(waits).min();
+        // The first that waits, which does not change while it does: a mark has those behind it
+        // that are applied by then.
+        let Some(awaited_seq) = drained_seq.into_iter().chain(dead_seq).min() else {
             return;
-        }
+        };
         if active(Mutation::SegmentBeforePersisted) {
             // Who does not wait for it does not ask for it.
             return;
         }
-        let is_scarce = self.engine.log.segments.available() <= SCARCE_SEGMENTS;
+        let is_scarce = segments.available() <= SCARCE_SEGMENTS;
         let interval = match (
             self.engine.has_held_writers(),
-            segments_wait || self.engine.lacks_block_room(),
+            drained_seq.is_some() || self.engine.lacks_block_room(),
         ) {
             (true, _) => AWAITED_MARK_INTERVAL,
             (false, true) => MARK_INTERVAL,
@@ -360,7 +368,7 @@ impl LogGc {
         };
         if is_scarce || self.marked_at.elapsed() >= interval {
             self.marked_at = Instant::now();
-            self.engine.want_mark();
+            self.engine.want_mark(awaited_seq);
         }
     }
 

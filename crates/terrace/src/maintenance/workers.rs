@@ -238,6 +238,9 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
     if let Some(mark) = mark {
         engine.persisted_seq.fetch_max(mark.applied_seq, Ordering::AcqRel);
         tracing::debug!(seq = mark.applied_seq, "flushed the index");
+        if engine.mark_wanted.load(Ordering::Acquire) > mark.applied_seq {
+            engine.log.wake_applier();
+        }
         engine.log.notify_progress();
         engine.recycle_work.raise();
     }
@@ -266,7 +269,7 @@ fn compact_index(engine: &Arc<Engine>) {
                 let before = std::mem::replace(&mut committed_seq, engine.log.committed_seq());
                 let is_paid = before == committed_seq && engine.index.take_fare_of_flush();
                 if is_paid || engine.index.wants_tombstones_flushed() {
-                    engine.want_mark();
+                    engine.want_mark(engine.log.applied_seq());
                 }
                 Next::Look {
                     soon: READERS_IDLE,

@@ -178,7 +178,7 @@ impl Applier {
             };
             if !filling.is_some_and(Filling::holds_up_frames) {
                 let engine = &self.engine;
-                let called = || engine.mark_wanted.load(Ordering::Acquire) || engine.log.is_closed();
+                let called = || self.mark_asked().is_some() || engine.log.is_closed();
                 let began = Instant::now();
                 let frames = engine.log.next_to_apply(wait, called);
                 if !frames.is_empty() {
@@ -200,15 +200,29 @@ impl Applier {
         is_due && !self.engine.options.read_only
     }
 
+    /// Up to where the index is wanted persisted, if a mark now would have it so, and no flush
+    /// under way.
+    fn mark_asked(&self) -> Option<u64> {
+        let engine = &self.engine;
+        let wanted = engine.mark_wanted.load(Ordering::Acquire);
+        let is_new = wanted > engine.persisted_seq.load(Ordering::Acquire) && wanted <= self.index.applied_seq();
+        (is_new && engine.index.sealed_count() == 0).then_some(wanted)
+    }
+
     fn between_frames(&mut self) -> Result<()> {
         if !self.accounted && self.index.applied_seq() >= self.engine.recovered_seq {
             self.engine.large.accounting_complete();
             self.accounted = true;
         }
-        let asked = self.engine.mark_wanted.swap(false, Ordering::AcqRel);
+        let asked = self.mark_asked();
+        if let Some(seq) = asked {
+            // Once: where the index has no room it is for those that wait to ask again.
+            let wanted = &self.engine.mark_wanted;
+            let _ = wanted.compare_exchange(seq, 0, Ordering::AcqRel, Ordering::Acquire);
+        }
         if self.engine.options.read_only {
             // Nothing is persisted: what was replayed stays in memory.
-        } else if asked || self.is_mark_due() {
+        } else if asked.is_some() || self.is_mark_due() {
             self.rotate()?;
         }
         self.fill_step();

@@ -51,6 +51,33 @@ fn what_a_snapshot_holds_back_shows_until_it_is_gone() {
     }
 }
 
+/// What waits for a snapshot alone is persisted already. It had the index flushed five times a
+/// second, and at each turn of recycling where segments were scarce, as long as something was
+/// written.
+#[test]
+fn what_a_snapshot_holds_back_needs_no_flushes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options {
+        flash_capacity_bytes: 12 << 20,
+        ..options(dir.path())
+    })
+    .unwrap();
+    fill(&store, "k/", 60);
+    let snapshot = store.snapshot().unwrap();
+    write_until(&store, || store.stats().snapshots.held_segment_bytes > 0);
+    store.flush().unwrap();
+    let before = store.stats().index.flushes;
+    for round in 0..100 {
+        store.put(format!("trickle/{round}"), b"a value").unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // One for what was drained meanwhile, and one that had been asked for.
+    let flushes = store.stats().index.flushes - before;
+    assert!(store.stats().snapshots.held_segment_bytes > 0);
+    assert!(flushes <= 2, "{flushes} flushes of the index in a second");
+    drop(snapshot);
+}
+
 const KEYS: u64 = 24;
 
 /// Tiny, small and large values that say which round they are of.

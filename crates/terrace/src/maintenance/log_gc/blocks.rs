@@ -42,6 +42,10 @@ impl DeadBlock {
             failed_at: None,
         }
     }
+
+    pub(super) const fn seen(&self) -> u64 {
+        self.seen
+    }
 }
 
 /// How far commits, the index and snapshots had got. While that stands still no block dies or may

@@ -95,7 +95,7 @@ impl Orderer {
             if must_end(engine) {
                 return false;
             }
-            engine.want_mark();
+            engine.want_mark(seq);
             engine.pause(INDEX_LOOK);
         }
         true

@@ -13,7 +13,7 @@
 use super::options::Resolution;
 use fast_image_resize::{
     FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer,
-    images::{TypedImage, TypedImageRef},
+    images::TypedImage,
     pixels::{U8, U8x3, U8x4},
 };
 use image::{DynamicImage, GrayImage, RgbImage, RgbaImage, metadata::Orientation};
@@ -86,7 +86,7 @@ pub(super) fn resize_all(
         if set.made.last().is_none_or(|last| (last.width(), last.height()) != size) {
             let pixels = match source.take() {
                 Some(source) => largest(source, size, orientation, resizer)?,
-                None => scale(base_for(&set.made, size), size, resizer)?,
+                None => scale(base_for(&mut set.made, size), size, resizer)?,
             };
             set.made.push(pixels);
         }
@@ -100,7 +100,7 @@ pub(super) fn resize_all(
 
 /// Scales the source, then turns it upright: turning fewer pixels is cheaper.
 fn largest(
-    source: DynamicImage,
+    mut source: DynamicImage,
     size: (u32, u32),
     orientation: u8,
     resizer: &mut Resizer,
@@ -109,7 +109,7 @@ fn largest(
     let mut pixels = if (source.width(), source.height()) == stored_size {
         source
     } else {
-        scale(&source, stored_size, resizer)?
+        scale(&mut source, stored_size, resizer)?
     };
     pixels.apply_orientation(Orientation::from_exif(orientation).unwrap_or(Orientation::NoTransforms));
     Ok(pixels)
@@ -117,25 +117,28 @@ fn largest(
 
 /// The best of what is there to make `size` from: never upscaled from, and far enough to lose
 /// nothing visible.
-fn base_for(made: &[DynamicImage], size: (u32, u32)) -> &DynamicImage {
-    let twice = |pixels: &&DynamicImage| {
+fn base_for(made: &mut [DynamicImage], size: (u32, u32)) -> &mut DynamicImage {
+    let twice = |pixels: &DynamicImage| {
         u64::from(pixels.width()) >= 2 * u64::from(size.0) && u64::from(pixels.height()) >= 2 * u64::from(size.1)
     };
-    made.iter().rev().find(twice).unwrap_or(&made[0])
+    let place = made.iter().rposition(twice).unwrap_or(0);
+    &mut made[place]
 }
 
-fn scale(pixels: &DynamicImage, size: (u32, u32), resizer: &mut Resizer) -> Result<DynamicImage, String> {
+/// The image at another size. Nothing of it changes ([`samples_at`]).
+fn scale(pixels: &mut DynamicImage, size: (u32, u32), resizer: &mut Resizer) -> Result<DynamicImage, String> {
+    let from = (pixels.width(), pixels.height());
     let scaled = match pixels {
-        DynamicImage::ImageLuma8(_) => {
-            let samples = samples_at::<U8>(pixels, size, resizer)?;
+        DynamicImage::ImageLuma8(pixels) => {
+            let samples = samples_at::<U8>(pixels, from, size, resizer)?;
             GrayImage::from_raw(size.0, size.1, samples).map(DynamicImage::ImageLuma8)
         }
-        DynamicImage::ImageRgb8(_) => {
-            let samples = samples_at::<U8x3>(pixels, size, resizer)?;
+        DynamicImage::ImageRgb8(pixels) => {
+            let samples = samples_at::<U8x3>(pixels, from, size, resizer)?;
             RgbImage::from_raw(size.0, size.1, samples).map(DynamicImage::ImageRgb8)
         }
-        DynamicImage::ImageRgba8(_) => {
-            let samples = samples_at::<U8x4>(pixels, size, resizer)?;
+        DynamicImage::ImageRgba8(pixels) => {
+            let samples = samples_at::<U8x4>(pixels, from, size, resizer)?;
             RgbaImage::from_raw(size.0, size.1, samples).map(DynamicImage::ImageRgba8)
         }
         _ => return Err("its pixels are in a form that cannot be resized".to_owned()),
@@ -144,15 +147,17 @@ fn scale(pixels: &DynamicImage, size: (u32, u32), resizer: &mut Resizer) -> Resu
 }
 
 /// The samples of an image at another size. For one form of pixels: a call that takes any compiles
-/// the resizer for all thirteen, which took 50 s.
+/// the resizer for all thirteen, which took 50 s. And from an image of the same type as those that
+/// the resizer makes in between, which could be changed: with a type for what cannot, each step is
+/// compiled twice.
 fn samples_at<P: PixelTrait>(
-    pixels: &DynamicImage,
+    pixels: &mut [u8],
+    from: (u32, u32),
     size: (u32, u32),
     resizer: &mut Resizer,
 ) -> Result<Vec<u8>, String> {
     let refused = |error: &dyn std::fmt::Display| format!("cannot be resized: {error}");
-    let from = TypedImageRef::<P>::from_buffer(pixels.width(), pixels.height(), pixels.as_bytes())
-        .map_err(|error| refused(&error))?;
+    let from = TypedImage::<P>::from_buffer(from.0, from.1, pixels).map_err(|error| refused(&error))?;
     let mut samples = vec![0; size.0 as usize * size.1 as usize * size_of::<P>()];
     let mut to = TypedImage::<P>::from_buffer(size.0, size.1, &mut samples).map_err(|error| refused(&error))?;
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Lanczos3));

@@ -147,6 +147,8 @@ pub struct CommitLog {
     /// What was committed when recycling had last tried every segment and could free none; 0 if it
     /// could.
     stuck_at_seq: AtomicU64,
+    /// And callers have had no segment since.
+    was_stuck: AtomicBool,
     to_apply: Mutex<Waiting>,
     /// How many frames are applied at once.
     pub batch: BatchSize,
@@ -252,6 +254,7 @@ impl CommitLog {
             cleaning_waits: AtomicU64::new(0),
             making: Mutex::default(),
             stuck_at_seq: AtomicU64::new(0),
+            was_stuck: AtomicBool::new(false),
             to_apply: Mutex::new(Waiting::recovered(recovered)),
             batch: BatchSize::default(),
             gathering_pays: AtomicBool::new(false),

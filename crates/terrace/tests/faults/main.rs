@@ -13,6 +13,7 @@ mod device;
 mod every_file;
 mod full;
 mod full_model;
+mod full_tiers;
 #[path = "../common/held.rs"]
 mod held;
 mod refusals;

@@ -131,7 +131,8 @@ impl CommitLog {
         self.cleaning_waits.fetch_add(cleans, Ordering::AcqRel);
         let is_replacing = committer == Committer::Replacing;
         let found = self.stall(StallReason::Segment, &self.progress, || {
-            let waits_in_vain = self.recycling_is_stuck() || (is_replacing && !self.reserve.is_whole());
+            // What drains a segment of a full store moves nearly all of it for what is dead by now.
+            let waits_in_vain = self.recycling_is_stuck() || (is_replacing && self.has_been_full());
             let may_use_reserve = is_freeing && (waits_in_vain || began.elapsed() >= RESERVE_WAIT);
             while may_use_reserve && !has_one() && self.makes_segment_of_reserve(has_one) {}
             if has_one() {
@@ -167,8 +168,7 @@ impl CommitLog {
             return true;
         }
         // Once it is used, recycling leaves segments to die until little of it is left.
-        let waits_in_vain = self.recycling_is_stuck() || !self.reserve.is_whole();
-        let is_at_capacity = !self.segments.may_grow() && waits_in_vain;
+        let is_at_capacity = !self.segments.may_grow() && self.has_been_full();
         let is_device_full = self.segments.is_device_full() || self.segments.is_device_short();
         if !is_device_full && !is_at_capacity {
             return false;
@@ -210,16 +210,26 @@ impl CommitLog {
         }
     }
 
-    /// Recycling has tried every segment as of `committed_seq` and could free none; with 0, it
-    /// could.
+    /// Recycling has tried every segment as of `committed_seq` and could free none.
     pub fn recycling_stuck_at(&self, committed_seq: u64) {
         self.stuck_at_seq.store(committed_seq, Ordering::Release);
+        self.was_stuck.store(true, Ordering::Release);
     }
 
-    /// Whether callers have no room, and recycling could free no segment when it last tried all of
-    /// them; since then something may have been committed.
+    /// It could, or there is room elsewhere that it can use: what was refused is tried. A segment
+    /// that it needs itself is no end of a full log.
+    pub fn recycling_made_room(&self) {
+        self.stuck_at_seq.store(0, Ordering::Release);
+        if self.segments.available() > RESERVED_SEGMENTS {
+            self.was_stuck.store(false, Ordering::Release);
+        }
+        self.notify_progress();
+    }
+
+    /// Whether callers have no segment, and have had none since recycling could free none of all
+    /// that it tried; since then something may have been committed.
     pub fn has_been_full(&self) -> bool {
-        let is_full = self.stuck_at_seq.load(Ordering::Acquire) > 0 && self.segments.available() <= RESERVED_SEGMENTS;
+        let is_full = self.was_stuck.load(Ordering::Acquire) && self.segments.available() <= RESERVED_SEGMENTS;
         is_full || !self.reserve.is_whole()
     }
 

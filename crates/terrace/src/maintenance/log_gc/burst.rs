@@ -2,7 +2,7 @@
 //! of it is dead, and how much of a full device's reserve is left to use meanwhile.
 
 use super::{Live, LogGc, Ring, record_bytes};
-use crate::metrics::stalls::StallReason;
+use crate::{log::segments::Segment, metrics::stalls::StallReason};
 use std::time::{Duration, Instant};
 
 /// Where nothing can leave for the large tier, a segment with more than this in it is not drained:
@@ -53,7 +53,17 @@ impl LogGc {
     /// With the large tier full, writing live values again only helps if enough of the segment is
     /// dead.
     pub(super) fn reinserting_helps(&self, values: &[&[Live]], held_bytes: usize) -> bool {
-        let (live_bytes, segment_bytes) = (record_bytes(values), self.segment_bytes());
+        self.gives_enough(record_bytes(values), held_bytes)
+    }
+
+    /// The same before it is read, by what is counted for it.
+    #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
+    pub(super) fn may_be_reinserted(&self, segment: &Segment) -> bool {
+        self.gives_enough(segment.live_bytes() as usize, segment.end_bytes() as usize)
+    }
+
+    fn gives_enough(&self, live_bytes: usize, held_bytes: usize) -> bool {
+        let segment_bytes = self.segment_bytes();
         // Of its frames and not of its length: what is free at its end may be as much in the next
         // one: that would have no end.
         let dead_bytes = held_bytes.saturating_sub(live_bytes);

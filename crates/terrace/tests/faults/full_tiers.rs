@@ -1,0 +1,134 @@
+//! Stores that are full of what lives.
+
+use crate::{
+    bench::{AT_ONCE, BUFFERED, Bench, Values, assert_all, bytes, eventually},
+    common::block_on,
+    space::{fill_up, limited},
+};
+use std::time::{Duration, Instant};
+use terrace::{Batch, Durability, Error, Options, Store, Tier};
+
+/// A store of two tiers at their capacities in which nothing dies, and what it has.
+fn full_of_what_lives(bench: &Bench) -> (Store, Values) {
+    let options = Options {
+        segment_bytes: 1 << 20,
+        flash_capacity_bytes: 8 << 20,
+        size_threshold_bytes: 64 << 10,
+        split_threshold_bytes: 256 << 10,
+        ..limited(bench, 4 << 20)
+    };
+    let store = Store::open(options).unwrap();
+    let mut values = Values::new();
+    assert_eq!(fill_up(&store, &mut values, 20_000), Tier::Flash);
+    eventually("it is called full", &store, |stats| {
+        // What is about to be recycled may still take some.
+        let (key, value) = (format!("more {:05}", values.len()), bytes(values.len() as u64, 20_000));
+        if store.put_with(&key, &value, &BUFFERED).is_ok() {
+            values.insert(key, vec![value]);
+        }
+        let is_it = |reason: &String| reason.contains("free segment");
+        stats.full.as_ref().is_some_and(is_it)
+    });
+    (store, values)
+}
+
+/// Each was tried as any write first, and waited until recycling had found once more that it could
+/// free nothing.
+#[test]
+fn overwrites_that_shrink_wait_for_nothing_on_a_full_store() {
+    let bench = Bench::new(14);
+    let (store, mut values) = full_of_what_lives(&bench);
+    let keys: Vec<String> = values.keys().take(40).cloned().collect();
+    let start = Instant::now();
+    for (n, key) in keys.into_iter().enumerate() {
+        let value = bytes(n as u64, 4_000);
+        store.put_with(&key, &value, &BUFFERED).unwrap();
+        values.insert(key, vec![value]);
+    }
+    let took = start.elapsed();
+    eprintln!("40 overwrites took {took:?}");
+    assert!(took < Duration::from_millis(400), "{took:?}");
+    assert_all(&store, &values);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+/// After each commit to a full store all segments were read, only to find out that blocks have no
+/// room: writers waited for as long, 0.4 s where the log had 600 MB.
+#[test]
+fn that_a_store_is_full_is_found_without_reading_all_of_it() {
+    const READ_TIME: Duration = Duration::from_millis(40);
+    let bench = Bench::new(16);
+    let (store, mut values) = full_of_what_lives(&bench);
+    let sealed = store.stats().log.segments_used;
+    assert!(sealed >= 6, "{sealed}");
+    bench.flash.set_read_time(READ_TIME);
+    let mut took = Duration::ZERO;
+    for (n, key) in values.keys().take(5).cloned().collect::<Vec<_>>().iter().enumerate() {
+        store.delete(key).unwrap();
+        values.remove(key);
+        let start = Instant::now();
+        let refused = store.put_with("one more", bytes(n as u64, 20_000), &BUFFERED);
+        took += start.elapsed();
+        match refused {
+            Ok(_) => drop(values.insert("one more".to_owned(), vec![bytes(n as u64, 20_000)])),
+            Err(error) => assert!(matches!(error, Error::OutOfSpace { .. }), "{error}"),
+        }
+    }
+    bench.flash.set_read_time(Duration::ZERO);
+    eprintln!("five refusals in {took:?}");
+    // One of six segments and more is read for each, in five reads or so.
+    assert!(took < 5 * 11 * READ_TIME, "{took:?}");
+    assert_all(&store, &values);
+}
+
+/// Each was left to a thread that may wait, so a full store took fewer deletes a second than one
+/// that is not. What is new still is: it is refused there.
+#[test]
+fn a_full_store_takes_deletes_where_they_arrive() {
+    let bench = Bench::new(15);
+    let (store, mut values) = full_of_what_lives(&bench);
+    let mut new = Batch::new();
+    new.put("new", bytes(1, 20_000));
+    assert!(store.try_write(&new, Durability::Buffered).is_none());
+    let doomed: Vec<String> = values.keys().step_by(4).cloned().collect();
+    let mut at_once = 0;
+    for key in &doomed {
+        let mut delete = Batch::new();
+        delete.delete(key);
+        match store.try_write(&delete, Durability::Sync) {
+            Some(committing) => {
+                block_on(committing).unwrap();
+                at_once += 1;
+            }
+            None => store.delete(key).map(drop).unwrap(),
+        }
+        values.remove(key);
+    }
+    // A segment is begun by those that may wait.
+    assert!(at_once * 10 > doomed.len() * 9, "{at_once} of {}", doomed.len());
+    assert_all(&store, &values);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+/// Cleaning that waits for its deletions, and recycling that waits for cleaning, had nothing to
+/// wait for in a store that was full of what lives: it was never called full, and each refusal took
+/// ten seconds.
+#[test]
+fn a_store_that_is_full_of_what_lives_says_so_and_refuses_at_once() {
+    let bench = Bench::new(13);
+    let (store, values) = full_of_what_lives(&bench);
+    let mut times: Vec<Duration> = (0..100)
+        .map(|n| {
+            let start = Instant::now();
+            let refused = store.put_with("one more", bytes(n, 20_000), &BUFFERED);
+            assert!(matches!(refused, Err(Error::OutOfSpace { .. })), "{refused:?}");
+            start.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    eprintln!("refused in {:?}, at most {:?}", times[50], times[99]);
+    assert!(times[50] < Duration::from_millis(10), "{times:?}");
+    assert!(times[99] < AT_ONCE, "{times:?}");
+    assert_all(&store, &values);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}

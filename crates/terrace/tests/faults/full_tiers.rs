@@ -52,35 +52,6 @@ fn overwrites_that_shrink_wait_for_nothing_on_a_full_store() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// After each commit to a full store all segments were read, only to find out that blocks have no
-/// room: writers waited for as long, 0.4 s where the log had 600 MB.
-#[test]
-fn that_a_store_is_full_is_found_without_reading_all_of_it() {
-    const READ_TIME: Duration = Duration::from_millis(40);
-    let bench = Bench::new(16);
-    let (store, mut values) = full_of_what_lives(&bench);
-    let sealed = store.stats().log.segments_used;
-    assert!(sealed >= 6, "{sealed}");
-    bench.flash.set_read_time(READ_TIME);
-    let mut took = Duration::ZERO;
-    for (n, key) in values.keys().take(5).cloned().collect::<Vec<_>>().iter().enumerate() {
-        store.delete(key).unwrap();
-        values.remove(key);
-        let start = Instant::now();
-        let refused = store.put_with("one more", bytes(n as u64, 20_000), &BUFFERED);
-        took += start.elapsed();
-        match refused {
-            Ok(_) => drop(values.insert("one more".to_owned(), vec![bytes(n as u64, 20_000)])),
-            Err(error) => assert!(matches!(error, Error::OutOfSpace { .. }), "{error}"),
-        }
-    }
-    bench.flash.set_read_time(Duration::ZERO);
-    eprintln!("five refusals in {took:?}");
-    // One of six segments and more is read for each, in five reads or so.
-    assert!(took < 5 * 11 * READ_TIME, "{took:?}");
-    assert_all(&store, &values);
-}
-
 /// Each was left to a thread that may wait, so a full store took fewer deletes a second than one
 /// that is not. What is new still is: it is refused there.
 #[test]

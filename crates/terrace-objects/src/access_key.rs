@@ -496,6 +496,12 @@ impl Keys {
         self.of(id, AccessKey::rules).flatten()
     }
 
+    /// Whether a key may do everything in all buckets of its account, and no policy says otherwise.
+    pub fn may_everything(&self, id: &str) -> bool {
+        let may = |key: &AccessKey| key.policy.is_none() && key.grants.get(ALL_BUCKETS) == Some(&Level::Admin);
+        self.of(id, may) == Some(true)
+    }
+
     /// Whether what a key may do in `bucket` depends on what it does it with.
     pub fn is_limited(&self, id: &str, bucket: &str) -> bool {
         self.of(id, |key| key.prefixes(bucket).next().is_some()) == Some(true)

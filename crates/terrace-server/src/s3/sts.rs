@@ -232,6 +232,13 @@ fn tags(fields: &BTreeMap<String, String>) -> Result<Tags, Wrong> {
     Ok(tags)
 }
 
+/// Policies may allow more to a tag: whoever chooses tags chooses what is allowed.
+fn may_not_tag() -> Wrong {
+    let message = "The access key is not authorized to perform: sts:TagSession. Tags need a key with the level admin for all \
+                   buckets (*=admin) and without a policy.";
+    (StatusCode::FORBIDDEN, "AccessDenied", message.to_owned())
+}
+
 /// A policy of a session that can be judged by.
 fn policy(text: Option<&String>, peer: Peer) -> Result<Option<String>, Wrong> {
     let Some(text) = text else {
@@ -267,6 +274,9 @@ impl Route {
             Ok(read) => read,
             Err(wrong) => return Ok(Err(wrong)),
         };
+        if !tags.is_empty() && !self.0.access_keys.may_everything(&key) {
+            return Ok(Err(may_not_tag()));
+        }
         let account = self.0.account(Some(credentials));
         let account = account.as_deref().unwrap_or(account::DEFAULT);
         let made = self.make(&key, life_s, policy, tags).await?;

@@ -3,7 +3,7 @@
 use crate::{
     Service, anonymous, code,
     common::{Answer, Place},
-    elements,
+    elements, key_policies,
     sign::{Client, Mode, raw},
 };
 
@@ -503,4 +503,36 @@ fn logs_go_where_a_session_may_write() {
         "Resource":"arn:aws:s3:::other/*"}}"#;
     own.send("PUT", "/other?policy", &[], policy).status(204);
     put(&bound, &logged("other", "")).status(200);
+}
+
+/// Whoever chooses tags chooses what policies allow to them.
+#[test]
+fn tags_are_for_keys_that_may_everything() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = &service.client;
+    let policy = r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Principal":"*","Action":"s3:PutObject",
+        "Resource":"arn:aws:s3:::mine/*","Condition":{"StringEquals":{"aws:PrincipalTag/team":"red"}}}}"#;
+    own.send("PUT", "/mine?policy", &[], policy.as_bytes()).status(204);
+    let fields = [("Action", "AssumeRole"), ("RoleSessionName", "tagged")];
+    let tag = [("Tags.member.1.Key", "team"), ("Tags.member.1.Value", "red")];
+    let made = |grants: &[&str]| {
+        let args = [&["key", "create", "--json"], grants].concat();
+        own.with_key(&place.run(&args).code(0).json())
+    };
+    let read = r#"{"Effect":"Allow","Action":"s3:*","Resource":"*"}"#;
+    for limited in [
+        made(&["--allow", "mine=read"]),
+        made(&["--allow", "mine=admin"]),
+        made(&["--allow", "*=write"]),
+        key_policies::key_with(&place, &service, "terrace", read),
+    ] {
+        refused(
+            &call(&limited, "sts", &[&fields[..], &tag].concat()),
+            403,
+            "AccessDenied",
+        );
+        assert_eq!(call(&limited, "sts", &fields).status, 200, "without tags");
+    }
+    assert_eq!(call(own, "sts", &[&fields[..], &tag].concat()).status, 200);
 }

@@ -47,6 +47,12 @@ pub fn session(client: &Client, policy: Option<&str>) -> Session {
     let answer = call(client, "sts", &fields).status(200);
     let text = |name| elements(&answer, name).remove(0);
     assert!(text("Arn").ends_with("/a.session") && text("Expiration").ends_with('Z'));
+    given(client, &answer)
+}
+
+/// The session that a call gave out.
+fn given(client: &Client, answer: &Answer) -> Session {
+    let text = |name| elements(answer, name).remove(0);
     Session {
         client: Client {
             address: client.address.clone(),
@@ -366,16 +372,7 @@ fn policies_ask_for_tags_of_sessions() {
     let with = |tags: &[(&str, &str)]| {
         let fields = [("Action", "AssumeRole"), ("RoleSessionName", "tagged")];
         let answer = call(own, "sts", &[&fields[..], tags].concat());
-        (answer.status == 200).then(|| {
-            let text = |name| elements(&answer, name).remove(0);
-            let client = Client {
-                address: own.address.clone(),
-                id: text("AccessKeyId"),
-                secret: text("SecretAccessKey"),
-            };
-            let token = text("SessionToken");
-            Session { client, token }
-        })
+        (answer.status == 200).then(|| given(own, &answer))
     };
     let team = ("Tags.member.1.Key", "Team");
     let red = with(&[

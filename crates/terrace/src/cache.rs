@@ -152,6 +152,10 @@ impl Heir for ValuesOfFrames {
         self.0.unused_bytes()
     }
 
+    fn borrowed_bytes(&self) -> u64 {
+        self.0.borrowed_bytes()
+    }
+
     fn takes_unread(&self, bytes: u64) -> bool {
         self.0.takes_unread(bytes)
     }
@@ -161,6 +165,7 @@ impl ValueCache {
     /// A cache of this many bytes, 0 turns it off; `frames` have what it does not use.
     pub fn new(capacity_bytes: u64, frames: &Arc<FrameTable>) -> Self {
         let values = Arc::new(Values::new(capacity_bytes));
+        values.set_frames_share(frames.share_bytes());
         if capacity_bytes > 0 {
             frames.hand_on_to(Box::new(ValuesOfFrames(Arc::clone(&values))));
         }
@@ -178,6 +183,7 @@ impl ValueCache {
             return;
         }
         let share_bytes = FrameTable::share_of(bytes);
+        self.values.set_frames_share(share_bytes);
         self.values.set_capacity(bytes - share_bytes);
         self.frames.set_share(share_bytes);
     }

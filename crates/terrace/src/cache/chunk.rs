@@ -26,6 +26,11 @@ pub const SHORT_PAIR_BYTES_MAX: usize = 512;
 pub const PAIR_BYTES_MAX: usize = 4 << 10;
 
 const OFFSET_BYTES: usize = 2;
+/// What a chunk takes besides its pairs: how many they are.
+pub const COUNT_BYTES: usize = OFFSET_BYTES;
+/// What a pair takes besides key, attributes and value: a record's head, and where it begins.
+const HEAD_BYTES: usize = 8 + 4 + 3 * 2 + 1 + OFFSET_BYTES;
+const PLACE_BYTES: usize = 16;
 /// Beside the home: there is a place.
 const HAS_PLACE: u8 = 0x80;
 
@@ -80,7 +85,20 @@ pub struct Pair<'a> {
     pub value: &'a [u8],
 }
 
+/// Bytes of a chunk that a longer pair takes, with so many of key, attributes and value.
+pub const fn bytes_of_long(bytes: usize) -> usize {
+    HEAD_BYTES + PLACE_BYTES + bytes
+}
+
 impl Pair<'_> {
+    /// Bytes of a chunk that it takes.
+    pub const fn bytes_in_chunk(&self) -> usize {
+        match self.place {
+            Some(_) => bytes_of_long(self.bytes()),
+            None => HEAD_BYTES + self.bytes(),
+        }
+    }
+
     /// Bytes of key, attributes and value.
     pub const fn bytes(&self) -> usize {
         self.key.len() + self.attributes.len() + self.value.len()
@@ -289,6 +307,8 @@ mod tests {
         }
         let chunk = writer.take().unwrap().for_reader();
         assert_eq!(chunk.count(), 100);
+        let pairs_bytes: usize = chunk.pairs().map(|pair| pair.bytes_in_chunk()).sum();
+        assert_eq!(chunk.bytes(), pairs_bytes + COUNT_BYTES);
         for (number, (key, value)) in keys.iter().zip(&values).enumerate() {
             let found = chunk.pair(number).unwrap();
             assert_eq!(found, pair(key.as_bytes(), value));

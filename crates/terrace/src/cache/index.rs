@@ -141,6 +141,11 @@ impl Segment {
         }
     }
 
+    /// Whether it is a chunk that is the home of values.
+    pub const fn is_home(&self) -> bool {
+        matches!(&self.contents, Contents::Chunk { chunk, .. } if chunk.is_home())
+    }
+
     /// The words from one on; none but of records.
     pub fn words(&self, at: usize) -> Words<'_> {
         match &self.contents {

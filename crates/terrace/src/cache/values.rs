@@ -26,7 +26,7 @@ use super::{
     record::{HEAD_BYTES_MAX, Item, WORD_BYTES},
     table::{SEGMENT_WORDS_MAX, SEGMENTS_MAX, Slot},
 };
-use crate::log::emptiest::Emptiest;
+use crate::log::{emptiest::Emptiest, frame_table::FrameTable};
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -50,6 +50,9 @@ const RECORD_BYTES_MAX: usize = 4 << 10;
 const COPIES_FOR_READ: u64 = 64;
 /// Reads pay for copies of one part in so many of the room ahead, at most.
 const PAID_PART: u64 = 8;
+/// Frames keep one part in so many of their share, however much is in chunks: what was just written
+/// is often read soon, and each frame is a MiB where many write.
+const FRAMES_KEEP_PART: u64 = 4;
 /// What a long value costs besides its bytes.
 const WHOLE_OVERHEAD_BYTES: u64 = 160;
 /// Segments that have left before their turn are forgotten when there are more than so many,
@@ -164,6 +167,10 @@ pub struct Values {
     beside_bytes: AtomicU64,
     /// Somebody else has so much of the capacity for a while.
     lent_bytes: AtomicU64,
+    /// What chunks take that are the home of values.
+    homes_bytes: AtomicU64,
+    /// Of the frames' share so much may be borrowed for them.
+    lendable_bytes: AtomicU64,
     /// So much may be copied here that nobody has read since it came: reads of devices pay for it.
     paid_bytes: AtomicU64,
 }
@@ -200,6 +207,8 @@ impl Values {
             held_bytes: AtomicU64::new(0),
             beside_bytes: AtomicU64::new(0),
             lent_bytes: AtomicU64::new(0),
+            homes_bytes: AtomicU64::new(0),
+            lendable_bytes: AtomicU64::new(0),
             paid_bytes: AtomicU64::new(0),
         }
     }
@@ -231,7 +240,22 @@ impl Values {
     /// RAM it may have now.
     pub fn capacity_bytes(&self) -> u64 {
         let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
-        self.capacity_bytes.load(Ordering::Relaxed).saturating_sub(lent_bytes)
+        let bytes = self.capacity_bytes.load(Ordering::Relaxed) + self.borrowed_bytes();
+        bytes.saturating_sub(lent_bytes)
+    }
+
+    /// RAM of the frames' share that it has for now. Frames have a part of all RAM for values; of
+    /// what is in chunks of longer values they keep nothing, and have no part.
+    pub fn borrowed_bytes(&self) -> u64 {
+        let homes_bytes = self.homes_bytes.load(Ordering::Relaxed);
+        let lendable_bytes = self.lendable_bytes.load(Ordering::Relaxed);
+        FrameTable::share_of(homes_bytes).min(lendable_bytes)
+    }
+
+    /// Says what the frames' share is.
+    pub fn set_frames_share(&self, share_bytes: u64) {
+        let lendable_bytes = share_bytes - share_bytes / FRAMES_KEEP_PART;
+        self.lendable_bytes.store(lendable_bytes, Ordering::Relaxed);
     }
 
     /// Changes how much RAM it may have. What is too much then leaves before this returns, but for
@@ -400,6 +424,9 @@ impl Values {
     fn let_go(&self, number: u32) -> Option<Arc<Segment>> {
         let segment = self.index.take_segment(number)?;
         self.held_bytes.fetch_sub(segment.bytes(), Ordering::Relaxed);
+        if segment.is_home() {
+            self.homes_bytes.fetch_sub(segment.bytes(), Ordering::Relaxed);
+        }
         Some(segment)
     }
 
@@ -531,6 +558,9 @@ impl Values {
     fn put_segment(&self, state: &mut State, rank: Rank, segment: Segment) -> Option<u32> {
         let number = state.numbers.pop()?;
         let bytes = segment.bytes();
+        if segment.is_home() {
+            self.homes_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
         self.index.put_segment(number, Arc::new(segment));
         self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         let queue = state.queue(rank);

@@ -465,7 +465,7 @@ impl FrameTable {
     /// Changes the share of retained frames, and lets go of what is above it and not lent. A table
     /// that was made with no share stays without one.
     pub fn set_share(&self, share_bytes: u64) {
-        if self.share_bytes() > 0 {
+        if self.share_bytes.load(Ordering::Relaxed) > 0 {
             self.share_bytes.store(share_bytes.max(1), Ordering::Relaxed);
             self.give_back(self.retained_bytes());
         }
@@ -582,9 +582,12 @@ impl FrameTable {
         self.first_retained.store(first, Ordering::Release);
     }
 
-    /// RAM that retained frames may take whatever the heir uses, in bytes.
+    /// RAM that retained frames may take whatever the heir uses, without what it has borrowed, in
+    /// bytes.
     pub fn share_bytes(&self) -> u64 {
-        self.share_bytes.load(Ordering::Relaxed)
+        let borrowed_bytes = self.heir.get().map_or(0, |heir| heir.borrowed_bytes());
+        let share_bytes = self.share_bytes.load(Ordering::Relaxed);
+        share_bytes.saturating_sub(borrowed_bytes)
     }
 
     /// What lives in retained frames, about, in bytes. Walks over them.

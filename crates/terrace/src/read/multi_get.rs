@@ -96,6 +96,22 @@ fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Opti
 /// device that took.
 pub fn values(snapshot: &Snapshot, items: &[Listed]) -> (Vec<Result<Bytes>>, usize) {
     let engine = snapshot.engine();
+    let mut values = values_in_ram(snapshot, items);
+    let read_for = values_in_log(snapshot, items, &mut values);
+    let missing = items.iter().enumerate().filter(|&(at, _)| values[at].is_none());
+    let missing: Vec<_> = missing.map(|(at, item)| (at, item.clone(), snapshot.clone())).collect();
+    let device_reads = read_for.len() + missing.len();
+    let read_alone = |(at, item, snapshot): (usize, Listed, Snapshot)| (at, item.value(&snapshot));
+    for (at, value) in engine.read_queue.each(missing, read_alone) {
+        values[at] = Some(value);
+    }
+    in_order::charge(engine, items, &values, read_for.into_iter());
+    (values.into_iter().flatten().collect(), device_reads)
+}
+
+/// What RAM has of these objects.
+pub fn values_in_ram(snapshot: &Snapshot, items: &[Listed]) -> Vec<Option<Result<Bytes>>> {
+    let engine = snapshot.engine();
     let mut values = copied_values(engine, items);
     values_in_frames(engine, items, &mut values);
     let in_ram = |item: &Listed| find_in_ram(engine, &item.key, &item.entry).transpose();
@@ -108,16 +124,7 @@ pub fn values(snapshot: &Snapshot, items: &[Listed]) -> (Vec<Result<Bytes>>, usi
         // What was found may be another commit's. Reading alone says so for each.
         values.fill_with(|| None);
     }
-    let read_for = values_in_log(snapshot, items, &mut values);
-    let missing = items.iter().enumerate().filter(|&(at, _)| values[at].is_none());
-    let missing: Vec<_> = missing.map(|(at, item)| (at, item.clone(), snapshot.clone())).collect();
-    let device_reads = read_for.len() + missing.len();
-    let read_alone = |(at, item, snapshot): (usize, Listed, Snapshot)| (at, item.value(&snapshot));
-    for (at, value) in engine.read_queue.each(missing, read_alone) {
-        values[at] = Some(value);
-    }
-    in_order::charge(engine, items, &values, read_for.into_iter());
-    (values.into_iter().flatten().collect(), device_reads)
+    values
 }
 
 /// What the log has of these objects. Returns for each read of the device one object that it was

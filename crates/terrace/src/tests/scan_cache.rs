@@ -218,13 +218,104 @@ fn longer_values_are_in_their_chunk_and_nowhere_else() {
     assert_eq!(store.stats().reads.flash_reads, stats.reads.flash_reads);
 }
 
+/// Scans of few pairs made chunks of few, each of which takes more RAM than its pairs and is one
+/// more to look for.
+#[test]
+fn a_short_scan_makes_a_full_chunk() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        flash_capacity_bytes: 32 << 20,
+        cache_bytes: 8 << 20,
+        ..small_options(dir.path())
+    };
+    let store = Store::open(options.clone()).unwrap();
+    let mut written: BTreeMap<_, _> = (0..300).map(|n| (key(n), bytes(n.into(), 1_000))).collect();
+    written.insert(key(110), bytes(110, 100));
+    for (key, value) in &written {
+        put(&store, key, value);
+    }
+    store.delete(key(40)).unwrap();
+    written.remove(&key(40));
+    let few = |store: &Store, from: u32, to: u32, count: usize| {
+        let mut scan = store.scan(ScanRange::range(key(from)..key(to))).unwrap();
+        let found = scan.next_values(count).unwrap();
+        assert_eq!(found.len(), count);
+        for ((item, value), (key, wanted)) in found.iter().zip(written.range(key(from)..)) {
+            assert_eq!(
+                (&*item.key, value.as_ref().unwrap()),
+                (key.as_bytes(), &wanted.clone().into())
+            );
+        }
+        // What was read ahead was not shown.
+        let rest_of_it: Vec<_> = written.range(key(from)..key(to)).skip(count).collect();
+        let found = rest(&mut scan, 7);
+        assert_eq!(
+            found.iter().map(|(key, value)| (key, value)).collect::<Vec<_>>(),
+            rest_of_it
+        );
+    };
+    let made_by = |store: &Store, from, to, count| {
+        let before = store.stats();
+        few(store, from, to, count);
+        let after = store.stats();
+        let bytes = after.scan_cache.made_bytes - before.scan_cache.made_bytes;
+        assert_eq!(after.reads.flash_reads, before.reads.flash_reads);
+        (after.scan_cache.made - before.scan_cache.made, bytes / 1_000)
+    };
+    // A chunk has at most a segment of this cache, sixteen such pairs.
+    let (made, length) = made_by(&store, 200, 216, 1);
+    assert!(made == 1 && (15..=17).contains(&length), "{made}: {length}");
+    assert_eq!(made_by(&store, 198, 206, 1), (1, 2), "up to the next chunk");
+    assert_eq!(made_by(&store, 200, 206, 3).0, 0);
+    // Up to what is short, and to the end of what was asked for.
+    assert_eq!(made_by(&store, 104, 110, 1), (1, 6));
+    assert_eq!(made_by(&store, 150, 153, 1), (1, 3));
+    // A deleted object is no pair.
+    let (made, length) = made_by(&store, 36, 50, 1);
+    assert!(made >= 1 && length >= 13, "{made}: {length}");
+    drop(store);
+    // Nothing is read from the device for it.
+    let store = Store::open(options).unwrap();
+    few(&store, 220, 225, 5);
+    let flash_reads = store.stats().reads.flash_reads;
+    let mut scan = store.scan(ScanRange::range(key(220)..)).unwrap();
+    assert_eq!(scan.next_values(5).unwrap().len(), 5);
+    assert_eq!(store.stats().reads.flash_reads, flash_reads);
+}
+
+/// Each key that came into a full chunk left a chunk of one pair behind.
+#[test]
+fn a_chunk_that_becomes_too_long_is_halved() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, mut written) = scanned(dir.path(), 300);
+    let chunks_before = store.stats().scan_cache.chunks;
+    for round in 0..8 {
+        for n in 0..30 {
+            let name = format!("k{:03}{round}", n * 10 + 5);
+            let value = bytes(n * 100 + round, 1_000);
+            put(&store, &name, &value);
+            written.insert(name, value);
+            if n % 5 == 4 {
+                assert_eq!(all(&store), Vec::from_iter(written.clone()));
+            }
+        }
+    }
+    let stats = store.stats().scan_cache;
+    assert_eq!(stats.dropped, 0);
+    let chunks_max = 2 * chunks_before * written.len() as u64 / 300;
+    assert!(
+        (chunks_before + 1..=chunks_max).contains(&stats.chunks),
+        "{chunks_before}, {stats:?}"
+    );
+}
+
 /// A write dropped the chunk, and the next scan asked the index for each of its pairs.
 #[test]
 fn a_chunk_with_changed_keys_is_made_anew_of_itself() {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut written) = scanned(dir.path(), 300);
     let before = store.stats().scan_cache;
-    let new = |n: u32| bytes(u64::from(n) + 1_000, 1_500);
+    let new = |n: u32| bytes(u64::from(n) + 1_000, 600);
     for (name, value) in [(key(100), new(1)), (key(200), new(2)), ("k100a".to_owned(), new(3))] {
         put(&store, &name, &value);
         written.insert(name, value);

@@ -451,3 +451,59 @@ fn what_is_taken_out_while_it_moves_is_gone() {
         assert_eq!(values.living_bytes(), values.index_bytes(), "{round}");
     }
 }
+
+/// Frames kept their part of the RAM for values though all that lived was in chunks, and so it did
+/// not fit.
+#[test]
+fn of_what_is_in_chunks_frames_have_no_part() {
+    const SHARE_BYTES: u64 = 1 << 20;
+    let frames = Arc::new(FrameTable::starting_at(0, 0, SHARE_BYTES));
+    let values = ValueCache::new(7 << 20, &frames);
+    let cache = ScanCache::new(values, |record_bytes| record_bytes);
+    let all_bytes = || cache.values.capacity_bytes() + frames.share_bytes();
+    let numbered = |number: u64, place: Option<Place>| {
+        let start = format!("{number:05}");
+        let end = format!("{start}x");
+        let places = (0..20).map(|at| place.map(|Place(block, _)| Place::block(block, at)));
+        let keys: Vec<String> = (0..20).map(|at| format!("{start}{at:02}")).collect();
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let places: Vec<_> = places.collect();
+        let value: &[u8] = if place.is_some() { &[1; 1000] } else { &[1; 100] };
+        made_of(&start, &end, &names, |key| {
+            (places[key[5..].parse::<usize>().unwrap()], value)
+        })
+    };
+    for number in 0..20 {
+        assert!(add(&cache, 0, numbered(number, None)));
+    }
+    assert_eq!(frames.share_bytes(), SHARE_BYTES, "second copies count as any value");
+    let mut made_bytes = 0;
+    for number in 100..140 {
+        let home = numbered(number, Some(Place::block(number, 0)));
+        made_bytes += home.chunk.bytes() as u64;
+        assert!(add(&cache, 0, home));
+        let borrowed_bytes = SHARE_BYTES - frames.share_bytes();
+        // Allocators have a length for 20 KiB and one for 24.
+        let part = made_bytes / 8..=made_bytes / 8 + made_bytes / 32 + 1_000;
+        assert!(part.contains(&borrowed_bytes), "{borrowed_bytes} for {made_bytes}");
+        assert_eq!(all_bytes(), 8 << 20);
+    }
+    // All room is theirs, and frames keep a quarter of their share.
+    for number in 200..700 {
+        if let Some((begun, _)) = cache.begin(format!("{number:05}").as_bytes(), 0) {
+            cache.finish(&begun, vec![numbered(number, Some(Place::block(number, 0)))], |_| true);
+        }
+        assert_eq!(all_bytes(), 8 << 20);
+        assert!(cache.values.bytes() + cache.values.index_bytes() <= cache.values.capacity_bytes());
+    }
+    assert_eq!(frames.share_bytes(), SHARE_BYTES / 4);
+    assert!(cache.values.bytes() > 7 << 20, "{}", cache.values.bytes());
+    for number in 0..700 {
+        for at in 0..20 {
+            cache.values.take(Place::block(number, at));
+        }
+    }
+    assert_eq!(frames.share_bytes(), SHARE_BYTES, "and have it back");
+    cache.values.set_capacity(4 << 20);
+    assert_eq!((all_bytes(), frames.share_bytes()), (4 << 20, 1 << 19));
+}

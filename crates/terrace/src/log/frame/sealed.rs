@@ -49,6 +49,8 @@ pub trait Heir: Send + Sync {
     fn inherit(&self, place: PlaceInLog, record: &Record<'_>);
     /// Bytes of RAM that it may use and does not.
     fn unused_bytes(&self) -> u64;
+    /// Bytes of the frames' share that it has for now.
+    fn borrowed_bytes(&self) -> u64;
     /// Whether it wants so many bytes that live and that nobody has read.
     fn takes_unread(&self, bytes: u64) -> bool;
 }

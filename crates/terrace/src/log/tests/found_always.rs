@@ -53,6 +53,10 @@ impl Heir for Counts {
         0
     }
 
+    fn borrowed_bytes(&self) -> u64 {
+        0
+    }
+
     fn takes_unread(&self, bytes: u64) -> bool {
         self.unused_bytes() > bytes
     }

@@ -19,6 +19,7 @@ use std::{
 struct Notes {
     inherited: Arc<Mutex<Vec<(u64, u64)>>>,
     unused_bytes: Arc<AtomicU64>,
+    borrowed_bytes: Arc<AtomicU64>,
 }
 
 impl Heir for Notes {
@@ -29,6 +30,10 @@ impl Heir for Notes {
 
     fn unused_bytes(&self) -> u64 {
         self.unused_bytes.load(Ordering::Relaxed)
+    }
+
+    fn borrowed_bytes(&self) -> u64 {
+        self.borrowed_bytes.load(Ordering::Relaxed)
     }
 
     fn takes_unread(&self, bytes: u64) -> bool {
@@ -281,6 +286,32 @@ fn what_the_heir_does_not_use_is_lent_until_it_is() {
     assert!(value_at(&table, place(35)).is_some());
 }
 
+/// What the heir borrows of the share comes back to it.
+#[test]
+fn what_the_heir_borrows_frames_do_not_keep() {
+    let table = retaining(100_000);
+    let notes = Notes::default();
+    table.hand_on_to(Box::new(notes.clone()));
+    let mut next = 1..;
+    let mut keep_more = |count| {
+        for number in next.by_ref().take(count) {
+            keep(&table, &frame_of(7, number * 8192, number, 5_000));
+        }
+        table.retained_bytes()
+    };
+    for (borrowed_bytes, kept) in [
+        (0, 85_000..=100_000),
+        (60_000, 25_000..=40_000),
+        (200_000, 0..=0),
+        (0, 85_000..=100_000),
+    ] {
+        notes.borrowed_bytes.store(borrowed_bytes, Ordering::Relaxed);
+        table.give_back(0);
+        let bytes = keep_more(40);
+        assert!(kept.contains(&bytes), "{bytes} with {borrowed_bytes} borrowed");
+    }
+}
+
 /// Values that nobody had read left with the oldest frame, and each read of one asked the device,
 /// while most of what the younger frames had was overwritten.
 #[test]
@@ -337,6 +368,10 @@ impl Heir for Miser {
 
     fn unused_bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    fn borrowed_bytes(&self) -> u64 {
+        0
     }
 
     fn takes_unread(&self, bytes: u64) -> bool {

@@ -5,12 +5,12 @@ use crate::{
     Error, ObjectInfo, Result, Version,
     api::expiry,
     cache::{
-        chunk::{Added, Chunk, ChunkWriter, Pair, SHORT_PAIR_BYTES_MAX},
+        chunk::{Added, COUNT_BYTES, Chunk, ChunkWriter, Pair, SHORT_PAIR_BYTES_MAX, bytes_of_long},
         scans::{Changed, Found, Made, Making, Takes},
     },
     engine::Engine,
     metrics::counters::AnsweredBy,
-    read::describe::decode_attributes,
+    read::{describe::decode_attributes, multi_get},
     visibility::range_tombstones::successor,
 };
 use bytes::Bytes;
@@ -43,20 +43,86 @@ impl Scan {
             }
         }
         let begun = self.begin().map(|begun| (begun, self.start.clone()));
-        let read = self.values_by_index(wanted, limit);
+        let mut read = self.values_by_index(wanted, limit);
+        let given = read.as_ref().map_or(0, |read| read.items.len());
         if let Some(((making, takes), first)) = begun {
-            let end = if self.is_over { &self.end } else { &self.start };
-            let made = read
-                .as_ref()
-                .map(|read| self.made_of(takes, read, first, end, self.may_make_bytes()))
-                .unwrap_or_default();
+            let made = match &mut read {
+                Ok(read) => {
+                    let may_move = takes.long && read.device_reads == 0;
+                    let end = may_move.then(|| self.read_ahead(read)).flatten();
+                    let end = end.unwrap_or_else(|| self.reached());
+                    self.made_of(takes, read, first, &end, self.may_make_bytes())
+                }
+                Err(_) => Vec::new(),
+            };
             self.finish(&making, made, |_| true);
         }
         let Values { items, values, .. } = read?;
-        for (item, value) in items.into_iter().zip(values) {
+        for (item, value) in items.into_iter().zip(values).take(given) {
             pairs.push((item.into_item(&self.snapshot)?, value));
         }
         Ok(())
+    }
+
+    /// How far it has come, or where it ends (empty: no end).
+    fn reached(&self) -> Vec<u8> {
+        if self.is_over {
+            self.end.clone()
+        } else {
+            self.start.clone()
+        }
+    }
+
+    /// Adds to what was read what comes behind it, as far as that is long, is in RAM, and has room
+    /// in the last chunk: short chunks take more RAM, and more of them are met. Gives where it ends
+    /// (empty: no end), if there is anything to add. What was read is behind the scan afterwards,
+    /// and nothing else.
+    fn read_ahead(&mut self, read: &mut Values) -> Option<Vec<u8>> {
+        let last = read.items.last().filter(|last| is_long(last) && self.index.is_some());
+        let last = last?.key.clone();
+        let (mut ahead, listed_end) = self.list_ahead(&read.items);
+        (self.index, self.index_end, self.is_over) = (None, None, false);
+        self.go_behind(&last);
+        let mut end = listed_end?;
+        let values = multi_get::values_in_ram(&self.snapshot, &ahead);
+        let sound = values.into_iter().map_while(|value| value.filter(Result::is_ok));
+        let before = read.values.len();
+        read.values.extend(sound);
+        let count = read.values.len() - before;
+        if let Some(item) = ahead.get(count) {
+            end = item.key.to_vec();
+        }
+        ahead.truncate(count);
+        read.items.append(&mut ahead);
+        Some(end)
+    }
+
+    /// What comes behind these objects and belongs in their last chunk, and where that ends; `None`
+    /// if the index cannot be read.
+    fn list_ahead(&mut self, items: &[Listed]) -> (Vec<Listed>, Option<Vec<u8>>) {
+        let bytes_max = self.engine().scan_cache.chunk_bytes_max().saturating_sub(COUNT_BYTES);
+        let fill = |bytes: usize, more: usize| match bytes.saturating_add(more) {
+            bytes if bytes <= bytes_max => bytes,
+            _ => more,
+        };
+        let mut bytes = items.iter().map(bytes_of).fold(0, fill);
+        let mut ahead = Vec::new();
+        loop {
+            match self.next_listed(None) {
+                None => {
+                    self.leave_index();
+                    return (ahead, Some(self.reached()));
+                }
+                Some(Err(_)) => return (ahead, None),
+                Some(Ok(item)) => {
+                    bytes = bytes.saturating_add(bytes_of(&item));
+                    if bytes > bytes_max || !is_long(&item) || self.is_dead(&item) {
+                        return (ahead, Some(item.key.to_vec()));
+                    }
+                    ahead.push(item);
+                }
+            }
+        }
     }
 
     fn engine(&self) -> &Engine {
@@ -151,16 +217,22 @@ impl Scan {
 
     /// Chunks of what has not changed in one, and of what was read of the keys that have.
     fn made_of_changed(&self, changed: &Changed, read: &Values) -> Vec<Made> {
-        let pairs = changed.chunk.pairs();
-        let mut before = pairs.filter(|pair| !changed.has(pair.key)).peekable();
-        let mut chunks = Chunks::new(self.engine().scan_cache.chunk_bytes_max(), changed.start.clone());
+        let unchanged = changed.chunk.pairs().filter(|pair| !changed.has(pair.key));
+        let mut before = unchanged.peekable();
+        let mut pairs = Vec::with_capacity(changed.chunk.count() + read.items.len());
         for (item, value) in read.items.iter().zip(&read.values) {
             while let Some(pair) = before.next_if(|pair| *pair.key < *item.key) {
-                chunks.add(pair.key, Some(pair));
+                pairs.push((pair.key, Some(pair)));
             }
-            chunks.add(&item.key, self.pair_of(item, value));
+            pairs.push((&item.key, self.pair_of(item, value)));
         }
-        before.for_each(|pair| chunks.add(pair.key, Some(pair)));
+        pairs.extend(before.map(|pair| (pair.key, Some(pair))));
+        let bytes_max = self.engine().scan_cache.chunk_bytes_max();
+        let lengths = pairs.iter().flat_map(|(_, pair)| pair).map(Pair::bytes_in_chunk);
+        let mut chunks = Chunks::new(even_bytes_max(lengths, bytes_max), changed.start.clone());
+        for (key, pair) in pairs {
+            chunks.add(key, pair);
+        }
         chunks.end(&changed.end)
     }
 
@@ -255,6 +327,21 @@ impl Scan {
         }
         Ok(())
     }
+}
+
+/// What of a chunk an object takes whose value moves there.
+fn bytes_of(item: &Listed) -> usize {
+    let value_bytes = usize::try_from(item.entry.length).unwrap_or(usize::MAX);
+    bytes_of_long(item.key.len() + item.entry.attributes.len()).saturating_add(value_bytes)
+}
+
+/// Bytes for each of as few chunks as there must be, about as long as each other: one that is full
+/// would lose a chunk of one pair with each that comes.
+fn even_bytes_max(lengths: impl Iterator<Item = usize> + Clone, bytes_max: usize) -> usize {
+    let longest = lengths.clone().max().unwrap_or(0);
+    let all = lengths.sum::<usize>() + COUNT_BYTES;
+    let parts = all.div_ceil(bytes_max.max(1)).max(1);
+    (all.div_ceil(parts) + longest).min(bytes_max)
 }
 
 /// Whether a chunk has not a copy of a value, but the value.

@@ -80,7 +80,8 @@ pub struct Options {
     /// and on a running store ([`crate::Store::set_large_capacity`]).
     pub large_capacity_bytes: Option<u64>,
     /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it, and what the cache
-    /// does not use of the rest, holds what was written lately, read or not.
+    /// does not use of the rest, holds what was written lately, read or not; less of it, down to a
+    /// thirty-second, where scans have brought longer values into chunks.
     pub cache_bytes: u64,
     /// Most bytes a day that are copied to flash or moved back to it, for its life. `None`: no
     /// limit.

@@ -582,18 +582,15 @@ impl FrameTable {
         self.first_retained.store(first, Ordering::Release);
     }
 
-    /// RAM that retained frames may take whatever the heir uses, without what it has borrowed, in
-    /// bytes.
+    /// RAM that retained frames may take whatever the heir uses, without what it has borrowed.
     pub fn share_bytes(&self) -> u64 {
         let borrowed_bytes = self.heir.get().map_or(0, |heir| heir.borrowed_bytes());
-        let share_bytes = self.share_bytes.load(Ordering::Relaxed);
-        share_bytes.saturating_sub(borrowed_bytes)
+        self.share_bytes.load(Ordering::Relaxed).saturating_sub(borrowed_bytes)
     }
 
     /// What lives in retained frames, about, in bytes. Walks over them.
     pub fn living_bytes(&self) -> u64 {
-        let retained = self.retained.lock();
-        retained.iter().map(|slot| slot.sealed.living_bytes()).sum()
+        self.retained.lock().iter().map(|slot| slot.sealed.living_bytes()).sum()
     }
 
     /// RAM that retained frames take, in bytes.

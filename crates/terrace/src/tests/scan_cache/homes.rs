@@ -104,7 +104,10 @@ fn a_short_scan_makes_a_full_chunk() {
     let flash_reads = store.stats().reads.flash_reads;
     let mut scan = store.scan(ScanRange::range(key(220)..)).unwrap();
     assert_eq!(scan.next_values(5).unwrap().len(), 5);
-    assert_eq!(store.stats().reads.flash_reads, flash_reads);
+    let stats = store.stats();
+    assert_eq!((stats.reads.flash_reads, stats.scan_cache.made), (flash_reads, 1));
+    // The chunk ends before what was not in RAM.
+    assert_eq!(all(&store), Vec::from_iter(written.clone()));
 }
 
 /// Each key that came into a full chunk left a chunk of one pair behind.

@@ -1,7 +1,9 @@
 //! Pairs of a range of keys that a scan has read, one behind the other in one buffer.
 //!
-//! A record is version, checksum, lengths, home, place, key, attributes, value; behind all records
-//! there is where each begins, and last how many there are. Numbers are little-endian.
+//! The head of a pair is version, checksum, lengths, home, where its value begins, place, key,
+//! attributes. First come all heads, so that looking for a key and going from pair to pair touch
+//! memory that lies together; then the values; then where each head begins, where the values do,
+//! and how many pairs there are. Numbers are little-endian.
 //!
 //! Of a short value a chunk has a second copy. A longer one it is the home of in RAM: the pair has
 //! the value's place, by which the cache leads to it.
@@ -26,10 +28,11 @@ pub const SHORT_PAIR_BYTES_MAX: usize = 512;
 pub const PAIR_BYTES_MAX: usize = 4 << 10;
 
 const OFFSET_BYTES: usize = 2;
-/// What a chunk takes besides its pairs: how many they are.
-pub const COUNT_BYTES: usize = OFFSET_BYTES;
-/// What a pair takes besides key, attributes and value: a record's head, and where it begins.
-const HEAD_BYTES: usize = 8 + 4 + 3 * 2 + 1 + OFFSET_BYTES;
+/// What a chunk takes besides its pairs: where the values begin, and how many there are.
+pub const END_BYTES: usize = 2 * OFFSET_BYTES;
+/// What a pair takes besides key, attributes and value: the rest of its head, and where that
+/// begins.
+const HEAD_BYTES: usize = 8 + 4 + 3 * 2 + 1 + 2 * OFFSET_BYTES;
 const PLACE_BYTES: usize = 16;
 /// Beside the home: there is a place.
 const HAS_PLACE: u8 = 0x80;
@@ -38,14 +41,15 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<usize> {
     Reader(bytes.get(at..)?).u16().map(usize::from)
 }
 
-/// The pair that bytes begin with.
-fn decode(bytes: &[u8]) -> Option<Pair<'_>> {
-    let mut rest = Reader(bytes);
+/// The pair with the head that bytes begin with, and a value among these.
+fn decode<'a>(head: &'a [u8], values: &'a [u8]) -> Option<Pair<'a>> {
+    let mut rest = Reader(head);
     let version = rest.u64()?;
     let checksum = rest.u32()?;
     let mut length = || rest.u16().map(usize::from);
     let (key_bytes, attribute_bytes, value_bytes) = (length()?, length()?, length()?);
     let [home] = *rest.bytes(1)? else { return None };
+    let value_at = usize::from(rest.u16()?);
     let place = match home & HAS_PLACE {
         0 => None,
         _ => Some(Place(rest.u64()?, rest.u64()?)),
@@ -62,7 +66,7 @@ fn decode(bytes: &[u8]) -> Option<Pair<'_>> {
         place,
         key: rest.bytes(key_bytes)?,
         attributes: rest.bytes(attribute_bytes)?,
-        value: rest.bytes(value_bytes)?,
+        value: values.get(value_at..value_at + value_bytes)?,
     })
 }
 
@@ -114,28 +118,31 @@ impl Pair<'_> {
     }
 
     #[allow(clippy::cast_possible_truncation)] // none of its parts is longer than a chunk
-    fn encode(&self, record: &mut Vec<u8>) {
-        record.extend_from_slice(&self.version.to_le_bytes());
-        record.extend_from_slice(&self.checksum.to_le_bytes());
+    fn encode(&self, heads: &mut Vec<u8>, values: &mut Vec<u8>) {
+        heads.extend_from_slice(&self.version.to_le_bytes());
+        heads.extend_from_slice(&self.checksum.to_le_bytes());
         for part in [self.key, self.attributes, self.value] {
-            record.extend_from_slice(&(part.len() as u16).to_le_bytes());
+            heads.extend_from_slice(&(part.len() as u16).to_le_bytes());
         }
         let has_place = if self.place.is_some() { HAS_PLACE } else { 0 };
-        record.push(self.home as u8 | has_place);
+        heads.push(self.home as u8 | has_place);
+        heads.extend_from_slice(&(values.len() as u16).to_le_bytes());
         if let Some(Place(container, offset)) = self.place {
-            record.extend_from_slice(&container.to_le_bytes());
-            record.extend_from_slice(&offset.to_le_bytes());
+            heads.extend_from_slice(&container.to_le_bytes());
+            heads.extend_from_slice(&offset.to_le_bytes());
         }
-        for part in [self.key, self.attributes, self.value] {
-            record.extend_from_slice(part);
-        }
+        heads.extend_from_slice(self.key);
+        heads.extend_from_slice(self.attributes);
+        values.extend_from_slice(self.value);
     }
 }
 
 /// Makes a chunk.
 #[derive(Debug, Default)]
 pub struct ChunkWriter {
-    records: Vec<u8>,
+    heads: Vec<u8>,
+    values: Vec<u8>,
+    /// Where each head begins.
     starts: Vec<u16>,
     /// It has pairs that are not short.
     is_long: bool,
@@ -159,22 +166,25 @@ impl ChunkWriter {
         if pair.is_too_long() {
             return Added::TooLong;
         }
-        let start = self.records.len();
-        pair.encode(&mut self.records);
-        let ends_bytes = (self.starts.len() + 2) * OFFSET_BYTES;
         let is_long = self.is_long || pair.place.is_some();
         let bytes_max = bytes_max.min(if is_long {
             CHUNK_BYTES_MAX
         } else {
             SHORT_CHUNK_BYTES_MAX
         });
-        if !self.starts.is_empty() && self.records.len() + ends_bytes > bytes_max {
-            self.records.truncate(start);
+        if !self.starts.is_empty() && self.bytes() + pair.bytes_in_chunk() > bytes_max {
             return Added::Full;
         }
+        let start = self.heads.len();
+        pair.encode(&mut self.heads, &mut self.values);
         self.is_long = is_long;
         self.starts.push(start as u16);
         Added::Here
+    }
+
+    /// Bytes of the chunk that it has now.
+    fn bytes(&self) -> usize {
+        self.heads.len() + self.values.len() + self.starts.len() * OFFSET_BYTES + END_BYTES
     }
 
     /// The chunk, and an empty writer. `None` if nothing was added.
@@ -184,12 +194,12 @@ impl ChunkWriter {
         if count == 0 {
             return None;
         }
-        let mut bytes = Vec::with_capacity(self.records.len() + (count + 1) * OFFSET_BYTES);
-        bytes.append(&mut self.records);
-        for start in self.starts.drain(..) {
-            bytes.extend_from_slice(&start.to_le_bytes());
-        }
-        bytes.extend_from_slice(&(count as u16).to_le_bytes());
+        let values_at = self.heads.len();
+        let mut bytes = Vec::with_capacity(self.bytes());
+        bytes.append(&mut self.heads);
+        bytes.append(&mut self.values);
+        let ends = self.starts.drain(..).chain([values_at as u16, count as u16]);
+        bytes.extend(ends.flat_map(u16::to_le_bytes));
         Chunk::open(bytes.into(), std::mem::take(&mut self.is_long))
     }
 }
@@ -199,6 +209,7 @@ impl ChunkWriter {
 pub struct Chunk {
     bytes: Bytes,
     count: usize,
+    values_at: usize,
     starts_at: usize,
     is_home: bool,
 }
@@ -208,10 +219,13 @@ impl Chunk {
     fn open(bytes: Bytes, is_home: bool) -> Option<Self> {
         let count_at = bytes.len().checked_sub(OFFSET_BYTES)?;
         let count = u16_at(&bytes, count_at)?;
-        let starts_at = count_at.checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
+        let values_at_at = count_at.checked_sub(OFFSET_BYTES)?;
+        let values_at = u16_at(&bytes, values_at_at)?;
+        let starts_at = values_at_at.checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
         Some(Self {
             bytes,
             count,
+            values_at,
             starts_at,
             is_home,
         })
@@ -252,7 +266,8 @@ impl Chunk {
             return None;
         }
         let start = u16_at(&self.bytes, self.starts_at + number * OFFSET_BYTES)?;
-        decode(self.bytes.get(start..self.starts_at)?)
+        let values = self.bytes.get(self.values_at..self.starts_at)?;
+        decode(self.bytes.get(start..self.values_at)?, values)
     }
 
     /// A part of a pair as a piece of the chunk's memory.
@@ -308,7 +323,7 @@ mod tests {
         let chunk = writer.take().unwrap().for_reader();
         assert_eq!(chunk.count(), 100);
         let pairs_bytes: usize = chunk.pairs().map(|pair| pair.bytes_in_chunk()).sum();
-        assert_eq!(chunk.bytes(), pairs_bytes + COUNT_BYTES);
+        assert_eq!(chunk.bytes(), pairs_bytes + END_BYTES);
         for (number, (key, value)) in keys.iter().zip(&values).enumerate() {
             let found = chunk.pair(number).unwrap();
             assert_eq!(found, pair(key.as_bytes(), value));
@@ -341,7 +356,23 @@ mod tests {
     fn other_bytes_are_no_chunk() {
         assert!(Chunk::open(Bytes::new(), false).is_none());
         assert!(Chunk::open(Bytes::from_static(&[255; 40]), false).is_none());
-        let chunk = Chunk::open(Bytes::from_static(&[9, 0, 0, 0, 1, 0, 0, 0]), false).unwrap();
-        assert_eq!(chunk.pair(0), None);
+        // A head that begins behind the heads, and heads that end behind the values.
+        for bytes in [[7; 6], [9, 0, 4, 0, 1, 0], [0, 0, 99, 0, 1, 0]] {
+            let chunk = Chunk::open(Bytes::copy_from_slice(&bytes), false);
+            assert!(chunk.is_none_or(|chunk| chunk.pair(0).is_none()), "{bytes:?}");
+        }
+        let mut writer = ChunkWriter::default();
+        writer.add(&pair(b"a", b"value"), 1000);
+        let sound = writer.take().unwrap();
+        for at in 0..sound.bytes() {
+            let mut bytes = sound.bytes.to_vec();
+            bytes[at] ^= 0xff;
+            // Nothing is read from beside it.
+            let chunk = Chunk::open(bytes.into(), false);
+            chunk
+                .iter()
+                .flat_map(Chunk::pairs)
+                .for_each(|pair| assert!(pair.bytes() <= sound.bytes()));
+        }
     }
 }

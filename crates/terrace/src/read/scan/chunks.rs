@@ -5,7 +5,7 @@ use crate::{
     Error, ObjectInfo, Result, Version,
     api::expiry,
     cache::{
-        chunk::{Added, COUNT_BYTES, Chunk, ChunkWriter, Pair, SHORT_PAIR_BYTES_MAX, bytes_of_long},
+        chunk::{Added, Chunk, ChunkWriter, END_BYTES, Pair, SHORT_PAIR_BYTES_MAX, bytes_of_long},
         scans::{Changed, Found, Made, Making, Takes},
     },
     engine::Engine,
@@ -100,7 +100,7 @@ impl Scan {
     /// What comes behind these objects and belongs in their last chunk, and where that ends; `None`
     /// if the index cannot be read.
     fn list_ahead(&mut self, items: &[Listed]) -> (Vec<Listed>, Option<Vec<u8>>) {
-        let bytes_max = self.engine().scan_cache.chunk_bytes_max().saturating_sub(COUNT_BYTES);
+        let bytes_max = self.engine().scan_cache.chunk_bytes_max().saturating_sub(END_BYTES);
         let fill = |bytes: usize, more: usize| match bytes.saturating_add(more) {
             bytes if bytes <= bytes_max => bytes,
             _ => more,
@@ -339,7 +339,7 @@ fn bytes_of(item: &Listed) -> usize {
 /// would lose a chunk of one pair with each that comes.
 fn even_bytes_max(lengths: impl Iterator<Item = usize> + Clone, bytes_max: usize) -> usize {
     let longest = lengths.clone().max().unwrap_or(0);
-    let all = lengths.sum::<usize>() + COUNT_BYTES;
+    let all = lengths.sum::<usize>() + END_BYTES;
     let parts = all.div_ceil(bytes_max.max(1)).max(1);
     (all.div_ceil(parts) + longest).min(bytes_max)
 }

@@ -98,7 +98,7 @@ pub use api::{
 };
 pub use read::{
     reader::Reader,
-    scan::{Scan, ScanItem},
+    scan::{Scan, ScanItem, ScannedObject},
     snapshot::Snapshot,
 };
 pub use store::Store;

@@ -168,7 +168,7 @@ impl Scan {
     ///
     /// # Errors
     /// The first error of the scan; a value's error is in its place.
-    pub fn next_values(&mut self, count: usize) -> Result<Vec<(ScanItem, Result<Bytes>)>> {
+    pub fn next_values(&mut self, count: usize) -> Result<Vec<(ScannedObject, Result<Bytes>)>> {
         let mut pairs = Vec::with_capacity(count.min(PRESIZED_MAX));
         while pairs.len() < count && !self.is_over {
             self.more_values(count, &mut pairs)?;
@@ -275,7 +275,15 @@ impl Listed {
         Ok(ScanItem {
             info: object_info(&self.entry)?,
             key: self.key.clone(),
-            source: ValueSource::Stored(self, snapshot.clone()),
+            listed: self,
+            snapshot: snapshot.clone(),
+        })
+    }
+
+    fn into_scanned(self) -> Result<ScannedObject> {
+        Ok(ScannedObject {
+            info: object_info(&self.entry)?,
+            key: self.key,
         })
     }
 }
@@ -285,19 +293,10 @@ impl Listed {
 pub struct ScanItem {
     /// The key.
     pub key: Bytes,
-    /// What is known of it. Of an object that [`Scan::next_values`] gave, `home` is where its value
-    /// lived when it was read last, which may have been before the scan.
+    /// What is known of it.
     pub info: ObjectInfo,
-    source: ValueSource,
-}
-
-/// Where the value of an item comes from.
-#[derive(Debug, Clone)]
-enum ValueSource {
-    /// From where its entry says.
-    Stored(Listed, Snapshot),
-    /// It is here.
-    Read(Bytes),
+    listed: Listed,
+    snapshot: Snapshot,
 }
 
 impl ScanItem {
@@ -306,9 +305,16 @@ impl ScanItem {
     /// # Errors
     /// [`crate::Error::Corruption`], [`crate::Error::SnapshotTooOld`], the device's.
     pub fn value(&self) -> Result<Bytes> {
-        match &self.source {
-            ValueSource::Stored(listed, snapshot) => listed.value(snapshot),
-            ValueSource::Read(value) => Ok(value.clone()),
-        }
+        self.listed.value(&self.snapshot)
     }
+}
+
+/// One object of a scan that has its value beside it ([`Scan::next_values`]).
+#[derive(Debug, Clone)]
+pub struct ScannedObject {
+    /// The key.
+    pub key: Bytes,
+    /// What is known of it; `home` is where its value lived when it was read last, which may have
+    /// been before the scan.
+    pub info: ObjectInfo,
 }

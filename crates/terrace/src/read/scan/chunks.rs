@@ -1,6 +1,6 @@
 //! What scans take from the scan cache ([`crate::cache::scans`]), and what they bring to it.
 
-use super::{Listed, Scan, ScanItem, ValueSource, Values};
+use super::{Listed, Scan, ScannedObject, Values};
 use crate::{
     Error, ObjectInfo, Result, Version,
     api::expiry,
@@ -20,7 +20,7 @@ const LOST_KEYS_MAX: usize = 1000;
 
 impl Scan {
     /// Adds what comes next, from one chunk or from the index, until there are `count` pairs.
-    pub(super) fn more_values(&mut self, count: usize, pairs: &mut Vec<(ScanItem, Result<Bytes>)>) -> Result<()> {
+    pub(super) fn more_values(&mut self, count: usize, pairs: &mut Vec<(ScannedObject, Result<Bytes>)>) -> Result<()> {
         let wanted = count - pairs.len();
         let mut limit = None;
         if !self.has_back {
@@ -59,7 +59,7 @@ impl Scan {
         }
         let Values { items, values, .. } = read?;
         for (item, value) in items.into_iter().zip(values).take(given) {
-            pairs.push((item.into_item(&self.snapshot)?, value));
+            pairs.push((item.into_scanned()?, value));
         }
         Ok(())
     }
@@ -289,7 +289,7 @@ impl Scan {
         &mut self,
         chunk: &Chunk,
         count: usize,
-        pairs: &mut Vec<(ScanItem, Result<Bytes>)>,
+        pairs: &mut Vec<(ScannedObject, Result<Bytes>)>,
     ) -> Result<()> {
         self.check()?;
         self.index = None;
@@ -306,7 +306,7 @@ impl Scan {
                 break;
             }
             if presence.dead(pair.key, pair.version, pair.attributes).is_none() {
-                pairs.push(item_of(chunk, &pair)?);
+                pairs.push(scanned(chunk, &pair)?);
                 bytes += pair.value.len() as u64;
             }
             last = pair.key;
@@ -404,9 +404,8 @@ impl Chunks {
     }
 }
 
-fn item_of(chunk: &Chunk, pair: &Pair<'_>) -> Result<(ScanItem, Result<Bytes>)> {
-    let value = chunk.piece(pair.value);
-    let item = ScanItem {
+fn scanned(chunk: &Chunk, pair: &Pair<'_>) -> Result<(ScannedObject, Result<Bytes>)> {
+    let object = ScannedObject {
         key: chunk.piece(pair.key),
         info: ObjectInfo {
             version: Version(pair.version),
@@ -416,7 +415,6 @@ fn item_of(chunk: &Chunk, pair: &Pair<'_>) -> Result<(ScanItem, Result<Bytes>)> 
             expires_at: expiry::of(pair.attributes).map(expiry::from_ms),
             attributes: decode_attributes(pair.attributes)?,
         },
-        source: ValueSource::Read(value.clone()),
     };
-    Ok((item, Ok(value)))
+    Ok((object, Ok(chunk.piece(pair.value))))
 }

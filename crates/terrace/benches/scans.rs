@@ -177,14 +177,12 @@ fn scan(store: &Store, from: u64, count: usize) {
     let mut scan = store.scan(ScanRange::range(from.as_bytes()..)).unwrap();
     let mut left = count;
     while left > 0 {
-        let found = scan.next_values(left.min(64)).unwrap();
-        if found.is_empty() {
+        let visit = |_: &[u8], value: terrace::Result<&[u8]>| assert!(!value.unwrap().is_empty());
+        let found = scan.visit_values(left.min(64), visit).unwrap();
+        if found == 0 {
             break;
         }
-        left -= found.len();
-        for (_, value) in found {
-            assert!(!value.unwrap().is_empty());
-        }
+        left -= found;
     }
 }
 

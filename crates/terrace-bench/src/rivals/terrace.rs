@@ -136,14 +136,16 @@ impl KeyValue for Terrace {
         let mut scan = self.store.scan(ScanRange::range(from..))?;
         let mut left = count;
         while left > 0 {
-            let found = scan.next_values(left.min(SCAN_BATCH))?;
-            if found.is_empty() {
+            let mut outcome = Ok(());
+            let found = scan.visit_values(left.min(SCAN_BATCH), |key, value| match value {
+                Ok(value) => visit(key, value),
+                Err(error) => outcome = Err(error),
+            })?;
+            outcome?;
+            if found == 0 {
                 break;
             }
-            left -= found.len();
-            for (item, value) in found {
-                visit(&item.key, &value?);
-            }
+            left -= found;
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::{
     visibility::range_tombstones::{first_and_end, successor},
 };
 use bytes::Bytes;
+use chunks::Shown;
 use std::ops::Bound;
 
 /// For so many objects of one call memory is got beforehand; most scans that are asked for more end
@@ -170,10 +171,49 @@ impl Scan {
     /// The first error of the scan; a value's error is in its place.
     pub fn next_values(&mut self, count: usize) -> Result<Vec<(ScannedObject, Result<Bytes>)>> {
         let mut pairs = Vec::with_capacity(count.min(PRESIZED_MAX));
-        while pairs.len() < count && !self.is_over {
-            self.more_values(count, &mut pairs)?;
-        }
+        self.show(count, &mut |shown| {
+            pairs.push(shown.into_owned()?);
+            Ok(())
+        })?;
         Ok(pairs)
+    }
+
+    /// Shows `visit` the keys and values of the next `count` objects (fewer at the end), where they
+    /// lie in RAM: for callers who look at them once it takes less time than
+    /// [`Scan::next_values`]. Gives how many it showed.
+    ///
+    /// # Errors
+    /// The first error of the scan; a value's error is shown in its place.
+    ///
+    /// # Example
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let store = terrace::Store::open(terrace::Options::new(directory.path()))?;
+    /// store.put("a", "one")?;
+    /// let mut bytes = 0;
+    /// store.scan(terrace::ScanRange::all())?.visit_values(100, |_key, value| {
+    ///     bytes += value.map_or(0, <[u8]>::len);
+    /// })?;
+    /// assert_eq!(bytes, 3);
+    /// # Ok::<(), terrace::Error>(())
+    /// ```
+    pub fn visit_values(&mut self, count: usize, mut visit: impl FnMut(&[u8], Result<&[u8]>)) -> Result<usize> {
+        self.show(count, &mut |shown| {
+            match &shown {
+                Shown::InChunk(_, pair) => visit(pair.key, Ok(pair.value)),
+                Shown::Read(item, Ok(value)) => visit(&item.key, Ok(value)),
+                Shown::Read(item, Err(error)) => visit(&item.key, Err(error.clone())),
+            }
+            Ok(())
+        })
+    }
+
+    fn show(&mut self, count: usize, show: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<usize> {
+        let mut shown = 0;
+        while shown < count && !self.is_over {
+            shown += self.more_values(count - shown, show)?;
+        }
+        Ok(shown)
     }
 
     /// Adds the values of what the index shows next, until there are `count` pairs or its iterator
@@ -277,13 +317,6 @@ impl Listed {
             key: self.key.clone(),
             listed: self,
             snapshot: snapshot.clone(),
-        })
-    }
-
-    fn into_scanned(self) -> Result<ScannedObject> {
-        Ok(ScannedObject {
-            info: object_info(&self.entry)?,
-            key: self.key,
         })
     }
 }

@@ -10,7 +10,10 @@ use crate::{
     },
     engine::Engine,
     metrics::counters::AnsweredBy,
-    read::{describe::decode_attributes, multi_get},
+    read::{
+        describe::{decode_attributes, object_info},
+        multi_get,
+    },
     visibility::range_tombstones::successor,
 };
 use bytes::Bytes;
@@ -19,9 +22,13 @@ use bytes::Bytes;
 const LOST_KEYS_MAX: usize = 1000;
 
 impl Scan {
-    /// Adds what comes next, from one chunk or from the index, until there are `count` pairs.
-    pub(super) fn more_values(&mut self, count: usize, pairs: &mut Vec<(ScannedObject, Result<Bytes>)>) -> Result<()> {
-        let wanted = count - pairs.len();
+    /// Shows what comes next, from one chunk or from the index, `wanted` pairs at most. Gives how
+    /// many.
+    pub(super) fn more_values(
+        &mut self,
+        wanted: usize,
+        show: &mut dyn FnMut(Shown<'_>) -> Result<()>,
+    ) -> Result<usize> {
         let mut limit = None;
         if !self.has_back {
             let seq = self.snapshot.version().0;
@@ -37,7 +44,7 @@ impl Scan {
             }
             self.chunk_end = chunk_end;
             match found {
-                Found::Chunk(chunk) => return self.values_of_chunk(&chunk, count, pairs),
+                Found::Chunk(chunk) => return self.values_of_chunk(&chunk, wanted, show),
                 Found::Nothing(next) => limit = next,
                 Found::Lost(..) | Found::Changed => {}
             }
@@ -58,10 +65,9 @@ impl Scan {
             self.finish(&making, made, |_| true);
         }
         let Values { items, values, .. } = read?;
-        for (item, value) in items.into_iter().zip(values).take(given) {
-            pairs.push((item.into_scanned()?, value));
-        }
-        Ok(())
+        let mut pairs = items.into_iter().zip(values).take(given);
+        pairs.try_for_each(|(item, value)| show(Shown::Read(item, value)))?;
+        Ok(given)
     }
 
     /// How far it has come, or where it ends (empty: no end).
@@ -284,21 +290,21 @@ impl Scan {
         fits.then_some(pair)
     }
 
-    /// Adds pairs of a chunk, which ends at `chunk_end`.
+    /// Shows pairs of a chunk, which ends at `chunk_end`.
     fn values_of_chunk(
         &mut self,
         chunk: &Chunk,
-        count: usize,
-        pairs: &mut Vec<(ScannedObject, Result<Bytes>)>,
-    ) -> Result<()> {
+        wanted: usize,
+        show: &mut dyn FnMut(Shown<'_>) -> Result<()>,
+    ) -> Result<usize> {
         self.check()?;
         self.index = None;
         let presence = self.snapshot.presence().frozen_at(self.now_ms);
         let is_inside = self.end.is_empty() || (!self.chunk_end.is_empty() && self.chunk_end <= self.end);
-        let (mut number, before, mut bytes) = (chunk.first_from(&self.start), pairs.len(), 0);
+        let (mut number, mut given, mut bytes) = (chunk.first_from(&self.start), 0, 0);
         let mut last: &[u8] = &[];
         let mut ends_inside = false;
-        while number < chunk.count() && pairs.len() < count {
+        while number < chunk.count() && given < wanted {
             let no_chunk = || Error::corruption("a chunk of the scan cache", "it is none");
             let pair = chunk.pair(number).ok_or_else(no_chunk)?;
             if !is_inside && *pair.key >= *self.end {
@@ -306,16 +312,17 @@ impl Scan {
                 break;
             }
             if presence.dead(pair.key, pair.version, pair.attributes).is_none() {
-                pairs.push(scanned(chunk, &pair)?);
-                bytes += pair.value.len() as u64;
+                show(Shown::InChunk(chunk, pair))?;
+                (given, bytes) = (given + 1, bytes + pair.value.len() as u64);
             }
             last = pair.key;
             number += 1;
         }
         drop(presence);
-        let given = (pairs.len() - before) as u64;
-        self.engine().metrics.answered_many(AnsweredBy::Cache, given, bytes);
-        self.engine().scan_cache.count_use(given);
+        self.engine()
+            .metrics
+            .answered_many(AnsweredBy::Cache, given as u64, bytes);
+        self.engine().scan_cache.count_use(given as u64);
         if ends_inside {
             self.is_over = true;
         } else if number == chunk.count() {
@@ -325,7 +332,7 @@ impl Scan {
         } else {
             self.go_behind(last);
         }
-        Ok(())
+        Ok(given)
     }
 }
 
@@ -404,17 +411,30 @@ impl Chunks {
     }
 }
 
-fn scanned(chunk: &Chunk, pair: &Pair<'_>) -> Result<(ScannedObject, Result<Bytes>)> {
-    let object = ScannedObject {
-        key: chunk.piece(pair.key),
-        info: ObjectInfo {
+/// An object and its value, where they are.
+pub(super) enum Shown<'a> {
+    InChunk(&'a Chunk, Pair<'a>),
+    Read(Listed, Result<Bytes>),
+}
+
+impl Shown<'_> {
+    pub(super) fn into_owned(self) -> Result<(ScannedObject, Result<Bytes>)> {
+        let (chunk, pair) = match self {
+            Self::InChunk(chunk, pair) => (chunk, pair),
+            Self::Read(Listed { key, entry }, value) => {
+                let info = object_info(&entry)?;
+                return Ok((ScannedObject { key, info }, value));
+            }
+        };
+        let info = ObjectInfo {
             version: Version(pair.version),
             length: pair.value.len() as u64,
             checksum: pair.checksum,
             home: pair.home,
             expires_at: expiry::of(pair.attributes).map(expiry::from_ms),
             attributes: decode_attributes(pair.attributes)?,
-        },
-    };
-    Ok((object, Ok(chunk.piece(pair.value))))
+        };
+        let key = chunk.piece(pair.key);
+        Ok((ScannedObject { key, info }, Ok(chunk.piece(pair.value))))
+    }
 }

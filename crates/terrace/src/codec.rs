@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Appends a number in LEB128.
-#[allow(clippy::cast_possible_truncation)] // seven bits at a time
+// Seven bits at a time.
 pub fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

@@ -130,7 +130,6 @@ impl State {
 }
 
 /// How long what is left lasts if it goes on as since then.
-#[allow(clippy::cast_precision_loss)]
 fn hours(tier: &TierFill, used_then: u64, since: Duration) -> Option<f64> {
     let grown = tier.used_bytes.saturating_sub(used_then);
     let left = tier.capacity_bytes.saturating_sub(tier.used_bytes);

@@ -106,7 +106,7 @@ fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result
     if matches!(entry.home, Home::Flash { address } if address == found.address.bytes()) {
         return Ok(());
     }
-    #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
+    // At most 16 MiB.
     let expected_bytes = found.read_bytes_max as usize;
     let read = read_record(&engine.log.segments, found.address, expected_bytes, |record| {
         (record.key == key).then(|| record.version())

@@ -195,7 +195,6 @@ impl TierSpace {
     /// Bytes on the device per live byte; 0 if nothing lives there. On flash it says little: the
     /// log takes its capacity whatever lives in it.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn amplification(&self) -> f64 {
         if self.live_bytes == 0 {
             0.0
@@ -499,7 +498,6 @@ impl WrittenStats {
         self.per_user_byte(self.flash_bytes())
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn per_user_byte(&self, device_bytes: u64) -> f64 {
         if self.user_bytes == 0 {
             0.0

@@ -161,11 +161,9 @@ pub fn encode_record_header(
     let mut head = [0; RECORD_HEADER_BYTES];
     head[..4].copy_from_slice(&RECORD_MAGIC);
     head[4] = kind as u8;
-    #[allow(clippy::cast_possible_truncation)] // keys have at most 4 KiB, attributes 64 KiB
-    {
-        head[6..8].copy_from_slice(&(key.len() as u16).to_le_bytes());
-        head[8..12].copy_from_slice(&(attributes.len() as u32).to_le_bytes());
-    }
+    // Keys have at most 4 KiB, attributes 64 KiB.
+    head[6..8].copy_from_slice(&(key.len() as u16).to_le_bytes());
+    head[8..12].copy_from_slice(&(attributes.len() as u32).to_le_bytes());
     head[16..24].copy_from_slice(&length.to_le_bytes());
     head[24..32].copy_from_slice(&ticket.to_le_bytes());
     head[32..40].copy_from_slice(&place.block.to_le_bytes());

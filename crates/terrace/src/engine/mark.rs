@@ -84,7 +84,7 @@ impl MarkPayload {
     }
 
     /// The stored form.
-    #[allow(clippy::cast_possible_truncation)] // far fewer; keys are at most 4096 bytes long
+    // Far fewer; keys are at most 4096 bytes long.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());

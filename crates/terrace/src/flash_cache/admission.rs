@@ -249,7 +249,6 @@ impl Popularity {
     /// theirs, nor where it is not one of many in its segment. Of a dozen those that nobody waits
     /// for any more are soon most, so that to keep the rest each would be written several times.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn may_stay(&self, worth: Worth, is_of_many: bool) -> bool {
         match worth {
             Worth::None => false,
@@ -295,7 +294,6 @@ impl Group {
         self.score * f64::exp2((self.counted_at - now) / half_life)
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn per_byte(&self, now: f64, half_life: f64) -> Option<f64> {
         let (_, bytes) = self.size?;
         Some(self.decayed(now, half_life) / bytes as f64)
@@ -326,7 +324,6 @@ impl Score {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 impl State {
     /// How good an object is, by its group, by the next reader on its way, or by itself.
     fn score(&self, asked: &Asked<'_>) -> Score {

@@ -110,12 +110,12 @@ impl CachedReader {
         Slice {
             block: self.block,
             offset: self.offset,
-            #[allow(clippy::cast_possible_truncation)] // a value has fewer slices
+            // A value has fewer slices.
             number: (position / SLICE_BYTES) as u32,
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // at most SLICE_BYTES
+    // At most SLICE_BYTES.
     fn slice_bytes(&self, slice: Slice) -> usize {
         (self.extent_bytes - u64::from(slice.number) * SLICE_BYTES).min(SLICE_BYTES) as usize
     }
@@ -230,7 +230,7 @@ impl NearReader for CachedReader {
         if out.is_empty() || self.slice(position + out.len() as u64 - 1) != slice {
             return false;
         }
-        #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
+        // Less than SLICE_BYTES.
         let from = (position % SLICE_BYTES) as usize;
         if self.reads_copy(slice, from as u64, out) {
             self.came_from(Source::Copy);
@@ -267,7 +267,7 @@ impl NearReader for CachedReader {
         while !bytes.is_empty() {
             let slice = self.slice(position);
             let slice_end = (u64::from(slice.number) + 1) * SLICE_BYTES;
-            #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
+            // Less than SLICE_BYTES.
             let (from, length) = (
                 (position % SLICE_BYTES) as usize,
                 ((slice_end - position) as usize).min(bytes.len()),

@@ -73,7 +73,7 @@ impl Contents {
     }
 
     /// Adds an item.
-    #[allow(clippy::cast_possible_truncation)] // a key is shorter than 64 KiB, a segment than 2^32 pages
+    // A key is shorter than 64 KiB, a segment than 2^32 pages.
     pub fn push(&mut self, item: &Item) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&item.slice.block.to_le_bytes());
@@ -90,7 +90,7 @@ impl Contents {
     }
 
     /// The table's bytes, whole pages: padding, the items, the head.
-    #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
+    // At most 16 MiB.
     pub fn encode(&self, owner: Owner) -> AlignedBuffer {
         let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(&MAGIC);

@@ -86,7 +86,7 @@ impl Copies {
             .values()
             .filter(|used| used.is_passing)
             .map(|used| used.bytes);
-        #[allow(clippy::cast_possible_truncation)] // segment numbers are 32 bits
+        // Segment numbers are 32 bits.
         (table.segments.len() as u32, passing.sum())
     }
 

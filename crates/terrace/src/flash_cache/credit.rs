@@ -38,7 +38,6 @@ pub struct Credit {
 
 impl Credit {
     /// None yet.
-    #[allow(clippy::cast_precision_loss)]
     pub const fn new(segment_bytes: u64) -> Self {
         Self {
             bytes: 0.0,
@@ -50,7 +49,6 @@ impl Credit {
 
     /// So many bytes have been read of objects that may have copies, and been written as copies,
     /// since the store was opened.
-    #[allow(clippy::cast_precision_loss)]
     pub fn update(&mut self, read_bytes: u64, written_bytes: u64) {
         let read = read_bytes.saturating_sub(self.read_bytes);
         let written = written_bytes.saturating_sub(self.written_bytes);

@@ -84,7 +84,6 @@ impl Heads {
     /// After how many reads of the store the next head will be at this number; `None` if none is
     /// behind it.
     fn reads_until(&self, ordinal: u64, now: f64) -> Option<f64> {
-        #[allow(clippy::cast_precision_loss)]
         let until = |head: &Head| (ordinal - head.ordinal) as f64 * head.rest.max(1.0);
         let behind = self
             .0

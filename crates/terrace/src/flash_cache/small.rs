@@ -114,7 +114,6 @@ pub(super) struct Policy {
 
 impl Policy {
     pub(super) fn new(counters: usize) -> Self {
-        #[allow(clippy::cast_precision_loss)]
         let period_max = (counters as f64 * PERIOD_PER_COUNTER_MAX).max(PERIOD_MIN);
         Self {
             sketch: Sketch::with_counters(counters, f64::INFINITY),
@@ -129,7 +128,6 @@ impl Policy {
     }
 
     /// Reads in a round.
-    #[allow(clippy::cast_precision_loss)]
     fn round(&self, now: f64) -> f64 {
         let Some(first) = self.drains.front() else {
             // Nothing had to leave so far.
@@ -138,7 +136,6 @@ impl Policy {
         (now - first) * self.segments as f64 / self.drains.len() as f64
     }
 
-    #[allow(clippy::cast_precision_loss)]
     pub(super) fn read(&mut self, hash: u64, reads: u64) -> bool {
         let now = reads as f64;
         let round = self.round(now);
@@ -159,7 +156,6 @@ impl Policy {
         self.sketch.forget(hash);
     }
 
-    #[allow(clippy::cast_precision_loss)]
     pub(super) fn drained(&mut self, reads: u64, segments: usize, left: u64, uses: u64) {
         self.segments = segments.max(1);
         self.drains.push_back(reads as f64);

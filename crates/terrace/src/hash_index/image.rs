@@ -28,7 +28,7 @@ pub(super) fn image_bytes(buckets: u64, entries: u64) -> u64 {
 /// their words.
 pub(super) fn encode(frozen: &Frozen, out: &mut Vec<u8>) {
     let used = frozen.words.iter().filter(|word| **word != 0);
-    #[allow(clippy::cast_possible_truncation)] // a table has below 2^30 buckets
+    // A table has below 2^30 buckets.
     for number in [frozen.buckets, used.clone().count()] {
         out.extend_from_slice(&(number as u32).to_le_bytes());
     }

@@ -46,7 +46,7 @@ const fn layer_keys(layer: usize) -> u64 {
 }
 
 /// Lines of a layer.
-#[allow(clippy::cast_possible_truncation)] // it is in memory, or compared with what is
+// It is in memory, or compared with what is.
 pub const fn layer_lines(layer: usize) -> usize {
     (layer_keys(layer) * BITS_PER_KEY).div_ceil(LINE_WORDS as u64 * 64) as usize
 }
@@ -61,12 +61,12 @@ impl Layer {
 
     /// The line of a hash and the bits in it, as `(word, mask)`.
     fn bits(&self, hash: u64) -> (usize, impl Iterator<Item = (usize, u64)> + use<>) {
-        #[allow(clippy::cast_possible_truncation)] // below the number of lines
+        // Below the number of lines.
         let line = ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize;
         let mut mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let bits = (0..PROBES).map(move |_| {
             mixed = mixed.rotate_left(9).wrapping_mul(0xd6e8_feb8_6659_fd93);
-            #[allow(clippy::cast_possible_truncation)] // nine bits
+            // Nine bits.
             let bit = (mixed >> 55) as usize;
             (bit / 64, 1_u64 << (bit % 64))
         });

@@ -420,7 +420,6 @@ impl HashIndex {
 
     /// Share of the slots in use, 0 to 1.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn load(&self) -> f64 {
         let slots: u64 = self.partitions.iter().map(Partition::slots).sum();
         self.len() as f64 / slots as f64
@@ -434,7 +433,6 @@ impl HashIndex {
 
     /// Share in use of the slots it may have, 0 to 1; 0 if its RAM is not bounded.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn load_of_bound(&self) -> f64 {
         self.slots_max.map_or(0.0, |slots| self.len() as f64 / slots as f64)
     }

@@ -348,7 +348,7 @@ impl<'a> Record<'a> {
     }
 
     /// Writes the record into `out`, which is exactly [`Record::record_bytes`] long.
-    #[allow(clippy::cast_possible_truncation)] // lengths are bounded by the store's limits, far below 4 GiB
+    // Lengths are bounded by the store's limits, far below 4 GiB.
     pub fn encode_into(&self, out: &mut [u8]) {
         let kind = self.body.kind();
         let value = self.body.value();
@@ -560,7 +560,6 @@ pub fn check_frame(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
         } else {
             Record::decode(&payload[at..])?
         };
-        #[allow(clippy::cast_possible_truncation)]
         let low_generation = generation as u32;
         if record.generation != low_generation
             || record.seq < header.first_seq

@@ -315,7 +315,7 @@ impl Frame {
         for (hash, record) in records {
             let at = contents.buffer.len();
             contents.buffer.set_len(at + record.record_bytes());
-            #[allow(clippy::cast_possible_truncation)] // the low half, by definition
+            // The low half, by definition.
             let record = Record {
                 seq,
                 generation: self.generation as u32,
@@ -329,7 +329,7 @@ impl Frame {
                 && let Some(replaced) = insert(&mut contents.table, &contents.buffer, *hash, at)
                 && unfinished
             {
-                #[allow(clippy::cast_possible_truncation)] // a frame is shorter than a segment
+                // A frame is shorter than a segment.
                 contents.replaced.push((at as u32, replaced));
             }
         }
@@ -337,10 +337,7 @@ impl Frame {
             contents.first_seq = seq;
         }
         contents.last_seq = seq;
-        #[allow(clippy::cast_possible_truncation)]
-        {
-            contents.record_count += records.len() as u32;
-        }
+        contents.record_count += records.len() as u32;
     }
 
     /// Writes the header and pads; no more records after this. Returns the end of the frame in the
@@ -348,7 +345,7 @@ impl Frame {
     pub fn seal(&self, durable_seq: u64) -> u64 {
         let mut contents = self.open.write();
         let payload_bytes = contents.buffer.len() - FRAME_HEADER_BYTES;
-        #[allow(clippy::cast_possible_truncation)] // a frame is shorter than a segment
+        // A frame is shorter than a segment.
         let header = FrameHeader {
             generation: self.generation,
             first_seq: contents.first_seq,
@@ -433,7 +430,7 @@ impl Drop for Frame {
 
 /// Points the table's slot for the key of the record at `at` to it, replacing an earlier record of
 /// the same key: gives the offset of that one.
-#[allow(clippy::cast_possible_truncation)] // a frame is shorter than a segment
+// A frame is shorter than a segment.
 fn insert(table: &mut Table, buffer: &AlignedBuffer, hash: u64, at: usize) -> Option<u32> {
     let key_at = |at: usize| Record::parse(&buffer[at..]).map_or(&[][..], |record| record.key);
     let key = key_at(at);

@@ -455,7 +455,7 @@ impl FrameTable {
     }
 
     /// The list of a stretch. Others may be in it, too.
-    #[allow(clippy::cast_possible_truncation)] // the low bits, by definition
+    // The low bits, by definition.
     fn list(&self, stretch: u64) -> &List<Slot> {
         // Odd, so that it spreads generations.
         let first = (stretch >> GENERATION_SHIFT).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -25,7 +25,7 @@ const REQUESTS: usize = 4;
 /// # Errors
 /// The device's.
 pub fn read(mut memory: AlignedBuffer, segment: &Segment, segment_bytes: u64) -> Result<SegmentImage> {
-    #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
+    // At most 1 GiB.
     memory.set_len(segment_bytes as usize);
     let parts = Mutex::new((0..).step_by(READ_BYTES).zip(memory.chunks_mut(READ_BYTES)));
     let failed: Mutex<Option<(u64, io::Error)>> = Mutex::new(None);

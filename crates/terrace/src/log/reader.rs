@@ -59,13 +59,13 @@ pub fn read_record<R>(
     let mut buffer = take_buffer();
     let unit = segment.file.read_unit_bytes() as u64;
     let start = offset / unit * unit;
-    #[allow(clippy::cast_possible_truncation)] // below a unit
+    // Below a unit.
     let within = (offset - start) as usize;
     let mut reads = 0;
     let mut wanted = within + expected_bytes.max(RECORD_HEADER_BYTES);
     loop {
         let end = end_of_read(&segment, start + wanted as u64, segment_bytes);
-        #[allow(clippy::cast_possible_truncation)] // at most a segment
+        // At most a segment.
         buffer.set_len((end - start) as usize);
         segment
             .file
@@ -155,7 +155,7 @@ fn begin<'a>(
         let start = offset / unit * unit;
         let end = end_of_read(&segment, offset + (stretch.end - stretch.start), segment_bytes);
         let mut buffer = take_buffer();
-        #[allow(clippy::cast_possible_truncation)] // at most a segment
+        // At most a segment.
         buffer.set_len((end - start) as usize);
         bytes += end - start;
         reads.push(QueuedRead::new(Arc::clone(&segment.file), start, buffer));
@@ -173,7 +173,7 @@ fn end_of_read(segment: &Segment, end: u64, segment_bytes: u64) -> u64 {
 /// The record at the start of `bytes`, if it is one of the segment's present use and its checksums
 /// match.
 fn sound_record<'a>(segment: &Segment, bytes: &'a [u8]) -> Option<Record<'a>> {
-    #[allow(clippy::cast_possible_truncation)] // the low half, by definition
+    // The low half, by definition.
     let generation = segment.generation() as u32;
     Record::decode(bytes).filter(|record| record.generation == generation && record.value_matches())
 }

@@ -52,7 +52,7 @@ impl SegmentImage {
     /// The device's.
     pub fn read(segment: &Segment, segment_bytes: u64) -> Result<Self> {
         let mut bytes = AlignedBuffer::new();
-        #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
+        // At most 1 GiB.
         bytes.set_len(segment_bytes as usize);
         let mut at = 0;
         for part in bytes.chunks_mut(READ_BYTES) {
@@ -175,7 +175,7 @@ pub struct FrameWalk<'a, S> {
 
 impl<'a, S: FnMut(usize, &mut dyn FnMut() -> Result<()>) -> Result<()>> FrameWalk<'a, S> {
     /// Begins a walk.
-    #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
+    // A segment has at most 1 GiB.
     pub fn new(segment: &'a Segment, segment_bytes: u64, step: S) -> Self {
         Self {
             segment,

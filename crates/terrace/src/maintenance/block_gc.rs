@@ -323,7 +323,7 @@ impl BlockGc {
                 if engine.log.is_closing() {
                     return Err(Error::Unavailable("the store is closed"));
                 }
-                #[allow(clippy::cast_possible_truncation)] // a piece
+                // A piece.
                 let bytes = (range.end - range.start) as usize;
                 engine.large_step(bytes, || reader.read_range(range, out))
             },

@@ -146,7 +146,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     });
     let outcome = persisted.and_then(|(filter_layers, ended_seq)| {
         let (partitions, buckets_min) = engine.hash_index.shape();
-        #[allow(clippy::cast_possible_truncation)] // within the limits of its configuration
+        // Within the limits of its configuration.
         let header = Header {
             store_id: engine.manifest.store_id,
             segment_bytes: engine.log.segments.segment_bytes(),

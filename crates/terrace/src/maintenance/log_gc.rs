@@ -154,7 +154,7 @@ impl LogGc {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // at most as many as the ring has
+    // At most as many as the ring has.
     fn drained(&self) -> u32 {
         self.engine.log.segments.in_state(SegmentState::Drained).count() as u32
     }
@@ -505,7 +505,7 @@ impl LogGc {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
+    // At most 1 GiB.
     fn segment_bytes(&self) -> usize {
         self.engine.log.segments.segment_bytes() as usize
     }

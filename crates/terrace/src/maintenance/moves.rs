@@ -34,7 +34,7 @@ const COMMITS_OF_SEGMENT: usize = 16;
 /// Record bytes of one commit of moves. A commit lies in one segment, and what is left of a segment
 /// that it does not fit into is lost: found by pinned values in a log of short segments, which took
 /// more room each time they were written again.
-#[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
+// A segment has at most 1 GiB.
 pub fn commit_bytes(engine: &Engine) -> usize {
     MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / COMMITS_OF_SEGMENT)
 }

@@ -297,7 +297,7 @@ impl Promoter {
         write_gently(&self.engine, segment, at, bytes)?;
         open.at += (bytes.len() as u64).next_multiple_of(PAGE_BYTES as u64);
         open.bytes += bytes.len() as u64;
-        #[allow(clippy::cast_possible_truncation)] // at most SLICE_BYTES
+        // At most SLICE_BYTES.
         let length = bytes.len() as u32;
         open.contents.push(&Item {
             slice,

@@ -22,7 +22,6 @@ pub struct Bucket {
 impl Bucket {
     /// For what is written at once or not at all, up to so many bytes a day: what is not used in a
     /// day is lost, and the first hour's share is there at once. `None`: no limit.
-    #[allow(clippy::cast_precision_loss)]
     pub fn per_day(bytes: Option<u64>) -> Self {
         let most = bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
         Self::new(most / 86_400.0, most, most / 24.0)
@@ -30,7 +29,6 @@ impl Bucket {
 
     /// For what waits, so that it writes no more bytes a second: no more than those of a second are
     /// saved up. `None` or 0: no limit.
-    #[allow(clippy::cast_precision_loss)]
     pub fn per_second(bytes: Option<u64>) -> Self {
         let rate = bytes
             .filter(|bytes| *bytes > 0)
@@ -59,7 +57,6 @@ impl Bucket {
     }
 
     /// Takes so many bytes if they are there.
-    #[allow(clippy::cast_precision_loss)]
     pub fn take(&mut self, bytes: u64) -> bool {
         self.earn();
         let may = self.left >= bytes as f64;
@@ -70,7 +67,6 @@ impl Bucket {
     }
 
     /// Takes so many bytes, there or not. Returns how long it takes to earn what is missing.
-    #[allow(clippy::cast_precision_loss)]
     pub fn overdraw(&mut self, bytes: u64) -> Duration {
         self.earn();
         self.left -= bytes as f64;

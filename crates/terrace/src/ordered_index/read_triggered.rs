@@ -171,7 +171,7 @@ impl OrderedIndex {
         let into = if is_full { LAST_LEVEL - 1 } else { first };
         let others = usize::from(levels[into] > 0);
         (runs > 0 && runs + others > 1).then(|| MergeOfRuns {
-            #[allow(clippy::cast_possible_truncation)] // of seven
+            // Of seven.
             into: into as u8,
             bytes: levels[0] + levels[into],
         })

@@ -255,7 +255,7 @@ fn counted(engine: &Engine, found: Option<Hit>) -> Option<Hit> {
 
 /// The record that the hash index leads to. `None` if it is another key's.
 fn read_located(engine: &Engine, key: &[u8], found: &hash_index::Found) -> Result<Option<Hit>> {
-    #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
+    // At most 16 MiB.
     let expected_bytes = found.read_bytes_max as usize;
     read_flash(engine, key, found.address, expected_bytes, None)
 }
@@ -437,7 +437,7 @@ fn find_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<
     match &entry.home {
         Home::Inline(value) => Ok((inline(engine, key, entry, value)?, None)),
         Home::Flash { address } => {
-            #[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
+            // A value in the log is shorter than a segment.
             let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length) as usize;
             let hit = match Address::new(*address) {
                 Some(address) => read_flash(engine, key, address, expected, Some(entry.version))?,
@@ -487,7 +487,7 @@ pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option
             if let Some(found) = written.and_then(|written| engine.log.frames.pending_at(written, wanted)) {
                 return Ok(found);
             }
-            #[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
+            // A value in the log is shorter than a segment.
             let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length) as usize;
             match read_record(&engine.log.segments, place, expected, wanted)? {
                 (Found::Record(found), _) => Ok(found),

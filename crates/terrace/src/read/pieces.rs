@@ -136,7 +136,7 @@ impl Pieces {
         let piece = self.take_ready(number).or_else(|| self.cached(number))?;
         let start = number * PIECE_BYTES;
         self.position = start + piece.len() as u64;
-        #[allow(clippy::cast_possible_truncation)] // within a piece
+        // Within a piece.
         Some(piece.slice((position - start) as usize..))
     }
 
@@ -187,7 +187,7 @@ impl Pieces {
             self.check()?;
             let piece_end = length.min((number + 1) * PIECE_BYTES);
             let end = end.next_multiple_of(CHUNK_DATA).min(piece_end);
-            #[allow(clippy::cast_possible_truncation)] // within a piece
+            // Within a piece.
             let mut part = Vec::with_capacity((end - position) as usize);
             self.reader.read_range(position..end, &mut part)?;
             self.position = end;

@@ -135,7 +135,7 @@ impl Reader {
             )));
         }
         match &mut self.source {
-            #[allow(clippy::cast_possible_truncation)] // within a value in memory
+            // Within a value in memory.
             Source::Memory { position, .. } => *position = offset as usize,
             Source::Block(pieces) => pieces.seek(offset),
         }
@@ -189,7 +189,7 @@ impl Reader {
         let end = range.end.min(self.info.length);
         let start = range.start.min(end);
         match &self.source {
-            #[allow(clippy::cast_possible_truncation)] // within a value in memory
+            // Within a value in memory.
             Source::Memory { value, .. } => Ok(value.slice(start as usize..end as usize)),
             Source::Block(pieces) => {
                 let mut out = Vec::new();

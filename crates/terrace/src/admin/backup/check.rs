@@ -91,12 +91,12 @@ fn check_file(disk: &dyn Disk, path: &str, file: &BackupFile, progress: &BackupP
     let mut rest_is_zero = true;
     while at < length {
         progress.check()?;
-        #[allow(clippy::cast_possible_truncation)] // at most a chunk
+        // At most a chunk.
         let count = (length - at).min(CHUNK_BYTES as u64) as usize;
         buffer.clear();
         buffer.set_len(count);
         opened.read_exact_at(&mut buffer, at).map_err(fail)?;
-        #[allow(clippy::cast_possible_truncation)] // at most a chunk
+        // At most a chunk.
         let counting = file.bytes.saturating_sub(at).min(count as u64) as usize;
         hasher.update(&buffer[..counting]);
         rest_is_zero &= buffer[counting..].iter().all(|&byte| byte == 0);

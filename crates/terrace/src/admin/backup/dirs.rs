@@ -107,7 +107,7 @@ pub(super) fn load_manifest(disk: &dyn Disk, dir: &Path) -> Result<BackupManifes
     if length > MANIFEST_BYTES_MAX {
         return Err(Error::corruption(place.display().to_string(), "it is impossibly long"));
     }
-    #[allow(clippy::cast_possible_truncation)] // within the limit
+    // Within the limit.
     let mut bytes = vec![0; length as usize];
     file.read_exact_at(&mut bytes, 0).map_err(fail)?;
     BackupManifest::decode(&bytes, &place)

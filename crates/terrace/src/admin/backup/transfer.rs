@@ -277,7 +277,7 @@ pub(super) fn copy(
     let mut buffer = AlignedBuffer::new();
     let mut at = 0;
     while at < bytes {
-        #[allow(clippy::cast_possible_truncation)] // at most a chunk
+        // At most a chunk.
         let count = (bytes - at).min(CHUNK_BYTES as u64) as usize;
         buffer.clear();
         buffer.set_len(count);

@@ -121,7 +121,7 @@ impl Sink {
             for first in (0..layer_lines(layer)).step_by(FILTER_LINES) {
                 begin(&mut chunk);
                 let lines = first..layer_lines(layer).min(first + FILTER_LINES);
-                #[allow(clippy::cast_possible_truncation)] // a layer that is in memory has below 2^32 lines
+                // A layer that is in memory has below 2^32 lines.
                 let head = FilterHead {
                     layer: layer as u32,
                     line: first as u32,
@@ -135,7 +135,7 @@ impl Sink {
                 after_chunk(chunk.len())?;
             }
         }
-        #[allow(clippy::cast_possible_truncation)] // a few
+        // A few.
         Ok(layers as u32)
     }
 
@@ -323,7 +323,7 @@ impl Source {
             self.at = from;
             return Err(self.bad_chunk());
         };
-        #[allow(clippy::cast_possible_truncation)] // below 2^32
+        // Below 2^32.
         let rest = chunk_bytes(u64::from(payload_bytes)) as usize - CHUNK_HEAD_BYTES;
         self.read(rest, &mut chunk)?;
         Ok(chunk)
@@ -334,7 +334,7 @@ impl Source {
         let end = self.at.next_multiple_of(PAGE_BYTES as u64);
         let mut rest = Vec::new();
         if end == self.header.file_bytes {
-            #[allow(clippy::cast_possible_truncation)] // below a page
+            // Below a page.
             self.read((end - self.at) as usize, &mut rest)?;
         }
         if end != self.header.file_bytes || rest.iter().any(|&byte| byte != 0) {
@@ -354,13 +354,13 @@ impl Source {
             if !(self.window_at..self.window_at + self.window.len() as u64).contains(&self.at) {
                 self.window_at = self.at / REQUEST_BYTES as u64 * REQUEST_BYTES as u64;
                 let length = (self.header.file_bytes - self.window_at).min(REQUEST_BYTES as u64);
-                #[allow(clippy::cast_possible_truncation)] // at most a request
+                // At most a request.
                 self.window.set_len(length as usize);
                 self.file
                     .read_exact_at(&mut self.window, self.window_at)
                     .map_err(|error| failed("read", &error))?;
             }
-            #[allow(clippy::cast_possible_truncation)] // within the window
+            // Within the window.
             let within = &self.window[(self.at - self.window_at) as usize..];
             let now = within.len().min(left);
             out.extend_from_slice(&within[..now]);

@@ -8,7 +8,7 @@ use std::{io::ErrorKind, path::Path};
 const FILE_BYTES: usize = 1 << 20;
 
 /// The byte at an offset of the file.
-#[allow(clippy::cast_possible_truncation)] // wanted
+// Wanted.
 const fn byte(offset: usize) -> u8 {
     ((offset / 13) ^ offset) as u8
 }

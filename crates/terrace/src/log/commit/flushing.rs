@@ -91,7 +91,6 @@ impl CommitLog {
     fn fills_soon(&self, open: &Open, interval: Duration) -> bool {
         let elapsed = open.since.elapsed();
         let late = interval * INTERVALS_MAX;
-        #[allow(clippy::cast_precision_loss)]
         let full = open.bytes as f64 / FRAME_BYTES_TARGET as f64;
         elapsed < late
             && full >= elapsed.as_secs_f64() / late.as_secs_f64()

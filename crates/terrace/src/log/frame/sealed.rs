@@ -211,7 +211,7 @@ impl Sealed {
     /// when another record began there, or none: so it is believed only if its checksum matches.
     pub fn record_at(&self, at: usize, generation: u64) -> Option<Record<'_>> {
         let bytes = self.bytes().get(at..).filter(|_| at >= FRAME_HEADER_BYTES)?;
-        #[allow(clippy::cast_possible_truncation)] // the low half, by definition
+        // The low half, by definition.
         let generation = generation as u32;
         Record::decode(bytes).filter(|record| record.generation == generation)
     }

@@ -56,7 +56,7 @@ impl FrameFilter {
         self.word(hash).load(Ordering::Acquire)
     }
 
-    #[allow(clippy::cast_possible_truncation)] // 17 bits
+    // 17 bits.
     fn word(&self, hash: u64) -> &AtomicU64 {
         &self.words[(hash >> (u64::BITS - WORDS_BITS)) as usize]
     }

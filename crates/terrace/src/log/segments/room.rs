@@ -11,7 +11,7 @@ impl Segments {
     }
 
     pub(super) fn limit_of(capacity_bytes: u64, segment_bytes: u64) -> u32 {
-        #[allow(clippy::cast_possible_truncation)] // at most 1 TiB / 256 KiB
+        // At most 1 TiB / 256 KiB.
         let segments = (capacity_bytes / segment_bytes) as u32;
         segments.min(SEGMENTS_MAX)
     }

@@ -57,7 +57,7 @@ impl LogGc {
     }
 
     /// The same before it is read, by what is counted for it.
-    #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
+    // At most 1 GiB.
     pub(super) fn may_be_reinserted(&self, segment: &Segment) -> bool {
         self.gives_enough(segment.live_bytes() as usize, segment.end_bytes() as usize)
     }

@@ -53,7 +53,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
+    // A segment has at most 1 GiB.
     fn keep(&mut self, record: &Record<'_>, bytes: &[u8], uses: u8, is_pinned: bool) -> Live {
         let at = self.records.len() as u32;
         self.records.extend_from_slice(bytes);
@@ -98,7 +98,7 @@ struct UnknownValues {
 }
 
 impl UnknownValues {
-    #[allow(clippy::cast_possible_truncation)] // KEY_BYTES_MAX
+    // A key has at most KEY_BYTES_MAX.
     fn push(&mut self, offset: usize, record: &Record<'_>) {
         self.values.push(Unknown {
             offset,

@@ -48,7 +48,6 @@ pub struct Credit {
 
 impl Credit {
     /// For a start there is enough for one segment.
-    #[allow(clippy::cast_precision_loss)]
     pub const fn new(segment_bytes: u64) -> Self {
         Self {
             segment_bytes: segment_bytes as f64,
@@ -60,7 +59,6 @@ impl Credit {
 
     /// So many bytes of callers, and of values moved back, have been written to the log since the
     /// store was opened.
-    #[allow(clippy::cast_precision_loss)]
     pub fn written(&mut self, user_bytes: u64, moved_bytes: u64) {
         let user = user_bytes.saturating_sub(self.user_bytes);
         let moved = moved_bytes.saturating_sub(self.moved_bytes);
@@ -71,7 +69,6 @@ impl Credit {
     }
 
     /// Most bytes that may be written again of a segment.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn limits(&self, of: Drained) -> Limits {
         let crowded_max = if of.is_crowded {
             of.live_bytes * CROWDED_SHARE_MAX_PERCENT / 100
@@ -90,7 +87,6 @@ impl Credit {
     }
 
     /// So much was written again.
-    #[allow(clippy::cast_precision_loss)]
     pub fn spend(&mut self, bytes: usize) {
         self.bytes = (self.bytes - bytes as f64).max(0.0);
     }

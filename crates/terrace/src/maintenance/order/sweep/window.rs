@@ -87,7 +87,7 @@ impl Blocks {
     }
 
     /// Where the next so many bytes go: behind the end, or at the next block.
-    #[allow(clippy::cast_possible_truncation)] // within a window
+    // Within a window.
     fn next(&mut self, bytes: usize) -> u32 {
         if self.end % BLOCK_BYTES + bytes > BLOCK_BYTES {
             self.end = self.end.next_multiple_of(BLOCK_BYTES);
@@ -160,7 +160,7 @@ impl Window {
     }
 
     /// Adds the value of a record, if it is wanted.
-    #[allow(clippy::cast_possible_truncation)] // a key and a short value
+    // A key and a short value.
     pub fn add(&mut self, record: &Record<'_>) {
         let (key, value) = (record.key, record.body.value());
         if !self.range.has(key) {

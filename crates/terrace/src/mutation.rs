@@ -85,7 +85,6 @@ pub const POSSIBLE: bool = cfg!(feature = "mutations");
 /// Whether this rule is broken in this process.
 #[cfg(not(feature = "mutations"))]
 #[inline(always)]
-#[must_use]
 pub const fn active(_: Mutation) -> bool {
     false
 }
@@ -95,7 +94,6 @@ pub const fn active(_: Mutation) -> bool {
 /// # Panics
 /// If the variable names no mutation.
 #[cfg(feature = "mutations")]
-#[must_use]
 pub fn active(mutation: Mutation) -> bool {
     static CHOSEN: std::sync::OnceLock<Option<Mutation>> = std::sync::OnceLock::new();
     let chosen = CHOSEN.get_or_init(|| {

@@ -73,7 +73,6 @@ pub enum Form {
 }
 
 /// The form of a value in the log of so many bytes. `None`: it stays where it is.
-#[must_use]
 pub const fn form(bytes: u64) -> Option<Form> {
     match bytes {
         0 => None,
@@ -107,19 +106,16 @@ impl Bill {
 }
 
 /// What it writes to the index, in time, to give a key a new entry.
-#[must_use]
 pub const fn index_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
     INDEX_WRITES * (ENTRY_BYTES + key_bytes as u64 + copied_bytes)
 }
 
 /// RAM that a sweep may have, of a cache of so many bytes.
-#[must_use]
 pub fn window_bytes(cache_bytes: u64) -> u64 {
     (cache_bytes / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
 }
 
 /// What a copy is to a sweep: bytes that a merge writes, and about those of RAM for it.
-#[must_use]
 pub const fn copy_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
     WINDOW_OVERHEAD_BYTES + key_bytes as u64 + copied_bytes
 }
@@ -143,7 +139,6 @@ impl Sweep {
     }
 
     /// Bytes of the tables that it makes, which are there beside the old ones until it is over.
-    #[must_use]
     pub fn written_bytes(&self, mean_bytes: u64) -> u64 {
         self.index_bytes + self.copied_bytes(mean_bytes)
     }
@@ -177,7 +172,6 @@ pub struct ScanOrder {
 
 impl ScanOrder {
     /// Nothing is under way. With 0 bytes a second nothing ever is.
-    #[must_use]
     pub fn new(options: &Options) -> Self {
         let bytes_max = WAITING_BYTES_MAX.min((options.cache_bytes / WAITING_SHARE).max(WAITING_BYTES_MIN));
         let is_on = options.tuning.order_bytes_per_second > 0;
@@ -234,7 +228,6 @@ impl ScanOrder {
     }
 
     /// Whether scans have paid anything for a sweep since it was found to be too little.
-    #[must_use]
     pub fn has_paid_for_sweep(&self) -> bool {
         self.paid_for_sweep.load(Ordering::Relaxed) != self.too_little_for_sweep.load(Ordering::Relaxed)
     }
@@ -272,7 +265,6 @@ impl ScanOrder {
     }
 
     /// A picture.
-    #[must_use]
     pub fn stats(&self) -> ScanOrderStats {
         ScanOrderStats {
             waiting_bytes: self.queue.bytes(),

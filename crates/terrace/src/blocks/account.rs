@@ -64,7 +64,6 @@ pub struct BlockShare {
 }
 
 /// What an extent counts as while it is live: what it takes among packed ones.
-#[must_use]
 pub const fn live_bytes_of(extent_bytes: u64) -> u64 {
     match extent_bytes.checked_next_multiple_of(RECORD_ALIGNMENT) {
         Some(bytes) => bytes,
@@ -96,7 +95,6 @@ impl LargeSpace {
     }
 
     /// The blocks at rest. None before [`LargeSpace::accounting_complete`].
-    #[must_use]
     pub fn shares(&self) -> Vec<BlockShare> {
         if !self.space.accounted.load(Ordering::Acquire) {
             return Vec::new();
@@ -106,13 +104,11 @@ impl LargeSpace {
     }
 
     /// One block at rest.
-    #[must_use]
     pub fn share(&self, number: u64) -> Option<BlockShare> {
         self.space.blocks.read().get(&number).and_then(share)
     }
 
     /// What all blocks have together.
-    #[must_use]
     pub fn totals(&self) -> LargeTotals {
         let totals = &self.space.totals;
         LargeTotals {
@@ -139,7 +135,6 @@ impl LargeSpace {
     /// Whether a block is about to give its room back: nothing lives in it, nobody writes or holds
     /// it, or it is being deleted. True before [`LargeSpace::accounting_complete`], since nobody
     /// knows.
-    #[must_use]
     pub fn is_giving_room(&self) -> bool {
         if !self.space.accounted.load(Ordering::Acquire) {
             return true;
@@ -151,7 +146,6 @@ impl LargeSpace {
     }
 
     /// Whether it is known what lives in each block.
-    #[must_use]
     pub fn is_accounted(&self) -> bool {
         self.space.accounted.load(Ordering::Acquire)
     }
@@ -164,7 +158,6 @@ impl LargeSpace {
     }
 
     /// Whether the capacity leaves callers no room for so many bytes more.
-    #[must_use]
     pub fn lacks_room(&self, bytes: u64) -> bool {
         self.space.room.lacks(bytes)
     }
@@ -178,7 +171,6 @@ impl LargeSpace {
     }
 
     /// Most that the blocks may take; `None`: what the device has.
-    #[must_use]
     pub fn capacity_bytes(&self) -> Option<u64> {
         self.space.room.limit_bytes()
     }
@@ -208,13 +200,11 @@ impl LargeSpace {
     }
 
     /// How many blocks there are.
-    #[must_use]
     pub fn block_count(&self) -> u64 {
         self.space.blocks.read().len() as u64
     }
 
     /// Live bytes of each block that is there.
-    #[must_use]
     pub fn account(&self) -> Vec<(u64, u64)> {
         let blocks = self.space.blocks.read();
         let live = |(&number, block): (&u64, &Arc<Block>)| (number, block.live_bytes.load(Ordering::Acquire));

@@ -75,7 +75,6 @@ impl LargeSpace {
     }
 
     /// Bytes that one region has at most, a single longer value left out.
-    #[must_use]
     pub fn region_bytes(&self) -> u64 {
         let split_bytes = self.space.options.split_threshold_bytes;
         REGION_BYTES.min(split_bytes.saturating_sub(PAGE).max(PAGE))

@@ -46,7 +46,6 @@ pub struct BlockHeader {
 }
 
 /// The first page of a block.
-#[must_use]
 pub fn encode_block_header(header: BlockHeader) -> AlignedBuffer {
     let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
     page[..8].copy_from_slice(&BLOCK_MAGIC);
@@ -59,7 +58,6 @@ pub fn encode_block_header(header: BlockHeader) -> AlignedBuffer {
 }
 
 /// Reads the first page of a block.
-#[must_use]
 pub fn decode_block_header(page: &[u8]) -> Option<BlockHeader> {
     let page = page.get(..PAGE_BYTES)?;
     let valid = page[..8] == BLOCK_MAGIC
@@ -86,7 +84,6 @@ pub struct Place {
 
 impl Place {
     /// What the chunk checksums of this extent start from.
-    #[must_use]
     pub fn chunk_seed(&self) -> u32 {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&self.store_id.to_le_bytes());
@@ -123,26 +120,22 @@ pub struct RecordHeader {
 
 impl RecordHeader {
     /// Bytes from the record header to the end of the value.
-    #[must_use]
     pub fn extent_bytes(&self) -> u64 {
         extent_bytes(self.key.len(), self.attributes.len(), self.length)
     }
 }
 
 /// Bytes from the record header to the end of the value, without the padding after it.
-#[must_use]
 pub const fn extent_bytes(key_bytes: usize, attributes_bytes: usize, length: u64) -> u64 {
     (RECORD_HEADER_BYTES + key_bytes + attributes_bytes) as u64 + stored_bytes(length)
 }
 
 /// How many chunks a value of `length` bytes has.
-#[must_use]
 pub const fn chunk_count(length: u64) -> u64 {
     length.div_ceil(CHUNK_DATA_BYTES as u64)
 }
 
 /// Bytes of a value in a block: data and chunk checksums.
-#[must_use]
 pub const fn stored_bytes(length: u64) -> u64 {
     length + 4 * chunk_count(length)
 }
@@ -184,7 +177,6 @@ fn record_checksum(store_id: u64, head: &[u8; RECORD_HEADER_BYTES], key: &[u8], 
 
 /// How many bytes a record header with its key and attributes claims to have, if `bytes` may be one
 /// at all. Nothing of it is verified yet.
-#[must_use]
 pub fn record_head_bytes(bytes: &[u8]) -> Option<usize> {
     let head = bytes.get(..RECORD_HEADER_BYTES)?;
     if head[..4] != RECORD_MAGIC {
@@ -197,7 +189,6 @@ pub fn record_head_bytes(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Reads a record's header, key and attributes.
-#[must_use]
 pub fn decode_record_header(bytes: &[u8], place: Place) -> Option<RecordHeader> {
     let head_bytes = record_head_bytes(bytes)?;
     let all = bytes.get(..head_bytes)?;
@@ -245,7 +236,6 @@ fn chunk_start(seed: u32, index: u64) -> u32 {
 
 impl ChunkEncoder {
     /// For a value in the extent at `place`.
-    #[must_use]
     pub fn new(place: Place) -> Self {
         let seed = place.chunk_seed();
         Self {
@@ -289,7 +279,6 @@ impl ChunkEncoder {
 }
 
 /// Verifies one chunk (data and checksum) and returns its data.
-#[must_use]
 pub fn decode_chunk(chunk: &[u8], seed: u32, index: u64) -> Option<&[u8]> {
     if chunk.len() > CHUNK_DATA_BYTES + 4 {
         return None;
@@ -335,7 +324,6 @@ pub struct Trailer {
 
 /// The footer of a block whose extents end at `footer_offset`: entries, zeros, trailer; whole
 /// pages.
-#[must_use]
 pub fn encode_footer(header: BlockHeader, footer_offset: u64, entries: &[FooterEntry]) -> AlignedBuffer {
     let entries_bytes = entries.len() * FOOTER_ENTRY_BYTES;
     let total_bytes = (entries_bytes + TRAILER_BYTES).next_multiple_of(PAGE_BYTES);
@@ -363,7 +351,6 @@ pub fn encode_footer(header: BlockHeader, footer_offset: u64, entries: &[FooterE
 }
 
 /// Reads the last bytes of a sealed block of `block_bytes`.
-#[must_use]
 pub fn decode_trailer(bytes: &[u8], header: BlockHeader, block_bytes: u64) -> Option<Trailer> {
     let trailer = bytes.last_chunk::<TRAILER_BYTES>()?;
     let valid = trailer[..8] == TRAILER_MAGIC
@@ -384,7 +371,6 @@ pub fn decode_trailer(bytes: &[u8], header: BlockHeader, block_bytes: u64) -> Op
 }
 
 /// Reads a footer's entries from the bytes at its offset.
-#[must_use]
 pub fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Option<Vec<FooterEntry>> {
     let entries_bytes = (trailer.entries as usize).checked_mul(FOOTER_ENTRY_BYTES)?;
     let bytes = bytes.get(..entries_bytes)?;

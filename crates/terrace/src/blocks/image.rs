@@ -90,7 +90,6 @@ impl LargeSpace {
     }
 
     /// Where a file of the space is in the operating system's file system, if it is there.
-    #[must_use]
     pub fn host_path(&self, path: &Path) -> Option<PathBuf> {
         self.space.disk.host_path(path)
     }
@@ -105,7 +104,6 @@ impl LargeSpace {
     }
 
     /// The path and bytes of a LargeMeta that lists these blocks and no others, all at rest.
-    #[must_use]
     pub fn meta_of(&self, blocks: &[(u64, u64)]) -> (PathBuf, Vec<u8>) {
         let table = self.space.table.lock();
         let at_rest = |&(number, bytes): &(u64, u64)| {
@@ -122,7 +120,6 @@ impl LargeSpace {
     }
 
     /// Bytes of the files of these blocks, which are at rest; those that are gone left out.
-    #[must_use]
     pub fn bytes_of(&self, numbers: &[u64]) -> u64 {
         let blocks = self.space.blocks.read();
         let found = numbers.iter().filter_map(|number| blocks.get(number));

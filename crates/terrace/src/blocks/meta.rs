@@ -69,7 +69,6 @@ pub struct Meta {
 
 impl Meta {
     /// The first version: no blocks.
-    #[must_use]
     pub const fn empty(store_id: u64) -> Self {
         Self {
             number: 0,
@@ -86,7 +85,6 @@ pub(super) fn meta_bytes(meta: &Meta) -> u64 {
 }
 
 /// The bytes of a LargeMeta file.
-#[must_use]
 pub fn encode_meta(meta: &Meta) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD_BYTES + meta.blocks.len() * ENTRY_BYTES + 4);
     out.extend_from_slice(&MAGIC);
@@ -113,7 +111,6 @@ pub fn encode_meta(meta: &Meta) -> Vec<u8> {
 }
 
 /// Reads the bytes of a LargeMeta file.
-#[must_use]
 pub fn decode_meta(bytes: &[u8]) -> Option<Meta> {
     let (body, checksum) = bytes.split_last_chunk::<4>()?;
     if body.len() < HEAD_BYTES || crc32c(body) != u32::from_le_bytes(*checksum) {
@@ -154,7 +151,6 @@ pub fn decode_meta(bytes: &[u8]) -> Option<Meta> {
 }
 
 /// The path of version `number`.
-#[must_use]
 pub fn meta_path(number: u64) -> PathBuf {
     Path::new(META_DIR).join(format!("{number:016x}.meta"))
 }

@@ -113,7 +113,6 @@ pub struct LargeValue {
 
 impl LargeValue {
     /// Where it lies.
-    #[must_use]
     pub const fn extent(&self) -> Extent {
         Extent {
             block: self.block,
@@ -291,7 +290,6 @@ impl LargeSpace {
     }
 
     /// Whether callers' reads say that the device seeks.
-    #[must_use]
     pub fn seeks(&self) -> bool {
         self.paces().large.seeks()
     }
@@ -324,20 +322,17 @@ impl LargeSpace {
     }
 
     /// What was read and written since the space was opened.
-    #[must_use]
     pub fn counters(&self) -> LargeCounters {
         self.space.counters.picture()
     }
 
     /// RAM of values on their way to blocks, and of buffers for the next ones and for reads, in
     /// bytes.
-    #[must_use]
     pub fn transfer_bytes(&self) -> u64 {
         (self.space.queue.bytes() + self.space.buffers.spare_bytes()) as u64
     }
 
     /// All blocks, by number.
-    #[must_use]
     pub fn blocks(&self) -> Vec<BlockInfo> {
         let listed = self.space.table.lock().meta.blocks.clone();
         let blocks = self.space.blocks.read();
@@ -355,27 +350,23 @@ impl LargeSpace {
     }
 
     /// Bytes of the LargeMeta files, taken all to be as long as the newest.
-    #[must_use]
     pub fn meta_bytes(&self) -> u64 {
         let table = self.space.table.lock();
         table.files.len() as u64 * meta::meta_bytes(&table.meta)
     }
 
     /// Number of the newest LargeMeta.
-    #[must_use]
     pub fn meta_version(&self) -> u64 {
         self.space.table.lock().meta.number
     }
 
     /// Why the space refuses writes, if it does.
-    #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.space.failure.reason()
     }
 }
 
 /// The path of a block's file.
-#[must_use]
 pub fn block_path(number: u64) -> PathBuf {
     Path::new(BLOCK_DIR).join(format!("{number:016x}.blk"))
 }

@@ -130,7 +130,6 @@ pub struct ValueReader {
 
 impl ValueReader {
     /// Length of the value.
-    #[must_use]
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -148,7 +147,6 @@ impl ValueReader {
     }
 
     /// The farthest that anything read so far came from; `None` if that was not looked at.
-    #[must_use]
     pub fn source(&self) -> Option<Source> {
         self.near.as_ref().and_then(|near| near.source())
     }
@@ -274,7 +272,6 @@ impl ValueReader {
     }
 
     /// The name of a piece in a cache of places: that of the value if there is no other piece.
-    #[must_use]
     pub const fn place_of_piece(&self, number: u64) -> (u64, u64) {
         let within = if self.length <= PIECE_BYTES {
             0

@@ -47,7 +47,6 @@ pub struct ScannedExtent {
 
 impl ScannedExtent {
     /// Where its value lies, in the block it was found in.
-    #[must_use]
     pub const fn at(&self, block: u64) -> Extent {
         Extent {
             block,
@@ -173,7 +172,6 @@ fn read_footer(file: &dyn DiskFile, header: BlockHeader, end: u64) -> io::Result
 
 impl BlockScan {
     /// Whether the block has a footer, so that the walk is exact.
-    #[must_use]
     pub fn has_footer(&self) -> bool {
         self.footer.is_some()
     }

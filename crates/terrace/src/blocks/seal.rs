@@ -84,7 +84,6 @@ impl LargeSpace {
     /// Blocks in which nothing is live. The store deletes them once the index has persisted
     /// everything up to what made them so and no snapshot is older. None before
     /// [`LargeSpace::accounting_complete`].
-    #[must_use]
     pub fn dead_blocks(&self) -> Vec<u64> {
         if !self.space.accounted.load(Ordering::Acquire) {
             return Vec::new();

@@ -152,7 +152,6 @@ struct State {
 
 impl Popularity {
     /// Counts nothing yet.
-    #[must_use]
     pub fn new(rule: GroupRule) -> Self {
         Self {
             rule,
@@ -222,7 +221,6 @@ impl Popularity {
     }
 
     /// What copying an object is worth; counts nothing.
-    #[must_use]
     pub fn worth(&self, key: &[u8], bytes: u64) -> Worth {
         self.with_score(key, bytes, |score, margin| score.worth(margin))
     }
@@ -230,7 +228,6 @@ impl Popularity {
     /// How many reads per byte a copy must be worth to stay where this object wants to go. Nothing
     /// gives way to objects of groups, as their ranks decide for whom there is room; those counted
     /// one by one have none, so each must be better than whom it drives out.
-    #[must_use]
     pub fn bar(&self, key: &[u8], bytes: u64) -> Option<f64> {
         self.with_score(key, bytes, |score, _| match score {
             Score::OfGroup { .. } => None,
@@ -239,7 +236,6 @@ impl Popularity {
     }
 
     /// Whether an object is worth as many reads per byte as the bar says.
-    #[must_use]
     pub fn reaches(&self, bar: f64, key: &[u8], bytes: u64) -> bool {
         self.with_score(key, bytes, |score, _| score.per_byte() >= bar)
     }
@@ -248,7 +244,6 @@ impl Popularity {
     /// serves a reader or two, so no others are written for it once passing ones have all that is
     /// theirs, nor where it is not one of many in its segment. Of a dozen those that nobody waits
     /// for any more are soon most, so that to keep the rest each would be written several times.
-    #[must_use]
     pub fn may_stay(&self, worth: Worth, is_of_many: bool) -> bool {
         match worth {
             Worth::None => false,

@@ -119,7 +119,6 @@ fn stored_bytes(items_bytes: usize) -> usize {
 
 /// Bytes of the table at the end of a segment, in whole pages, by the segment's last page. `None`
 /// if there is no table.
-#[must_use]
 pub fn length_by(last_page: &[u8]) -> Option<usize> {
     let head = last_page.get(last_page.len().checked_sub(HEAD_BYTES)?..)?;
     let bytes = stored_bytes(u32_at(head, 36)? as usize);
@@ -128,7 +127,6 @@ pub fn length_by(last_page: &[u8]) -> Option<usize> {
 
 /// Reads a table, at the end of `bytes`. `None` if it is not this segment's, of another use of it,
 /// or damaged.
-#[must_use]
 pub fn decode(bytes: &[u8], owner: Owner) -> Option<Vec<Item>> {
     let (items, head) = bytes.split_at_checked(bytes.len().checked_sub(HEAD_BYTES)?)?;
     let items = items.get(items.len().checked_sub(u32_at(head, 36)? as usize)?..)?;

@@ -117,7 +117,6 @@ pub struct FlashCache {
 
 impl FlashCache {
     /// Nothing is known, nothing is copied.
-    #[must_use]
     pub fn new(options: &Options, paces: Arc<Paces>, placement: Arc<Placement>) -> Self {
         Self {
             popularity: Popularity::new(options.group_rule),
@@ -145,13 +144,11 @@ impl FlashCache {
     }
 
     /// Whether objects of a key may be copied to flash.
-    #[must_use]
     pub fn may_copy(&self, key: &[u8]) -> bool {
         self.placement.pinning(key) != Pinning::Disk
     }
 
     /// A picture.
-    #[must_use]
     pub fn stats(&self) -> FlashCacheStats {
         let (segments, copies, bytes) = self.copies.size();
         FlashCacheStats {

@@ -152,7 +152,6 @@ pub struct NamedReaders {
 
 impl NamedReaders {
     /// Nobody reads yet.
-    #[must_use]
     pub fn new(rule: GroupRule) -> Self {
         Self {
             rule,

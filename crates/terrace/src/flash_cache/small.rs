@@ -50,7 +50,6 @@ pub struct SmallValues {
 
 impl SmallValues {
     /// Nothing is known. `bytes_max` of RAM may be on the way; the log has `flash_bytes`.
-    #[must_use]
     pub fn new(bytes_max: u64, flash_bytes: u64) -> Self {
         let wanted = usize::try_from(flash_bytes >> 14).unwrap_or(usize::MAX);
         let counters = wanted.clamp(COUNTERS_MIN, COUNTERS_MAX).next_power_of_two();
@@ -63,7 +62,6 @@ impl SmallValues {
     }
 
     /// Reads of small values in blocks so far.
-    #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }

@@ -100,7 +100,6 @@ impl Config {
     /// from 64 GiB up.
     ///
     /// With a bound on RAM it begins with less than half of that, if it must with fewer partitions.
-    #[must_use]
     pub fn for_flash_bytes(flash_bytes: u64, ram_bytes_max: Option<u64>) -> Self {
         let default = Self::default();
         let wanted = usize::try_from(flash_bytes >> 30).unwrap_or(usize::MAX);
@@ -211,7 +210,6 @@ impl HashIndex {
 
     /// The bits of a hash that tell its class, and zeros: what all keys that share a slot have in
     /// common.
-    #[must_use]
     #[inline]
     pub const fn class_hash(&self, hash: u64) -> u64 {
         let others = 64 - self.partition_bits - self.class_bits;
@@ -220,7 +218,6 @@ impl HashIndex {
 
     /// Whether there is no slot of this hash's class, and none was given up for lack of room. See
     /// the [module](self) for what follows from it.
-    #[must_use]
     #[inline]
     pub fn has_none(&self, hash: u64) -> bool {
         let (partition, class) = self.route(hash);
@@ -232,7 +229,6 @@ impl HashIndex {
     }
 
     /// Whether slots were given up for lack of room, here or by the table whose images it has.
-    #[must_use]
     pub fn gave_slots_up(&self) -> bool {
         self.evicted() > 0 || self.was_crowded.load(Ordering::Acquire)
     }
@@ -243,7 +239,6 @@ impl HashIndex {
     }
 
     /// Where the record of a key with this hash probably is, and marks it as used. Takes no lock.
-    #[must_use]
     #[inline]
     pub fn lookup(&self, hash: u64) -> Option<Found> {
         if self.is_hidden() {
@@ -255,7 +250,6 @@ impl HashIndex {
 
     /// The same as [`HashIndex::lookup`], but does not count as a use: for recycling and
     /// verification.
-    #[must_use]
     #[inline]
     pub fn peek(&self, hash: u64) -> Option<Found> {
         self.slot(hash).and_then(found)
@@ -307,7 +301,6 @@ impl HashIndex {
 
     /// Lookups of this hash since its slot was written or cleared, counted up to 3; `None` if the
     /// slot does not say `address`.
-    #[must_use]
     pub fn recency(&self, hash: u64, address: Address) -> Option<u8> {
         let slot = self.slot(hash).filter(|slot| slot.address() == Some(address));
         slot.map(Slot::recency)
@@ -336,13 +329,11 @@ impl HashIndex {
 
     /// Number of partitions, and of buckets each begins with: images fit only a table of the same
     /// shape.
-    #[must_use]
     pub fn shape(&self) -> (usize, usize) {
         (self.partitions.len(), self.buckets_min)
     }
 
     /// Bytes of the images of all partitions, as they are now.
-    #[must_use]
     pub fn image_bytes(&self) -> u64 {
         let bytes =
             |partition: &Partition| image::image_bytes(partition.slots() / table::SLOTS as u64, partition.entries());
@@ -400,51 +391,43 @@ impl HashIndex {
     }
 
     /// Slots in use.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.partitions.iter().map(Partition::entries).sum()
     }
 
     /// Whether no slot is in use.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// RAM held, in bytes. During a growth one partition is in RAM twice; the copy is not counted.
-    #[must_use]
     pub fn ram_bytes(&self) -> u64 {
         let heap_bytes: usize = self.partitions.iter().map(Partition::ram_bytes).sum();
         (size_of::<Self>() + size_of_val(&*self.partitions) + heap_bytes) as u64
     }
 
     /// Share of the slots in use, 0 to 1.
-    #[must_use]
     pub fn load(&self) -> f64 {
         let slots: u64 = self.partitions.iter().map(Partition::slots).sum();
         self.len() as f64 / slots as f64
     }
 
     /// Slots it may have, if its RAM is bounded.
-    #[must_use]
     pub const fn slots_max(&self) -> Option<u64> {
         self.slots_max
     }
 
     /// Share in use of the slots it may have, 0 to 1; 0 if its RAM is not bounded.
-    #[must_use]
     pub fn load_of_bound(&self) -> f64 {
         self.slots_max.map_or(0.0, |slots| self.len() as f64 / slots as f64)
     }
 
     /// Slots overwritten because the table could not grow any more, since the index was made.
-    #[must_use]
     pub fn evicted(&self) -> u64 {
         self.partitions.iter().map(Partition::evicted).sum()
     }
 
     /// Growths of partitions since the index was made.
-    #[must_use]
     pub fn growths(&self) -> u64 {
         self.partitions.iter().map(Partition::growths).sum()
     }

@@ -184,7 +184,6 @@ impl Pace {
     /// Whether reads are under way, and such reads take longer than `wait_max` lately, or none has
     /// ended for so long. With no read under way a device is not busy, however slow it was: so who
     /// is let in after a jam comes one by one, until the mean has fallen.
-    #[must_use]
     pub fn is_busy(&self, wait_max: Duration) -> bool {
         self.is_busy_at(Instant::now(), wait_max)
     }
@@ -200,7 +199,6 @@ impl Pace {
     }
 
     /// Whether callers read it, and that takes so long that it must be a disk, or as busy as one.
-    #[must_use]
     pub fn seeks(&self) -> bool {
         self.seeks_at(Instant::now())
     }
@@ -320,7 +318,6 @@ impl Pace {
     }
 
     /// A picture.
-    #[must_use]
     pub fn stats(&self) -> ThrottleStats {
         let slow_ns = self.slow_ns.load(Ordering::Relaxed);
         ThrottleStats {

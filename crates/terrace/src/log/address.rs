@@ -26,7 +26,6 @@ impl Address {
 
     /// The address of the record that starts `offset_bytes` into the ring, or `None` if no record
     /// can start there (not aligned, 0, or beyond [`Address::LIMIT_BYTES`]).
-    #[must_use]
     pub fn new(offset_bytes: u64) -> Option<Self> {
         if offset_bytes >= Self::LIMIT_BYTES || !offset_bytes.is_multiple_of(Self::ALIGNMENT_BYTES) {
             return None;
@@ -35,19 +34,16 @@ impl Address {
     }
 
     /// Byte offset in the ring.
-    #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0.get()
     }
 
     /// The address in units of 16 bytes: [`Address::PACKED_BITS`] bits, never 0.
-    #[must_use]
     pub const fn packed(self) -> u64 {
         self.0.get() / Self::ALIGNMENT_BYTES
     }
 
     /// The inverse of [`Address::packed`]; `None` for 0 and for numbers of more than 36 bits.
-    #[must_use]
     pub fn from_packed(packed: u64) -> Option<Self> {
         packed.checked_mul(Self::ALIGNMENT_BYTES).and_then(Self::new)
     }

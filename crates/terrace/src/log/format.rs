@@ -65,7 +65,6 @@ pub struct SegmentHeader {
 
 impl SegmentHeader {
     /// The header page.
-    #[must_use]
     pub fn encode(&self) -> [u8; PAGE_BYTES] {
         let mut page = [0; PAGE_BYTES];
         page[..8].copy_from_slice(&SEGMENT_MAGIC);
@@ -82,7 +81,6 @@ impl SegmentHeader {
     }
 
     /// Reads a header page.
-    #[must_use]
     pub fn decode(page: &[u8]) -> Option<Self> {
         if page.len() != PAGE_BYTES
             || page[..8] != SEGMENT_MAGIC
@@ -128,7 +126,6 @@ pub struct FrameHeader {
 
 impl FrameHeader {
     /// The header's bytes.
-    #[must_use]
     pub fn encode(&self) -> [u8; FRAME_HEADER_BYTES] {
         let mut bytes = [0; FRAME_HEADER_BYTES];
         bytes[..4].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
@@ -144,7 +141,6 @@ impl FrameHeader {
     }
 
     /// Reads a header from the start of `bytes`.
-    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
         if u32_at(bytes, 0)? != FRAME_MAGIC || u32_at(bytes, 4)? != crc32c::crc32c(&bytes[8..]) {
@@ -162,7 +158,6 @@ impl FrameHeader {
     }
 
     /// Bytes of the frame on the device, header and padding included.
-    #[must_use]
     pub const fn frame_bytes(&self) -> usize {
         (FRAME_HEADER_BYTES + self.payload_bytes as usize).next_multiple_of(PAGE_BYTES)
     }
@@ -233,7 +228,6 @@ impl<'a> Body<'a> {
     }
 
     /// The value bytes that are in the log.
-    #[must_use]
     pub const fn value(&self) -> &'a [u8] {
         match self {
             Self::Put { value } | Self::PutInline { value } | Self::MoveToFlash { value, .. } => value,
@@ -243,7 +237,6 @@ impl<'a> Body<'a> {
     }
 
     /// Whether this is a move, not a commit of the user's.
-    #[must_use]
     pub const fn is_move(&self) -> bool {
         matches!(
             self,
@@ -254,26 +247,22 @@ impl<'a> Body<'a> {
     /// Whether this, as the newest record of its key, says what the key holds. A move only counts
     /// if the entry still has its version, which the applier decides; a range deletion is of no
     /// key.
-    #[must_use]
     pub const fn answers_for_key(&self) -> bool {
         !self.is_move() && !matches!(self, Self::DeleteRange { .. })
     }
 
     /// Whether this, applied, gives a key another version or value, or takes it out.
-    #[must_use]
     pub const fn changes_object(&self) -> bool {
         self.answers_for_key() || matches!(self, Self::Drop { .. })
     }
 
     /// Whether this record is a value's home, if it is the newest word on it: only such records are
     /// read by their place.
-    #[must_use]
     pub const fn is_home(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::MoveToFlash { .. })
     }
 
     /// Whether this says where a value is.
-    #[must_use]
     pub const fn names_value(&self) -> bool {
         !matches!(self, Self::Delete | Self::Drop { .. } | Self::DeleteRange { .. })
     }
@@ -315,7 +304,6 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// One to be committed, which says its seq, with the checksum of the value in it; a record
     /// whose value is elsewhere has that value's.
-    #[must_use]
     pub fn new(key: &'a [u8], attributes: &'a [u8], body: Body<'a>) -> Self {
         Self {
             seq: 0,
@@ -328,7 +316,6 @@ impl<'a> Record<'a> {
     }
 
     /// Version of the object this record holds: its own seq, or the one that moved.
-    #[must_use]
     pub const fn version(&self) -> u64 {
         match self.body {
             Body::MoveToFlash { version, .. } | Body::MoveToBlock { version, .. } | Body::Drop { version } => version,
@@ -337,7 +324,6 @@ impl<'a> Record<'a> {
     }
 
     /// Bytes in the log, padding to the next record included.
-    #[must_use]
     pub const fn record_bytes(&self) -> usize {
         let extension = match extension_bytes(self.body.kind()) {
             Some(bytes) => bytes,
@@ -390,7 +376,6 @@ impl<'a> Record<'a> {
 
     /// Reads a record's header, key and attributes from the start of `bytes` and checks them; the
     /// value is taken as it is. `bytes` may be longer than the record.
-    #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let record = Self::parse(bytes)?;
         let covered = RecordLayout::read(bytes)?.value_at;
@@ -398,7 +383,6 @@ impl<'a> Record<'a> {
     }
 
     /// Like [`Record::decode`] for bytes this process encoded or has already checked.
-    #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let layout = RecordLayout::read(bytes)?;
         let end = layout.value_at.checked_add(layout.value_bytes)?;
@@ -453,7 +437,6 @@ impl<'a> Record<'a> {
     }
 
     /// Whether the value in the log matches its checksum (true where there is none).
-    #[must_use]
     pub fn value_matches(&self) -> bool {
         match self.body {
             Body::Put { value } | Body::PutInline { value } | Body::MoveToFlash { value, .. } => {
@@ -466,7 +449,6 @@ impl<'a> Record<'a> {
 }
 
 /// What the record of a put takes, padding included.
-#[must_use]
 pub const fn put_bytes(key_bytes: usize, attributes_bytes: usize, value_bytes: u64) -> u64 {
     let head_bytes = (RECORD_HEADER_BYTES + key_bytes + attributes_bytes) as u64;
     (head_bytes + value_bytes).next_multiple_of(RECORD_UNIT_BYTES as u64)
@@ -474,7 +456,6 @@ pub const fn put_bytes(key_bytes: usize, attributes_bytes: usize, value_bytes: u
 
 /// Longest the record of a value in the log can be, padding included, by what its entry says: a
 /// moved record is a little longer than the one that was put.
-#[must_use]
 pub const fn record_bytes_max(key_bytes: usize, attributes_bytes: usize, value_bytes: u64) -> u64 {
     let head_bytes = RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES + key_bytes + attributes_bytes;
     (head_bytes as u64 + value_bytes).next_multiple_of(RECORD_UNIT_BYTES as u64)
@@ -493,7 +474,6 @@ pub struct RecordLayout {
 
 impl RecordLayout {
     /// Reads the lengths from a record's first [`RECORD_HEADER_BYTES`].
-    #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let header = bytes.get(..RECORD_HEADER_BYTES)?;
         let kind = header[4];
@@ -525,7 +505,6 @@ impl RecordLayout {
     }
 
     /// Bytes of the whole record, padding included.
-    #[must_use]
     pub const fn record_bytes(&self) -> usize {
         (self.value_at + self.value_bytes).next_multiple_of(RECORD_UNIT_BYTES)
     }
@@ -545,7 +524,6 @@ pub fn records(payload: &[u8]) -> impl Iterator<Item = (usize, Record<'_>)> {
 
 /// Checks a whole frame: header, every record, every value. Returns the header if all of it is
 /// sound.
-#[must_use]
 pub fn check_frame(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
     let header = FrameHeader::decode(bytes)?;
     if header.generation != generation {
@@ -576,7 +554,6 @@ pub fn check_frame(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
 
 /// Whether bytes look like the beginning of a frame of this generation, sound or not. No single
 /// flipped bit hides both the magic and the generation.
-#[must_use]
 pub fn looks_like_a_frame(page: &[u8], generation: u64) -> bool {
     let (Some(magic), Some(stored)) = (page.first_chunk::<4>(), page.get(8..16)) else {
         return false;

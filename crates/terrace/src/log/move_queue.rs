@@ -39,7 +39,6 @@ pub struct Moving {
 
 impl Moving {
     /// Bytes of RAM, about.
-    #[must_use]
     pub fn ram_bytes(&self) -> u64 {
         OVERHEAD_BYTES + (self.key.len() + self.attributes.len() + self.value.len()) as u64
     }
@@ -78,7 +77,6 @@ struct State {
 
 impl MoveQueue {
     /// Nothing is under way. `bytes_max` of RAM may wait; with 0 nothing ever does.
-    #[must_use]
     pub fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
@@ -89,13 +87,11 @@ impl MoveQueue {
     }
 
     /// Whether anything may be moved.
-    #[must_use]
     pub const fn is_on(&self) -> bool {
         self.bytes_max > 0
     }
 
     /// Bytes of RAM that wait.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

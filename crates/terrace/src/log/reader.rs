@@ -98,7 +98,6 @@ pub struct Stretch<'a> {
 impl Stretch<'_> {
     /// The record at an address, if there is a sound one. None says nothing of a record that does
     /// not end in the stretch.
-    #[must_use]
     pub fn record(&self, address: Address) -> Option<Record<'_>> {
         let within = usize::try_from(address.bytes().checked_sub(self.first)?).ok()?;
         sound_record(self.segment, self.bytes.get(within..)?)

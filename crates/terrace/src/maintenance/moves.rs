@@ -105,7 +105,6 @@ pub fn commit_taken(engine: &Engine, queue: &MoveQueue, values: &[Moving]) -> Co
 
 /// The record that says that a value lives in the log from here on. `record` holds it, and names
 /// its version.
-#[must_use]
 pub fn to_flash<'a>(record: &Record<'a>) -> Record<'a> {
     let body = Body::MoveToFlash {
         version: record.version(),
@@ -135,7 +134,6 @@ impl<'a> Moved<'a> {
     }
 
     /// The value that a record holds.
-    #[must_use]
     pub fn of(record: &Record<'a>) -> Self {
         let version = record.version();
         Self::new(
@@ -148,7 +146,6 @@ impl<'a> Moved<'a> {
     }
 
     /// A value that waits to be moved.
-    #[must_use]
     pub fn of_waiting(value: &'a Moving) -> Self {
         Self::new(
             &value.key,
@@ -160,13 +157,11 @@ impl<'a> Moved<'a> {
     }
 
     /// The value that an entry points to.
-    #[must_use]
     pub fn by_entry(key: &'a [u8], entry: &'a Entry, value: &'a [u8]) -> Self {
         Self::new(key, &entry.attributes, value, entry.version.0, entry.checksum)
     }
 
     /// The record that says that it lives in the log from here on.
-    #[must_use]
     pub fn to_flash(self) -> (u64, Record<'a>) {
         self.record(Body::MoveToFlash {
             version: self.item.version,

@@ -77,7 +77,6 @@ pub struct Promoter {
 
 impl Promoter {
     /// A promoter for a store.
-    #[must_use]
     pub fn new(engine: Arc<Engine>) -> Self {
         Self {
             cache: Arc::clone(&engine.flash_cache),

@@ -43,7 +43,6 @@ impl StallReason {
     ];
 
     /// Its name in figures.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Applier => "applier",

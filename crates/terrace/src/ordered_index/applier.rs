@@ -131,19 +131,16 @@ impl Applier {
     }
 
     /// The last complete commit.
-    #[must_use]
     pub const fn applied_seq(&self) -> u64 {
         self.applied_seq
     }
 
     /// Bytes of the active memtable.
-    #[must_use]
     pub fn memtable_bytes(&self) -> u64 {
         self.memtable.size()
     }
 
     /// Whether the active memtable should be sealed.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.memtable_bytes() >= self.index.options.memtable_bytes
     }

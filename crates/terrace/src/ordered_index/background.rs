@@ -206,13 +206,11 @@ impl OrderedIndex {
 
     /// Whether flushes and merges keep up, so that copies ([`super::Applier::insert_copy`]) hold up
     /// nobody.
-    #[must_use]
     pub fn keeps_up(&self) -> bool {
         self.sealed_count() <= SEALED_BESIDE_COPIES_MAX && self.runs_behind() <= RUNS_BEHIND_COPIES_MAX
     }
 
     /// Whether it is written at all.
-    #[must_use]
     pub fn is_usable(&self) -> bool {
         self.check_usable().is_ok()
     }

@@ -52,7 +52,6 @@ pub enum Home {
 impl Extent {
     /// Whether it has a stored form. Checksums keep all others away, unless somebody made them on
     /// purpose.
-    #[must_use]
     pub const fn is_possible(&self) -> bool {
         self.block < BLOCK_LIMIT
             && self.offset < ADDRESS_LIMIT
@@ -63,7 +62,6 @@ impl Extent {
 
 impl Home {
     /// The home without the address.
-    #[must_use]
     pub const fn kind(&self) -> HomeKind {
         match self {
             Self::Inline(_) => HomeKind::Inline,
@@ -162,7 +160,6 @@ impl Entry {
     }
 
     /// Reads an entry. `None` if the bytes are not exactly one.
-    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Reader(bytes);
         let [tag] = rest.array()?;
@@ -225,7 +222,6 @@ impl Entry {
     }
 
     /// The copy, if it is there and sound.
-    #[must_use]
     pub fn sound_copy(&self) -> Option<&Bytes> {
         self.copy.as_ref().filter(|copy| crc32c::crc32c(copy) == self.checksum)
     }

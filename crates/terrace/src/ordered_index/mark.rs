@@ -41,7 +41,6 @@ impl IndexMark {
     ///
     /// # Panics
     /// If the payload is 4 GiB or longer.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let length = u32::try_from(self.payload.len()).expect("a mark's payload is shorter than 4 GiB");
         let mut out = Vec::with_capacity(HEADER_BYTES + self.payload.len());
@@ -56,7 +55,6 @@ impl IndexMark {
     }
 
     /// Reads the stored form. `None` if the bytes are not one.
-    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (header, payload) = bytes.split_at_checked(HEADER_BYTES)?;
         let covered = &header[..HEADER_BYTES - 4];

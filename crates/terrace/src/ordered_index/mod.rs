@@ -332,38 +332,32 @@ impl OrderedIndex {
     }
 
     /// The last complete commit.
-    #[must_use]
     pub fn applied_seq(&self) -> u64 {
         self.applied_seq.load(Ordering::Acquire)
     }
 
     /// The newest mark on flash.
-    #[must_use]
     pub fn persisted_mark(&self) -> Option<IndexMark> {
         self.marks.lock().persisted.clone()
     }
 
     /// Memtables sealed and not yet flushed.
-    #[must_use]
     pub fn sealed_count(&self) -> usize {
         self.marks.lock().sealed.len()
     }
 
     /// Runs in the first level: what every lookup of an absent key has to ask besides one run per
     /// further level.
-    #[must_use]
     pub fn l0_runs(&self) -> usize {
         self.tree.l0_run_count()
     }
 
     /// Bytes of filters and block indexes held in RAM.
-    #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
         (self.tree.pinned_filter_size() + self.tree.pinned_block_index_size()) as u64
     }
 
     /// RAM the index takes.
-    #[must_use]
     pub fn ram(&self) -> IndexRam {
         let of_memtable = |memtable: Arc<Memtable>| memtable.size() + memtable.len() as u64 * ITEM_OVERHEAD_BYTES;
         IndexRam {
@@ -380,7 +374,6 @@ impl OrderedIndex {
     }
 
     /// A picture of the index.
-    #[must_use]
     pub fn stats(&self) -> IndexStats {
         let metrics = self.tree.metrics();
         let marks = self.marks.lock();

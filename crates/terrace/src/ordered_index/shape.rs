@@ -68,13 +68,11 @@ impl OrderedIndex {
     }
 
     /// Bytes of its tables.
-    #[must_use]
     pub fn disk_bytes(&self) -> u64 {
         self.tree.disk_space()
     }
 
     /// Runs of the first level beyond those that are merged: merges are behind by so many flushes.
-    #[must_use]
     pub fn runs_behind(&self) -> usize {
         self.l0_runs().saturating_sub(usize::from(self.shape().runs))
     }

@@ -36,7 +36,6 @@ pub struct State {
 
 impl State {
     /// The stored form.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.number.to_le_bytes().to_vec();
         bytes.extend_from_slice(&xxh3_128(&self.listed).to_le_bytes());
@@ -45,7 +44,6 @@ impl State {
     }
 
     /// Reads the stored form. `None` if the bytes are not one.
-    #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (number, rest) = bytes.split_first_chunk::<NUMBER_BYTES>()?;
         let (checksum, listed) = rest.split_first_chunk::<CHECKSUM_BYTES>()?;

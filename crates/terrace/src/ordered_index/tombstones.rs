@@ -74,7 +74,6 @@ struct LevelShare {
 
 impl OrderedIndex {
     /// Tombstones in tables and in the memtable.
-    #[must_use]
     pub fn tombstones(&self) -> u64 {
         let in_tables: u64 = self
             .tree
@@ -103,7 +102,6 @@ impl OrderedIndex {
 
     /// Whether the memtable has so many tombstones that those, once they are in a table, pay for a
     /// merge.
-    #[must_use]
     pub fn wants_tombstones_flushed(&self) -> bool {
         let in_memtable = self.tombstones.in_memtable.load(Ordering::Relaxed);
         if in_memtable < TOMBSTONES_MIN || !self.tombstones.are_due() {

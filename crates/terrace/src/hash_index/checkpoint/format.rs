@@ -62,7 +62,6 @@ pub enum NotAHeader {
 
 impl Header {
     /// The header page.
-    #[must_use]
     pub fn encode(&self) -> [u8; PAGE_BYTES] {
         let mut page = [0; PAGE_BYTES];
         page[..8].copy_from_slice(&MAGIC);
@@ -141,7 +140,6 @@ impl ChunkKind {
 }
 
 /// Bytes of a chunk in the file.
-#[must_use]
 pub const fn chunk_bytes(payload_bytes: u64) -> u64 {
     (CHUNK_HEAD_BYTES as u64 + payload_bytes).next_multiple_of(CHUNK_UNIT_BYTES as u64)
 }
@@ -161,7 +159,6 @@ pub fn seal_chunk(kind: ChunkKind, ordinal: u32, chunk: &mut Vec<u8>) -> Option<
 }
 
 /// The length of the payload that a chunk's head claims, if it is one of this kind and place.
-#[must_use]
 pub fn payload_bytes(head: &[u8], kind: ChunkKind, ordinal: u32) -> Option<u32> {
     let mut words = Reader(head);
     let (magic, _checksum, place) = (words.array()?, words.u32()?, words.u32()?);
@@ -169,7 +166,6 @@ pub fn payload_bytes(head: &[u8], kind: ChunkKind, ordinal: u32) -> Option<u32> 
 }
 
 /// The payload of a whole chunk with its head and the zeros behind it.
-#[must_use]
 pub fn open_chunk(chunk: &[u8], kind: ChunkKind, ordinal: u32) -> Option<&[u8]> {
     let end = CHUNK_HEAD_BYTES.checked_add(payload_bytes(chunk, kind, ordinal)? as usize)?;
     let (covered, rest) = chunk.split_at_checked(end)?;
@@ -190,7 +186,6 @@ pub struct FilterHead {
 
 impl FilterHead {
     /// Its bytes.
-    #[must_use]
     pub fn encode(&self) -> [u8; FILTER_HEAD_BYTES] {
         let mut bytes = [0; FILTER_HEAD_BYTES];
         bytes[..4].copy_from_slice(&self.layer.to_le_bytes());
@@ -200,7 +195,6 @@ impl FilterHead {
     }
 
     /// Reads it; gives the lines behind it as words.
-    #[must_use]
     pub fn decode(payload: &[u8]) -> Option<(Self, Vec<u64>)> {
         let mut rest = Reader(payload);
         let (layer, line, room) = (rest.u32()?, rest.u32()?, rest.u64()?);

@@ -263,8 +263,7 @@ impl Engine {
                 return Ok(true);
             }
             if let Some(reason) = self.log.index_full.reason() {
-                let tier = Tier::Flash;
-                return Err(Error::OutOfSpace { tier, reason });
+                return Err(Error::no_room(Tier::Flash, reason));
             }
             self.want_mark(seq);
             Ok(false)

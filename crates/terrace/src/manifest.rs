@@ -48,6 +48,8 @@ const FORMAT_VERSION: u32 = 4;
 const SEGMENTS_AT_FIRST: u64 = 5;
 /// Shorter segments are not advised: a large value must fit into a quarter of one.
 const SEGMENT_BYTES_ADVISED: u64 = 512 << 10;
+/// What is said of a large tier that is not this flash tier's.
+const OF_ANOTHER_STORE: &str = "it belongs to another store than the flash tier; give the two directories of one store";
 /// Where formats before 4 said by which rules values were placed.
 const PLACED_BEFORE: &str = "TERRACE.placed";
 /// Length of a manifest.
@@ -106,6 +108,25 @@ impl Manifest {
         self.tier = Self::number(tier);
         self.placed = None;
         self
+    }
+
+    /// The same in the format that this program writes.
+    const fn newest_of(self, tier: Tier) -> Self {
+        Self {
+            format_version: FORMAT_VERSION,
+            ..self.of(tier)
+        }
+    }
+
+    /// The flash tier's of a new store.
+    const fn new(store_id: u64, segment_bytes: u64) -> Self {
+        Self {
+            store_id,
+            tier: Self::number(Tier::Flash),
+            segment_bytes,
+            format_version: FORMAT_VERSION,
+            placed: None,
+        }
     }
 
     /// A manifest's bytes.
@@ -172,12 +193,12 @@ impl Manifest {
         match Self::find(disk, tier, dir)? {
             Found::Absent => Ok(None),
             Found::Sound(manifest) => Ok(Some(manifest)),
-            Found::Damaged => Err(Error::NotAStore {
-                path: dir.to_owned(),
-                reason: format!(
+            Found::Damaged => Err(Error::not_a_store(
+                dir,
+                format!(
                     "its files {FILE} and {COPY} are both damaged; restore one from a backup, or run `terrace repair`"
                 ),
-            }),
+            )),
         }
     }
 
@@ -193,12 +214,10 @@ impl Manifest {
             return Ok(copy);
         }
         match found {
-            Found::Sound(_) => Err(Error::NotAStore {
-                path: dir.to_owned(),
-                reason: format!(
-                    "this directory holds the other tier; swap the directories given for flash and large ({tier} was expected here)"
-                ),
-            }),
+            Found::Sound(_) => {
+                let swap = "this directory holds the other tier; swap the directories given for flash and large";
+                Err(Error::not_a_store(dir, format!("{swap} ({tier} was expected here)")))
+            }
             Found::Absent if matches!(copy, Found::Damaged) => Ok(copy),
             found => Ok(found),
         }
@@ -213,12 +232,12 @@ impl Manifest {
         match Self::decode(&bytes) {
             Ok(manifest) => Ok(Found::Sound(manifest)),
             Err(NotAManifest::Unreadable) => Ok(Found::Damaged),
-            Err(NotAManifest::Newer(version)) => Err(Error::NotAStore {
-                path: dir.to_owned(),
-                reason: format!(
-                    "the store has format {version} and this program reads up to {FORMAT_VERSION}; use the program that wrote it or a newer one"
-                ),
-            }),
+            Err(NotAManifest::Newer(version)) => {
+                let advice = "use the program that wrote it or a newer one";
+                let reason =
+                    format!("the store has format {version} and this program reads up to {FORMAT_VERSION}; {advice}");
+                Err(Error::not_a_store(dir, reason))
+            }
         }
     }
 
@@ -244,12 +263,7 @@ impl Manifest {
         for (tier, disk, dir) in tiers {
             match Self::find(disk, tier, dir)? {
                 Found::Sound(manifest) if sound.is_some_and(|other| other.store_id != manifest.store_id) => {
-                    return Err(Error::NotAStore {
-                        path: dir.clone(),
-                        reason:
-                            "it belongs to another store than the flash tier; give the two directories of one store"
-                                .to_owned(),
-                    });
+                    return Err(Error::not_a_store(dir, OF_ANOTHER_STORE));
                 }
                 Found::Sound(manifest) => {
                     sound.get_or_insert(manifest);
@@ -261,17 +275,10 @@ impl Manifest {
         let manifest = match sound {
             Some(manifest) => manifest,
             None => {
-                let (store_id, segment_bytes) = otherwise()?.ok_or_else(|| Error::NotAStore {
-                    path: options.flash_dir.clone(),
-                    reason: "no manifest, segment or block of a store is here; check the paths".to_owned(),
-                })?;
-                Self {
-                    store_id,
-                    tier: Self::number(Tier::Flash),
-                    segment_bytes,
-                    format_version: FORMAT_VERSION,
-                    placed: None,
-                }
+                let nothing = "no manifest, segment or block of a store is here; check the paths";
+                let (store_id, segment_bytes) =
+                    otherwise()?.ok_or_else(|| Error::not_a_store(&options.flash_dir, nothing))?;
+                Self::new(store_id, segment_bytes)
             }
         };
         let mut written = Vec::new();
@@ -279,10 +286,7 @@ impl Manifest {
         for (tier, disk, found) in own.into_iter().rev() {
             let manifest = match found {
                 Some(found) => found.raise(disk, tier)?,
-                None => Self {
-                    format_version: FORMAT_VERSION,
-                    ..manifest.of(tier)
-                },
+                None => manifest.newest_of(tier),
             };
             if manifest.secure(disk, tier)? {
                 written.insert(0, tier);
@@ -369,12 +373,7 @@ impl Manifest {
         marks::refuse_marked(options, flash)?;
         let on_flash = Self::read(flash, Tier::Flash, &options.flash_dir)?;
         let on_large = Self::read(large, Tier::Large, &options.large_dir)?;
-        let refuse = |path: &Path, reason: &str| {
-            Err(Error::NotAStore {
-                path: path.to_owned(),
-                reason: reason.to_owned(),
-            })
-        };
+        let refuse = |path: &Path, reason: &str| Err(Error::not_a_store(path, reason));
         match (on_flash, on_large) {
             (Some(on_flash), Some(on_large)) if on_flash.store_id == on_large.store_id => {
                 if !options.read_only {
@@ -387,10 +386,7 @@ impl Manifest {
                 }
                 Ok(on_flash)
             }
-            (Some(_), Some(_)) => refuse(
-                &options.large_dir,
-                "it belongs to another store than the flash tier; give the two directories of one store",
-            ),
+            (Some(_), Some(_)) => refuse(&options.large_dir, OF_ANOTHER_STORE),
             (Some(on_flash), None) if is_empty(flash, "segments") && options.create && !options.read_only => {
                 check_room(options, flash, on_flash.segment_bytes)?;
                 on_flash.write_large(large)?;
@@ -437,13 +433,7 @@ impl Manifest {
     }
 
     fn create(options: &Options, flash: &dyn Disk, large: &dyn Disk, store_id: u64) -> Result<Self> {
-        let manifest = Self {
-            store_id,
-            tier: Self::number(Tier::Flash),
-            segment_bytes: options.segment_bytes,
-            format_version: FORMAT_VERSION,
-            placed: None,
-        };
+        let manifest = Self::new(store_id, options.segment_bytes);
         manifest.write(flash, Tier::Flash)?;
         manifest.write_large(large)?;
         Ok(manifest)
@@ -473,12 +463,7 @@ impl Manifest {
 
     /// Writes the large tier's manifest of the same store.
     fn write_large(&self, large: &dyn Disk) -> Result<()> {
-        let format_version = FORMAT_VERSION;
-        Self {
-            format_version,
-            ..self.of(Tier::Large)
-        }
-        .write(large, Tier::Large)
+        self.newest_of(Tier::Large).write(large, Tier::Large)
     }
 
     /// Notes in the flash tier's manifest how values are placed; durable when this returns.

@@ -36,10 +36,7 @@ fn disk(given: Option<&Arc<dyn Disk>>, dir: &Path, read_only: bool) -> Result<Ar
         return Ok(Arc::clone(disk));
     }
     if read_only && !dir.is_dir() {
-        return Err(Error::NotAStore {
-            path: dir.to_owned(),
-            reason: "there is no such directory; check the path".to_owned(),
-        });
+        return Err(Error::not_a_store(dir, "there is no such directory; check the path"));
     }
     let disk = FileDisk::new(dir).map_err(|error| Error::io(format!("open {}", dir.display()), &error))?;
     Ok(Arc::new(disk))

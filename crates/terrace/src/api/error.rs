@@ -133,13 +133,22 @@ impl Error {
     /// Like [`Error::io`], but "no space left" on `tier` becomes [`Error::OutOfSpace`].
     pub fn io_on(tier: Tier, context: impl Into<String>, error: &io::Error) -> Self {
         if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-            Self::OutOfSpace {
-                tier,
-                reason: format!("{}: {error}", context.into()),
-            }
+            Self::no_room(tier, format!("{}: {error}", context.into()))
         } else {
             Self::io(context, error)
         }
+    }
+
+    /// Builds an [`Error::OutOfSpace`].
+    pub(crate) fn no_room(tier: Tier, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self::OutOfSpace { tier, reason }
+    }
+
+    /// Builds an [`Error::NotAStore`].
+    pub(crate) fn not_a_store(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        let (path, reason) = (path.into(), reason.into());
+        Self::NotAStore { path, reason }
     }
 
     /// Whether it says that `full` has no room.
@@ -153,6 +162,11 @@ impl Error {
             place: place.into(),
             reason: reason.into(),
         }
+    }
+
+    /// Builds an [`Error::Corruption`] of a key's value.
+    pub(crate) fn corrupt_value(key: &[u8], reason: &str) -> Self {
+        Self::corruption(String::from_utf8_lossy(key), reason)
     }
 
     /// Builds an [`Error::Invalid`].

@@ -459,9 +459,10 @@ impl CommitLog {
         if keeps_free <= tail.keeps_free || self.has_segment_for(committer) {
             return Ok(());
         }
-        let reason = "the rest of the log is reserved for making room".to_owned();
-        let tier = Tier::Flash;
-        Err(Error::OutOfSpace { tier, reason })
+        Err(Error::no_room(
+            Tier::Flash,
+            "the rest of the log is reserved for making room",
+        ))
     }
 
     /// Opens a frame where the log goes on.
@@ -492,11 +493,7 @@ impl CommitLog {
                 tail.keeps_free = RESERVED_SEGMENTS;
                 spare
             }
-            None if committer.is_at_once() => {
-                let reason = "no segment is ready".to_owned();
-                let tier = Tier::Flash;
-                return Err(Error::OutOfSpace { tier, reason });
-            }
+            None if committer.is_at_once() => return Err(Error::no_room(Tier::Flash, "no segment is ready")),
             None => {
                 let segment = self.segments.take(tail.next_seq, self.kept_by(committer))?;
                 // As the device says now: one of the last two that counted as one of many took what

@@ -288,14 +288,15 @@ impl Reserve {
 
     /// Why nothing new is taken on a tier, if nothing is.
     pub fn refusal(&self, tier: Tier) -> Option<Error> {
-        (!self.is_whole()).then(|| Error::OutOfSpace {
-            tier,
-            reason: format!(
-                "the flash device is full, and its reserve of {} bytes is used for deletes; nothing new is taken until it \
-                 is restored",
-                self.bytes
-            ),
-        })
+        if self.is_whole() {
+            return None;
+        }
+        let reason = format!(
+            "the flash device is full, and its reserve of {} bytes is used for deletes; nothing new is taken until it is \
+             restored",
+            self.bytes
+        );
+        Some(Error::no_room(tier, reason))
     }
 }
 

@@ -488,8 +488,7 @@ impl Segments {
         let _creating = self.creating.lock();
         if is_within_capacity && !self.may_grow() {
             let reason = format!("all {} segments of the log are in use", self.limit());
-            let tier = Tier::Flash;
-            return Err(Error::OutOfSpace { tier, reason });
+            return Err(Error::no_room(Tier::Flash, reason));
         }
         self.check_device(left_bytes()?)?;
         if let Some(number) = self.refill()? {

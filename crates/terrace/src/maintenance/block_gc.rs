@@ -27,7 +27,7 @@ use crate::{
     log::commit::Committer,
     maintenance::{
         expire::drop_record,
-        moves::{self, Moved},
+        moves::{self, Moved, NOT_ITS_CHECKSUM},
     },
     ordered_index::{Entry, Home},
 };
@@ -268,10 +268,7 @@ impl BlockGc {
         }
         let value = walk.value(found).map_err(Trouble::Block)?;
         if crc32c::crc32c(&value) != entry.checksum {
-            return Err(Trouble::Block(Error::corruption(
-                String::from_utf8_lossy(key).into_owned(),
-                "its value does not match the checksum in its entry",
-            )));
+            return Err(Trouble::Block(Error::corrupt_value(key, NOT_ITS_CHECKSUM)));
         }
         gathered.bytes += found.extent_bytes;
         let key = key.clone();

@@ -183,12 +183,9 @@ fn check_room(engine: &Engine) -> Result<()> {
         .available_bytes()
         .map_err(|error| Error::io("ask for the room on the flash device", &error))?;
     if available < 2 * expected + MEMTABLES_LEFT * engine.options.tuning.memtable_bytes {
-        return Err(Error::OutOfSpace {
-            tier: Tier::Flash,
-            reason: format!(
-                "a checkpoint of {expected} bytes would leave too little of the {available} bytes that are left"
-            ),
-        });
+        let reason =
+            format!("a checkpoint of {expected} bytes would leave too little of the {available} bytes that are left");
+        return Err(Error::no_room(Tier::Flash, reason));
     }
     Ok(())
 }

@@ -533,10 +533,8 @@ impl LogGc {
         if needed <= room {
             return Ok(());
         }
-        Err(Error::OutOfSpace {
-            tier: Tier::Flash,
-            reason: format!("{needed} bytes of a segment live, and the log has room for {room} of them"),
-        })
+        let reason = format!("{needed} bytes of a segment live, and the log has room for {room} of them");
+        Err(Error::no_room(Tier::Flash, reason))
     }
 
     /// Commits a drop for what is dead, so that no entry leads into the segment any more; gives the

@@ -12,7 +12,7 @@
 //! On failure: what was committed counts, the rest is as it was. It can be tried again.
 
 use crate::{
-    Result,
+    Error, Result,
     blocks::{DestageItem, LargeValue, Origin},
     engine::Engine,
     key_hash,
@@ -26,6 +26,8 @@ use crate::{
 };
 use std::ops::Range;
 
+/// Why a value is not moved that is not what its entry says.
+pub const NOT_ITS_CHECKSUM: &str = "its value does not match the checksum in its entry";
 /// Record bytes of one commit of moves, where segments are not shorter than a few of them.
 const MOVES_BYTES: usize = 256 << 10;
 /// Commits of moves that fit into a segment, at least.
@@ -227,10 +229,7 @@ pub fn stream_to_block(
     };
     if written.checksum != moved.checksum {
         engine.large.abandoned(&written);
-        return Ok(Err(crate::Error::corruption(
-            String::from_utf8_lossy(moved.item.key).into_owned(),
-            "its value does not match the checksum in its entry",
-        )));
+        return Ok(Err(Error::corrupt_value(moved.item.key, NOT_ITS_CHECKSUM)));
     }
     point_to(engine, committer, &[moved], &[written]).outcome.map(Ok)
 }

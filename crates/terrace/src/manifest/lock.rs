@@ -47,10 +47,8 @@ pub(super) fn lock_within(options: &Options, patience: Duration) -> Result<Optio
     let path = options.flash_dir.join(LOCK_FILE);
     let context = || format!("lock {}", path.display());
     if !options.create && !options.flash_dir.is_dir() {
-        return Err(Error::NotAStore {
-            path: options.flash_dir.clone(),
-            reason: "there is no store here; check the path".to_owned(),
-        });
+        let nothing = "there is no store here; check the path";
+        return Err(Error::not_a_store(&options.flash_dir, nothing));
     }
     if !options.read_only {
         create_private_dir_all(&options.flash_dir).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;

@@ -37,23 +37,14 @@ pub fn exists_plainly(disk: &dyn Disk, name: &str) -> io::Result<bool> {
 /// # Errors
 /// [`Error::NotAStore`], the devices'.
 pub fn refuse_marked(options: &Options, flash: &dyn Disk) -> Result<()> {
-    let refuse = |path: &Path, reason: &str| {
-        Err(Error::NotAStore {
-            path: path.to_owned(),
-            reason: reason.to_owned(),
-        })
-    };
+    let refuse = |reason: &str| Err(Error::not_a_store(&options.flash_dir, reason));
     if !options.read_only && exists(flash, BACKUP_FILE)? {
         return refuse(
-            &options.flash_dir,
             "this is a backup, which nobody writes; copy it to a new place with `terrace restore`, or only read it",
         );
     }
     if exists(flash, RESTORING_FILE)? {
-        return refuse(
-            &options.flash_dir,
-            "a restore into it is under way or was cut short; run `terrace restore` again",
-        );
+        return refuse("a restore into it is under way or was cut short; run `terrace restore` again");
     }
     Ok(())
 }

@@ -373,10 +373,8 @@ pub fn read_by_entry<T>(
             Err(error) => return Err(error),
         }
     }
-    Err(Error::corruption(
-        String::from_utf8_lossy(key).into_owned(),
-        "its entry keeps changing and never leads to its value",
-    ))
+    let reason = "its entry keeps changing and never leads to its value";
+    Err(Error::corrupt_value(key, reason))
 }
 
 /// Reads the value an entry points to.
@@ -420,10 +418,8 @@ fn copied(engine: &Engine, entry: &Entry) -> Option<Hit> {
 
 fn inline(engine: &Engine, key: &[u8], entry: &Entry, value: &Bytes) -> Result<Hit> {
     if crc32c::crc32c(value) != entry.checksum {
-        return Err(Error::corruption(
-            String::from_utf8_lossy(key).into_owned(),
-            "its inline value does not match its checksum",
-        ));
+        let reason = "its inline value does not match its checksum";
+        return Err(Error::corrupt_value(key, reason));
     }
     engine.metrics.answered(AnsweredBy::Inline, value.len() as u64);
     Ok(Hit::of(entry, value.clone()))

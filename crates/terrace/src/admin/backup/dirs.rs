@@ -64,10 +64,7 @@ pub(super) fn existing(given: Option<&Arc<dyn Disk>>, dir: &Path) -> Result<Arc<
         return Ok(Arc::clone(disk));
     }
     if !dir.is_dir() {
-        return Err(Error::NotAStore {
-            path: dir.to_owned(),
-            reason: "there is no such directory; check the path".to_owned(),
-        });
+        return Err(Error::not_a_store(dir, "there is no such directory; check the path"));
     }
     created(None, dir)
 }
@@ -96,10 +93,7 @@ pub(super) fn load_manifest(disk: &dyn Disk, dir: &Path) -> Result<BackupManifes
             } else {
                 "there is no backup here; check the path"
             };
-            return Err(Error::NotAStore {
-                path: dir.to_owned(),
-                reason: reason.to_owned(),
-            });
+            return Err(Error::not_a_store(dir, reason));
         }
         Err(error) => return Err(fail(error)),
     };

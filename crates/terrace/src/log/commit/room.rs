@@ -78,8 +78,7 @@ impl CommitLog {
                     if !matches!(committer, Committer::Freeing | Committer::Cleaning)
                         || began.elapsed() >= INDEX_WAIT =>
                 {
-                    let tier = Tier::Flash;
-                    Err(Error::OutOfSpace { tier, reason })
+                    Err(Error::no_room(Tier::Flash, reason))
                 }
                 refusal => Ok(refusal.is_none().then_some(())),
             })?;
@@ -199,15 +198,12 @@ impl CommitLog {
     }
 
     fn no_segment(&self) -> Error {
-        let segment_bytes = self.segments.segment_bytes();
-        Error::OutOfSpace {
-            tier: Tier::Flash,
-            reason: format!(
-                "the flash log has no free segment among {} of {segment_bytes} bytes (flash_capacity_bytes) and recycling \
-                 cannot free one (large tier full, see large_capacity_bytes, or an old snapshot holds them)",
-                self.segments.created()
-            ),
-        }
+        let (segments, bytes) = (self.segments.created(), self.segments.segment_bytes());
+        let reason = format!(
+            "the flash log has no free segment among {segments} of {bytes} bytes (flash_capacity_bytes) and recycling \
+             cannot free one (large tier full, see large_capacity_bytes, or an old snapshot holds them)"
+        );
+        Error::no_room(Tier::Flash, reason)
     }
 
     /// Recycling has tried every segment as of `committed_seq` and could free none.

@@ -107,11 +107,7 @@ impl Segments {
     /// [`Error::OutOfSpace`], or the device's.
     pub fn add_beyond_capacity(&self, is_given: impl FnOnce() -> bool) -> Result<()> {
         let made = self.create(false, || {
-            let reason = "another commit has the segment that the reserve gave up";
-            let refused = || Error::OutOfSpace {
-                tier: Tier::Flash,
-                reason: reason.to_owned(),
-            };
+            let refused = || Error::no_room(Tier::Flash, "another commit has the segment that the reserve gave up");
             is_given().then_some(0).ok_or_else(refused)
         })?;
         self.push_free(made);
@@ -144,12 +140,10 @@ impl Segments {
             return Ok(());
         }
         self.device_full.store(true, Ordering::Release);
-        Err(Error::OutOfSpace {
-            tier: Tier::Flash,
-            reason: format!(
-                "the device has no room for a segment of {} bytes beside {left_bytes} that are kept for making room",
-                self.segment_bytes
-            ),
-        })
+        let segment_bytes = self.segment_bytes;
+        let reason = format!(
+            "the device has no room for a segment of {segment_bytes} bytes beside {left_bytes} that are kept for making room"
+        );
+        Err(Error::no_room(Tier::Flash, reason))
     }
 }

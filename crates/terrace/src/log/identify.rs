@@ -76,7 +76,7 @@ impl Segments {
         if is_short && found == Found::Unused {
             // Not given its length before it is needed: a full device may have no room for that.
             segment.file.set_len(0).map_err(io)?;
-            self.hollow.lock().push(number);
+            self.hollow.lock().insert(number);
             self.slots.set(segment);
             return Ok(());
         }

@@ -17,7 +17,7 @@
 use super::segments::{Segment, SegmentState, Segments};
 use crate::{Result, io::PAGE_BYTES, metrics::subtract};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -119,26 +119,17 @@ impl Segments {
     /// # Errors
     /// The device's. The segment is free as before.
     pub fn release_free(&self, keep: u32) -> Result<bool> {
-        let number = {
-            let mut free = self.free.lock();
-            if free.len() <= keep as usize {
-                return Ok(false);
-            }
-            // The last one, so that the log lies at the beginning of the ring.
-            let last = free.iter().enumerate().max_by_key(|(_, number)| **number);
-            let Some((at, _)) = last else { return Ok(false) };
-            self.free_count.fetch_sub(1, Ordering::AcqRel);
-            free.swap_remove(at)
-        };
-        let Some(segment) = self.get(number) else {
+        // The last one, so that the log lies at the beginning of the ring.
+        let last = self.pop_free(keep, BTreeSet::pop_last);
+        let Some(segment) = last.and_then(|number| self.get(number)) else {
             return Ok(false);
         };
         if let Err(error) = segment.file.set_len(0) {
-            self.push_free(number);
-            return Err(self.not_made(&Self::path(number), &error));
+            self.push_free(segment.number);
+            return Err(self.not_made(&Self::path(segment.number), &error));
         }
         self.created.fetch_sub(1, Ordering::AcqRel);
-        self.hollow.lock().push(number);
+        self.hollow.lock().insert(segment.number);
         Ok(true)
     }
 
@@ -148,15 +139,13 @@ impl Segments {
     /// The device's.
     pub(super) fn refill(&self) -> Result<Option<u32>> {
         let mut hollow = self.hollow.lock();
-        let lowest = hollow.iter().enumerate().min_by_key(|(_, number)| **number);
-        let Some((at, &number)) = lowest else { return Ok(None) };
-        let Some(segment) = self.get(number) else {
+        let Some(segment) = hollow.first().and_then(|number| self.get(*number)) else {
             return Ok(None);
         };
         self.allocate(&*segment.file)
-            .map_err(|error| self.not_made(&Self::path(number), &error))?;
-        hollow.swap_remove(at);
+            .map_err(|error| self.not_made(&Self::path(segment.number), &error))?;
+        hollow.pop_first();
         self.created.fetch_add(1, Ordering::AcqRel);
-        Ok(Some(number))
+        Ok(Some(segment.number))
     }
 }

@@ -27,6 +27,7 @@ use crate::{
 use parking_lot::Mutex;
 use slots::Slots;
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -202,10 +203,10 @@ pub struct Segments {
     /// How many segments there may be with their length; see `room`.
     limit: AtomicU32,
     pub(super) created: AtomicU32,
-    pub(super) free: Mutex<Vec<u32>>,
+    pub(super) free: Mutex<BTreeSet<u32>>,
     pub(super) free_count: AtomicU32,
     /// Those whose files are empty: free ones that gave their room back.
-    pub(super) hollow: Mutex<Vec<u32>>,
+    pub(super) hollow: Mutex<BTreeSet<u32>>,
     /// One file is made at a time: a commit and the flusher may both want one.
     pub(super) creating: Mutex<()>,
     pub(super) next_generation: AtomicU64,
@@ -243,7 +244,7 @@ impl Segments {
             slots: Slots::default(),
             limit: AtomicU32::new(Self::limit_of(capacity_bytes, segment_bytes)),
             created: AtomicU32::new(0),
-            free: Mutex::new(Vec::new()),
+            free: Mutex::default(),
             free_count: AtomicU32::new(0),
             hollow: Mutex::default(),
             creating: Mutex::new(()),
@@ -300,8 +301,16 @@ impl Segments {
 
     pub(super) fn push_free(&self, number: u32) {
         let mut free = self.free.lock();
-        free.push(number);
+        free.insert(number);
         self.free_count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes a number out of the free ones, if there are more than `keep` of them.
+    pub(super) fn pop_free(&self, keep: u32, pop: fn(&mut BTreeSet<u32>) -> Option<u32>) -> Option<u32> {
+        let mut free = self.free.lock();
+        let number = (free.len() > keep as usize).then(|| pop(&mut free))??;
+        self.free_count.fetch_sub(1, Ordering::AcqRel);
+        Some(number)
     }
 
     /// The segment with this number.
@@ -414,18 +423,11 @@ impl Segments {
     /// As [`Segments::take`].
     pub fn take_for(&self, segment_use: SegmentUse, first_seq: u64, keep_free: u32) -> Result<&Segment> {
         let number = loop {
-            {
-                let mut free = self.free.lock();
-                // The lowest number first, so that a young log lies in order.
-                let lowest = free.iter().enumerate().min_by_key(|(_, number)| **number);
-                if free.len() > keep_free as usize
-                    && let Some((at, _)) = lowest
-                {
-                    self.free_count.fetch_sub(1, Ordering::AcqRel);
-                    break free.swap_remove(at);
-                }
+            // The lowest number first, so that a young log lies in order.
+            match self.pop_free(keep_free, BTreeSet::pop_first) {
+                Some(lowest) => break lowest,
+                None => self.add_free(|| self.left_beside(keep_free))?,
             }
-            self.add_free(|| self.left_beside(keep_free))?;
         };
         let segment = self
             .get(number)

@@ -11,10 +11,7 @@ use super::{
 };
 use crate::{Error, Result, io::AlignedBuffer};
 use parking_lot::Mutex;
-use std::{
-    io,
-    thread::{Builder, scope},
-};
+use std::thread::{Builder, scope};
 
 /// Requests under way.
 const REQUESTS: usize = 4;
@@ -28,13 +25,13 @@ pub fn read(mut memory: AlignedBuffer, segment: &Segment, segment_bytes: u64) ->
     // At most 1 GiB.
     memory.set_len(segment_bytes as usize);
     let parts = Mutex::new((0..).step_by(READ_BYTES).zip(memory.chunks_mut(READ_BYTES)));
-    let failed: Mutex<Option<(u64, io::Error)>> = Mutex::new(None);
+    let failed: Mutex<Option<(u64, Error)>> = Mutex::new(None);
     let read = || {
         while failed.lock().is_none() {
             let Some((at, part)) = parts.lock().next() else {
                 break;
             };
-            if let Err(error) = segment.file.read_exact_at(part, at) {
+            if let Err(error) = segment.read(part, at) {
                 let mut failed = failed.lock();
                 if failed.as_ref().is_none_or(|(first, _)| at < *first) {
                     *failed = Some((at, error));
@@ -53,9 +50,6 @@ pub fn read(mut memory: AlignedBuffer, segment: &Segment, segment_bytes: u64) ->
     });
     match failed.into_inner() {
         None => Ok(SegmentImage::of(segment, memory)),
-        Some((at, error)) => Err(Error::io(
-            format!("read segment {:08x} at {at}", segment.number),
-            &error,
-        )),
+        Some((_, error)) => Err(error),
     }
 }

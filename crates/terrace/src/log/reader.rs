@@ -7,7 +7,7 @@ use super::{
     segments::{Segment, SegmentPin, Segments},
 };
 use crate::{
-    Error, Result,
+    Result,
     io::{
         AlignedBuffer,
         read_queue::{QueuedRead, ReadQueue},
@@ -67,10 +67,7 @@ pub fn read_record<R>(
         let end = end_of_read(&segment, start + wanted as u64, segment_bytes);
         // At most a segment.
         buffer.set_len((end - start) as usize);
-        segment
-            .file
-            .read_exact_at(&mut buffer, start)
-            .map_err(|error| Error::io(format!("read segment {:08x} at {start}", segment.number), &error))?;
+        segment.read(&mut buffer, start)?;
         reads += 1;
         let bytes = &buffer[within..];
         let needed = RecordLayout::read(bytes).map(|layout| layout.record_bytes());

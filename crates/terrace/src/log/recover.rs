@@ -105,8 +105,7 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
 fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
     let numbers: BTreeSet<u32> = log.frames.iter().map(|frame| frame.segment).collect();
     for segment in numbers.into_iter().filter_map(|number| segments.get(number)) {
-        unless(Mutation::ReplayedSync, || segment.file.sync_data())
-            .map_err(|error| Error::io(format!("sync segment {:08x}", segment.number), &error))?;
+        unless(Mutation::ReplayedSync, || segment.sync())?;
     }
     Ok(())
 }
@@ -136,10 +135,7 @@ pub fn first_needed(used: &[&Segment], persisted_seq: u64, segment_bytes: u64) -
 
 fn read(segment: &Segment, offset: usize, bytes: usize) -> Result<AlignedBuffer> {
     let mut buffer = AlignedBuffer::zeroed(bytes);
-    segment
-        .file
-        .read_exact_at(&mut buffer, offset as u64)
-        .map_err(|error| Error::io(format!("read segment {:08x} at {offset}", segment.number), &error))?;
+    segment.read(&mut buffer, offset as u64)?;
     Ok(buffer)
 }
 
@@ -249,12 +245,9 @@ impl<'a> Recovery<'a> {
 
     /// Whether the missing commits between `at` and the next sound frame were durable.
     fn was_durable(&self, position: usize, image: &SegmentImage, at: usize, missing_from: u64) -> Result<bool> {
-        let mut next = image.next_frame(at);
-        while let Some(frame) = next {
-            if frame.header.durable_seq >= missing_from {
-                return Ok(true);
-            }
-            next = image.next_frame(frame.end());
+        let mut others = image.frames_from(at);
+        if others.any(|frame| frame.header.durable_seq >= missing_from) {
+            return Ok(true);
         }
         for later in &self.walked[position + 1..] {
             let image = SegmentImage::read(later, self.segments.segment_bytes())?;
@@ -362,9 +355,8 @@ impl<'a> Recovery<'a> {
         }
         let context = |error| Error::io(format!("wipe frames in segment {:08x}", segment.number), &error);
         let zeros = AlignedBuffer::zeroed(PAGE_BYTES);
-        let mut next = image.next_frame(from);
-        let wiped = next.is_some();
-        while let Some(frame) = next {
+        let mut wiped = false;
+        for frame in image.frames_from(from) {
             // Looks the same as damage of what was durable, if nothing written later says that it
             // was.
             tracing::warn!(
@@ -378,7 +370,7 @@ impl<'a> Recovery<'a> {
                 .file
                 .write_all_at(&zeros, frame.offset as u64)
                 .map_err(context)?;
-            next = image.next_frame(frame.end());
+            wiped = true;
         }
         if wiped {
             unless(Mutation::WipeSync, || segment.file.sync_data()).map_err(context)?;

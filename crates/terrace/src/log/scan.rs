@@ -56,7 +56,7 @@ impl SegmentImage {
         bytes.set_len(segment_bytes as usize);
         let mut at = 0;
         for part in bytes.chunks_mut(READ_BYTES) {
-            read_part(segment, part, at)?;
+            segment.read(part, at)?;
             at += part.len() as u64;
         }
         Ok(Self::of(segment, bytes))
@@ -101,17 +101,15 @@ impl SegmentImage {
             .find_map(|at| self.frame_at(at))
     }
 
-    /// All sound frames, in order.
+    /// The sound frames at or after `offset`, in order.
+    pub fn frames_from(&self, offset: usize) -> impl Iterator<Item = FoundFrame<'_>> {
+        std::iter::successors(self.next_frame(offset), |frame| self.next_frame(frame.end()))
+    }
+
+    /// All sound frames, in order, looked for once.
     pub fn frames(&self) -> impl Iterator<Item = FoundFrame<'_>> {
-        let sound = self.sound.get_or_init(|| {
-            let mut at = PAGE_BYTES;
-            let walk = std::iter::from_fn(|| {
-                let frame = self.next_frame(at)?;
-                at = frame.end();
-                Some((frame.offset, frame.header))
-            });
-            walk.collect()
-        });
+        let found = || self.frames_from(PAGE_BYTES).map(|frame| (frame.offset, frame.header));
+        let sound = self.sound.get_or_init(|| found().collect());
         sound.iter().map(|&(offset, header)| FoundFrame {
             offset,
             header,
@@ -141,9 +139,24 @@ impl SegmentImage {
     }
 }
 
-fn read_part(segment: &Segment, part: &mut [u8], at: u64) -> Result<()> {
-    let read = segment.file.read_exact_at(part, at);
-    read.map_err(|error| Error::io(format!("read segment {:08x} at {at}", segment.number), &error))
+impl Segment {
+    /// Reads a part of it.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read(&self, part: &mut [u8], at: u64) -> Result<()> {
+        let read = self.file.read_exact_at(part, at);
+        read.map_err(|error| Error::io(format!("read segment {:08x} at {at}", self.number), &error))
+    }
+
+    /// Makes what was written to it durable.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn sync(&self) -> Result<()> {
+        let synced = self.file.sync_data();
+        synced.map_err(|error| Error::io(format!("sync segment {:08x}", self.number), &error))
+    }
 }
 
 /// What a walk has found so far.
@@ -265,6 +278,6 @@ impl<'a, S: FnMut(usize, &mut dyn FnMut() -> Result<()>) -> Result<()>> FrameWal
         self.window
             .set_len(length + READ_BYTES.min(self.segment_bytes.saturating_sub(at)));
         let part = &mut self.window[length..];
-        (self.step)(part.len(), &mut || read_part(segment, part, at as u64))
+        (self.step)(part.len(), &mut || segment.read(part, at as u64))
     }
 }

@@ -32,7 +32,7 @@
 use super::{
     event_count::Gate,
     frame::{Frame, FrameView},
-    segments::Segments,
+    segments::{Segment, Segments},
 };
 use crate::{
     Error, Result,
@@ -424,13 +424,8 @@ impl FrameWriter {
     }
 
     fn sync(segments: &Segments, unsynced: Option<u32>) -> Result<()> {
-        let Some(segment) = unsynced.and_then(|number| segments.get(number)) else {
-            return Ok(());
-        };
-        segment
-            .file
-            .sync_data()
-            .map_err(|error| Error::io(format!("sync segment {:08x}", segment.number), &error))
+        let segment = unsynced.and_then(|number| segments.get(number));
+        segment.map_or(Ok(()), Segment::sync)
     }
 }
 

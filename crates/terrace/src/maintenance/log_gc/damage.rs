@@ -2,10 +2,11 @@
 
 use super::LogGc;
 use crate::{
-    Error, Result,
+    Result,
     engine::go_on_if,
-    io::PAGE_BYTES,
+    io::{AlignedBuffer, PAGE_BYTES},
     log::{
+        format::FrameHeader,
         scan::Walked,
         segments::{Segment, SegmentState},
     },
@@ -65,12 +66,9 @@ impl LogGc {
         let (Some(next), Some(last)) = (next, walked.last) else {
             return Ok(true);
         };
-        let mut page = crate::io::AlignedBuffer::zeroed(PAGE_BYTES);
-        next.file
-            .read_exact_at(&mut page, PAGE_BYTES as u64)
-            .map_err(|error| Error::io(format!("read segment {:08x}", next.number), &error))?;
-        let first =
-            crate::log::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
+        let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
+        next.read(&mut page, PAGE_BYTES as u64)?;
+        let first = FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
         Ok(first.is_none_or(|header| header.first_seq == last.last_seq + 1))
     }
 }

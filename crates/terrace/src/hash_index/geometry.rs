@@ -47,6 +47,13 @@ impl Place {
         Identity::new(self.tag, true)
     }
 
+    /// Its two buckets, each with the class seen from there.
+    #[inline(always)]
+    pub(super) fn sides(&self) -> [(usize, Identity); 2] {
+        let (primary, alternate) = (self.in_primary(), self.in_alternate());
+        [(self.primary, primary), (self.alternate, alternate)]
+    }
+
     /// The class seen from `bucket`, one of its two.
     pub(super) fn identity_in(&self, bucket: usize) -> Identity {
         Identity::new(self.tag, bucket != self.primary)

@@ -158,11 +158,7 @@ impl Partition {
     /// both go by.
     #[inline(always)]
     fn find(&self, place: &Place) -> Option<(Cell, Slot)> {
-        let sides = [
-            (place.primary, place.in_primary()),
-            (place.alternate, place.in_alternate()),
-        ];
-        for (number, identity) in sides {
+        for (number, identity) in place.sides() {
             let bucket = self.table.bucket(number);
             for slot in 0..SLOTS {
                 let word = bucket.load(slot);
@@ -246,12 +242,7 @@ impl Partition {
 
     /// Removes everything. Keeps the memory for what comes next.
     pub(super) fn clear(&self) {
-        let _writer = self.writer.lock();
-        self.lay_out_anew(self.nothing(), |_| {
-            self.empty_buckets(self.buckets.load(Relaxed) as usize);
-            self.buckets.store(self.buckets_min as u64, Release);
-        });
-        self.counts.entries.store(0, Relaxed);
+        self.restore(&self.nothing());
     }
 
     fn nothing(&self) -> Frozen {
@@ -334,8 +325,7 @@ impl Partition {
     pub(super) fn make_room_for(&self, entries: u64) {
         let _writer = self.writer.lock();
         let buckets = self.buckets.load(Relaxed) as usize;
-        let ladder = std::iter::successors(Some(buckets), |rung| Some(Table::next_buckets(*rung)));
-        let mut allowed = ladder.take_while(|rung| *rung <= self.buckets_max);
+        let mut allowed = Table::ladder(buckets).take_while(|rung| *rung <= self.buckets_max);
         let is_enough = |rung: &usize| entries * 100 <= (*rung * SLOTS) as u64 * LOAD_PERCENT_MAX;
         if let Some(next) = allowed.find(is_enough).filter(|next| *next > buckets) {
             self.grow_to(next);
@@ -391,15 +381,9 @@ impl Partition {
         (words, homeless)
     }
 
-    fn empty_buckets(&self, buckets: usize) {
-        for bucket in 0..buckets {
-            (0..SLOTS).for_each(|slot| self.table.bucket(bucket).store(slot, 0));
-        }
-    }
-
     /// Whether a partition of this shape can have so many buckets.
     pub(super) fn can_have(&self, buckets: usize) -> bool {
-        let ladder = std::iter::successors(Some(self.buckets_min), |buckets| Some(Table::next_buckets(*buckets)));
+        let ladder = Table::ladder(self.buckets_min);
         buckets <= self.buckets_max && ladder.take_while(|rung| *rung <= buckets).last() == Some(buckets)
     }
 
@@ -442,11 +426,7 @@ impl Partition {
 
 impl Frozen {
     fn find(&self, place: Place) -> Option<Seen<'static>> {
-        let sides = [
-            (place.primary, place.in_primary()),
-            (place.alternate, place.in_alternate()),
-        ];
-        sides.into_iter().find_map(|(bucket, identity)| {
+        place.sides().into_iter().find_map(|(bucket, identity)| {
             let words = &self.words[bucket * SLOTS..][..SLOTS];
             let word = words.iter().find(|word| identity.matches(**word))?;
             Slot::from_word(*word).map(|slot| Seen { slot, cell: None })

@@ -109,16 +109,17 @@ impl Table {
         next / segment_buckets(next.ilog2()) * segment_buckets(next.ilog2())
     }
 
-    /// The largest number of buckets, on the ladder of [`Table::next_buckets`] from `buckets_min`,
-    /// with which a table takes at most `ram_bytes`; `buckets_min` if none does.
+    /// The numbers of buckets that a table has one after the other as it grows, from so many on.
+    pub(super) fn ladder(buckets: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(buckets), |rung| Some(Self::next_buckets(*rung)))
+    }
+
+    /// The largest number of buckets, on the [ladder](Table::ladder) from `buckets_min`, with which a table takes at most `ram_bytes`; `buckets_min` if none does.
     pub(super) fn buckets_within(buckets_min: usize, ram_bytes: usize) -> usize {
         let fits =
             |buckets| buckets <= buckets_min << DOUBLINGS_MAX && Self::ram_bytes_of(buckets_min, buckets) <= ram_bytes;
-        let ladder = std::iter::successors(Some(buckets_min), |buckets| Some(Self::next_buckets(*buckets)));
-        ladder
-            .take_while(|buckets| fits(*buckets))
-            .last()
-            .unwrap_or(buckets_min)
+        let fitting = Self::ladder(buckets_min).take_while(|buckets| fits(*buckets));
+        fitting.last().unwrap_or(buckets_min)
     }
 
     /// Bytes on the heap of a table of `buckets` buckets.

@@ -37,7 +37,7 @@ pub struct Snapshots {
 }
 
 /// A snapshot that counts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Open {
     since: Instant,
     /// Whether it may become too old.
@@ -112,23 +112,19 @@ impl Snapshots {
     /// [`Snapshots::oldest_or`] takes, so a snapshot is never older than a watermark computed
     /// before it. A caller's ages, one of the store itself counts until it is dropped.
     pub fn register(self: &Arc<Self>, ages: bool, current_seq: impl FnOnce() -> u64) -> SnapshotSeq {
-        let reads = Arc::<Reads>::default();
-        let mut open = self.open.lock();
+        let mut all = self.open.lock();
         let seq = current_seq();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let since = Instant::now();
-        let entry = Open {
-            since,
+        let open = Open {
+            since: Instant::now(),
             ages,
-            reads: Arc::clone(&reads),
+            reads: Arc::default(),
         };
-        open.insert((seq, number), entry);
+        all.insert((seq, number), open.clone());
         SnapshotSeq {
             seq,
             number,
-            since,
-            ages,
-            reads,
+            open,
             snapshots: Arc::clone(self),
         }
     }
@@ -138,8 +134,7 @@ impl Snapshots {
     pub fn oldest_or(&self, current_seq: impl FnOnce() -> u64) -> u64 {
         let mut open = self.open.lock();
         while let Some(oldest) = open.first_entry() {
-            let Open { since, ages, reads } = oldest.get();
-            if !(self.is_too_old(*since, *ages) && reads.end()) {
+            if !(self.is_too_old(oldest.get()) && oldest.get().reads.end()) {
                 return oldest.key().0;
             }
             oldest.remove();
@@ -148,12 +143,12 @@ impl Snapshots {
         current_seq()
     }
 
-    fn is_too_old(&self, since: Instant, ages: bool) -> bool {
+    fn is_too_old(&self, open: &Open) -> bool {
         // Each step of a scan asks: the clock is looked at only where it matters.
-        let Some(max_age) = self.max_age.filter(|_| ages) else {
+        let Some(max_age) = self.max_age.filter(|_| open.ages) else {
             return false;
         };
-        let age = since.elapsed();
+        let age = open.since.elapsed();
         #[cfg(test)]
         let age = age + Duration::from_secs(self.seconds_ahead.load(Ordering::SeqCst));
         age > max_age
@@ -182,9 +177,7 @@ pub struct SnapshotSeq {
     /// Commits up to this seq are seen.
     pub seq: u64,
     number: u64,
-    since: Instant,
-    ages: bool,
-    reads: Arc<Reads>,
+    open: Open,
     snapshots: Arc<Snapshots>,
 }
 
@@ -194,7 +187,7 @@ impl SnapshotSeq {
     /// # Errors
     /// [`Error::SnapshotTooOld`].
     pub fn check(&self) -> Result<()> {
-        if self.reads.is_over() || self.snapshots.is_too_old(self.since, self.ages) {
+        if self.open.reads.is_over() || self.snapshots.is_too_old(&self.open) {
             return Err(self.too_old());
         }
         Ok(())
@@ -214,7 +207,7 @@ impl SnapshotSeq {
     /// [`Error::SnapshotTooOld`], or what `read` ends with.
     pub fn read<T>(&self, read: impl FnOnce(u64) -> Result<T>) -> Result<T> {
         self.check()?;
-        let under_way = self.reads.begin().ok_or_else(|| self.too_old())?;
+        let under_way = self.open.reads.begin().ok_or_else(|| self.too_old())?;
         let outcome = read(self.seq);
         drop(under_way);
         self.check()?;

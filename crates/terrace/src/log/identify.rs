@@ -16,12 +16,8 @@ use std::sync::atomic::Ordering;
 /// What a file in the ring turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// A segment in this use.
-    Used {
-        generation: u64,
-        first_seq: u64,
-        segment_use: SegmentUse,
-    },
+    /// A segment with this header, or one that says the same of it.
+    Used(SegmentHeader),
     /// Never written, or its header never was durable: nothing in it was acknowledged.
     Unused,
     /// Not to be touched.
@@ -54,20 +50,16 @@ impl Segments {
             Err(error) => return Err(io(error)),
         };
         match found {
-            Found::Used {
-                generation,
-                first_seq,
-                segment_use,
-            } => {
-                segment.generation.store(generation, Ordering::Release);
+            Found::Used(header) => {
+                segment.generation.store(header.generation, Ordering::Release);
                 segment.live_bytes.store(self.segment_bytes, Ordering::Relaxed);
                 segment.is_former.store(true, Ordering::Release);
-                segment.first_seq.store(first_seq, Ordering::Release);
-                segment.set_state(match segment_use {
+                segment.first_seq.store(header.first_seq, Ordering::Release);
+                segment.set_state(match header.segment_use {
                     SegmentUse::Log => SegmentState::Sealed,
                     SegmentUse::Copies => SegmentState::Copies,
                 });
-                self.next_generation.fetch_max(generation + 1, Ordering::AcqRel);
+                self.next_generation.fetch_max(header.generation + 1, Ordering::AcqRel);
             }
             Found::Unknown => segment.set_state(SegmentState::Quarantined),
             Found::Unused => {}
@@ -122,11 +114,7 @@ impl Segments {
             if length < self.segment_bytes {
                 self.note_damage(segment.number, &format!("its file is cut short to {length} bytes"));
             }
-            return Ok(Found::Used {
-                generation: header.generation,
-                first_seq: header.first_seq,
-                segment_use: header.segment_use,
-            });
+            return Ok(Found::Used(header));
         }
         let header_is_zero = page.iter().all(|&byte| byte == 0);
         page.fill(0);
@@ -134,11 +122,14 @@ impl Segments {
         match FrameHeader::decode(&page) {
             Some(frame) => {
                 self.note_damage(segment.number, "its header is damaged; its frames are used");
-                Ok(Found::Used {
+                Ok(Found::Used(SegmentHeader {
+                    store_id: self.store_id,
+                    number: segment.number,
                     generation: frame.generation,
                     first_seq: frame.first_seq,
+                    segment_bytes: self.segment_bytes,
                     segment_use: SegmentUse::Log,
-                })
+                }))
             }
             None if header_is_zero => Ok(Found::Unused),
             None => {

@@ -104,6 +104,14 @@ pub struct TierFill {
 }
 
 impl TierFill {
+    pub(crate) const fn of(used_bytes: u64, capacity_bytes: u64) -> Self {
+        Self {
+            used_bytes,
+            capacity_bytes,
+            hours_to_full: None,
+        }
+    }
+
     /// What is used, in per cent.
     #[must_use]
     pub const fn percent(&self) -> u64 {

@@ -63,36 +63,22 @@ fn measure(engine: &Engine) -> FillStats {
     let totals = engine.large.totals();
     let large_live = totals.live_bytes.min(totals.allocated_bytes);
     let limit = engine.large.capacity_bytes().unwrap_or(u64::MAX);
-    let large = TierFill {
-        used_bytes: large_live,
-        capacity_bytes: totals.allocated_bytes.saturating_add(large_left).min(limit),
-        hours_to_full: None,
-    };
+    let large = TierFill::of(large_live, totals.allocated_bytes.saturating_add(large_left).min(limit));
     let is_shared = reserve.is_shared();
-    if !is_shared {
-        let flash = TierFill {
-            used_bytes: fixed,
-            capacity_bytes: (fixed + log_bytes).saturating_add(flash_left),
-            hours_to_full: None,
-        };
-        return FillStats {
-            flash,
-            large,
-            is_shared,
-        };
-    }
-    let all = fixed + log_bytes + totals.allocated_bytes;
-    let log_limit = u64::from(segments.capacity()) * segments.segment_bytes();
-    let both = TierFill {
-        used_bytes: fixed + log_live + large_live,
-        capacity_bytes: all
-            .saturating_add(flash_left)
-            .min((fixed + log_limit).saturating_add(limit)),
-        hours_to_full: None,
+    let (flash, large) = if is_shared {
+        let all = fixed + log_bytes + totals.allocated_bytes;
+        let log_limit = u64::from(segments.capacity()) * segments.segment_bytes();
+        let all_limit = (fixed + log_limit).saturating_add(limit);
+        let capacity_bytes = all.saturating_add(flash_left).min(all_limit);
+        let both = TierFill::of(fixed + log_live + large_live, capacity_bytes);
+        (both, both)
+    } else {
+        let capacity_bytes = (fixed + log_bytes).saturating_add(flash_left);
+        (TierFill::of(fixed, capacity_bytes), large)
     };
     FillStats {
-        flash: both,
-        large: both,
+        flash,
+        large,
         is_shared,
     }
 }

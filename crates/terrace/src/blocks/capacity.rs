@@ -56,6 +56,10 @@ pub(super) const STREAMS: usize = 2;
 
 const NO_LIMIT: u64 = u64::MAX;
 
+fn refusal(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::StorageFull, reason)
+}
+
 /// The count, and the limit.
 #[derive(Debug)]
 pub(super) struct Room {
@@ -104,13 +108,10 @@ impl Room {
             });
         taken.map(|_| ()).map_err(|used| {
             let limit = self.limit_bytes().unwrap_or_default();
-            io::Error::new(
-                io::ErrorKind::StorageFull,
-                format!(
-                    "{bytes} bytes more are needed, blocks have {used} of the {limit} that they may have \
-                     (large_capacity_bytes), and the rest is kept for cleaning"
-                ),
-            )
+            refusal(format!(
+                "{bytes} bytes more are needed, blocks have {used} of the {limit} that they may have \
+                 (large_capacity_bytes), and the rest is kept for cleaning"
+            ))
         })
     }
 
@@ -129,14 +130,11 @@ impl Room {
         if available >= bytes.saturating_add(kept) {
             return Ok(());
         }
-        Err(io::Error::new(
-            io::ErrorKind::StorageFull,
-            format!(
-                "{bytes} bytes more are needed, blocks have {}, the device has {available} left, and {kept} are kept for \
-                 making room",
-                self.used_bytes()
-            ),
-        ))
+        let used = self.used_bytes();
+        Err(refusal(format!(
+            "{bytes} bytes more are needed, blocks have {used}, the device has {available} left, and {kept} are kept for \
+             making room"
+        )))
     }
 
     /// Notes that a file has grown, whatever the limit says.

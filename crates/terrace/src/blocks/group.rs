@@ -35,32 +35,18 @@ struct SyncState {
     next: u64,
     /// Ordinals of writes that have not ended.
     writing: BTreeSet<u64>,
-    failed_writes: BTreeMap<u64, Failure>,
+    failed_writes: BTreeMap<u64, io::Error>,
     /// The last sync that succeeded covers all ordinals below this,
     covered: u64,
     /// except these, whose writes had not ended when it began.
     not_covered: BTreeSet<u64>,
     syncing: bool,
-    failed: Option<Failure>,
+    failed: Option<io::Error>,
 }
 
-#[derive(Debug)]
-struct Failure {
-    kind: io::ErrorKind,
-    message: String,
-}
-
-impl Failure {
-    fn new(error: &io::Error) -> Self {
-        Self {
-            kind: error.kind(),
-            message: error.to_string(),
-        }
-    }
-
-    fn error(&self) -> io::Error {
-        io::Error::new(self.kind, self.message.clone())
-    }
+/// The same for the next one who asks.
+fn again(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
 }
 
 /// Why a write is not durable.
@@ -95,7 +81,7 @@ impl GroupSync {
         let mut state = self.state.lock();
         state.writing.remove(&ordinal);
         if let Err(error) = result {
-            state.failed_writes.insert(ordinal, Failure::new(error));
+            state.failed_writes.insert(ordinal, again(error));
         }
         self.written.notify_all();
     }
@@ -115,13 +101,13 @@ impl GroupSync {
         let mut state = self.state.lock();
         loop {
             if let Some(failure) = ordinals.iter().find_map(|ordinal| state.failed_writes.get(ordinal)) {
-                return Err(NotDurable::Write(failure.error()));
+                return Err(NotDurable::Write(again(failure)));
             }
             if ordinals.iter().all(|ordinal| state.is_durable(*ordinal)) {
                 return Ok(());
             }
             if let Some(failure) = &state.failed {
-                return Err(NotDurable::Sync(failure.error()));
+                return Err(NotDurable::Sync(again(failure)));
             }
             if ordinals.iter().any(|ordinal| state.writing.contains(ordinal)) {
                 self.written.wait(&mut state);
@@ -141,7 +127,7 @@ impl GroupSync {
             state.syncing = false;
             match result {
                 Ok(()) => (state.covered, state.not_covered) = (covered, not_covered),
-                Err(error) => state.failed = Some(Failure::new(&error)),
+                Err(error) => state.failed = Some(error),
             }
             self.synced.notify_all();
         }

@@ -114,7 +114,8 @@ impl Table {
         std::iter::successors(Some(buckets), |rung| Some(Self::next_buckets(*rung)))
     }
 
-    /// The largest number of buckets, on the [ladder](Table::ladder) from `buckets_min`, with which a table takes at most `ram_bytes`; `buckets_min` if none does.
+    /// The largest number of buckets, on the [ladder](Table::ladder) from `buckets_min`, with which
+    /// a table takes at most `ram_bytes`; `buckets_min` if none does.
     pub(super) fn buckets_within(buckets_min: usize, ram_bytes: usize) -> usize {
         let fits =
             |buckets| buckets <= buckets_min << DOUBLINGS_MAX && Self::ram_bytes_of(buckets_min, buckets) <= ram_bytes;

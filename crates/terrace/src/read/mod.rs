@@ -40,7 +40,7 @@ use crate::{
     metrics::{count, counters::AnsweredBy},
     ordered_index::{Entry, Home},
     visibility::presence::Presence,
-    write::check_key,
+    write::{check_key, entry_at},
 };
 use bytes::Bytes;
 use describe::object_info;
@@ -139,7 +139,7 @@ fn find_pending<S>(engine: &Engine, hash: u64, key: &[u8], take: impl FnOnce(&Re
         .frames
         .find(hash, key, durable_seq, |record| match record.body {
             Body::Delete => Pending::Deleted,
-            Body::PutLarge { extent } => Pending::Large(Box::new(large_entry(record, extent))),
+            Body::PutLarge { extent } => Pending::Large(Box::new(entry_at(record, Home::Block(extent), extent.length))),
             _ => Pending::Small(take(record)),
         })
 }
@@ -160,17 +160,6 @@ const fn small_home(body: &Body<'_>) -> HomeKind {
     match body {
         Body::PutInline { .. } => HomeKind::Inline,
         _ => HomeKind::Flash,
-    }
-}
-
-fn large_entry(record: &Record<'_>, extent: Extent) -> Entry {
-    Entry {
-        version: Version(record.version()),
-        length: extent.length,
-        checksum: record.checksum,
-        home: Home::Block(extent),
-        attributes: Bytes::copy_from_slice(record.attributes),
-        copy: None,
     }
 }
 
@@ -215,7 +204,7 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
         Located::Here(found) => return Ok(counted(engine, found)),
         Located::InBlock => return get_by_entry(engine, key, || find_entry(engine, key)),
         Located::Record(found) => {
-            if let Some(hit) = read_located(engine, key, &found)? {
+            if let Some(hit) = read_flash(engine, key, found.address, found.read_bytes_max, None)? {
                 return Ok(hit.living(key, &presence));
             }
         }
@@ -251,13 +240,6 @@ fn counted(engine: &Engine, found: Option<Hit>) -> Option<Hit> {
         engine.metrics.missed();
     }
     found
-}
-
-/// The record that the hash index leads to. `None` if it is another key's.
-fn read_located(engine: &Engine, key: &[u8], found: &hash_index::Found) -> Result<Option<Hit>> {
-    // At most 16 MiB.
-    let expected_bytes = found.read_bytes_max as usize;
-    read_flash(engine, key, found.address, expected_bytes, None)
 }
 
 /// What RAM says of a place in the log.
@@ -302,7 +284,7 @@ fn read_flash(
     engine: &Engine,
     key: &[u8],
     address: Address,
-    expected_bytes: usize,
+    expected_bytes: u64,
     version: Option<Version>,
 ) -> Result<Option<Hit>> {
     let place = match flash_in_ram(engine, key, address, version) {
@@ -310,7 +292,8 @@ fn read_flash(
         InRam::Absent(place) => place,
     };
     let read = engine.paces.flash.read();
-    let outcome = read_record(&engine.log.segments, address, expected_bytes, |record| {
+    // A record is shorter than a segment.
+    let outcome = read_record(&engine.log.segments, address, expected_bytes as usize, |record| {
         is_wanted(record, key, version).then(|| CachedValue::of_record(record))
     });
     drop(read);
@@ -433,19 +416,12 @@ fn find_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<
     match &entry.home {
         Home::Inline(value) => Ok((inline(engine, key, entry, value)?, None)),
         Home::Flash { address } => {
-            // A value in the log is shorter than a segment.
-            let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length) as usize;
-            let hit = match Address::new(*address) {
-                Some(address) => read_flash(engine, key, address, expected, Some(entry.version))?,
-                None => None,
-            };
-            let hit = hit.ok_or_else(|| not_there(engine, key, *address))?;
-            Ok((hit, None))
+            let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length);
+            let read = |address| read_flash(engine, key, address, expected, Some(entry.version)).transpose();
+            let hit = Address::new(*address).and_then(read);
+            Ok((hit.unwrap_or_else(|| Err(not_there(engine, key, *address)))?, None))
         }
-        Home::Block(extent) => {
-            let (hit, from_block) = read_block(engine, key, entry, extent)?;
-            Ok((hit, from_block.then_some(*extent)))
-        }
+        Home::Block(extent) => read_block(engine, key, entry, extent),
     }
 }
 
@@ -469,10 +445,8 @@ pub fn not_there(engine: &Engine, key: &[u8], address: u64) -> Error {
 /// # Errors
 /// [`Error::Corruption`], the devices'.
 pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Bytes>> {
-    let wanted = |record: &Record<'_>| {
-        let is_wanted = record.key == key && record.version() == entry.version.0;
-        is_wanted.then(|| Bytes::copy_from_slice(record.body.value()))
-    };
+    let value = |record: &Record<'_>| Bytes::copy_from_slice(record.body.value());
+    let wanted = |record: &Record<'_>| is_wanted(record, key, Some(entry.version)).then(|| value(record));
     match &entry.home {
         Home::Inline(value) => Ok(Some(value.clone())),
         Home::Flash { address } => {
@@ -485,10 +459,11 @@ pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option
             }
             // A value in the log is shorter than a segment.
             let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length) as usize;
-            match read_record(&engine.log.segments, place, expected, wanted)? {
-                (Found::Record(found), _) => Ok(found),
-                (Found::NotARecord, _) => Ok(None),
-            }
+            let (found, _) = read_record(&engine.log.segments, place, expected, wanted)?;
+            Ok(match found {
+                Found::Record(found) => found,
+                Found::NotARecord => None,
+            })
         }
         Home::Block(extent) => engine.large.read_all(key, extent).map(Some),
     }
@@ -501,10 +476,10 @@ fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> 
     Some(Hit::of(entry, cached.value))
 }
 
-/// Reads a value of the large space, and says whether its block was read for it.
-fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Result<(Hit, bool)> {
+/// Reads a value of the large space, and gives its extent if its block was read for it.
+fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Result<(Hit, Option<Extent>)> {
     if let Some(hit) = block_in_ram(engine, key, entry, extent) {
-        return Ok((hit, false));
+        return Ok((hit, None));
     }
     let reader = engine.large.open_for(key, extent)?;
     let value = reader.read_all(key)?;
@@ -514,5 +489,6 @@ fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Re
     engine
         .cache
         .insert(Place::block(extent.block, extent.offset), key, &cached);
-    Ok((hit, matches!(reader.source(), None | Some(Source::Block))))
+    let from_block = matches!(reader.source(), None | Some(Source::Block));
+    Ok((hit, from_block.then_some(*extent)))
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Described, Hit, Located, describe::Brief, find_entry, locate, locate_near, pieces::Pieces, read_by_entry,
-    read_for_caller, read_located,
+    read_flash, read_for_caller,
 };
 use crate::{
     Error, ObjectInfo, ReadOptions, Result, engine::Engine, flash_cache::COPY_BYTES_MIN, key_hash,
@@ -51,7 +51,7 @@ impl Reader {
         match locate(engine, key_hash(key), key, &presence) {
             Located::Here(found) => return found.map(Self::of_hit).transpose(),
             Located::Record(found) => {
-                if let Some(hit) = read_located(engine, key, &found)? {
+                if let Some(hit) = read_flash(engine, key, found.address, found.read_bytes_max, None)? {
                     return hit.living(key, &presence).map(Self::of_hit).transpose();
                 }
             }

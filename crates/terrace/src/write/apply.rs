@@ -24,8 +24,9 @@ mod load;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
+use super::entry_at;
 use crate::{
-    HomeKind, Result, Version,
+    HomeKind, Result,
     api::{clock::NEVER_MS, expiry},
     engine::Engine,
     hash_index::{Found, HashIndex, key_filter::KeyFilter},
@@ -75,7 +76,6 @@ pub struct Applier {
     log_bytes_since_mark: u64,
     /// The live bytes of blocks are known: everything recovery found is applied.
     accounted: bool,
-    no_bytes: Bytes,
     /// The frames being applied, and which of them has the record that is.
     frames: Vec<Arc<Frame>>,
     frame: usize,
@@ -158,7 +158,6 @@ impl Applier {
             filling: Some(Filling::begin(loader)),
             log_bytes_since_mark: 0,
             accounted: false,
-            no_bytes: Bytes::new(),
             frames: Vec::new(),
             frame: 0,
             expires_ms: NEVER_MS,
@@ -351,7 +350,7 @@ impl Applier {
         let replaced = Replaced::from_indexes(old, replaced);
         self.account_replaced(record.key, &replaced);
         self.cache_instead(&replaced, address);
-        let entry = self.entry(
+        let entry = entry_at(
             record,
             Home::Flash {
                 address: address.bytes(),
@@ -366,24 +365,8 @@ impl Applier {
     fn put_elsewhere(&mut self, hash: u64, record: &Record<'_>, home: Home, length: u64) {
         self.add_elsewhere(hash);
         self.engine.accounting.add(home.kind(), length);
-        let entry = self.entry(record, home, length);
+        let entry = entry_at(record, home, length);
         self.index.insert_with_hash(record.key, hash, &entry, record.seq);
-    }
-
-    fn entry(&self, record: &Record<'_>, home: Home, length: u64) -> Entry {
-        let attributes = if record.attributes.is_empty() {
-            self.no_bytes.clone()
-        } else {
-            Bytes::copy_from_slice(record.attributes)
-        };
-        Entry {
-            version: Version(record.version()),
-            length,
-            checksum: record.checksum,
-            home,
-            attributes,
-            copy: None,
-        }
     }
 
     /// Takes the key's object out of the hash index and the accounting.
@@ -479,7 +462,7 @@ impl Applier {
         self.account_replaced(record.key, &Replaced::Entry(entry, slot));
         self.engine.accounting.add(HomeKind::Flash, length);
         self.value_lives(address, record);
-        let mut entry = self.entry(record, home, length);
+        let mut entry = entry_at(record, home, length);
         entry.copy = has_copy.then(|| Bytes::copy_from_slice(record.body.value()));
         self.index.insert_with_hash(record.key, hash, &entry, record.seq);
     }

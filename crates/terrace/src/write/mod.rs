@@ -34,7 +34,9 @@ use crate::{
     log::format::{Body, Record},
     metrics::count,
     mutation::{Mutation, active},
+    ordered_index::{Entry, Home},
 };
+use bytes::Bytes;
 use condition::Precheck;
 pub use delete_range::delete_range;
 use replace::Exchange;
@@ -139,6 +141,18 @@ pub fn commit_large(
 }
 
 /// What says that a value in the large space is a key's.
+/// The entry that a record makes, with the value at this home.
+pub fn entry_at(record: &Record<'_>, home: Home, length: u64) -> Entry {
+    Entry {
+        version: Version(record.version()),
+        length,
+        checksum: record.checksum,
+        home,
+        attributes: Bytes::copy_from_slice(record.attributes),
+        copy: None,
+    }
+}
+
 fn record_of_large<'a>(key: &'a [u8], attributes: &'a [u8], pending: &PendingLarge<'_>) -> Record<'a> {
     let extent = pending.extent();
     Record {

@@ -26,6 +26,7 @@ use crate::{
         segments::Segments,
     },
     ordered_index::{ADDRESS_LIMIT, Applier, Entry, Home, INLINE_BYTES_LIMIT, IndexMark, IndexOptions, OrderedIndex},
+    write::entry_at,
 };
 use bytes::Bytes;
 use std::{
@@ -397,14 +398,7 @@ fn entry_of(address: Address, record: &Record<'_>) -> Entry {
         }
         Body::Delete | Body::Drop { .. } | Body::DeleteRange { .. } => (Home::Inline(Bytes::new()), 0),
     };
-    Entry {
-        version: Version(record.version()),
-        length,
-        checksum: record.checksum,
-        home,
-        attributes: Bytes::copy_from_slice(record.attributes),
-        copy: None,
-    }
+    entry_at(record, home, length)
 }
 
 fn entry_of_extent(block: u64, extent: &ScannedExtent, version: u64) -> Entry {

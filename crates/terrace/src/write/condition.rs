@@ -92,7 +92,7 @@ impl<'a> Precheck<'a> {
     ///
     /// # Errors
     /// The index's.
-    pub fn decide(&self, engine: &Engine, key: &[u8], hash: u64) -> Result<Judged> {
+    pub fn decide(&self, engine: &Engine, key: &[u8]) -> Result<Judged> {
         if self.condition == Condition::None {
             return Ok(Judged::default());
         }
@@ -102,7 +102,7 @@ impl<'a> Precheck<'a> {
         let in_frames = engine
             .log
             .frames
-            .find_committed(hash, key, durable_seq, |record, is_visible| {
+            .find_committed(key_hash(key), key, durable_seq, |record, is_visible| {
                 if !is_visible {
                     rests_on = rests_on.max(record.seq);
                 }

@@ -140,7 +140,6 @@ pub fn commit_large(
     finish(engine, committed)
 }
 
-/// What says that a value in the large space is a key's.
 /// The entry that a record makes, with the value at this home.
 pub fn entry_at(record: &Record<'_>, home: Home, length: u64) -> Entry {
     Entry {
@@ -153,6 +152,7 @@ pub fn entry_at(record: &Record<'_>, home: Home, length: u64) -> Entry {
     }
 }
 
+/// What says that a value in the large space is a key's.
 fn record_of_large<'a>(key: &'a [u8], attributes: &'a [u8], pending: &PendingLarge<'_>) -> Record<'a> {
     let extent = pending.extent();
     Record {
@@ -173,13 +173,6 @@ fn finish(engine: &Engine, committed: Committed) -> Result<Version> {
     Ok(Version(committed.seq))
 }
 
-/// From now on the frame of these values' commit waits for them, unless its conditions refuse it.
-fn enter_if_taken<'a>(judged: &Judged, pending: impl IntoIterator<Item = &'a PendingLarge<'a>>) {
-    if judged.refusal.is_none() {
-        pending.into_iter().for_each(PendingLarge::enter);
-    }
-}
-
 fn commit_record(
     engine: &Engine,
     record: Record<'_>,
@@ -187,33 +180,25 @@ fn commit_record(
     condition: Condition,
     durability: Durability,
 ) -> Result<Committed> {
-    let hash = key_hash(record.key);
-    let precheck = Precheck::new(engine, record.key, condition)?;
-    let user_bytes = record.key.len() + record.attributes.len() + record.body.value().len();
-    let large_turn = pending.map_or(0, PendingLarge::turn);
-    let decide = || {
-        let judged = precheck.decide(engine, record.key, hash)?;
-        enter_if_taken(&judged, pending);
-        Ok(judged)
+    let records = [(key_hash(record.key), record)];
+    let conditions = [(record.key, Precheck::new(engine, record.key, condition)?)];
+    let large_bytes = pending.map_or(0, |pending| pending.extent().length);
+    let exchange = || Exchange {
+        put_bytes: user_bytes(&records) + large_bytes,
+        keys: vec![record.key],
+        freed_bytes: 0,
     };
-    let commit = |committer| {
-        let records = [(hash, record)];
-        engine
-            .log
-            .commit_as(committer, durability, &records, large_turn, decide)
+    let by = |commit: &Commit<'_>| match record.body {
+        Body::Delete => commit(Committer::Freeing),
+        _ => replace::commit(engine, exchange, commit),
     };
-    let committed = if matches!(record.body, Body::Delete) {
-        commit(Committer::Freeing)?
-    } else {
-        let exchange = || Exchange {
-            put_bytes: user_bytes as u64 + pending.map_or(0, |pending| pending.extent().length),
-            keys: vec![record.key],
-            freed_bytes: 0,
-        };
-        replace::commit(engine, exchange, commit)?
-    };
-    count(&engine.metrics.user_bytes, user_bytes as u64);
-    Ok(committed)
+    commit_all(engine, &records, &conditions, pending.as_slice(), durability, by)
+}
+
+/// Bytes callers gave for records, but for values in the large space.
+fn user_bytes(records: &[(u64, Record<'_>)]) -> u64 {
+    let bytes = |record: &Record<'_>| record.key.len() + record.attributes.len() + record.body.value().len();
+    records.iter().map(|(_, record)| bytes(record) as u64).sum()
 }
 
 /// One key's part of a batch, placed and ready to commit.
@@ -310,25 +295,21 @@ type Commit<'a> = dyn Fn(Committer) -> Result<Committed> + 'a;
 fn commit_placed<'e>(
     engine: &'e Engine,
     batch: &Batch,
-    placed: &[Placed<'_>],
+    placed: &'e [Placed<'_>],
     durability: Durability,
     precheck: impl Fn(&'e Engine, &[u8], Condition) -> Result<Precheck<'e>>,
     by: impl FnOnce(&Commit<'_>) -> Result<Committed>,
 ) -> Result<Committed> {
-    let mut user_bytes = 0;
-    let records: Vec<_> = placed
-        .iter()
-        .map(|placed| {
-            let key = &placed.operation.key[..];
-            let record = match (&placed.operation.change, &placed.pending) {
-                (_, Some(pending)) => record_of_large(key, &placed.attributes, pending),
-                (Change::Put { value, .. }, None) => Record::new(key, &placed.attributes, small_body(engine, value)),
-                (Change::Delete, None) => Record::new(key, &placed.attributes, Body::Delete),
-            };
-            user_bytes += key.len() + placed.attributes.len() + record.body.value().len();
-            (key_hash(key), record)
-        })
-        .collect();
+    let record = |placed: &'e Placed<'_>| {
+        let key = &placed.operation.key[..];
+        let record = match (&placed.operation.change, &placed.pending) {
+            (_, Some(pending)) => record_of_large(key, &placed.attributes, pending),
+            (Change::Put { value, .. }, None) => Record::new(key, &placed.attributes, small_body(engine, value)),
+            (Change::Delete, None) => Record::new(key, &placed.attributes, Body::Delete),
+        };
+        (key_hash(key), record)
+    };
+    let records: Vec<_> = placed.iter().map(record).collect();
     let conditions = batch
         .operations
         .iter()
@@ -338,16 +319,32 @@ fn commit_placed<'e>(
             Ok((&operation.key[..], precheck))
         })
         .collect::<Result<Vec<_>>>()?;
-    let pending = || placed.iter().filter_map(|placed| placed.pending.as_ref());
-    let large_turn = pending().map(PendingLarge::turn).max().unwrap_or(0);
+    let pending: Vec<_> = placed.iter().filter_map(|placed| placed.pending.as_ref()).collect();
+    commit_all(engine, &records, &conditions, &pending, durability, by)
+}
+
+/// Commits records together, as the kind of committer that `by` chooses, if none of the conditions
+/// refuses it.
+fn commit_all(
+    engine: &Engine,
+    records: &[(u64, Record<'_>)],
+    conditions: &[(&[u8], Precheck<'_>)],
+    pending: &[&PendingLarge<'_>],
+    durability: Durability,
+    by: impl FnOnce(&Commit<'_>) -> Result<Committed>,
+) -> Result<Committed> {
+    let large_turn = pending.iter().map(|pending| pending.turn()).max().unwrap_or(0);
     let decide = || {
         let mut judged = Judged::default();
-        for (key, precheck) in &conditions {
-            let one = precheck.decide(engine, key, key_hash(key))?;
+        for (key, precheck) in conditions {
+            let one = precheck.decide(engine, key)?;
             judged.rests_on = judged.rests_on.max(one.rests_on);
             judged.refusal = judged.refusal.or(one.refusal);
         }
-        enter_if_taken(&judged, pending());
+        if judged.refusal.is_none() {
+            // From now on the frame of this commit waits for these values.
+            pending.iter().for_each(|pending| pending.enter());
+        }
         Ok(judged)
     };
     let commit = |committer| {
@@ -355,13 +352,13 @@ fn commit_placed<'e>(
             engine.log.commit_as(committer, durability, records, large_turn, decide)
         };
         if active(Mutation::BatchInOneCommit) {
-            commit_one_by_one(&records, &decide, commit)
+            commit_one_by_one(records, &decide, commit)
         } else {
-            commit(&records, &decide)
+            commit(records, &decide)
         }
     };
     let committed = by(&commit)?;
-    count(&engine.metrics.user_bytes, user_bytes as u64);
+    count(&engine.metrics.user_bytes, user_bytes(records));
     Ok(committed)
 }
 

@@ -6,7 +6,7 @@ use crate::{
     api::{expiry, object::Extent},
     blocks::{LargeValue, LargeWriter, Length},
     engine::Engine,
-    metrics::counters::StreamClock,
+    metrics::{count, counters::StreamClock},
     mutation::{Mutation, unless},
 };
 use std::{io, sync::Arc};
@@ -15,9 +15,9 @@ use std::{io, sync::Arc};
 /// uncommitted, it is abandoned.
 pub struct PendingLarge<'a> {
     engine: &'a Engine,
-    value: Option<LargeValue>,
     place: LargeValue,
     turn: u64,
+    is_committed: bool,
 }
 
 impl<'a> PendingLarge<'a> {
@@ -43,9 +43,9 @@ impl<'a> PendingLarge<'a> {
     pub const fn new(engine: &'a Engine, value: LargeValue) -> Self {
         Self {
             engine,
-            value: Some(value),
             place: value,
             turn: 0,
+            is_committed: false,
         }
     }
 
@@ -92,22 +92,17 @@ impl<'a> PendingLarge<'a> {
 
     /// A commit points to it.
     pub fn committed(mut self, version: Version) {
-        if let Some(value) = self.value.take() {
-            self.engine.large.committed(&value, version.0);
-            let user_bytes = value.length;
-            self.engine
-                .metrics
-                .user_bytes
-                .fetch_add(user_bytes, std::sync::atomic::Ordering::Relaxed);
-        }
+        self.is_committed = true;
+        self.engine.large.committed(&self.place, version.0);
+        count(&self.engine.metrics.user_bytes, self.place.length);
     }
 }
 
 impl Drop for PendingLarge<'_> {
     fn drop(&mut self) {
-        if let Some(value) = self.value.take() {
+        if !self.is_committed {
             self.engine.unsynced.forget(self.turn);
-            self.engine.large.abandoned(&value);
+            self.engine.large.abandoned(&self.place);
         }
     }
 }
@@ -117,6 +112,8 @@ const SPOOL_BYTES_MAX: u64 = 1 << 20;
 
 /// A spool shorter than this is kept by a stream that rests.
 const RESTING_BYTES_MAX: usize = 16 << 10;
+
+const FAILED_EARLIER: Error = Error::Unavailable("the stream failed earlier; start a new one");
 
 /// A stream into one value. Nothing is visible before [`ValueWriter::finish`]; dropping it without
 /// leaves only space that cleaning reclaims.
@@ -201,8 +198,13 @@ impl ValueWriter {
     /// [`Error::Invalid`] beyond the announced or the largest length, or the large space's. The
     /// stream is then over.
     pub fn append(&mut self, data: &[u8]) -> Result<()> {
+        self.timed(|stream| stream.try_append(data))
+    }
+
+    /// Runs a call. If it fails the stream is over.
+    fn timed(&mut self, call: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let clock = Arc::clone(&self.clock);
-        let outcome = clock.time(|| self.try_append(data));
+        let outcome = clock.time(|| call(self));
         if outcome.is_err() {
             self.stage = Stage::Failed;
         }
@@ -218,21 +220,26 @@ impl ValueWriter {
         }
         check_length(self.length)?;
         let is_short = self.length <= SPOOL_BYTES_MAX || self.length < self.engine.placement.large_from(&self.key);
+        if let Stage::Spooled(spool) = &mut self.stage
+            && is_short
+        {
+            spool.extend_from_slice(data);
+            return Ok(());
+        }
+        let (engine, length) = (Arc::clone(&self.engine), Length::AtLeast(self.length));
+        write(&engine, self.in_large_space(length)?, data)
+    }
+
+    /// The writer of a value of this length, with what was spooled behind it.
+    fn in_large_space(&mut self, length: Length) -> Result<&mut LargeWriter> {
+        if let Stage::Spooled(spool) = &self.stage {
+            let mut writer = large_writer(&self.engine, &self.key, &self.attributes, length)?;
+            write(&self.engine, &mut writer, spool)?;
+            self.stage = Stage::Large(writer);
+        }
         match &mut self.stage {
-            Stage::Spooled(spool) if is_short => {
-                spool.extend_from_slice(data);
-                Ok(())
-            }
-            Stage::Spooled(spool) => {
-                let length = Length::AtLeast(self.length);
-                let mut writer = large_writer(&self.engine, &self.key, &self.attributes, length)?;
-                write(&self.engine, &mut writer, spool)?;
-                write(&self.engine, &mut writer, data)?;
-                self.stage = Stage::Large(writer);
-                Ok(())
-            }
-            Stage::Large(writer) => write(&self.engine, writer, data),
-            Stage::Failed => Err(Error::Unavailable("the stream failed earlier; start a new one")),
+            Stage::Large(writer) => Ok(writer),
+            Stage::Spooled(_) | Stage::Failed => Err(FAILED_EARLIER),
         }
     }
 
@@ -242,28 +249,18 @@ impl ValueWriter {
     /// # Errors
     /// The large space's. The stream is then over.
     pub fn rest(&mut self) -> Result<()> {
-        let clock = Arc::clone(&self.clock);
-        let outcome = clock.time(|| self.try_rest());
-        if outcome.is_err() {
-            self.stage = Stage::Failed;
-        }
-        outcome
+        self.timed(Self::try_rest)
     }
 
     fn try_rest(&mut self) -> Result<()> {
-        if let Stage::Spooled(spool) = &self.stage {
-            if spool.len() < RESTING_BYTES_MAX {
-                return Ok(());
-            }
-            let length = self.options.length.map_or(Length::AtLeast(self.length), Length::Known);
-            let mut writer = large_writer(&self.engine, &self.key, &self.attributes, length)?;
-            write(&self.engine, &mut writer, spool)?;
-            self.stage = Stage::Large(writer);
+        match &self.stage {
+            Stage::Spooled(spool) if spool.len() < RESTING_BYTES_MAX => return Ok(()),
+            Stage::Failed => return Ok(()),
+            Stage::Spooled(_) | Stage::Large(_) => {}
         }
-        match &mut self.stage {
-            Stage::Large(writer) => self.engine.large_result(writer.rest()),
-            _ => Ok(()),
-        }
+        let length = self.options.length.map_or(Length::AtLeast(self.length), Length::Known);
+        let engine = Arc::clone(&self.engine);
+        engine.large_result(self.in_large_space(length)?.rest())
     }
 
     /// RAM that a value takes which may yet be a short one.
@@ -307,7 +304,7 @@ impl ValueWriter {
                 let pending = PendingLarge::new(&self.engine, value);
                 commit_large(&self.engine, &self.key, attributes, pending, *condition, *durability)
             }
-            Stage::Failed => Err(Error::Unavailable("the stream failed earlier; start a new one")),
+            Stage::Failed => Err(FAILED_EARLIER),
         }
     }
 

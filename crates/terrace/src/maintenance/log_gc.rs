@@ -21,7 +21,6 @@ use crate::{
     Error, Result, Tier,
     blocks::Origin,
     engine::Engine,
-    key_hash,
     log::{
         commit::Committer,
         segments::{LEFT_BY_COPIES, SCARCE_SEGMENTS, Segment, SegmentState, Segments},
@@ -553,7 +552,7 @@ impl LogGc {
 
     fn reinsert(&self, values: &[Live], kept: &Kept) -> Committed {
         let records = values.iter().map(|live| live.record(kept));
-        let moves = records.map(|record| (key_hash(record.key), moves::to_flash(&record)));
+        let moves = records.map(|record| moves::Moved::of(&record).to_flash());
         let committed = moves::commit(&self.engine, Committer::LogGc, moves);
         count(&self.engine.metrics.reinserted_bytes, committed.bytes as u64);
         committed

@@ -105,16 +105,6 @@ pub fn commit_taken(engine: &Engine, queue: &MoveQueue, values: &[Moving]) -> Co
     done
 }
 
-/// The record that says that a value lives in the log from here on. `record` holds it, and names
-/// its version.
-pub fn to_flash<'a>(record: &Record<'a>) -> Record<'a> {
-    let body = Body::MoveToFlash {
-        version: record.version(),
-        value: record.body.value(),
-    };
-    Record { body, ..*record }
-}
-
 /// A value that is to live elsewhere from now on.
 #[derive(Debug, Clone, Copy)]
 pub struct Moved<'a> {

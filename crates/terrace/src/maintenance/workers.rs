@@ -76,7 +76,7 @@ pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<
             ("terrace-compact", compact_index),
             ("terrace-log-gc", log_gc),
             ("terrace-block-gc", block_gc),
-            ("terrace-promote", promote),
+            ("terrace-promote", |engine| Promoter::new(Arc::clone(engine)).run()),
             ("terrace-prefetch", |engine| prefetch::run(engine)),
             ("terrace-preload", preload),
             ("terrace-expire", expire),
@@ -312,10 +312,6 @@ fn preload(engine: &Arc<Engine>) {
     let is_over = || engine.log.is_closing();
     engine.index.warm(is_over);
     engine.large.warm(is_over, |work| engine.large_step(0, work));
-}
-
-fn promote(engine: &Arc<Engine>) {
-    Promoter::new(Arc::clone(engine)).run();
 }
 
 fn log_gc(engine: &Arc<Engine>) {

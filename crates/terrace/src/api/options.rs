@@ -198,6 +198,14 @@ impl Default for Tuning {
     }
 }
 
+/// Refuses an option's value that is not what it must be.
+fn require(is_allowed: bool, option: &str, value: u64, must: &str) -> Result<()> {
+    if is_allowed {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("{option} {value} must {must}")))
+}
+
 impl Options {
     /// Those who write large values wait only beyond so many blocks over their share at least,
     /// however small the slack: a store of a few blocks has a share of its own at every seal.
@@ -277,92 +285,61 @@ impl Options {
     }
 
     fn validate_fitted(&self) -> Result<()> {
-        let fail = |message: String| Err(Error::Invalid(message));
-        if self.segment_bytes < 256 << 10
-            || !self.segment_bytes.is_multiple_of(64 << 10)
-            || self.segment_bytes > 1 << 30
-        {
-            return fail(format!(
-                "segment size {} must be a multiple of 64 KiB between 256 KiB and 1 GiB",
-                self.segment_bytes
-            ));
-        }
-        if self.size_threshold_bytes == 0 || self.size_threshold_bytes > self.segment_bytes / SEGMENT_VALUES_MIN {
-            return fail(format!(
-                "size threshold {} must be between 1 byte and a quarter of the segment size ({})",
-                self.size_threshold_bytes,
-                self.segment_bytes / SEGMENT_VALUES_MIN
-            ));
-        }
-        if self.tuning.inline_bytes_max >= self.size_threshold_bytes || self.tuning.inline_bytes_max > 4096 {
-            return fail(format!(
-                "inline limit {} must be below the size threshold and at most 4096 bytes",
-                self.tuning.inline_bytes_max
-            ));
-        }
-        if self.split_threshold_bytes < 64 << 10 || self.split_threshold_bytes > 64 << 30 {
-            return fail(format!(
-                "split threshold {} must be between 64 KiB and 64 GiB",
-                self.split_threshold_bytes
-            ));
-        }
+        let (segment, threshold, split) = (
+            self.segment_bytes,
+            self.size_threshold_bytes,
+            self.split_threshold_bytes,
+        );
+        let is_allowed = segment.is_multiple_of(64 << 10) && (256 << 10..=1 << 30).contains(&segment);
+        let must = "be a multiple of 64 KiB between 256 KiB and 1 GiB";
+        require(is_allowed, "segment size", segment, must)?;
+        let quarter = segment / SEGMENT_VALUES_MIN;
+        let must = format!("be between 1 byte and a quarter of the segment size ({quarter})");
+        require((1..=quarter).contains(&threshold), "size threshold", threshold, &must)?;
+        let inline = self.tuning.inline_bytes_max;
+        let must = "be below the size threshold and at most 4096 bytes";
+        require(inline < threshold && inline <= 4096, "inline limit", inline, must)?;
+        let is_allowed = (64 << 10..=64 << 30).contains(&split);
+        require(is_allowed, "split threshold", split, "be between 64 KiB and 64 GiB")?;
         self.validate_capacities()?;
-        if self.tuning.copies_share_percent > COPIES_SHARE_MAX_PERCENT {
-            return fail(format!(
-                "copies share {} must be at most {COPIES_SHARE_MAX_PERCENT} per cent: the log needs the rest",
-                self.tuning.copies_share_percent
-            ));
-        }
+        let copies = self.tuning.copies_share_percent;
+        let must = format!("be at most {COPIES_SHARE_MAX_PERCENT} per cent: the log needs the rest");
+        require(copies <= COPIES_SHARE_MAX_PERCENT, "copies share", copies.into(), &must)?;
         placement::check(&self.pins)?;
+        let fail = |message| Err(Error::invalid(message));
         if self.tuning.hash_index_bytes_max.is_some_and(|bytes| bytes < 256 << 10) {
-            return fail("the hash index must have at least 256 KiB of RAM; leave the bound out for none".to_owned());
+            return fail("the hash index must have at least 256 KiB of RAM; leave the bound out for none");
         }
         if self.snapshot_max_age == Some(Duration::ZERO) {
-            return fail("the maximum age of snapshots must be above 0; leave it out for none".to_owned());
+            return fail("the maximum age of snapshots must be above 0; leave it out for none");
         }
         if self.tuning.overlay_bytes < 1 << 20 || self.tuning.memtable_bytes < 64 << 10 {
-            return fail("overlay must have at least 1 MiB and the memtable 64 KiB of RAM".to_owned());
+            return fail("overlay must have at least 1 MiB and the memtable 64 KiB of RAM");
         }
         Ok(())
     }
 
     pub(crate) fn validate_flash_capacity(&self, bytes: u64) -> Result<()> {
         let least = SEGMENTS_MIN * self.segment_bytes;
-        if bytes < least {
-            return Err(Error::Invalid(format!(
-                "flash capacity {bytes} must hold at least {SEGMENTS_MIN} segments ({least})"
-            )));
-        }
-        if bytes > 1 << 40 {
-            return Err(Error::Invalid(format!("flash capacity {bytes} must be at most 1 TiB")));
-        }
-        Ok(())
+        let must = format!("hold at least {SEGMENTS_MIN} segments ({least})");
+        require(bytes >= least, "flash capacity", bytes, &must)?;
+        require(bytes <= 1 << 40, "flash capacity", bytes, "be at most 1 TiB")
     }
 
     fn validate_capacities(&self) -> Result<()> {
-        let fail = |message: String| Err(Error::Invalid(message));
         self.validate_flash_capacity(self.flash_capacity_bytes)?;
         self.validate_large_capacity(self.large_capacity_bytes)?;
-        let (steady, most) = (
-            self.tuning.space_amplification_percent,
-            self.tuning.space_amplification_max_percent,
-        );
-        if steady < 105 || most < steady.saturating_add(10) {
-            return fail(format!(
-                "space amplification {steady} must be at least 105 per cent, and its limit {most} at least 10 more"
-            ));
-        }
-        Ok(())
+        let steady = self.tuning.space_amplification_percent;
+        let most = self.tuning.space_amplification_max_percent;
+        let is_allowed = steady >= 105 && most >= steady.saturating_add(10);
+        let must = format!("be at least 105 per cent, and its limit {most} at least 10 more");
+        require(is_allowed, "space amplification", steady.into(), &must)
     }
 
     pub(crate) fn validate_large_capacity(&self, bytes: Option<u64>) -> Result<()> {
         let least = 4 * self.split_threshold_bytes;
-        match bytes {
-            Some(bytes) if bytes < least => Err(Error::Invalid(format!(
-                "large capacity {bytes} must hold at least 4 blocks ({least})"
-            ))),
-            _ => Ok(()),
-        }
+        let must = format!("hold at least 4 blocks ({least})");
+        bytes.map_or(Ok(()), |bytes| require(bytes >= least, "large capacity", bytes, &must))
     }
 }
 

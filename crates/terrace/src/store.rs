@@ -12,7 +12,7 @@ use crate::{
         workers,
     },
     manifest,
-    metrics::counters::StreamClock,
+    metrics::counters::{Metrics, StreamClock},
     read, write,
 };
 use bytes::Bytes;
@@ -76,6 +76,10 @@ impl Store {
         &self.handle.engine
     }
 
+    fn engine_and_metrics(&self) -> (&Arc<Engine>, &Metrics) {
+        (self.engine(), &self.engine().metrics)
+    }
+
     /// Puts an object durably.
     ///
     /// # Errors
@@ -90,9 +94,8 @@ impl Store {
     /// [`Error::Invalid`] for a bad key or value, [`Error::ConditionFailed`], [`Error::OutOfSpace`]
     /// (nothing was written), [`Error::Failed`] (whether it was written is unknown).
     pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, options: &PutOptions) -> Result<Version> {
-        let engine = self.engine();
-        engine
-            .metrics
+        let (engine, metrics) = self.engine_and_metrics();
+        metrics
             .put
             .measure(|| write::put(engine, key.as_ref(), value.as_ref(), options))
     }
@@ -110,9 +113,8 @@ impl Store {
     /// # Errors
     /// As [`Store::put_with`].
     pub fn delete_with(&self, key: impl AsRef<[u8]>, condition: Condition, durability: Durability) -> Result<Version> {
-        let engine = self.engine();
-        engine
-            .metrics
+        let (engine, metrics) = self.engine_and_metrics();
+        metrics
             .delete
             .measure(|| write::delete(engine, key.as_ref(), condition, durability))
     }
@@ -126,9 +128,8 @@ impl Store {
     /// # Errors
     /// As [`Store::put_with`]; [`Error::Unavailable`] after waiting for a minute.
     pub fn delete_range(&self, range: ScanRange, durability: Durability) -> Result<Version> {
-        let engine = self.engine();
-        engine
-            .metrics
+        let (engine, metrics) = self.engine_and_metrics();
+        metrics
             .delete_range
             .measure(|| write::delete_range(engine, &range, durability))
     }
@@ -147,11 +148,8 @@ impl Store {
     /// # Errors
     /// As [`Store::put_with`]; if any condition fails, nothing is written.
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<Version> {
-        let engine = self.engine();
-        engine
-            .metrics
-            .write
-            .measure(|| write::write_batch(engine, &batch, durability))
+        let (engine, metrics) = self.engine_and_metrics();
+        metrics.write.measure(|| write::write_batch(engine, &batch, durability))
     }
 
     /// Commits a batch as [`Store::write`] does, if that asks no device and waits for nothing, and
@@ -189,9 +187,8 @@ impl Store {
     /// [`Error::Invalid`] for a bad key, [`Error::Corruption`] if this object is damaged, the
     /// devices'.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
-        let engine = self.engine();
-        engine
-            .metrics
+        let (engine, metrics) = self.engine_and_metrics();
+        metrics
             .get
             .measure(|| read::get(engine, key.as_ref())?.map(read::Hit::into_object).transpose())
     }
@@ -285,9 +282,8 @@ impl Store {
     /// nothing. Only what expires does so in between, too. The results are in the order of the
     /// keys.
     pub fn multi_get<K: AsRef<[u8]> + Sync>(&self, keys: &[K]) -> Vec<Result<Option<Object>>> {
-        let engine = self.engine();
-        engine
-            .metrics
+        let (engine, metrics) = self.engine_and_metrics();
+        metrics
             .multi_get
             .measure_all(|| read::multi_get::multi_get(engine, keys))
     }

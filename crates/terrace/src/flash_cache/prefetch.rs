@@ -61,10 +61,7 @@ impl Ahead {
     /// alone.
     fn next(&self, seen: &mut u64, wait: Duration) -> Option<Arc<[u8]>> {
         let next = || self.wanted.lock().pop_front();
-        next().or_else(|| {
-            self.changed.wait(seen, wait);
-            next()
-        })
+        self.changed.wait_unless(seen, wait, next)
     }
 
     /// Wakes the thread that waits for the next key.

@@ -302,10 +302,7 @@ impl Images {
     /// The next image to write; waits at most `wait` for one. `seen` is the waiting thread's alone.
     pub fn next(&self, seen: &mut u64, wait: Duration) -> Option<Arc<Image>> {
         let next = || self.queue.lock().pop_front();
-        next().or_else(|| {
-            self.queued.wait(seen, wait);
-            next()
-        })
+        self.queued.wait_unless(seen, wait, next)
     }
 
     /// Ends both waits.

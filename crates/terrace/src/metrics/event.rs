@@ -44,6 +44,14 @@ impl Event {
         *seen = self.count();
     }
 
+    /// What `look` finds, now or after such a wait.
+    pub fn wait_unless<T>(&self, seen: &mut u64, wait: Duration, look: impl Fn() -> Option<T>) -> Option<T> {
+        look().or_else(|| {
+            self.wait(seen, wait);
+            look()
+        })
+    }
+
     /// Waits until it was raised more than `seen` times, at most for `wait`.
     pub fn wait_beyond(&self, seen: u64, wait: Duration) {
         let until = Instant::now() + wait;

@@ -119,24 +119,15 @@ impl Arrived<'_> {
     }
 }
 
-/// What a put or delete replaced.
-enum Replaced {
-    /// Nothing, for all we know.
-    Nothing,
-    /// An object in the flash log, of about this length. It was at this address, if it was the same
-    /// key's.
-    Flash(Found),
-    /// This, and what the hash index said of it.
-    Entry(Entry, Option<Found>),
-}
+/// What a put or delete replaced, as the ordered index has it, and what the hash index said of it;
+/// without either it is nothing, for all we know. Without an entry it is an object in the flash
+/// log, of about this length. It was at this address, if it was the same key's.
+type Replaced = (Option<Entry>, Option<Found>);
 
-impl Replaced {
-    fn from_indexes(entry: Option<Entry>, slot: Option<Found>) -> Self {
-        match (entry, slot) {
-            (Some(entry), slot) => Self::Entry(entry, slot),
-            (None, Some(found)) => Self::Flash(found),
-            (None, None) => Self::Nothing,
-        }
+/// A home in the flash log.
+const fn flash(address: Address) -> Home {
+    Home::Flash {
+        address: address.bytes(),
     }
 }
 
@@ -346,17 +337,10 @@ impl Applier {
 
     fn put_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, length: u64) {
         let old = self.old_elsewhere(hash, record.key);
-        let replaced = self.set_slot(hash, address, record.record_bytes() as u64);
-        let replaced = Replaced::from_indexes(old, replaced);
+        let replaced = (old, self.set_slot(hash, address, record.record_bytes() as u64));
         self.account_replaced(record.key, &replaced);
         self.cache_instead(&replaced, address);
-        let entry = entry_at(
-            record,
-            Home::Flash {
-                address: address.bytes(),
-            },
-            length,
-        );
+        let entry = entry_at(record, flash(address), length);
         self.index.insert_with_hash(record.key, hash, &entry, record.seq);
         self.engine.accounting.add(HomeKind::Flash, length);
         self.value_lives(address, record);
@@ -372,8 +356,7 @@ impl Applier {
     /// Takes the key's object out of the hash index and the accounting.
     fn replace(&mut self, hash: u64, key: &[u8]) {
         let old = self.old_elsewhere(hash, key);
-        let removed = self.remove_slot(hash);
-        let replaced = Replaced::from_indexes(old, removed);
+        let replaced = (old, self.remove_slot(hash));
         self.account_replaced(key, &replaced);
         self.uncache(&replaced);
     }
@@ -422,13 +405,13 @@ impl Applier {
 
     fn account_replaced(&self, key: &[u8], replaced: &Replaced) {
         match replaced {
-            Replaced::Nothing => {}
-            Replaced::Flash(found) => {
+            (None, None) => {}
+            (None, Some(found)) => {
                 self.engine.accounting.remove_average_flash();
                 let log = &self.engine.log;
                 log.value_died(found.address.bytes(), found.read_bytes_max);
             }
-            Replaced::Entry(entry, slot) => {
+            (Some(entry), slot) => {
                 self.engine.accounting.remove(entry.home.kind(), entry.length);
                 match entry.home {
                     Home::Block(extent) => self.engine.large.account_dead(extent.block, extent.extent_bytes),
@@ -452,14 +435,12 @@ impl Applier {
         let Some(entry) = self.entry_of_version(hash, record.key, version) else {
             return;
         };
-        let home = Home::Flash {
-            address: address.bytes(),
-        };
+        let home = flash(address);
         // A copy stays with its value, whoever moves that within the log.
         let has_copy = entry.copy.is_some();
         let slot = self.set_slot(hash, address, record.record_bytes() as u64);
         self.cache_at(&entry, record.key, &home);
-        self.account_replaced(record.key, &Replaced::Entry(entry, slot));
+        self.account_replaced(record.key, &(Some(entry), slot));
         self.engine.accounting.add(HomeKind::Flash, length);
         self.value_lives(address, record);
         let mut entry = entry_at(record, home, length);
@@ -479,7 +460,7 @@ impl Applier {
         let slot = self.remove_slot_of(hash, &entry);
         let home = Home::Block(extent);
         self.cache_at(&entry, record.key, &home);
-        self.account_replaced(record.key, &Replaced::Entry(entry, slot));
+        self.account_replaced(record.key, &(Some(entry), slot));
         self.put_elsewhere(hash, record, home, extent.length);
     }
 
@@ -494,7 +475,7 @@ impl Applier {
             let presence = self.engine.presence();
             count_drop(&self.engine, presence.dead(record.key, version, &entry.attributes));
         }
-        let replaced = Replaced::Entry(entry, slot);
+        let replaced = (Some(entry), slot);
         self.account_replaced(record.key, &replaced);
         self.uncache(&replaced);
         self.index.remove_with_hash(record.key, hash, record.seq);

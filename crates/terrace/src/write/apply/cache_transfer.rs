@@ -7,7 +7,7 @@
 //! The slot of the hash index already leads to the new place while the cache does not know it: its
 //! frame is in RAM, and answers. It only has to know that this value is wanted when it leaves.
 
-use super::{Applier, Replaced};
+use super::{Applier, Replaced, flash};
 use crate::{
     cache::CachedValue,
     log::{address::Address, format::Record},
@@ -55,11 +55,9 @@ impl Applier {
     /// there.
     pub(super) fn uncache(&self, replaced: &Replaced) -> bool {
         match replaced {
-            Replaced::Nothing => false,
-            Replaced::Flash(found) => self.uncache_at(&Home::Flash {
-                address: found.address.bytes(),
-            }),
-            Replaced::Entry(entry, _) => self.uncache_at(&entry.home),
+            (None, None) => false,
+            (None, Some(found)) => self.uncache_at(&flash(found.address)),
+            (Some(entry), _) => self.uncache_at(&entry.home),
         }
     }
 

@@ -8,7 +8,7 @@
 //!
 //! On failure: the entry stays without a copy, and scans pay again.
 
-use super::{Applier, TOUCHED_TOGETHER};
+use super::{Applier, TOUCHED_TOGETHER, flash};
 use crate::{
     Version,
     log::move_queue::Moving,
@@ -58,9 +58,7 @@ impl Applier {
             (is_present || active(Mutation::CopyOfPresent)).then_some(address)
         });
         let home = match address {
-            Some(address) => Home::Flash {
-                address: address.bytes(),
-            },
+            Some(address) => flash(address),
             None => {
                 let entry = self.current_entry(value.hash, &value.key)?;
                 let is_present = entry.version.0 == value.version || active(Mutation::CopyOfPresent);

@@ -3,7 +3,7 @@
 
 use super::PAGE_BYTES;
 use std::{
-    fmt, io,
+    io,
     path::{Component, Path, PathBuf},
 };
 
@@ -15,11 +15,8 @@ pub(super) fn relative(path: &Path) -> io::Result<PathBuf> {
             Component::Normal(name) => clean.push(name),
             Component::CurDir => {}
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                let source = io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "the path must be relative and without `..`",
-                );
-                return Err(at("use", path, source));
+                let why = "the path must be relative and without `..`";
+                return Err(refused("use", path, io::ErrorKind::InvalidInput, why));
             }
         }
     }
@@ -33,15 +30,17 @@ pub(super) fn at(operation: &'static str, path: &Path, source: io::Error) -> io:
         io::ErrorKind::QuotaExceeded => io::ErrorKind::StorageFull,
         kind => kind,
     };
-    let path = path.to_owned();
-    io::Error::new(
-        kind,
-        PathError {
-            operation,
-            path,
-            source,
-        },
-    )
+    let error = PathError {
+        operation,
+        path: path.to_owned(),
+        source,
+    };
+    io::Error::new(kind, error)
+}
+
+/// The same for what is refused here already.
+fn refused(operation: &'static str, path: &Path, kind: io::ErrorKind, why: impl Into<String>) -> io::Error {
+    at(operation, path, io::Error::new(kind, why.into()))
 }
 
 /// The error for a range whose end is no valid file offset. Kernels answer those with `EINVAL`,
@@ -49,14 +48,10 @@ pub(super) fn at(operation: &'static str, path: &Path, source: io::Error) -> io:
 pub(super) fn check_range(path: &Path, offset: u64, bytes: usize) -> io::Result<()> {
     match offset.checked_add(bytes as u64) {
         Some(end) if i64::try_from(end).is_ok() => Ok(()),
-        _ => Err(at(
-            "address",
-            path,
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("offset {offset} plus {bytes} bytes is beyond any file"),
-            ),
-        )),
+        _ => {
+            let why = format!("offset {offset} plus {bytes} bytes is beyond any file");
+            Err(refused("address", path, io::ErrorKind::InvalidInput, why))
+        }
     }
 }
 
@@ -81,7 +76,7 @@ pub(super) fn check_aligned(path: &Path, buffer: &[u8], offset: u64) -> io::Resu
         "a direct write of {} bytes at {offset} must be aligned to {PAGE_BYTES} bytes, in the file and in memory",
         buffer.len()
     );
-    Err(at("write", path, io::Error::new(io::ErrorKind::InvalidInput, message)))
+    Err(refused("write", path, io::ErrorKind::InvalidInput, message))
 }
 
 /// Refuses to change a file that is open for reading.
@@ -89,31 +84,20 @@ pub(super) fn check_writable(operation: &'static str, path: &Path, writable: boo
     if writable {
         return Ok(());
     }
-    let error = io::Error::new(io::ErrorKind::PermissionDenied, "the file is open for reading only");
-    Err(at(operation, path, error))
+    let why = "the file is open for reading only";
+    Err(refused(operation, path, io::ErrorKind::PermissionDenied, why))
 }
 
 /// The error for a file that ends before a buffer is full.
 pub(super) fn ends_early(path: &Path, offset: u64, wanted: usize, bytes: usize) -> io::Error {
     let message = format!("the file ends {bytes} bytes after offset {offset}, {wanted} were asked for");
-    at("read", path, io::Error::new(io::ErrorKind::UnexpectedEof, message))
+    refused("read", path, io::ErrorKind::UnexpectedEof, message)
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {}: {source}", .path.display())]
 struct PathError {
     operation: &'static str,
     path: PathBuf,
     source: io::Error,
-}
-
-impl fmt::Display for PathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {} {}: {}", self.operation, self.path.display(), self.source)
-    }
-}
-
-impl std::error::Error for PathError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
 }

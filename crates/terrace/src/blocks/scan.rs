@@ -113,10 +113,7 @@ impl LargeSpace {
         let file = self.space.file(&block)?;
         let io_error = |error: io::Error| Error::io(format!("reading {}", block_path(number).display()), &error);
         let file_bytes = file.len().map_err(io_error)? / PAGE * PAGE;
-        let header = BlockHeader {
-            store_id: self.space.options.store_id,
-            block: number,
-        };
+        let header = self.space.header(number);
         // A crash may have undone the trimming that belongs to the footer; LargeMeta knows the
         // length.
         let listed = self

@@ -27,6 +27,7 @@ use crate::{
     mutation::{Mutation, unless},
 };
 use std::{
+    collections::btree_map::Entry,
     io,
     path::Path,
     sync::{Arc, atomic::Ordering},
@@ -89,11 +90,8 @@ impl LargeSpace {
             return Vec::new();
         }
         let blocks = self.space.blocks.read();
-        blocks
-            .iter()
-            .filter(|(_, block)| block.is_dead())
-            .map(|(&number, _)| number)
-            .collect()
+        let dead = blocks.values().filter(|block| block.is_dead());
+        dead.map(|block| block.number).collect()
     }
 
     /// Deletes a dead block whose last live value ended at `drained_seq`. `false`: it is not dead,
@@ -110,16 +108,14 @@ impl LargeSpace {
         // Before it leaves the table; see [`LargeSpace::is_giving_room`].
         let _leaving = Leaving::begin(&self.space);
         let mut blocks = self.space.blocks.write();
-        // With the table locked nobody can pin it, so the only reference is the table's own.
-        let free = blocks
-            .get(&number)
-            .is_some_and(|block| Arc::strong_count(block) == 1 && block.is_dead());
-        if !free {
-            return Ok(false);
-        }
-        let Some(block) = blocks.remove(&number) else {
+        let Entry::Occupied(listed) = blocks.entry(number) else {
             return Ok(false);
         };
+        // With the table locked nobody can pin it, so the only reference is the table's own.
+        if Arc::strong_count(listed.get()) > 1 || !listed.get().is_dead() {
+            return Ok(false);
+        }
+        let block = listed.remove();
         drop(blocks);
         let drained = self.space.change_meta(|meta| {
             if let Some(listed) = meta.blocks.get_mut(&number) {
@@ -166,10 +162,7 @@ impl Space {
             number
         };
         let path = block_path(number);
-        let header = BlockHeader {
-            store_id: self.options.store_id,
-            block: number,
-        };
+        let header = self.header(number);
         self.room
             .take(PAGE, origin)
             .map_err(|error| Error::io_on(Tier::Large, format!("making {}", path.display()), &error))?;
@@ -189,16 +182,7 @@ impl Space {
                     error => self.fail(error.to_string()),
                 },
             )
-            .and_then(|file| {
-                let entry = MetaBlock {
-                    state: BlockState::Open,
-                    bytes: 0,
-                };
-                self.change_meta(|meta| {
-                    meta.blocks.insert(number, entry);
-                })?;
-                Ok(file)
-            });
+            .and_then(|file| self.list(number, BlockState::Open, 0).map(|()| file));
         match listed {
             Ok(file) => {
                 count(&self.counters.overhead_bytes, PAGE);
@@ -235,10 +219,7 @@ impl Space {
         if entries.is_empty() {
             return self.remove_empty(block.number);
         }
-        let header = BlockHeader {
-            store_id: self.options.store_id,
-            block: block.number,
-        };
+        let header = self.header(block.number);
         let footer = encode_footer(header, tail, &entries);
         let bytes = tail + footer.len() as u64;
         let context = || format!("sealing {}", block_path(block.number).display());
@@ -250,16 +231,23 @@ impl Space {
             .map_err(|error| Error::io_on(Tier::Large, context(), &error))?;
         self.sync_written(block, &file)?;
         count(&self.counters.overhead_bytes, footer.len() as u64);
-        self.change_meta(|meta| {
-            let sealed = MetaBlock {
-                state: BlockState::Sealed,
-                bytes,
-            };
-            meta.blocks.insert(block.number, sealed);
-        })?;
+        self.list(block.number, BlockState::Sealed, bytes)?;
         self.rest(block);
         tracing::debug!(block = block.number, "sealed a block");
         Ok(())
+    }
+
+    /// Has LargeMeta list a block so.
+    fn list(&self, number: u64, state: BlockState, bytes: u64) -> Result<()> {
+        self.change_meta(|meta| {
+            meta.blocks.insert(number, MetaBlock { state, bytes });
+        })
+    }
+
+    /// A block's header.
+    pub(super) fn header(&self, block: u64) -> BlockHeader {
+        let store_id = self.options.store_id;
+        BlockHeader { store_id, block }
     }
 
     /// Makes all that was written to a block durable.

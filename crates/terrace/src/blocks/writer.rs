@@ -89,7 +89,26 @@ impl LargeSpace {
         };
         let place = space.place(block.number, offset);
         let extent = ExtentWriter::new(&block, offset, expected.map(bytes_of));
-        let mut writer = LargeWriter {
+        let mut extent = extent.map_err(|error| {
+            block.settle(offset, 0);
+            Space::write_error(&block, &error)
+        })?;
+        let length = expected.unwrap_or_default();
+        encode_record_header(
+            &mut extent.buffer,
+            place,
+            origin.kind(),
+            ticket,
+            length,
+            key,
+            attributes,
+        );
+        let placed = Placed {
+            block,
+            extent,
+            chunks: ChunkEncoder::new(place),
+        };
+        Ok(LargeWriter {
             space: Arc::clone(space),
             key: key.to_vec(),
             attributes: attributes.to_vec(),
@@ -97,28 +116,8 @@ impl LargeSpace {
             expected,
             origin,
             behind: false,
-            placed: Some(Box::new(Placed {
-                extent: extent.map_err(|error| {
-                    block.settle(offset, 0);
-                    Space::write_error(&block, &error)
-                })?,
-                block,
-                chunks: ChunkEncoder::new(place),
-            })),
-        };
-        if let Some(placed) = &mut writer.placed {
-            let length = expected.unwrap_or_default();
-            encode_record_header(
-                &mut placed.extent.buffer,
-                place,
-                origin.kind(),
-                ticket,
-                length,
-                key,
-                attributes,
-            );
-        }
-        Ok(writer)
+            placed: Some(Box::new(placed)),
+        })
     }
 }
 

@@ -73,16 +73,18 @@ impl Bucket {
         Duration::try_from_secs_f64(-self.left / self.per_second).unwrap_or(Duration::ZERO)
     }
 
-    /// Takes so many bytes, and waits until they are earned or the wait is to end.
-    pub fn wait(&mut self, bytes: u64, is_to_end: impl Fn() -> bool) {
+    /// Takes so many bytes, and waits until they are earned or the wait is to end. Says whether
+    /// they are.
+    pub fn wait(&mut self, bytes: u64, is_to_end: impl Fn() -> bool) -> bool {
         let until = Instant::now() + self.overdraw(bytes);
         while !is_to_end() {
             let rest = until.saturating_duration_since(Instant::now());
             if rest.is_zero() {
-                return;
+                return true;
             }
             sleep(rest.min(STEP));
         }
+        false
     }
 }
 

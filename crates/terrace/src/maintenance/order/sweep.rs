@@ -44,7 +44,6 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::ScopedJoinHandle,
-    time::{Duration, Instant},
 };
 use window::Window;
 
@@ -61,9 +60,6 @@ const RUNS_LOOK: u32 = 4096;
 /// Threads that read the log: beside scans that have many reads under way one alone would get but
 /// little of the device.
 const WALKERS: usize = 4;
-
-/// How often a wait for what was written looks whether the sweep has to end.
-const EARN_LOOK: Duration = Duration::from_millis(20);
 
 /// Segments, with their generations.
 type Places = Vec<(u32, u64)>;
@@ -188,17 +184,8 @@ impl LogInOrder {
     /// Waits until what was written is earned, with all merges of the index held up. Says whether
     /// the sweep goes on.
     fn earn(&mut self) -> bool {
-        let until = Instant::now() + self.bucket.overdraw(std::mem::take(&mut self.given_bytes));
-        loop {
-            if must_end(&self.engine) {
-                return false;
-            }
-            let rest = until.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
-                return true;
-            }
-            self.engine.pause(rest.min(EARN_LOOK));
-        }
+        let given_bytes = std::mem::take(&mut self.given_bytes);
+        self.bucket.wait(given_bytes, || must_end(&self.engine))
     }
 
     /// Fills the window with what comes from `key` on, once what was written is earned.

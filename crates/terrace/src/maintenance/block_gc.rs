@@ -25,10 +25,7 @@ use crate::{
     },
     engine::Engine,
     log::commit::Committer,
-    maintenance::{
-        expire::drop_record,
-        moves::{self, Moved, NOT_ITS_CHECKSUM},
-    },
+    maintenance::moves::{self, Moved, NOT_ITS_CHECKSUM},
     ordered_index::{Entry, Home},
 };
 use std::{
@@ -286,7 +283,7 @@ impl BlockGc {
         if engine.log.is_closing() {
             return Err(Trouble::Store(Error::Unavailable("the store is closed")));
         }
-        let drops = dead.iter().map(|(key, version)| drop_record(key, *version));
+        let drops = dead.iter().map(|(key, version)| moves::to_nowhere(key, *version));
         let dropped = moves::commit(engine, Committer::Cleaning, drops);
         dropped.outcome.map_err(Trouble::Store)?;
         let moved: Vec<_> = kept

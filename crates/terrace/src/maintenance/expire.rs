@@ -22,11 +22,7 @@ use crate::{
     Error, Result,
     api::{clock::NEVER_MS, expiry},
     engine::{Engine, go_on_if},
-    key_hash,
-    log::{
-        commit::Committer,
-        format::{Body, Record},
-    },
+    log::commit::Committer,
     maintenance::moves,
     metrics::count,
     ordered_index::KeyBounds,
@@ -258,7 +254,7 @@ impl Walk {
         if engine.log.is_closing() && !doomed.is_empty() {
             return Err(Error::Unavailable("the store is closed"));
         }
-        let drops = doomed.iter().map(|(key, version)| drop_record(key, *version));
+        let drops = doomed.iter().map(|(key, version)| moves::to_nowhere(key, *version));
         let committed = moves::commit(engine, Committer::Freeing, drops);
         committed.outcome?;
         if let Some(seq) = committed.last_seq {
@@ -271,11 +267,6 @@ impl Walk {
         }
         Ok(())
     }
-}
-
-/// Says that the value of a version is not needed any more.
-pub fn drop_record(key: &[u8], version: u64) -> (u64, Record<'_>) {
-    (key_hash(key), Record::new(key, &[], Body::Drop { version }))
 }
 
 #[cfg(test)]

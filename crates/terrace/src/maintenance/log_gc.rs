@@ -26,7 +26,6 @@ use crate::{
         segments::{LEFT_BY_COPIES, SCARCE_SEGMENTS, Segment, SegmentState, Segments},
     },
     maintenance::{
-        expire::drop_record,
         moves::{self, Committed},
         promote::{lent_by_copies, release_to_log},
     },
@@ -351,33 +350,34 @@ impl LogGc {
 
     /// Asks for a mark of the index if drained segments or dead blocks wait to be persisted.
     fn ask_for_mark(&mut self) {
-        let segments = &self.engine.log.segments;
-        let persisted_seq = self.engine.persisted_seq.load(Ordering::Acquire);
+        let (engine, segments) = (&self.engine, &self.engine.log.segments);
+        let persisted_seq = engine.persisted_seq.load(Ordering::Acquire);
         let waits = |seq: &u64| *seq > persisted_seq;
         let drained = segments.in_state(SegmentState::Drained);
         let drained_seq = drained.map(Segment::drained_seq).filter(waits).min();
-        let dead_seq = self.dead_blocks.values().map(DeadBlock::seen).filter(waits).min();
-        // The first that waits, which does not change while it does: a mark has those behind it
-        // that are applied by then.
-        let Some(awaited_seq) = drained_seq.into_iter().chain(dead_seq).min() else {
-            return;
-        };
-        if active(Mutation::SegmentBeforePersisted) {
+        let is_due = drained_seq.is_some() || !self.dead_blocks.is_empty();
+        if !is_due || active(Mutation::SegmentBeforePersisted) {
             // Who does not wait for it does not ask for it.
             return;
         }
-        let is_scarce = segments.available() <= SCARCE_SEGMENTS;
         let interval = match (
-            self.engine.has_held_writers(),
-            drained_seq.is_some() || self.engine.lacks_block_room(),
+            engine.has_held_writers(),
+            drained_seq.is_some() || engine.lacks_block_room(),
         ) {
             (true, _) => AWAITED_MARK_INTERVAL,
             (false, true) => MARK_INTERVAL,
             (false, false) => BLOCKS_MARK_INTERVAL,
         };
-        if is_scarce || self.marked_at.elapsed() >= interval {
+        if segments.available() > SCARCE_SEGMENTS && self.marked_at.elapsed() < interval {
+            return;
+        }
+        // Looked at only now: there may be a hundred thousand.
+        let dead_seqs = self.dead_blocks.values().map(|block| block.seen).filter(waits);
+        // The first that waits, which does not change while it does: a mark has those behind it
+        // that are applied by then.
+        if let Some(awaited_seq) = drained_seq.into_iter().chain(dead_seqs).min() {
             self.marked_at = Instant::now();
-            self.engine.want_mark(awaited_seq);
+            engine.want_mark(awaited_seq);
         }
     }
 
@@ -545,7 +545,7 @@ impl LogGc {
             presence.dead(record.key, record.version(), record.attributes).is_some()
         });
         let drops = dead.iter().map(|live| live.record(kept));
-        let drops = drops.map(|record| drop_record(record.key, record.version()));
+        let drops = drops.map(|record| moves::to_nowhere(record.key, record.version()));
         moves::commit(&self.engine, Committer::LogGc, drops).outcome?;
         Ok(live)
     }

@@ -105,6 +105,11 @@ pub fn commit_taken(engine: &Engine, queue: &MoveQueue, values: &[Moving]) -> Co
     done
 }
 
+/// The record that says that the value of a version is not needed any more.
+pub fn to_nowhere(key: &[u8], version: u64) -> (u64, Record<'_>) {
+    (key_hash(key), Record::new(key, &[], Body::Drop { version }))
+}
+
 /// A value that is to live elsewhere from now on.
 #[derive(Debug, Clone, Copy)]
 pub struct Moved<'a> {

@@ -14,12 +14,7 @@ mod sweep;
 use crate::{
     Error, Result,
     engine::Engine,
-    key_hash,
-    log::{
-        commit::Committer,
-        format::{Body, Record},
-        move_queue::Moving,
-    },
+    log::{commit::Committer, move_queue::Moving},
     maintenance::moves::{self, Moved, commit_bytes},
     metrics::{bucket::Bucket, count},
     scan_order::{Form, copy_bytes, form},
@@ -156,8 +151,8 @@ impl Orderer {
 /// Commits a drop of a version that no value has, which changes nothing: copies are applied with a
 /// commit, and nobody else may make one.
 pub fn make_turn(engine: &Engine, key: &[u8]) {
-    let record = Record::new(key, &[], Body::Drop { version: 0 });
-    let committed = moves::commit(engine, Committer::Background, std::iter::once((key_hash(key), record)));
+    let nothing = std::iter::once(moves::to_nowhere(key, 0));
+    let committed = moves::commit(engine, Committer::Background, nothing);
     if committed.outcome.is_err() {
         engine.scan_order.copies.give_up();
     }

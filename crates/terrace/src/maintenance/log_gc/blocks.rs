@@ -24,28 +24,14 @@ const BLOCKS_IDLE: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// A block in which nothing lives; that stays so.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DeadBlock {
     /// What was committed when it was seen to be dead.
-    seen: u64,
+    pub seen: u64,
     /// Whether the index agrees, if it was asked and could tell.
     is_dead: Option<bool>,
     /// When it could not tell.
     failed_at: Option<Instant>,
-}
-
-impl DeadBlock {
-    const fn seen_at(seen: u64) -> Self {
-        Self {
-            seen,
-            is_dead: None,
-            failed_at: None,
-        }
-    }
-
-    pub(super) const fn seen(&self) -> u64 {
-        self.seen
-    }
 }
 
 /// How far commits, the index and snapshots had got. While that stands still no block dies or may
@@ -89,19 +75,21 @@ impl LogGc {
         self.dead_blocks.retain(|block, _| dead.contains(block));
         let mut outcome = Ok(());
         for number in dead {
-            let block = *self.dead_blocks.entry(number).or_insert(DeadBlock::seen_at(seen));
+            let first_seen = DeadBlock {
+                seen,
+                ..DeadBlock::default()
+            };
+            let mut block = *self.dead_blocks.entry(number).or_insert(first_seen);
             if !self.may_reuse(block.seen) && !active(Mutation::BlockBeforePersisted) {
                 continue;
             }
             // Known: a reader has kept it, or it is needed. No reason to look through it again and
             // again.
-            let Some(is_dead) = block.is_dead.or_else(|| self.look_through(number)) else {
-                continue;
-            };
-            if let Some(block) = self.dead_blocks.get_mut(&number) {
-                block.is_dead = Some(is_dead);
+            if block.is_dead.is_none() {
+                self.look_through(number, &mut block);
+                self.dead_blocks.insert(number, block);
             }
-            if !is_dead {
+            if block.is_dead != Some(true) {
                 continue;
             }
             match self.engine.large_result(self.engine.large.delete(number, block.seen)) {
@@ -126,26 +114,22 @@ impl LogGc {
         outcome
     }
 
-    /// Whether the index agrees that a block is dead. `None` if it cannot tell now: that costs
-    /// space, holds up nothing else, and is tried again.
-    fn look_through(&mut self, number: u64) -> Option<bool> {
+    /// Asks the index whether a block is dead. If it cannot tell now, that costs space, holds up
+    /// nothing else, and is tried again.
+    fn look_through(&self, number: u64, block: &mut DeadBlock) {
         // Block GC has just asked for the same keys, and has moved what lived. To read the block
         // once more was a second of a disk's time, which its readers did not have.
         if self.engine.block_gc.has_emptied(number) {
-            return Some(true);
-        }
-        let failed_at = self.dead_blocks.get(&number)?.failed_at;
-        if failed_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
-            return None;
-        }
-        let looked = self.nothing_points_to(number);
-        if let Err(error) = &looked {
-            tracing::error!(block = number, %error, "the block seems dead but cannot be looked through; trying again");
-            if let Some(block) = self.dead_blocks.get_mut(&number) {
-                block.failed_at = Some(Instant::now());
+            block.is_dead = Some(true);
+        } else if block.failed_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
+            match self.nothing_points_to(number) {
+                Ok(is_dead) => block.is_dead = Some(is_dead),
+                Err(error) => {
+                    tracing::error!(block = number, %error, "the block seems dead but cannot be looked through; trying again");
+                    block.failed_at = Some(Instant::now());
+                }
             }
         }
-        looked.ok()
     }
 
     /// Counts the dead blocks that only a snapshot keeps, and those that only readers keep.

@@ -23,10 +23,13 @@ use std::{
     task::{Context, Poll},
     time::{Duration, Instant},
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::timeout};
 
 /// Connections at a time if nothing else is said.
 pub const CONNECTIONS_DEFAULT: u32 = 1024;
+/// Longest wait for a connection that was told to end, before another one is looked for: a request
+/// may have come on it at the same moment.
+const ROOM_TIME_MAX: Duration = Duration::from_secs(1);
 /// Shortest time between two lines of the same kind in the log.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -110,7 +113,7 @@ impl Connections {
             match ticket.take(1) {
                 Ok(()) => return Some(self.place(ticket)),
                 Err(Exhausted::Share) if self.limits.of_one.is_none() && self.make_room(Some(sender)) => {
-                    self.changed.notified().await;
+                    let _ = timeout(ROOM_TIME_MAX, self.changed.notified()).await;
                 }
                 Err(Exhausted::Share) => {
                     if let Some(times) = self.refused.lock().tell(Instant::now()) {
@@ -118,7 +121,9 @@ impl Connections {
                     }
                     return None;
                 }
-                Err(Exhausted::All) if self.make_room(None) => self.changed.notified().await,
+                Err(Exhausted::All) if self.make_room(None) => {
+                    let _ = timeout(ROOM_TIME_MAX, self.changed.notified()).await;
+                }
                 Err(Exhausted::All) => {
                     if let Some(times) = self.full.lock().tell(Instant::now()) {
                         let connections = self.limits.all;

@@ -18,6 +18,7 @@ use crate::{
 };
 use bytes::{Buf as _, Bytes};
 use std::{
+    cell::RefCell,
     io::{self, Read},
     sync::Arc,
     time::Duration,
@@ -117,23 +118,43 @@ const ONLY_FOR_CLIENTS: &str =
 const ONLY_FOR_SIGNERS: &str =
     "the object is encrypted with a key of the store that is for those who sign (SSE-KMS), so only S3 can read it";
 
-/// What the page may show of a bucket, or of what an import keeps where one would be.
-pub struct Shown(Claim);
+/// What the page may show of a bucket, or of what an import keeps where one would be: an object is
+/// judged by the bucket as it is once the object was opened, so that what was put when the bucket
+/// had been closed is not shown.
+pub struct Shown<'s> {
+    store: &'s Store,
+    bucket: String,
+    /// The bucket's record that was read last, by its version.
+    known: RefCell<(Option<Version>, Claim)>,
+}
 
-impl Shown {
+impl<'s> Shown<'s> {
     /// Of the bucket that `key` is in.
     ///
     /// # Errors
     /// The store's.
-    pub fn of(store: &Store, key: &[u8]) -> terrace::Result<Self> {
+    pub fn of(store: &'s Store, key: &[u8]) -> terrace::Result<Self> {
         let name = key.split(|byte| *byte == b'/').next().unwrap_or_default();
-        let name = std::str::from_utf8(name).unwrap_or_default();
-        Claim::of_page(store, name).map(Self)
+        let bucket = std::str::from_utf8(name).unwrap_or_default().to_owned();
+        let known = RefCell::new(read_bucket(store, &bucket)?);
+        Ok(Self { store, bucket, known })
     }
 
-    /// Whether an object is shown.
-    pub fn has(&self, info: &ObjectInfo) -> bool {
-        self.0.on(&Facts::of(info)).is_ok()
+    /// Whether an object that was looked at is shown.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn has(&self, info: &ObjectInfo) -> terrace::Result<bool> {
+        Ok(self.claim()?.on(&Facts::of(info)).is_ok())
+    }
+
+    /// By the bucket as it is now.
+    fn claim(&self) -> terrace::Result<Claim> {
+        let mut known = self.known.borrow_mut();
+        if known.0 != version_of(self.store, &self.bucket)? {
+            *known = read_bucket(self.store, &self.bucket)?;
+        }
+        Ok(known.1.clone())
     }
 
     /// Opens an object that has values of its own, as [`open`] does. `None` also for one that is
@@ -141,9 +162,22 @@ impl Shown {
     ///
     /// # Errors
     /// The store's.
-    pub fn open(&self, store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Values>> {
-        open_values(&self.0, store, key, reading)
+    pub fn open(&self, key: &[u8], reading: &Reading) -> terrace::Result<Option<Values>> {
+        match open_values(&self.claim()?, self.store, key, reading)? {
+            Some(values) if self.has(&values.opened.info)? => Ok(Some(values)),
+            _ => Ok(None),
+        }
     }
+}
+
+fn version_of(store: &Store, bucket: &str) -> terrace::Result<Option<Version>> {
+    Ok(store.head(keyspace::bucket(bucket))?.map(|info| info.version))
+}
+
+/// What the page may see of a bucket, as of this version of its record or a later one.
+fn read_bucket(store: &Store, bucket: &str) -> terrace::Result<(Option<Version>, Claim)> {
+    let version = version_of(store, bucket)?;
+    Ok((version, Claim::of_page(store, bucket)?))
 }
 
 fn open_values(claim: &Claim, store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Values>> {
@@ -387,6 +421,39 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use terrace::{Options, ScanRange};
+
+    /// The page read the bucket's record first and opened the object then: of a bucket that was
+    /// closed in between it showed what was put once it was closed.
+    #[test]
+    fn what_the_page_shows_is_judged_when_it_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let set_open = |is_open: bool| {
+            let record = format!(r#"{{"created_ms":1,"public_read":{is_open}}}"#);
+            store.put(keyspace::bucket("abc"), record).unwrap();
+        };
+        set_open(true);
+        let put = |key: &str, bytes: usize| {
+            let objects = Objects::of(&store, Durability::Buffered, Secrets::default()).unwrap();
+            let object = objects.find(key.as_bytes()).unwrap();
+            let put = object.put(&mut &vec![7; bytes][..], None, Attributes::new(), false);
+            put.unwrap().unwrap();
+            store.head(key).unwrap().unwrap()
+        };
+        let (short, _) = (put("abc/short", 10), put("abc/long", WHOLE_BYTES_MAX + 1));
+        let shown = Shown::of(&store, b"abc/short").unwrap();
+        let sees = || {
+            let long = shown.open(b"abc/long", &Reading::default()).unwrap();
+            (shown.has(&short).unwrap(), long.is_some())
+        };
+        assert_eq!(sees(), (true, true));
+        set_open(false);
+        assert_eq!(sees(), (false, false));
+        set_open(true);
+        assert_eq!(sees(), (true, true));
+        store.delete(keyspace::bucket("abc")).unwrap();
+        assert_eq!(sees(), (false, false));
+    }
 
     /// A command put the object and the marker for the values it replaced in two commits: a crash
     /// in between left the values for ever.

@@ -66,7 +66,7 @@ fn list(store: &Store, after: Option<&str>, limit: usize) -> terrace::Result<Val
             return Ok(json!({ "images": images, "next": last }));
         }
         let item = item?;
-        if !shown.has(&item.info) {
+        if !shown.has(&item.info)? {
             continue;
         }
         // An ID that is not text cannot be asked for over HTTP, nor is it ever imported.
@@ -111,9 +111,10 @@ fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
     let snapshot = store.snapshot()?;
     let entry = snapshot.head(format!("{CATALOGUE_PREFIX}{id}"))?;
     let shown = Shown::of(store, CATALOGUE_PREFIX.as_bytes())?;
-    let Some(entry) = entry.filter(|entry| shown.has(entry)) else {
+    let Some(entry) = entry else { return Ok(None) };
+    if !shown.has(&entry)? {
         return Ok(None);
-    };
+    }
     let prefix = format!("{IMAGES_PREFIX}{id}/");
     let shown = Shown::of(store, IMAGES_PREFIX.as_bytes())?;
     let mut resolutions = Vec::new();
@@ -123,7 +124,9 @@ fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
             .key
             .strip_prefix(prefix.as_bytes())
             .and_then(|name| std::str::from_utf8(name).ok());
-        if let Some(name) = name.filter(|name| !name.contains('/') && shown.has(&item.info)) {
+        if let Some(name) = name.filter(|name| !name.contains('/'))
+            && shown.has(&item.info)?
+        {
             resolutions.push(resolution(name, &item.info));
         }
     }

@@ -114,7 +114,10 @@ async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Res
         .engine
         .call(move |store| {
             let shown = Shown::of(store, &key)?;
-            Ok::<_, terrace::Error>(store.head(&key)?.filter(|info| shown.has(info)))
+            match store.head(&key)? {
+                Some(info) if shown.has(&info)? => Ok(Some(info)),
+                _ => Ok::<_, terrace::Error>(None),
+            }
         })
         .await?
         .ok_or_else(|| missing(id, resolution))?;
@@ -173,14 +176,13 @@ impl Source {
 
 fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap, reading: &Reading) -> Result<Option<Opened>, Refusal> {
     let shown = Shown::of(store, key)?;
-    let (info, mut source) = match shown.open(store, key, reading)? {
+    let (info, mut source) = match shown.open(key, reading)? {
         Some(values) => (values.info(), Source::Values(Box::new(values))),
-        None => match store
-            .reader_with(key, &reading.options())?
-            .filter(|reader| !local::has_values(reader.info()) && shown.has(reader.info()))
-        {
-            Some(reader) => (reader.info().clone(), Source::Record(reader)),
-            None => return Ok(None),
+        None => match store.reader_with(key, &reading.options())? {
+            Some(reader) if !local::has_values(reader.info()) && shown.has(reader.info())? => {
+                (reader.info().clone(), Source::Record(reader))
+            }
+            _ => return Ok(None),
         },
     };
     let length = local::length(&info);

@@ -417,6 +417,9 @@ const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
+/// Bits before an address of IPv4 that is written as one of IPv6 (RFC 4291, section 2.5.5.2).
+const MAPPED_BITS: u32 = 96;
+
 /// A range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Network {
@@ -429,12 +432,20 @@ fn network(text: &str) -> Option<Network> {
         .split_once('/')
         .map_or((text, None), |(address, bits)| (address, Some(bits)));
     let start: IpAddr = address.parse().ok()?;
-    let most = if start.is_ipv4() { 32 } else { 128 };
+    let most: u32 = if start.is_ipv4() { 32 } else { 128 };
     let bits = match bits {
         None => most,
         Some(bits) => bits.parse().ok().filter(|bits| *bits <= most)?,
     };
-    Some(Network { start, bits })
+    // An address of IPv4 that is written as one of IPv6 is what it is in a request.
+    let as_written = bits.checked_sub(MAPPED_BITS).zip(match start {
+        IpAddr::V6(start) => start.to_ipv4_mapped(),
+        IpAddr::V4(_) => None,
+    });
+    Some(as_written.map_or(Network { start, bits }, |(bits, start)| Network {
+        start: start.into(),
+        bits,
+    }))
 }
 
 impl Network {
@@ -493,6 +504,10 @@ mod tests {
             ("Bool", "false", "true", false),
             ("IpAddress", "10.0.0.0/8", "10.255.3.4", true),
             ("IpAddress", "10.0.0.0/8", "::ffff:10.1.1.1", true),
+            ("IpAddress", "::ffff:10.0.0.0/104", "10.1.1.1", true),
+            ("IpAddress", "::ffff:10.0.0.0/104", "11.1.1.1", false),
+            ("NotIpAddress", "::ffff:10.0.0.1", "10.0.0.1", false),
+            ("IpAddress", "::/0", "2001:db8::1", true),
             ("IpAddress", "0.0.0.0/0", "1.2.3.4", true),
             ("NotIpAddress", "2001:db8::/32", "2001:db8::1", false),
             ("IpAddress", "10.0.0.1", "10.0.0.2", false),

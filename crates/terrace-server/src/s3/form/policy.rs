@@ -74,9 +74,9 @@ fn check_conditions(conditions: &[PostPolicyCondition], form: &Form, bucket: &st
         let (holds, operator, field, wanted) = match condition {
             PostPolicyCondition::Eq { field, value: wanted } => (value(field) == Some(wanted), "eq", field, wanted),
             PostPolicyCondition::StartsWith { field, prefix } => {
-                let found = value(field).unwrap_or("");
                 // A field that may be anything may be absent.
-                (found.starts_with(prefix), "starts-with", field, prefix)
+                let holds = starts_with(field, value(field).unwrap_or(""), prefix);
+                (holds, "starts-with", field, prefix)
             }
             PostPolicyCondition::ContentLengthRange { .. } => continue,
         };
@@ -101,6 +101,15 @@ fn check_conditions(conditions: &[PostPolicyCondition], form: &Form, bucket: &st
         None => Ok(()),
         Some(extra) => Err(refused(&format!("Extra input fields: {extra}"))),
     }
+}
+
+/// Whether a field begins as it must. Of types, a list may be given, of which each must ("Condition
+/// matching" in S3's page on policies of forms): browsers take the last.
+fn starts_with(field: &str, value: &str, prefix: &str) -> bool {
+    if field == "content-type" {
+        return value.split(',').all(|kind| kind.trim().starts_with(prefix));
+    }
+    value.starts_with(prefix)
 }
 
 fn refused(reason: &str) -> S3Error {
@@ -243,6 +252,24 @@ mod tests {
         );
         let any = message(&[starts("key", "")], &[("key", "k")]);
         assert_eq!(any, "Invalid according to Policy: Extra input fields: bucket");
+    }
+
+    /// A form that could upload images uploaded a page: browsers take `image/png,text/html` for
+    /// `text/html`.
+    #[test]
+    fn each_type_of_a_list_is_what_the_policy_allows() {
+        let allowed = [
+            eq("bucket", "photos"),
+            starts("key", ""),
+            starts("content-type", "image/"),
+        ];
+        let refused = |kind: &str| !message(&allowed, &[("key", "k"), ("Content-Type", kind)]).is_empty();
+        assert!(!refused("image/png") && !refused("image/png,image/gif, image/jpeg"));
+        for kind in ["image/png,text/html", "image/png, text/html", "image/png,", "text/html"] {
+            assert!(refused(kind), "{kind}");
+        }
+        let any = [allowed[0].clone(), starts("key", "a,"), starts("content-type", "")];
+        assert_eq!(message(&any, &[("key", "a,b"), ("Content-Type", "a/b,text/html")]), "");
     }
 
     #[test]

@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// The account that a bucket belongs to.
 pub const RESOURCE_ACCOUNT: &str = "s3:ResourceAccount";
 
+/// The version that a request names.
+const VERSION: &str = "s3:versionid";
+
 /// A question to the policies of buckets: whoever makes a request, what for, and what policies may
 /// ask about it. It goes with the request to its operation.
 #[derive(Debug, Clone)]
@@ -79,6 +82,16 @@ impl Asker {
             is_theirs: false,
             ..self.clone()
         }
+    }
+
+    /// The same, but about this version, or about none that has a name.
+    pub fn of_version(&self, name: Option<&str>) -> Self {
+        let mut context = (*self.context).clone();
+        context.forget(VERSION);
+        if let Some(name) = name {
+            context.add(VERSION, name);
+        }
+        self.knowing(context)
     }
 
     /// The same by a key with this policy.

@@ -297,6 +297,22 @@ impl Claim {
         self.asking(asker).within(Some(Arc::from(key)))
     }
 
+    /// The same, but to policies it is about this version, or names none, whatever the request's
+    /// query says: of copies and lists of objects that is said elsewhere.
+    pub fn of_version(self, name: Option<&str>) -> Self {
+        self.asking_anew(|asker| asker.of_version(name))
+    }
+
+    /// The same, but about another thing of the same object, to policies this action, that takes
+    /// the highest level.
+    pub fn configuring(&self, action: &'static str) -> Self {
+        let claim = Self {
+            action: Action::Configure,
+            ..self.clone()
+        };
+        claim.asking_anew(|asker| asker.about(action, asker.key.as_deref()))
+    }
+
     /// That the server itself wants to write in `bucket`.
     pub fn of_system(bucket: &Arc<Bucket>) -> Self {
         Self::new(Principal::System, Action::Write, bucket)

@@ -18,7 +18,10 @@ use hyper::HeaderMap;
 use s3s::{S3Result, access::S3AccessContext, s3_error};
 use std::sync::Arc;
 use terrace_objects::{
-    access::asker::{RESOURCE_ACCOUNT, add_time},
+    access::{
+        asker::{RESOURCE_ACCOUNT, add_time},
+        decide::Action,
+    },
     tags,
     text::percent_decode_path,
 };
@@ -80,7 +83,7 @@ pub fn read(
     let named = caller.as_ref().map(|(account, name)| Caller { account, name });
     add_caller(&mut context, named, head, request.headers());
     add_headers(&mut context, request.headers());
-    add_query(&mut context, head);
+    add_query(&mut context, head, request.s3_op().name());
     let Session { policy: bound, tags } = session.unwrap_or_default();
     for (name, value) in tags {
         context.add(&format!("aws:PrincipalTag/{name}"), value);
@@ -261,13 +264,11 @@ fn add_headers(context: &mut Context, headers: &HeaderMap) {
                     context.add("s3:RequestObjectTagKeys", name);
                 }
             }
-            // The source of a copy may be written with a slash before it, and percent-encoded.
+            // The source of a copy may be percent-encoded, and written with a slash before it,
+            // which may be encoded, too.
             "x-amz-copy-source" => {
-                let source = value.strip_prefix('/').unwrap_or(value);
-                context.add(
-                    "s3:x-amz-copy-source",
-                    percent_decode_path(source).unwrap_or_else(|| source.to_owned()),
-                );
+                let source = percent_decode_path(value).unwrap_or_else(|| value.to_owned());
+                context.add("s3:x-amz-copy-source", source.strip_prefix('/').unwrap_or(&source));
             }
             "if-match" | "if-none-match" => context.add(&format!("s3:{name}"), value),
             name if LOCKS.iter().any(|(header, _)| *header == name) => {
@@ -289,14 +290,21 @@ fn has_tags_of_source(headers: &HeaderMap) -> bool {
     headers.contains_key("x-amz-copy-source") && directive.is_none_or(|directive| directive != "REPLACE")
 }
 
-/// Adds what the query says.
-fn add_query(context: &mut Context, head: &Head) {
+/// Adds what the query says to this operation. Whoever may list what begins with a prefix could
+/// otherwise name it in any request, and be told as who may list.
+fn add_query(context: &mut Context, head: &Head, operation: &str) {
     for (name, value) in &head.query {
         match name.as_str() {
+            "prefix" | "delimiter" | "max-keys" if !is_listing(operation) => {}
             "prefix" | "delimiter" | "max-keys" | "versionId" => context.add(&format!("s3:{name}"), value.clone()),
             _ => {}
         }
     }
+}
+
+/// Whether an operation lists what is in a bucket.
+pub fn is_listing(operation: &str) -> bool {
+    matches!(Action::of(operation), Action::List | Action::ListMore) && operation != "HeadBucket"
 }
 
 /// Refuses policies that ask about what nobody knows here, or S3 does not have, or about what no

@@ -39,13 +39,15 @@ const QUERY_FIELDS: [&str; 6] = [
 const UNSIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
 /// Headers of which there is one at most, besides those that begin with [`OURS`]. What is said
 /// twice is read in two ways: one reader takes the first, `s3s` takes none.
-const SAID_ONCE: [header::HeaderName; 8] = [
+const SAID_ONCE: [header::HeaderName; 10] = [
     header::AUTHORIZATION,
     header::HOST,
     header::CONTENT_TYPE,
     header::CONTENT_LENGTH,
     header::DATE,
     header::EXPECT,
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
     header::RANGE,
     header::TRANSFER_ENCODING,
 ];

@@ -20,6 +20,7 @@ mod lifecycle;
 mod locks;
 mod logs;
 mod master_keys;
+mod meant;
 mod offline;
 mod operating;
 mod policies;

@@ -339,8 +339,7 @@ impl Access {
 
 /// How the keys begin that a request lists.
 fn listed_prefix(operation: &str, head: &Head) -> Option<Arc<str>> {
-    let is_listing = matches!(Action::of(operation), Action::List | Action::ListMore) && operation != "HeadBucket";
-    if !is_listing {
+    if !judged::is_listing(operation) {
         return None;
     }
     let mut fields = head.query.iter().filter(|(name, _)| name == "prefix");

@@ -197,7 +197,9 @@ impl AskedMany {
         let name = Name::parse(object.version_id.as_deref()).told()?;
         let action = name.map_or("s3:DeleteObject", |_| "s3:DeleteObjectVersion");
         let claim = gateway.claim(by, Action::Write, &self.bucket);
-        let permit = claim.about(action, key).on_bucket().told()?;
+        let version = name.map(|name| name.to_string());
+        let claim = claim.about(action, key).of_version(version.as_deref());
+        let permit = claim.on_bucket().told()?;
         let if_match = object.e_tag.clone().map(|tag| match tag.into_value() {
             any if any == "*" => Tag::Any,
             tag => Tag::Is(tag),

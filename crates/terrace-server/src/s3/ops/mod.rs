@@ -180,7 +180,8 @@ async fn redescribe(
 fn reading(gateway: &Gateway, by: By<'_>, bucket: &Arc<Bucket>, key: &str, name: Option<Name>) -> Claim {
     let action = name.map_or("s3:GetObject", |_| "s3:GetObjectVersion");
     let claim = gateway.claim(by, Action::reading(name.is_some()), bucket);
-    claim.about(action, key)
+    let version = name.map(|name| name.to_string());
+    claim.about(action, key).of_version(version.as_deref())
 }
 
 /// What a request demands of the object that it replaces or deletes. Whoever names an entity tag

@@ -1,10 +1,12 @@
 //! Object lock: nothing deletes what is locked, whoever asks and by whatever way.
 
 use crate::{
-    Service, code,
+    Service, access, code,
     common::{Answer, Place},
     elements,
-    sign::Mode,
+    key_policies::key_with,
+    operating::plain,
+    sign::{Client, Mode},
 };
 
 const FAR: &str = "2099-01-01T00:00:00Z";
@@ -31,6 +33,50 @@ fn lockable(place: &Place) -> Service {
     let locks = [("x-amz-bucket-object-lock-enabled", "true")];
     service.client.send("PUT", "/bucket", &locks, b"").status(200);
     service
+}
+
+/// GET and HEAD told everybody who could read an object how it is locked, which to ask for takes
+/// the level `admin` or a policy.
+#[test]
+fn who_is_told_of_locks() {
+    const NAMES: [&str; 3] = [
+        "x-amz-object-lock-mode",
+        "x-amz-object-lock-retain-until-date",
+        "x-amz-object-lock-legal-hold",
+    ];
+    let place = Place::new();
+    let service = lockable(&place);
+    let client = &service.client;
+    let locks = [(NAMES[0], "GOVERNANCE"), (NAMES[1], FAR), (NAMES[2], "ON")];
+    let put = client.send("PUT", "/bucket/k", &locks, b"v").status(200);
+    let version = named("k", put.header("x-amz-version-id").unwrap());
+    let told = |client: &Client| {
+        let told: Vec<_> = [("GET", "/bucket/k"), ("HEAD", "/bucket/k"), ("GET", version.as_str())]
+            .into_iter()
+            .map(|(method, target)| {
+                let answer = client.send(method, target, &[], b"").status(200);
+                NAMES.map(|name| answer.header(name).is_some())
+            })
+            .collect();
+        assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+        told[0]
+    };
+    let policy = |actions: &str| {
+        let statements = format!(r#"{{"Effect":"Allow","Action":[{actions}],"Resource":"arn:aws:s3:::bucket/*"}}"#);
+        key_with(&place, &service, "terrace", &statements)
+    };
+    assert_eq!(told(client), [true; 3]);
+    assert_eq!(told(&access::key(&place, &service, "bucket=write")), [false; 3]);
+    let reader = policy(r#""s3:GetObject*""#);
+    assert_eq!(told(&reader), [true; 3]);
+    let reader = policy(r#""s3:GetObject","s3:GetObjectVersion","s3:GetObjectRetention""#);
+    assert_eq!(told(&reader), [true, true, false]);
+    let reader = policy(r#""s3:GetObject","s3:GetObjectVersion","s3:GetObjectLegalHold""#);
+    assert_eq!(told(&reader), [false, false, true]);
+    access::open_to_all(client, "bucket");
+    let everybody = plain(&client.address, "/bucket/k").status(200);
+    assert!(NAMES.iter().all(|name| everybody.header(name).is_none()));
+    assert_eq!(told(client), [true; 3]);
 }
 
 #[test]

@@ -265,33 +265,29 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
     let mut input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
     let bucket = gateway.bucket(&input.bucket)?;
+    let by = (&request.extensions, request.credentials.as_ref());
     let question = Question {
-        claim: gateway.claim(
-            (&request.extensions, request.credentials.as_ref()),
-            Action::reading(name.is_some()),
-            &bucket,
-        ),
+        claim: gateway.claim(by, Action::reading(name.is_some()), &bucket),
         key: input.key,
         name,
         conditions: conditions!(input),
         wanted: Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers)?,
         customer: customer!(input).read()?,
     };
-    let (Question { key, customer, .. }, begun) = question.ask(gateway).await?;
+    let (asked, begun) = question.ask(gateway).await?;
     let Begun {
         opened,
         mut answer,
         first,
     } = begun;
     let several = answer.several.take();
-    let key = current(&key, name);
     let said = Said {
-        bucket: &bucket,
-        key,
+        claim: &asked.claim,
+        key: current(&asked.key, name),
         facts: &opened.facts,
         answer: &answer,
         with_checksums: wants_checksums(input.checksum_mode.as_ref()),
-        customer: customer.as_ref(),
+        customer: asked.customer.as_ref(),
     };
     let mut head = said.head_with_body(opened.home());
     // What a signed request chooses itself `s3s` puts where these would replace it.
@@ -352,7 +348,7 @@ pub async fn head(gateway: &Arc<Gateway>, request: S3Request<HeadObjectInput>) -
         (header::CONTENT_ENCODING, input.response_content_encoding),
     ];
     let asked = HeadAsked {
-        bucket: Arc::clone(&bucket),
+        claim,
         key: input.key,
         name,
         conditions,
@@ -362,7 +358,7 @@ pub async fn head(gateway: &Arc<Gateway>, request: S3Request<HeadObjectInput>) -
     };
     let object = keyspace::object(&bucket.name, &asked.key);
     let may_be_in_ram = name.is_none() && !asked.wanted.is_part();
-    let in_ram = || read::describe_in_ram(gateway.engine.now(), &object, &claim);
+    let in_ram = || read::describe_in_ram(gateway.engine.now(), &object, &asked.claim);
     let (mut head, metadata) = match may_be_in_ram.then(in_ram).flatten() {
         Some(facts) => asked.said(&gateway.shared.secrets, &facts, &object)?,
         None => {
@@ -370,10 +366,11 @@ pub async fn head(gateway: &Arc<Gateway>, request: S3Request<HeadObjectInput>) -
                 .run(move |gateway, store| {
                     let secrets = &gateway.shared.secrets;
                     if !asked.wanted.is_part() {
-                        let facts = versions::describe(store, &claim, &asked.key, name).told()?;
+                        let facts = versions::describe(store, &asked.claim, &asked.key, name).told()?;
                         return asked.said(secrets, &facts, &object);
                     }
-                    let mut opened = versions::open(store, &gateway.collector, &claim, &asked.key, name).told()?;
+                    let mut opened =
+                        versions::open(store, &gateway.collector, &asked.claim, &asked.key, name).told()?;
                     opened.unlock(secrets, asked.customer.as_ref()).told()?;
                     asked.conditions.check(&opened.facts)?;
                     let answer = asked.wanted.answer(&opened)?;
@@ -400,7 +397,7 @@ pub async fn head(gateway: &Arc<Gateway>, request: S3Request<HeadObjectInput>) -
 
 /// What a HEAD asks for.
 struct HeadAsked {
-    bucket: Arc<Bucket>,
+    claim: Claim,
     key: String,
     name: Option<Name>,
     conditions: Conditions,
@@ -422,7 +419,7 @@ impl HeadAsked {
 
     fn said_of(&self, facts: &Facts, answer: &Answer) -> HeadSaid {
         let said = Said {
-            bucket: &self.bucket,
+            claim: &self.claim,
             key: current(&self.key, self.name),
             facts,
             answer,
@@ -442,7 +439,7 @@ pub fn get_at_once(gateway: &Gateway, claim: &Claim, key: &str, with_checksums: 
     let mut opened = read::open_in_ram(store, &object, claim).filter(|opened| is_plain(&opened.facts))?;
     let body = opened.next_piece(store).ok()?;
     let answer = Answer::whole(opened.facts.length);
-    let said = said_at_once(claim.bucket(), key, &opened.facts, &answer, with_checksums);
+    let said = said_at_once(claim, key, &opened.facts, &answer, with_checksums);
     let head = said.head_with_body(opened.home());
     (body.len() as u64 == opened.facts.length).then_some(())?;
     Some((head, Body::from(body)))
@@ -454,7 +451,7 @@ pub fn head_at_once(gateway: &Gateway, claim: &Claim, key: &str, with_checksums:
     let object = keyspace::object(&claim.bucket().name, key);
     let facts = read::describe_in_ram(gateway.engine.now(), &object, claim).filter(is_plain)?;
     let answer = Answer::whole(facts.length);
-    Some(said_at_once(claim.bucket(), key, &facts, &answer, with_checksums).head())
+    Some(said_at_once(claim, key, &facts, &answer, with_checksums).head())
 }
 
 /// What is encrypted may need a key, and takes its time.
@@ -463,14 +460,14 @@ fn is_plain(facts: &Facts) -> bool {
 }
 
 fn said_at_once<'a>(
-    bucket: &'a Bucket,
+    claim: &'a Claim,
     key: &'a str,
     facts: &'a Facts,
     answer: &'a Answer,
     with_checksums: bool,
 ) -> Said<'a> {
     Said {
-        bucket,
+        claim,
         key: Some(key),
         facts,
         answer,

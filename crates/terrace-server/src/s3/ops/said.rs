@@ -5,6 +5,7 @@
 
 use super::wanted::Answer;
 use crate::s3::{
+    access::decide::Claim,
     bucket::Bucket,
     crypt::request::{self, CustomerKey, Told},
     digest,
@@ -30,8 +31,8 @@ const HEADERS: usize = 16;
 
 /// An object and what is sent of it.
 pub struct Said<'a> {
-    /// Its bucket.
-    pub bucket: &'a Bucket,
+    /// Who asks for it, and the bucket that it is in.
+    pub claim: &'a Claim,
     /// Its key, if an answer may name its expiry: a version that is named has none.
     pub key: Option<&'a str>,
     /// What is known of it.
@@ -70,27 +71,12 @@ impl Said<'_> {
             (
                 "x-amz-expiration",
                 self.key
-                    .and_then(|key| self.bucket.expiration(Subject::of(key, facts)))
+                    .and_then(|key| self.claim.bucket().expiration(Subject::of(key, facts)))
                     .and_then(expiration),
             ),
-            ("x-amz-version-id", self.bucket.shown(Name::of(facts))),
+            ("x-amz-version-id", self.claim.bucket().shown(Name::of(facts))),
         ];
-        let retention = lock::retention(&facts.attributes);
-        let locks = [
-            (
-                "x-amz-object-lock-mode",
-                retention.map(|retention| retention.mode.name().to_owned()),
-            ),
-            (
-                "x-amz-object-lock-retain-until-date",
-                retention.and_then(super::lock::until_text),
-            ),
-            (
-                "x-amz-object-lock-legal-hold",
-                lock::legal_hold(&facts.attributes).map(|is_held| if is_held { "ON" } else { "OFF" }.to_owned()),
-            ),
-        ];
-        for (name, text) in texts.into_iter().chain(locks) {
+        for (name, text) in texts.into_iter().chain(self.locks()) {
             if let Some(text) = text {
                 set(&mut head, name, &text);
             }
@@ -111,6 +97,27 @@ impl Said<'_> {
             }
         }
         head
+    }
+
+    /// What is said of locks: to whoever may ask for just that, as in S3.
+    fn locks(&self) -> [(&'static str, Option<String>); 3] {
+        let may = |action| self.claim.configuring(action).on(self.facts).is_ok();
+        let retention = lock::retention(&self.facts.attributes).filter(|_| may("s3:GetObjectRetention"));
+        let hold = lock::legal_hold(&self.facts.attributes).filter(|_| may("s3:GetObjectLegalHold"));
+        [
+            (
+                "x-amz-object-lock-mode",
+                retention.map(|retention| retention.mode.name().to_owned()),
+            ),
+            (
+                "x-amz-object-lock-retain-until-date",
+                retention.and_then(super::lock::until_text),
+            ),
+            (
+                "x-amz-object-lock-legal-hold",
+                hold.map(|is_held| if is_held { "ON" } else { "OFF" }.to_owned()),
+            ),
+        ]
     }
 
     /// The same, and what only GET says.

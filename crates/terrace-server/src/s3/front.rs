@@ -20,7 +20,7 @@ use super::{
     ops,
     refuse::{XML_BYTES_MAX, refuse},
     service::Service,
-    signature, sts, version_2,
+    signature, sts, verified, version_2,
     website::Visit,
 };
 use futures_util::future::{BoxFuture, Either, Ready, ready};
@@ -275,6 +275,9 @@ impl Inner {
                 |id| self.gateway.access_keys.secret(id),
                 SystemTime::now(),
             )?;
+        } else {
+            let secret = |id: &str| self.gateway.access_keys.secret(id);
+            verified::take_out_idle(head, &mut parts.headers, secret, super::keyspace::now_ms());
         }
         let ticket = asked.exchange.ticket();
         parts.extensions.insert(Arc::clone(&ticket));

@@ -14,10 +14,14 @@ use super::{
 use crate::http::{ranges::Ranges, tls::TlsVersion};
 use hyper::{
     HeaderMap, Method, StatusCode, Uri, Version,
-    header::{self, HeaderValue},
+    header::{self, HeaderName, HeaderValue},
     http::{Extensions, request::Parts},
 };
-use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+use s3s::{
+    S3Error, S3ErrorCode, S3Result,
+    dto::{Range, Timestamp, TimestampFormat},
+    s3_error,
+};
 use std::{
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
@@ -171,17 +175,18 @@ impl Head {
         extensions.get().ok_or_else(|| S3ErrorCode::InternalError.into())
     }
 
-    /// A range that cannot be understood is answered with the whole object, as RFC 9110 section
-    /// 14.2 allows and S3 does it; `s3s` would refuse it. So are several ranges of whoever signs,
-    /// since S3 never sends several; a browser or a player, which does not sign, gets them. In a
-    /// signed header a range stays, since the signature covers it. A header `Authorization` without
-    /// a value says nothing; `s3s` would refuse that, too.
+    /// What says nothing is taken out, since `s3s` would refuse it: [`idle`] headers, and a header
+    /// `Authorization` without a value. Several ranges are idle, too, since S3 never sends several;
+    /// a browser or a player, which does not sign, gets them. What a signature in a header covers
+    /// stays until that is known to be right ([`super::verified::take_out_idle`]).
     fn take_out(&mut self, headers: &mut HeaderMap) {
         let is_covered = self.is_signed_in_header && self.version_2.is_none();
-        let range = text(headers, header::RANGE).filter(|_| !is_covered);
-        if let Some(range) = range.filter(|text| s3s::dto::Range::parse(text).is_err()) {
-            self.ranges = Ranges::parse(range).filter(|_| self.method == Method::GET && !self.is_signed());
-            headers.remove(header::RANGE);
+        let idle: Vec<_> = idle(headers).take_while(|_| !is_covered).collect();
+        if idle.contains(&header::RANGE) && self.method == Method::GET && !self.is_signed() {
+            self.ranges = text(headers, header::RANGE).and_then(Ranges::parse);
+        }
+        for name in idle {
+            headers.remove(name);
         }
         if !self.is_signed_in_header {
             headers.remove(header::AUTHORIZATION);
@@ -274,7 +279,7 @@ fn place<'a>(of_host: Option<&'a str>, path: &'a str) -> Option<(&'a str, &'a st
     }
 }
 
-fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok())
 }
 
@@ -322,6 +327,28 @@ pub fn long_head() -> S3Error {
         StatusCode::BAD_REQUEST,
         "Your request header section exceeds the maximum allowed size.",
     )
+}
+
+/// The names of headers that say nothing, since they cannot be understood: ranges that are none,
+/// and dates that are none in conditions (RFC 9110, sections 14.2, 13.1.3 and 13.1.4). S3 answers
+/// as if they were not there.
+pub fn idle(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    let is_date = |text: &str| Timestamp::parse(TimestampFormat::HttpDate, text).is_ok();
+    // `s3s` takes a number that is not there for 0.
+    let is_range = |text: &str| text != "bytes=-" && Range::parse(text).is_ok();
+    let is_idle = move |name: &HeaderName| {
+        let is_plain = |text: &str| {
+            if name == header::RANGE {
+                is_range(text)
+            } else {
+                is_date(text)
+            }
+        };
+        text(headers, name.clone()).is_some_and(|text| !is_plain(text))
+    };
+    [header::RANGE, header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE]
+        .into_iter()
+        .filter(is_idle)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Whose signature a request has, found out without `s3s`: for the short way
-//! ([`super::at_once`]), and for bodies in signed chunks ([`super::chunks`]).
+//! ([`super::at_once`]), for bodies in signed chunks ([`super::chunks`]), and for headers that say
+//! nothing.
 //!
 //! It takes signatures of the form that clients send and that are right, and says nothing of any
 //! other: those are left to `s3s`, which says what is wrong with them. So nothing is let in here
@@ -10,7 +11,7 @@ use super::{
     REGION,
     chunks::Signatures,
     digest,
-    head::Head,
+    head::{Head, idle},
     judged, session,
     signature::{self, SKEW_MAX},
 };
@@ -175,6 +176,37 @@ impl<'h> Verified<'h> {
         headers.insert(header::AUTHORIZATION, said.try_into().ok()?);
         Some(())
     }
+}
+
+/// Takes what says nothing ([`idle`]) out of a request that is signed in its header, if its
+/// signature is right, and signs it without: it may cover what `s3s` would refuse. What is not
+/// right stays as it came.
+pub fn take_out_idle(
+    head: &Head,
+    headers: &mut HeaderMap,
+    secret: impl FnOnce(&str) -> Option<String>,
+    now_ms: u64,
+) -> Option<()> {
+    let names: Vec<_> = idle(headers).collect();
+    if names.is_empty() || !head.is_signed_in_header {
+        return None;
+    }
+    let mut left = headers.clone();
+    let verified = Verified::of(head, headers, secret, now_ms)?;
+    let covered = verified.claimed.signed_headers;
+    let kept: Vec<_> = covered
+        .split(';')
+        .filter(|name| names.iter().all(|idle| idle.as_str() != *name))
+        .collect();
+    let said = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let said = said.replace(covered, &kept.join(";"));
+    left.insert(header::AUTHORIZATION, said.try_into().ok()?);
+    for name in names {
+        left.remove(name);
+    }
+    verified.sign_again(&mut left)?;
+    *headers = left;
+    Some(())
 }
 
 /// The ID of the key, none of a session, that a request is signed with now, if it is, and its body

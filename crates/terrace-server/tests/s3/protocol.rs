@@ -176,3 +176,62 @@ fn buckets_in_pages() {
     assert!(elements(&elsewhere, "Name").is_empty());
     assert_eq!(elements(&client.get("/").status(200), "Name").len(), 5);
 }
+
+/// A range that is none, and a date that is none in a condition, were refused where the signature
+/// covers the header, as that of every SDK does. S3 answers as if they were not there; and whoever
+/// changes what is signed is still told so.
+#[test]
+fn what_says_nothing_is_not_refused_where_it_is_signed() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/bucket/k", &[], b"value").status(200);
+    client.send("PUT", "/bucket/empty", &[], b"").status(200);
+    let ranges = [
+        "bytes=4-3",
+        "bytes=a-b",
+        "octets=1-2",
+        "bytes=1",
+        "bytes=-",
+        "bytes=0-1,3-4",
+    ];
+    let dates = ["yesterday", "2026-11-29T00:00:00Z", "0"];
+    let given = ranges.map(|range| ("range", range)).into_iter();
+    let conditions = ["if-modified-since", "if-unmodified-since"];
+    let given = given.chain(conditions.into_iter().flat_map(|name| dates.map(|date| (name, date))));
+    for (name, value) in given {
+        let whole = client.send("GET", "/bucket/k", &[(name, value)], b"").status(200);
+        assert_eq!(whole.text(), "value", "{name}: {value}");
+        client.send("HEAD", "/bucket/k", &[(name, value)], b"").status(200);
+        let listed = client
+            .send("GET", "/bucket?list-type=2&prefix=k", &[(name, value)], b"")
+            .status(200);
+        assert!(listed.text().contains("<Key>k</Key>"));
+        let mut signed = client.sign("GET", "/bucket/k", &[(name, value)], b"", Mode::Whole);
+        let changed = signed
+            .head
+            .replace(&format!("{name}: {value}"), &format!("{name}: {value}x"));
+        assert_ne!(signed.head, changed);
+        signed.head = changed;
+        let refused = client.exchange(&signed);
+        assert_eq!(
+            code(&refused),
+            (403, "SignatureDoesNotMatch".to_owned()),
+            "{name}: {value}"
+        );
+    }
+    let part = client
+        .send("GET", "/bucket/k", &[("range", "bytes=1-2")], b"")
+        .status(206);
+    assert_eq!(part.text(), "al");
+    let past = ("if-unmodified-since", "Sat, 01 Jan 2000 00:00:00 GMT");
+    client
+        .send("GET", "/bucket/k", &[past, ("range", "bytes=x")], b"")
+        .status(412);
+    client
+        .send("GET", "/bucket/empty", &[("range", "bytes=0-0")], b"")
+        .status(416);
+    client
+        .send("GET", "/bucket/empty", &[("range", "bytes=x")], b"")
+        .status(200);
+}

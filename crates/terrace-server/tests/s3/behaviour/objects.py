@@ -176,9 +176,10 @@ def ranges(bucket):
         check("Content-Range", error["ResponseMetadata"]["HTTPHeaders"].get("content-range"), "bytes */11")
         call(416, "head_object", Bucket=bucket, Key="k", Range=wanted)
     for wanted in ["bytes=7-4", "bites=1-2", "bytes=x-y", "bytes=", "4-7"]:
-        # Where the signature does not cover it.
+        # Where the signature does not cover it, and where it does.
         answer = send("GET", presigned("get_object", Bucket=bucket, Key="k"), signed=False, then={"range": wanted})
         check(wanted, (answer[0], answer[3]), (200, b"testcontent"))
+        check(f"{wanted}, signed", body(call(200, "get_object", Bucket=bucket, Key="k", Range=wanted)), b"testcontent")
     S3.put_object(Bucket=bucket, Key="empty", Body=b"")
     call((416, "InvalidRange"), "get_object", Bucket=bucket, Key="empty", Range="bytes=40-50")
     call((416, "InvalidRange"), "get_object", Bucket=bucket, Key="empty", Range="bytes=0-0")

@@ -255,3 +255,34 @@ fn a_bucket_is_logged_however_it_is_written() {
         .any(|line| line.contains("REST.GET.OBJECT none \"GET /b%75cket/none HTTP/1.1\" 403"));
     assert!(is_there, "{all:#?}");
 }
+
+/// A bucket whose requester pays was taken for logs, and one with a default retention, which would
+/// lock them; S3 documents neither.
+#[test]
+fn buckets_that_take_no_logs() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let refused = (400, "InvalidTargetBucketForLogging".to_owned());
+    client.send("PUT", "/payed", &[], b"").status(200);
+    put(client, "payed", "").status(200);
+    let payer = |who: &str| {
+        let xml = format!("<RequestPaymentConfiguration><Payer>{who}</Payer></RequestPaymentConfiguration>");
+        client
+            .send("PUT", "/payed?requestPayment", &[], xml.as_bytes())
+            .status(200);
+    };
+    payer("Requester");
+    assert_eq!(code(&put(client, "payed", "")), refused);
+    payer("BucketOwner");
+    put(client, "payed", "").status(200);
+    let locked = [("x-amz-bucket-object-lock-enabled", "true")];
+    client.send("PUT", "/locked", &locked, b"").status(200);
+    put(client, "locked", "").status(200);
+    let rule = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention>\
+        <Mode>GOVERNANCE</Mode><Days>1</Days></DefaultRetention></Rule></ObjectLockConfiguration>";
+    client
+        .send("PUT", "/locked?object-lock", &[], rule.as_bytes())
+        .status(200);
+    assert_eq!(code(&put(client, "locked", "")), refused);
+}

@@ -235,3 +235,29 @@ fn what_says_nothing_is_not_refused_where_it_is_signed() {
         .send("GET", "/bucket/empty", &[("range", "bytes=x")], b"")
         .status(200);
 }
+
+/// S3 says where a list of parts ended on its last page, too.
+#[test]
+fn where_lists_of_parts_end() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let begun = client.send("POST", "/bucket/k?uploads", &[], b"").status(200);
+    let upload = elements(&begun, "UploadId").remove(0);
+    let list = |query: &str| client.get(&format!("/bucket/k?{query}uploadId={upload}")).status(200);
+    let ends = |query: &str| {
+        (
+            elements(&list(query), "NextPartNumberMarker"),
+            elements(&list(query), "IsTruncated"),
+        )
+    };
+    let is = |end: &str, truncated: &str| (vec![end.to_owned()], vec![truncated.to_owned()]);
+    assert_eq!(ends(""), is("0", "false"));
+    for number in [2, 5] {
+        let target = format!("/bucket/k?partNumber={number}&uploadId={upload}");
+        client.put(&target, b"part", Mode::Whole).status(200);
+    }
+    assert_eq!(ends(""), is("5", "false"));
+    assert_eq!(ends("max-parts=1&"), is("2", "true"));
+    assert_eq!(ends("max-parts=1&part-number-marker=2&"), is("5", "false"));
+}

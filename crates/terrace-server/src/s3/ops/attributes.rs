@@ -55,6 +55,7 @@ pub async fn get(
         return Err(s3_error!(InvalidArgument, "Invalid attribute name specified."));
     }
     let wants = |name: &str| asked.contains(&name);
+    super::listings::limit(input.max_parts, "max-parts")?;
     let bucket = gateway.bucket(&input.bucket)?;
     let inspecting = gateway.claim(by, Action::Inspect, &bucket);
     let key = input.key;

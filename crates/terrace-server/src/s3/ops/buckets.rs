@@ -146,10 +146,26 @@ fn read_constraint(given: Option<&str>, region: &str) -> S3Result<Option<String>
     if given == region || (given == "EU" && region == "eu-west-1") {
         return Ok(Some(given.to_owned()));
     }
+    if !is_region(given) {
+        return Err(s3_error!(
+            InvalidLocationConstraint,
+            "The specified location-constraint is not valid"
+        ));
+    }
     Err(s3_error!(
         IllegalLocationConstraintException,
         "The {given} location constraint is incompatible for the region specific endpoint this request was sent to."
     ))
+}
+
+/// Whether AWS could call a region so: `EU`, or words and a number with hyphens between.
+fn is_region(text: &str) -> bool {
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = text.rsplit_once('-');
+    let is_written_so =
+        |(words, number): (&str, &str)| words.contains('-') && words.split('-').all(is_word) && is_number(number);
+    text == "EU" || parts.is_some_and(is_written_so)
 }
 
 /// The region of a bucket, as answers say it.
@@ -173,6 +189,7 @@ fn is_reserved(name: &str) -> bool {
 pub fn head(gateway: &Gateway, request: &S3Request<HeadBucketInput>) -> Answered<HeadBucketOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
     let output = HeadBucketOutput {
+        access_point_alias: Some(false),
         bucket_region: Some(region_of(&record).to_owned()),
         ..HeadBucketOutput::default()
     };
@@ -335,6 +352,10 @@ mod tests {
         ] {
             let refused = read_constraint(Some(given), region).unwrap_err();
             assert_eq!(refused.code().as_str(), "IllegalLocationConstraintException");
+        }
+        for given in ["nowhere", "us-east", "us--1", "-1", "us-east-1x", "US-EAST-1", "garage"] {
+            let refused = read_constraint(Some(given), "us-east-1").unwrap_err();
+            assert_eq!(refused.code().as_str(), "InvalidLocationConstraint", "{given}");
         }
         assert_eq!(region_of(&Record::default()), REGION);
     }

@@ -483,6 +483,7 @@ mod tests {
             (vec![to(Some(2), "STANDARD_IA")], "InvalidArgument"),
             (vec![to(Some(1), "GLACIER")], "NotImplemented"),
             (vec![to(Some(1), "DEEP_ARCHIVE")], "NotImplemented"),
+            (vec![to(Some(-1), "GLACIER")], "InvalidArgument"),
             (vec![to(Some(1), "STANDARD")], "MalformedXML"),
             (vec![to(Some(1), "REDUCED_REDUNDANCY")], "MalformedXML"),
             (vec![to(Some(1), "glacier_ir")], "MalformedXML"),

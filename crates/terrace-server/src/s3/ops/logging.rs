@@ -91,6 +91,14 @@ fn read(gateway: &Gateway, by: By<'_>, source: &str, given: LoggingEnabled) -> S
             "The owner for the bucket to be logged and the target bucket must be the same.",
         ));
     }
+    if record.requester_pays {
+        return Err(no_target("The target bucket for logging must not have Requester Pays."));
+    }
+    if record.lock.as_ref().is_some_and(|lock| lock.default.is_some()) {
+        return Err(no_target(
+            "The target bucket for logging must not have a default retention period.",
+        ));
+    }
     let level = gateway.level(by.1, &target);
     let mut settings = Settings {
         target: given.target_bucket,

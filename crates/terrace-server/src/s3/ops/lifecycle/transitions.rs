@@ -102,12 +102,13 @@ fn days_or_none(given: i32, name: &str) -> S3Result<u32> {
 pub fn read(given: &dto::Transition) -> S3Result<Transition> {
     let name = "'Days' in Transition";
     let class = given.storage_class.as_ref().map(|class| class.as_str());
-    let class = read_class(class, given.days, name)?;
+    // What is no time is wrong whatever the class is.
     let when = match (given.days, &given.date) {
         (Some(days), None) => Expire::Days(days_or_none(days, name)?),
         (None, Some(date)) => read_date(date)?,
         _ => return Err(errors::malformed_xml()),
     };
+    let class = read_class(class, given.days, name)?;
     Ok(Transition { when, class })
 }
 
@@ -118,9 +119,9 @@ pub fn read(given: &dto::Transition) -> S3Result<Transition> {
 pub fn read_noncurrent(given: &dto::NoncurrentVersionTransition) -> S3Result<NoncurrentTransition> {
     let name = "'NoncurrentDays' in NoncurrentVersionTransition";
     let class = given.storage_class.as_ref().map(|class| class.as_str());
-    let class = read_class(class, given.noncurrent_days, name)?;
     let days = days_or_none(given.noncurrent_days.ok_or_else(errors::malformed_xml)?, name)?;
     let keep = read_keep(given.newer_noncurrent_versions)?;
+    let class = read_class(class, given.noncurrent_days, name)?;
     Ok(NoncurrentTransition {
         when: Noncurrent { days, keep },
         class,

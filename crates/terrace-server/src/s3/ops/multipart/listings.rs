@@ -100,7 +100,8 @@ pub async fn parts(gateway: &Arc<Gateway>, request: S3Request<ListPartsInput>) -
         owner: Some(owner),
         storage_class: Some(StorageClass::from_static(Class::of(&upload.info.attributes).name())),
         part_number_marker: Some(i32::from(marker)),
-        next_part_number_marker: last.filter(|_| truncated),
+        // S3 says it of the last page, too, and 0 where there is nothing.
+        next_part_number_marker: last.or(Some(0)),
         max_parts: i32::try_from(most).ok(),
         is_truncated: Some(truncated),
         checksum_algorithm: upload

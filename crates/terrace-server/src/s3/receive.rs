@@ -26,7 +26,8 @@ use super::{
 };
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
-use s3s::{Body, S3Request, S3Result, TrailingHeaders, dto::StreamingBlob, s3_error};
+use hyper::StatusCode;
+use s3s::{Body, S3Request, S3Result, TrailingHeaders, dto::StreamingBlob};
 use std::{future::poll_fn, net::IpAddr, pin::Pin, sync::Arc};
 use terrace::{Store, VALUE_BYTES_MAX};
 use terrace_objects::error::{ObjectError, ObjectResult};
@@ -117,10 +118,10 @@ impl Incoming {
         let mut declared = self.declared.take();
         if let Some((algorithm, behind)) = self.trailing.take() {
             let text = behind.value(algorithm.header()).ok_or_else(|| {
-                s3_error!(
-                    InvalidRequest,
-                    "The trailer {} was announced and did not come.",
-                    algorithm.header()
+                errors::custom(
+                    "MalformedTrailerError",
+                    StatusCode::BAD_REQUEST,
+                    format!("The trailer {} was announced and did not come.", algorithm.header()),
                 )
             })?;
             declared = Some(Checksum::parse(algorithm, &text).map_err(errors::of_wrong)?);

@@ -263,7 +263,10 @@ fn refuse_algorithm(headers: &HeaderMap) -> S3Result {
     let Some(name) = headers.get("x-amz-sdk-checksum-algorithm") else {
         return Ok(());
     };
-    let has = |algorithm: Algorithm| headers.contains_key(algorithm.header());
+    let trailer = headers.get("x-amz-trailer").and_then(|trailer| trailer.to_str().ok());
+    let comes_behind =
+        |algorithm: Algorithm| trailer.is_some_and(|trailer| trailer.trim().eq_ignore_ascii_case(algorithm.header()));
+    let has = |algorithm: Algorithm| headers.contains_key(algorithm.header()) || comes_behind(algorithm);
     let has_checksum = Algorithm::ALL.into_iter().any(has);
     let said = name.to_str().ok().and_then(Algorithm::parse);
     if said.is_none_or(|said| has_checksum && !has(said)) {
@@ -296,6 +299,13 @@ fn refuse_trailer(head: &Head, headers: &HeaderMap) -> S3Result {
         let is_header = |algorithm: Algorithm| algorithm.header().eq_ignore_ascii_case(name.trim());
         Algorithm::ALL.into_iter().any(is_header)
     };
+    let is_there = |algorithm: Algorithm| headers.contains_key(algorithm.header());
+    if Algorithm::ALL.into_iter().any(is_there) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
+        ));
+    }
     if has_trailer && announced.to_str().is_ok_and(is_known) {
         return Ok(());
     }
@@ -524,6 +534,11 @@ mod tests {
             ("CRC32", ("x-other", ""), Some("InvalidRequest")),
             ("CRC32", ("x-amz-checksum-crc32", "AAAAAA=="), None),
             ("crc32c", ("x-amz-trailer", "x-amz-checksum-crc32c"), None),
+            (
+                "SHA1",
+                ("x-amz-trailer", "x-amz-checksum-crc32c"),
+                Some("InvalidRequest"),
+            ),
         ] {
             let chunks = ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
             // Chunks need a signature.

@@ -261,3 +261,58 @@ fn where_lists_of_parts_end() {
     assert_eq!(ends("max-parts=1&"), is("2", "true"));
     assert_eq!(ends("max-parts=1&part-number-marker=2&"), is("5", "false"));
 }
+
+/// A part without a checksum was taken for an upload whose checksum is made of its parts'.
+#[test]
+fn parts_of_a_composite_checksum_have_theirs() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let begin = |kind: &str| {
+        let chosen = [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-type", kind)];
+        let begun = client.send("POST", "/bucket/k?uploads", &chosen, b"").status(200);
+        format!(
+            "/bucket/k?partNumber=1&uploadId={}",
+            elements(&begun, "UploadId").remove(0)
+        )
+    };
+    let composite = begin("COMPOSITE");
+    let refused = client.put(&composite, b"hello", Mode::Whole);
+    assert_eq!(code(&refused), (400, "InvalidRequest".to_owned()));
+    let told = "expected checksum Type: crc32, actual checksum Type: null";
+    assert!(refused.text().contains(told), "{}", refused.text());
+    let own = [("x-amz-checksum-crc32", "NhCmhg==")];
+    client.send("PUT", &composite, &own, b"hello").status(200);
+    client.put(&begin("FULL_OBJECT"), b"hello", Mode::Whole).status(200);
+}
+
+/// What was announced to come behind a body and is another checksum than the SDK says, or comes in
+/// the head as well, was taken; and what did not come was told like any request that is wrong.
+#[test]
+fn what_comes_behind_a_body() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let put = |headers: &[(&str, &str)], behind: &str| {
+        let mut request = client.sign("PUT", "/bucket/k", headers, b"v", Mode::UnsignedWithTrailer);
+        let body = String::from_utf8(request.body).unwrap();
+        request.body = body.replace("x-amz-checksum-crc32c", behind).into_bytes();
+        client.exchange(&request)
+    };
+    let (is, other) = ("x-amz-checksum-crc32c", "x-amz-checksum-crc64x");
+    assert_eq!(code(&put(&[], other)), (400, "MalformedTrailerError".to_owned()));
+    for headers in [
+        [("x-amz-sdk-checksum-algorithm", "SHA1")],
+        [("x-amz-checksum-sha1", "ek8vfi3H8rO3LpWZSONrSpg2iEs=")],
+        [("x-amz-checksum-crc32c", "AAAAAA==")],
+    ] {
+        assert_eq!(
+            code(&put(&headers, is)),
+            (400, "InvalidRequest".to_owned()),
+            "{headers:?}"
+        );
+    }
+    client.get("/bucket/k").status(404);
+    put(&[("x-amz-sdk-checksum-algorithm", "CRC32C")], is).status(200);
+    put(&[], is).status(200);
+}

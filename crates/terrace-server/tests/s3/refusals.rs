@@ -376,7 +376,7 @@ fn chunks_that_nobody_signs() {
         (
             &[coding, length, trailer],
             &body.replace("crc32:", "crc32c:"),
-            "InvalidRequest",
+            "MalformedTrailerError",
         ),
         (&[coding, length, trailer], &body[..14], "IncompleteBody"),
         (&[coding, length], "body\r\n", "InvalidRequest"),

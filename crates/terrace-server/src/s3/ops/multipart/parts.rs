@@ -7,7 +7,7 @@ use crate::{
     s3::{
         Gateway,
         crypt::{Encryption, request::Told},
-        digest::{self, Algorithm},
+        digest::{self, Algorithm, Kind},
         errors::{self, Told as _},
         head::Head,
         keyspace::{self, now_ms},
@@ -71,19 +71,24 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<UploadPartInput>) ->
     Ok(S3Response::new(output))
 }
 
-/// A client that chose an algorithm for the upload must keep to it.
+/// A client that chose an algorithm for the upload must keep to it, and send the checksum of each
+/// part if it is those that the object's is made of.
 fn check_algorithm(upload: &Upload, incoming: &Incoming) -> S3Result {
     let declared = incoming.declared.as_ref().map(|checksum| checksum.algorithm);
     let used = declared.or(incoming.trailing.as_ref().map(|(algorithm, _)| *algorithm));
-    match used {
-        Some(used) if upload.is_chosen && used != upload.algorithm => Err(s3_error!(
-            InvalidRequest,
-            "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
-            upload.algorithm.name().to_ascii_lowercase(),
-            used.name().to_ascii_lowercase()
-        )),
-        _ => Ok(()),
+    let is_right = match used {
+        Some(used) => used == upload.algorithm,
+        None => upload.kind != Kind::Composite,
+    };
+    if is_right || !upload.is_chosen {
+        return Ok(());
     }
+    Err(s3_error!(
+        InvalidRequest,
+        "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+        upload.algorithm.name().to_ascii_lowercase(),
+        used.map_or("null".to_owned(), |used| used.name().to_ascii_lowercase())
+    ))
 }
 
 async fn find(gateway: &Arc<Gateway>, bucket: &str, key: &str, id: &str) -> S3Result<Upload> {

@@ -303,14 +303,10 @@ impl Claim {
         self.asking_anew(|asker| asker.of_version(name))
     }
 
-    /// The same, but about another thing of the same object, to policies this action, that takes
-    /// the highest level.
-    pub fn configuring(&self, action: &'static str) -> Self {
-        let claim = Self {
-            action: Action::Configure,
-            ..self.clone()
-        };
-        claim.asking_anew(|asker| asker.about(action, asker.key.as_deref()))
+    /// The same, but about another thing of the same object; `asked` is what policies call it.
+    pub fn of_another(&self, action: Action, asked: &'static str) -> Self {
+        let claim = Self { action, ..self.clone() };
+        claim.asking_anew(|asker| asker.about(asked, asker.key.as_deref()))
     }
 
     /// That the server itself wants to write in `bucket`.

@@ -35,6 +35,41 @@ fn lockable(place: &Place) -> Service {
     service
 }
 
+/// GET and HEAD told everybody who could read an object how many tags it has.
+#[test]
+fn who_is_told_of_tags() {
+    let place = Place::new();
+    let service = lockable(&place);
+    let client = &service.client;
+    let put = client
+        .send("PUT", "/bucket/k", &[("x-amz-tagging", "a=1&b=2")], b"v")
+        .status(200);
+    let version = named("k", put.header("x-amz-version-id").unwrap());
+    let told = |client: &Client| {
+        let count = |method, target: &str| {
+            let answer = client.send(method, target, &[], b"").status(200);
+            answer.header("x-amz-tagging-count").map(str::to_owned)
+        };
+        assert_eq!(count("GET", "/bucket/k"), count("HEAD", "/bucket/k"));
+        [count("GET", "/bucket/k"), count("GET", &version)].map(|count| count.is_some_and(|count| count == "2"))
+    };
+    let policy = |actions: &str| {
+        let statements = format!(r#"{{"Effect":"Allow","Action":[{actions}],"Resource":"arn:aws:s3:::bucket/*"}}"#);
+        key_with(&place, &service, "terrace", &statements)
+    };
+    assert_eq!(told(client), [true; 2]);
+    assert_eq!(told(&access::key(&place, &service, "bucket=read")), [true; 2]);
+    let reading = r#""s3:GetObject","s3:GetObjectVersion""#;
+    assert_eq!(told(&policy(reading)), [false; 2]);
+    let current = format!(r#"{reading},"s3:GetObjectTagging""#);
+    assert_eq!(told(&policy(&current)), [true, false]);
+    let named = format!(r#"{reading},"s3:GetObjectVersionTagging""#);
+    assert_eq!(told(&policy(&named)), [false, true]);
+    access::open_to_all(client, "bucket");
+    let everybody = plain(&client.address, "/bucket/k").status(200);
+    assert_eq!(everybody.header("x-amz-tagging-count"), None);
+}
+
 /// GET and HEAD told everybody who could read an object how it is locked, which to ask for takes
 /// the level `admin` or a policy.
 #[test]

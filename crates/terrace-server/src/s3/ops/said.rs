@@ -5,7 +5,7 @@
 
 use super::wanted::Answer;
 use crate::s3::{
-    access::decide::Claim,
+    access::decide::{Action, Claim},
     bucket::Bucket,
     crypt::request::{self, CustomerKey, Told},
     digest,
@@ -85,7 +85,7 @@ impl Said<'_> {
         for (name, text) in told.iter().flat_map(request::headers) {
             set(&mut head, name, text);
         }
-        if let Some(tagging) = facts.tagging() {
+        if let Some(tagging) = facts.tagging().filter(|_| self.may_read_tags()) {
             let tags = tagging.split('&').count();
             head.insert("x-amz-tagging-count", HeaderValue::from(tags));
         }
@@ -99,9 +99,15 @@ impl Said<'_> {
         head
     }
 
+    /// As in S3 how many tags there are is said to whoever may read them.
+    fn may_read_tags(&self) -> bool {
+        let asked = self.key.map_or("s3:GetObjectVersionTagging", |_| "s3:GetObjectTagging");
+        self.claim.of_another(Action::Inspect, asked).on(self.facts).is_ok()
+    }
+
     /// What is said of locks: to whoever may ask for just that, as in S3.
     fn locks(&self) -> [(&'static str, Option<String>); 3] {
-        let may = |action| self.claim.configuring(action).on(self.facts).is_ok();
+        let may = |asked| self.claim.of_another(Action::Configure, asked).on(self.facts).is_ok();
         let retention = lock::retention(&self.facts.attributes).filter(|_| may("s3:GetObjectRetention"));
         let hold = lock::legal_hold(&self.facts.attributes).filter(|_| may("s3:GetObjectLegalHold"));
         [

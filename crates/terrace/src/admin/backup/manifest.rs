@@ -129,7 +129,8 @@ impl BackupManifest {
         if u128::from_str_radix(checksum, 16).ok()? != xxh3_128(covered.as_bytes()) {
             return None;
         }
-        let mut lines = body.lines().skip(1);
+        // Not `lines`, which takes a carriage return at the end of a name for a part of the end.
+        let mut lines = body.split('\n').skip(1);
         let mut field = |name: &str| Some(lines.next()?.strip_prefix(name)?.strip_prefix(' ')?.to_owned());
         let mut manifest = Self {
             store_id: u64::from_str_radix(&field("store")?, 16).ok()?,
@@ -232,6 +233,15 @@ mod tests {
              end 2 6da2129cc477568760afb43965e4815f\n"
         );
         assert_eq!(decode(&text).unwrap(), sample());
+    }
+
+    /// Found by fuzzing: a carriage return at the end of a name was lost when it was read.
+    #[test]
+    fn names_are_read_as_they_were_written() {
+        let mut manifest = sample();
+        let file = manifest.files["flash/segments/00000001.seg"].clone();
+        manifest.files.insert("large/blocks/1.blk\r".to_owned(), file);
+        assert_eq!(decode(&manifest.encode()).unwrap(), manifest);
     }
 
     #[test]

@@ -44,7 +44,7 @@ struct SyncState {
     failed: Option<io::Error>,
 }
 
-/// The same for the next one who asks.
+/// The same error, for the next caller that asks.
 fn again(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }

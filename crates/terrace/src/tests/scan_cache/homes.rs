@@ -218,7 +218,7 @@ fn a_chunk_is_made_anew_under_a_scan() {
     assert_eq!(stats.reads.flash_reads, flash_reads, "all of it is in RAM");
 }
 
-/// Values go from chunk to chunk, and whoever reads one by its key meanwhile finds it in RAM.
+/// Values go from chunk to chunk, and a read by key meanwhile finds them in RAM.
 #[test]
 fn gets_find_values_in_ram_while_chunks_are_made_anew() {
     const ROUNDS: u64 = 300;
@@ -264,7 +264,7 @@ fn gets_find_values_in_ram_while_chunks_are_made_anew() {
     assert!(flash_reads < 10, "{flash_reads}");
 }
 
-/// Chunks are in nobody's way who wants the room more.
+/// Chunks take no room that other values need.
 #[test]
 fn longer_values_move_only_where_there_is_room() {
     let dir = tempfile::tempdir().unwrap();

@@ -210,7 +210,7 @@ where
         () = place.wanted_by_others() => {
             connection.as_mut().graceful_shutdown();
             // A request that came at the same time is still answered. Half a head is none, and
-            // nobody waits for its rest: all who come are let in one after the other.
+            // its rest is not waited for: new connections are let in one after the other.
             let ended = poll_fn(|context| Poll::Ready(connection.as_mut().poll(context))).await;
             return match ended {
                 Poll::Ready(outcome) => outcome,

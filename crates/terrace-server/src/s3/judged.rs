@@ -290,8 +290,8 @@ fn has_tags_of_source(headers: &HeaderMap) -> bool {
     headers.contains_key("x-amz-copy-source") && directive.is_none_or(|directive| directive != "REPLACE")
 }
 
-/// Adds what the query says to this operation. Whoever may list what begins with a prefix could
-/// otherwise name it in any request, and be told as who may list.
+/// Adds what the query says to this operation. A caller that may list one prefix could otherwise
+/// name it in any request, and get the answers of callers that may list.
 fn add_query(context: &mut Context, head: &Head, operation: &str) {
     for (name, value) in &head.query {
         match name.as_str() {

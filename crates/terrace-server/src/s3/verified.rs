@@ -187,8 +187,11 @@ pub fn take_out_idle(
     secret: impl FnOnce(&str) -> Option<String>,
     now_ms: u64,
 ) -> Option<()> {
+    if !head.is_signed_in_header {
+        return None;
+    }
     let names: Vec<_> = idle(headers).collect();
-    if names.is_empty() || !head.is_signed_in_header {
+    if names.is_empty() {
         return None;
     }
     let mut left = headers.clone();

@@ -178,7 +178,11 @@ fn what_is_in_ram_is_answered_at_once_and_in_the_same_words() {
     }
     let metadata = ask(&service.client.address, "GET", "/public/8192/4+x", "").status(200);
     assert_eq!(metadata.header("x-amz-meta-two"), Some("two words"));
-    assert_eq!(metadata.header("x-amz-tagging-count"), None, "for who may read tags");
+    assert_eq!(
+        metadata.header("x-amz-tagging-count"),
+        None,
+        "told with the right to read tags"
+    );
 }
 
 #[test]

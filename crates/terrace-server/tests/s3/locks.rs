@@ -35,6 +35,12 @@ fn lockable(place: &Place) -> Service {
     service
 }
 
+/// A key that may do this with the objects of the bucket.
+fn allowed(place: &Place, service: &Service, actions: &str) -> Client {
+    let statements = format!(r#"{{"Effect":"Allow","Action":[{actions}],"Resource":"arn:aws:s3:::bucket/*"}}"#);
+    key_with(place, service, "terrace", &statements)
+}
+
 /// GET and HEAD told everybody who could read an object how many tags it has.
 #[test]
 fn who_is_told_of_tags() {
@@ -53,10 +59,7 @@ fn who_is_told_of_tags() {
         assert_eq!(count("GET", "/bucket/k"), count("HEAD", "/bucket/k"));
         [count("GET", "/bucket/k"), count("GET", &version)].map(|count| count.is_some_and(|count| count == "2"))
     };
-    let policy = |actions: &str| {
-        let statements = format!(r#"{{"Effect":"Allow","Action":[{actions}],"Resource":"arn:aws:s3:::bucket/*"}}"#);
-        key_with(&place, &service, "terrace", &statements)
-    };
+    let policy = |actions: &str| allowed(&place, &service, actions);
     assert_eq!(told(client), [true; 2]);
     assert_eq!(told(&access::key(&place, &service, "bucket=read")), [true; 2]);
     let reading = r#""s3:GetObject","s3:GetObjectVersion""#;
@@ -96,10 +99,7 @@ fn who_is_told_of_locks() {
         assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
         told[0]
     };
-    let policy = |actions: &str| {
-        let statements = format!(r#"{{"Effect":"Allow","Action":[{actions}],"Resource":"arn:aws:s3:::bucket/*"}}"#);
-        key_with(&place, &service, "terrace", &statements)
-    };
+    let policy = |actions: &str| allowed(&place, &service, actions);
     assert_eq!(told(client), [true; 3]);
     assert_eq!(told(&access::key(&place, &service, "bucket=write")), [false; 3]);
     let reader = policy(r#""s3:GetObject*""#);

@@ -217,11 +217,10 @@ pub struct Chunk {
 impl Chunk {
     /// Of these bytes, which have pairs with places if it `is_home`.
     fn open(bytes: Bytes, is_home: bool) -> Option<Self> {
-        let count_at = bytes.len().checked_sub(OFFSET_BYTES)?;
-        let count = u16_at(&bytes, count_at)?;
-        let values_at_at = count_at.checked_sub(OFFSET_BYTES)?;
-        let values_at = u16_at(&bytes, values_at_at)?;
-        let starts_at = values_at_at.checked_sub(count.checked_mul(OFFSET_BYTES)?)?;
+        let end_at = bytes.len().checked_sub(END_BYTES)?;
+        let values_at = u16_at(&bytes, end_at)?;
+        let count = u16_at(&bytes, end_at + OFFSET_BYTES)?;
+        let starts_at = end_at.checked_sub(count * OFFSET_BYTES)?;
         Some(Self {
             bytes,
             count,

@@ -55,8 +55,7 @@ impl Scan {
         if let Some(((making, takes), first)) = begun {
             let made = match &mut read {
                 Ok(read) => {
-                    let may_move = takes.long && read.device_reads == 0;
-                    let end = may_move.then(|| self.read_ahead(read)).flatten();
+                    let end = may_move(takes, read).then(|| self.read_ahead(read)).flatten();
                     let end = end.unwrap_or_else(|| self.reached());
                     self.made_of(takes, read, first, &end, self.may_make_bytes())
                 }
@@ -245,8 +244,7 @@ impl Scan {
     /// Chunks of what was read from `start` to `end` (empty: no end). Where a value is too long,
     /// could not be read or is dead there is none. Nor behind that of which there are `bytes_max`.
     fn made_of(&self, takes: Takes, read: &Values, start: Vec<u8>, end: &[u8], bytes_max: usize) -> Vec<Made> {
-        // Where something had to be read from a device, not all that is wanted fits into RAM.
-        let may_move = takes.long && read.device_reads == 0;
+        let may_move = may_move(takes, read);
         let belongs = |item: &Listed| if is_long(item) { may_move } else { takes.short };
         if !read.items.iter().any(belongs) {
             return Vec::new();
@@ -334,6 +332,12 @@ impl Scan {
         }
         Ok(given)
     }
+}
+
+/// Whether longer values of what was read move to chunks. Where something had to be read from a
+/// device, not all that is wanted fits into RAM.
+const fn may_move(takes: Takes, read: &Values) -> bool {
+    takes.long && read.device_reads == 0
 }
 
 /// What of a chunk an object takes whose value moves there.

@@ -95,11 +95,11 @@ pub fn head(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
 
 /// What a record or an entry says of an object, without the value.
 pub(super) struct Brief {
-    version: Version,
-    length: u64,
-    checksum: u32,
-    home: HomeKind,
-    attributes: Bytes,
+    pub(super) version: Version,
+    pub(super) length: u64,
+    pub(super) checksum: u32,
+    pub(super) home: HomeKind,
+    pub(super) attributes: Bytes,
 }
 
 impl Brief {

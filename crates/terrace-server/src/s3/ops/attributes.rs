@@ -16,7 +16,7 @@ use crate::{
 use hyper::Response;
 use s3s::dto::{ETag, Timestamp};
 use s3s::{
-    Body, S3Request, S3Response, S3Result,
+    Body, S3Request, S3Response,
     dto::{
         Checksum, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, ObjectAttributes,
         ObjectPart, StorageClass,
@@ -55,7 +55,7 @@ pub async fn get(
         return Err(s3_error!(InvalidArgument, "Invalid attribute name specified."));
     }
     let wants = |name: &str| asked.contains(&name);
-    super::listings::limit(input.max_parts, "max-parts")?;
+    let most = super::listings::limit(input.max_parts, "max-parts")?.min(PARTS_MAX);
     let bucket = gateway.bucket(&input.bucket)?;
     let inspecting = gateway.claim(by, Action::Inspect, &bucket);
     let key = input.key;
@@ -73,7 +73,7 @@ pub async fn get(
     let checksum = digest::stored(&facts.attributes);
     let has_checksum = checksum != Checksum::default();
     let object_parts = if wants(ObjectAttributes::OBJECT_PARTS) {
-        parts(&opened, input.max_parts, input.part_number_marker)?
+        parts(&opened, most, input.part_number_marker)
     } else {
         None
     };
@@ -113,12 +113,9 @@ pub fn bare_tag(response: &mut Response<Body>) {
 
 /// The parts of an object that was uploaded in parts: their number, and each of them where they
 /// have checksums.
-fn parts(opened: &Opened, most: Option<i32>, marker: Option<i32>) -> S3Result<Option<GetObjectAttributesParts>> {
+fn parts(opened: &Opened, most: i32, marker: Option<i32>) -> Option<GetObjectAttributesParts> {
     let is_multipart = opened.facts.etag.contains('-');
-    let Some(parts) = opened.parts.as_deref().filter(|_| is_multipart) else {
-        return Ok(None);
-    };
-    let most = super::listings::limit(most, "max-parts")?.min(PARTS_MAX);
+    let parts = opened.parts.as_deref().filter(|_| is_multipart)?;
     let marker = marker.unwrap_or(0);
     let behind: Vec<_> = parts.iter().filter(|part| i32::from(part.number) > marker).collect();
     let count = usize::try_from(most).unwrap_or(0);
@@ -139,7 +136,7 @@ fn parts(opened: &Opened, most: Option<i32>, marker: Option<i32>) -> S3Result<Op
         })
         .collect();
     let truncated = behind.len() > count;
-    Ok(Some(GetObjectAttributesParts {
+    Some(GetObjectAttributesParts {
         is_truncated: Some(truncated),
         max_parts: Some(most),
         next_part_number_marker: shown.last().and_then(|part| part.part_number),
@@ -149,5 +146,5 @@ fn parts(opened: &Opened, most: Option<i32>, marker: Option<i32>) -> S3Result<Op
             .first()
             .is_some_and(|part| part.checksum.is_some())
             .then_some(shown),
-    }))
+    })
 }

@@ -2,8 +2,7 @@
 
 use super::{Listed, Scan, ScannedObject, Values};
 use crate::{
-    Error, ObjectInfo, Result, Version,
-    api::expiry,
+    Error, Result, Version,
     cache::{
         chunk::{Added, Chunk, ChunkWriter, END_BYTES, Pair, SHORT_PAIR_BYTES_MAX, bytes_of_long},
         scans::{Changed, Found, Made, Making, Takes},
@@ -11,7 +10,7 @@ use crate::{
     engine::Engine,
     metrics::counters::AnsweredBy,
     read::{
-        describe::{decode_attributes, object_info},
+        describe::{Brief, object_info},
         multi_get,
     },
     visibility::range_tombstones::successor,
@@ -430,14 +429,14 @@ impl Shown<'_> {
                 return Ok((ScannedObject { key, info }, value));
             }
         };
-        let info = ObjectInfo {
+        let info = Brief {
             version: Version(pair.version),
             length: pair.value.len() as u64,
             checksum: pair.checksum,
             home: pair.home,
-            expires_at: expiry::of(pair.attributes).map(expiry::from_ms),
-            attributes: decode_attributes(pair.attributes)?,
-        };
+            attributes: chunk.piece(pair.attributes),
+        }
+        .info()?;
         let key = chunk.piece(pair.key);
         Ok((ScannedObject { key, info }, Ok(chunk.piece(pair.value))))
     }

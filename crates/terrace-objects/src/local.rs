@@ -70,36 +70,6 @@ pub struct Values {
     piece: Bytes,
 }
 
-impl Values {
-    /// What the store knows of the object.
-    pub fn info(&self) -> ObjectInfo {
-        self.opened.info.clone()
-    }
-
-    /// Reads on at `offset`, which is at most the length.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn seek_to(&mut self, offset: u64) -> terrace::Result<()> {
-        self.piece = Bytes::new();
-        let end = self.opened.facts.length;
-        let sought = self.opened.seek(offset.min(end)..end);
-        sought.map_err(|error| failed(error, self.wait_max))
-    }
-
-    /// The next piece; empty at the end.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn next_piece(&mut self) -> terrace::Result<Bytes> {
-        if !self.piece.is_empty() {
-            return Ok(std::mem::take(&mut self.piece));
-        }
-        let piece = self.opened.next_piece(&self.store);
-        piece.map_err(|error| failed(error, self.wait_max))
-    }
-}
-
 /// Opens an object that has values of its own, which are kept for as long as it is open. `None` for
 /// any other. `reading` is what a server that has the store open shares; of a store that nobody has
 /// open, anything.
@@ -107,7 +77,13 @@ impl Values {
 /// # Errors
 /// The store's.
 pub fn open(store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Values>> {
-    open_values(&Claim::of_operator(), store, key, reading)
+    let opened = open_values(&Claim::of_operator(), store, key, reading)?;
+    Ok(opened.map(|opened| Values {
+        store: store.clone(),
+        wait_max: reading.large_wait.unwrap_or_default(),
+        opened,
+        piece: Bytes::new(),
+    }))
 }
 
 /// Why an object with a client's key cannot be read here.
@@ -162,9 +138,9 @@ impl<'s> Shown<'s> {
     ///
     /// # Errors
     /// The store's.
-    pub fn open(&self, key: &[u8], reading: &Reading) -> terrace::Result<Option<Values>> {
+    pub fn open(&self, key: &[u8], reading: &Reading) -> terrace::Result<Option<Opened>> {
         match open_values(&self.claim()?, self.store, key, reading)? {
-            Some(values) if self.has(&values.opened.info)? => Ok(Some(values)),
+            Some(opened) if self.has(&opened.info)? => Ok(Some(opened)),
             _ => Ok(None),
         }
     }
@@ -180,7 +156,7 @@ fn read_bucket(store: &Store, bucket: &str) -> terrace::Result<(Option<Version>,
     Ok((version, Claim::of_page(store, bucket)?))
 }
 
-fn open_values(claim: &Claim, store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Values>> {
+fn open_values(claim: &Claim, store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Opened>> {
     if !store.head(key)?.is_some_and(|info| has_values(&info)) {
         return Ok(None);
     }
@@ -196,17 +172,13 @@ fn open_values(claim: &Claim, store: &Store, key: &[u8], reading: &Reading) -> t
             ObjectError::KmsDisabled(key) => Error::invalid(format!("{key} is disabled")),
             error => failed(error, wait_max),
         })?;
-        Ok(Values {
-            store: store.clone(),
-            wait_max,
-            opened,
-            piece: Bytes::new(),
-        })
+        Ok(opened)
     });
     unlocked.transpose()
 }
 
-fn failed(error: ObjectError, wait_max: Duration) -> Error {
+/// A failed read as an error of the store. `wait_max` is how long it could have waited.
+pub fn failed(error: ObjectError, wait_max: Duration) -> Error {
     match error {
         ObjectError::Engine(error, _) => error,
         ObjectError::AlwaysReplaced => Error::Busy { wait_max },
@@ -217,7 +189,8 @@ fn failed(error: ObjectError, wait_max: Duration) -> Error {
 impl Read for Values {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.piece.is_empty() {
-            self.piece = self.next_piece().map_err(io::Error::other)?;
+            let piece = self.opened.next_piece(&self.store);
+            self.piece = piece.map_err(|error| io::Error::other(failed(error, self.wait_max)))?;
         }
         let count = out.len().min(self.piece.len());
         self.piece.copy_to_slice(&mut out[..count]);

@@ -21,7 +21,7 @@ use crate::{
     write::PIECE_BYTES,
 };
 use bytes::Bytes;
-use std::{collections::VecDeque, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 use terrace::{Error, HomeKind, ObjectInfo, ReadOptions, Reader, Store};
 
 /// Bytes read at a time, once an object is read on.
@@ -31,13 +31,10 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// which gathers 408 KiB before it sends, sends both in the same runs: with 448 KiB a client got a
 /// third less (docs/s3.md).
 const DECRYPTED_PIECES: u64 = (PIECE_BYTES / pieces::PIECE_BYTES) as u64;
-/// Decrypted runs at hand, at most: one more than [`PIECES_LOW`], so that nothing is read while RAM
-/// has what comes.
-const DECRYPTED_AT_HAND: usize = PIECES_LOW + 1;
-/// Pieces at hand, at most.
-pub const PIECES_AT_HAND: usize = READ_BYTES_MAX / PIECE_BYTES;
-/// With so many pieces at hand, or fewer, the next are read.
-pub const PIECES_LOW: usize = 1;
+/// Length of pieces for a reader that holds little, at most: what a connection sends at a time.
+pub const SHORT_PIECE_BYTES: usize = 64 << 10;
+/// Most pieces of one object that one read of a device brings.
+pub const PIECES_PER_READ: usize = READ_BYTES_MAX / PIECE_BYTES;
 /// How often opening starts again because the object was replaced meanwhile.
 const ATTEMPTS: usize = 64;
 
@@ -56,6 +53,8 @@ pub struct Opened {
     range: Range<u64>,
     /// How much to read next.
     read_bytes: usize,
+    /// Little of it is to be in RAM at a time.
+    holds_little: bool,
     /// What decrypts it, once it is unlocked.
     data_key: Option<DataKey>,
     /// What decrypts the value that is being read.
@@ -202,6 +201,7 @@ impl Opened {
             permit,
             range: 0..facts.length,
             read_bytes: first_read_bytes(facts.length),
+            holds_little: false,
             facts,
             data_key: None,
             opener: None,
@@ -220,9 +220,9 @@ impl Opened {
         Ok(())
     }
 
-    /// How much of its range is left.
-    pub const fn left(&self) -> u64 {
-        self.range.end - self.range.start
+    /// What is left of its range.
+    pub const fn rest(&self) -> Range<u64> {
+        self.range.start..self.range.end
     }
 
     /// What it was opened by.
@@ -305,6 +305,7 @@ impl Opened {
         if self.facts.encryption.is_some() {
             return self.next_decrypted(store, &reading);
         }
+        let (read_bytes, copied) = (self.bytes_to_read(), self.copied());
         let (reader, in_part) = match &mut self.source {
             Source::Record(reader) => (reader, left),
             Source::Values { id, current, .. } => {
@@ -319,8 +320,9 @@ impl Opened {
             }
         };
         let wanted = usize::try_from(left.min(in_part)).unwrap_or(usize::MAX);
+        reader.copy_pieces(copied);
         let piece = reader
-            .read_piece(wanted.min(self.read_bytes))
+            .read_piece(wanted.min(read_bytes))
             .map_err(|error| ObjectError::engine(&error, &self.key))?;
         // Whoever goes on has the device read longer.
         self.read_bytes = READ_BYTES_MAX;
@@ -337,6 +339,7 @@ impl Opened {
         let damaged = |reason| ObjectError::engine(&Error::corruption("an encrypted object", reason), &self.key);
         let data_key = self.data_key.as_ref().ok_or_else(|| damaged("it was not unlocked"))?;
         let is_begun = self.opener.as_ref().is_some_and(|opener| !opener.is_over());
+        let (read_bytes, copied, at_once) = (self.bytes_to_read(), self.copied(), self.decrypted_at_once());
         let (reader, number, salt, length, inside) = match &mut self.source {
             Source::Record(reader) => {
                 let (length, start) = (self.facts.length, self.range.start);
@@ -362,18 +365,19 @@ impl Opened {
             self.opener = Some(opener);
         }
         let opener = self.opener.as_mut().ok_or_else(|| damaged("it was not begun"))?;
+        reader.copy_pieces(copied);
         while !opener.has(1) {
             let wanted = usize::try_from(opener.wanted()).unwrap_or(usize::MAX);
             let piece = reader
-                .read_piece(wanted.min(self.read_bytes))
+                .read_piece(wanted.min(read_bytes))
                 .map_err(|error| ObjectError::engine(&error, &self.key))?;
             if piece.is_empty() {
                 return Err(damaged("a value is shorter than the record says"));
             }
             opener.push(piece);
         }
-        take_sealed_in_ram(opener, reader);
-        let piece = opener.open(DECRYPTED_PIECES)?;
+        take_sealed_in_ram(opener, reader, at_once);
+        let piece = opener.open(at_once)?;
         self.read_bytes = READ_BYTES_MAX;
         Ok(self.of_range(piece))
     }
@@ -384,15 +388,17 @@ impl Opened {
         if self.range.is_empty() {
             return None;
         }
+        let (copied, at_once) = (self.copied(), self.decrypted_at_once());
         let reader = match &mut self.source {
             Source::Record(reader) => reader,
             Source::Values { current, .. } => &mut current.as_mut()?.1,
         };
+        reader.copy_pieces(copied);
         let piece = if self.facts.encryption.is_some() {
             let opener = self.opener.as_mut()?;
-            take_sealed_in_ram(opener, reader);
+            take_sealed_in_ram(opener, reader, at_once);
             // Damage is found again by who may wait, and told.
-            opener.open(DECRYPTED_PIECES).ok().filter(|piece| !piece.is_empty())?
+            opener.open(at_once).ok().filter(|piece| !piece.is_empty())?
         } else {
             reader.piece_in_ram()?
         };
@@ -407,22 +413,34 @@ impl Opened {
         piece
     }
 
-    /// Adds what RAM has to the pieces at hand, up to so many; of what must be decrypted, up to
-    /// `DECRYPTED_AT_HAND`.
-    pub fn take_from_ram(&mut self, at_hand: &mut VecDeque<Bytes>, pieces_max: usize) {
-        let is_encrypted = self.facts.encryption.is_some();
-        let pieces_max = if is_encrypted { DECRYPTED_AT_HAND } else { pieces_max };
-        while at_hand.len() < pieces_max
-            && let Some(piece) = self.piece_in_ram()
-        {
-            at_hand.push_back(piece);
+    /// From now on, or no more, only a short piece of it is in RAM for this reader at a time: one
+    /// that takes its time pins nothing of the cache then, and has nothing read ahead.
+    pub const fn hold_little(&mut self, little: bool) {
+        self.holds_little = little;
+    }
+
+    /// How much to read of a device.
+    fn bytes_to_read(&self) -> usize {
+        if self.holds_little {
+            // What is read goes to the cache, and comes from there.
+            PIECE_BYTES
+        } else {
+            self.read_bytes
         }
+    }
+
+    fn copied(&self) -> Option<usize> {
+        self.holds_little.then_some(SHORT_PIECE_BYTES)
+    }
+
+    const fn decrypted_at_once(&self) -> u64 {
+        if self.holds_little { 1 } else { DECRYPTED_PIECES }
     }
 }
 
 /// Has the next pieces that are to be decrypted at hand, as far as RAM has them.
-fn take_sealed_in_ram(opener: &mut Opener, reader: &mut Reader) {
-    while !opener.has(DECRYPTED_PIECES)
+fn take_sealed_in_ram(opener: &mut Opener, reader: &mut Reader, pieces: u64) {
+    while !opener.has(pieces)
         && let Some(sealed) = reader.piece_in_ram()
     {
         opener.push(sealed);

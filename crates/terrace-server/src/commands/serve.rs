@@ -9,7 +9,7 @@ use crate::{
     cli::{ImportArgs, ImportTuning, ServeArgs},
     control::{Control, Served},
     failure::{Code, Failure, Outcome},
-    http::{self, App, Beside, Door, ImportWatch, tls::Tls},
+    http::{self, App, Beside, Door, ImportWatch, read_ahead::ReadAhead, tls::Tls},
     key_text, memory,
     s3::{
         self, Gateway, Shared,
@@ -78,7 +78,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     // of it.
     let door = door(&args, &settings)?;
     let listeners = runtime.block_on(async { Listeners::bind(&args, &settings, &stop) })?;
-    let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone())?;
+    let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone(), plan)?;
     let shared = choices.shared.clone();
     let store = open(&settings, Access::Create)?;
     let keeper = keep_cache(&store, plan, bounds)?;
@@ -96,12 +96,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     if let Err(failure) = &control {
         eprintln!("warning: backups and changes of access keys need the server to be stopped: {failure}");
     }
-    let choices = s3::Choices {
-        access_keys,
-        collected_bytes: plan.collected_bytes,
-        uploads_bytes: plan.uploads_bytes,
-        ..choices
-    };
+    let choices = s3::Choices { access_keys, ..choices };
     let gateway = Gateway::open(&store, settings.durability, choices)?;
     listeners.announce()?;
 
@@ -288,9 +283,16 @@ fn door(args: &ServeArgs, settings: &Settings) -> Outcome<Door> {
 }
 
 /// What is chosen of the S3 service.
-fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets) -> Outcome<s3::Choices> {
+fn choices(
+    args: &ServeArgs,
+    settings: &Settings,
+    has_s3: bool,
+    secrets: Secrets,
+    plan: memory::Plan,
+) -> Outcome<s3::Choices> {
     let large_wait = args.large_wait.or(settings.large_wait);
-    let shared = Shared::new(large_wait.map(|TimeSpan(wait)| wait), secrets);
+    let mut shared = Shared::new(large_wait.map(|TimeSpan(wait)| wait), secrets);
+    shared.ahead = ReadAhead::new(plan.downloads_bytes);
     let path = args.access_log.as_deref().or(settings.access_log.as_deref());
     let access_log = path.filter(|_| has_s3).map(|path| {
         AccessLog::open(path, shared.figures.clone())
@@ -305,8 +307,8 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets
     let targets = targets.map_err(|wrong| Failure::usage(format!("--s3-notify: {wrong}")))?;
     Ok(s3::Choices {
         access_keys: Arc::default(),
-        collected_bytes: 0,
-        uploads_bytes: 0,
+        collected_bytes: plan.collected_bytes,
+        uploads_bytes: plan.uploads_bytes,
         shared,
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),
@@ -486,6 +488,7 @@ fn beside(shared: &Shared) -> Beside {
     let figures = shared.figures.clone();
     Beside {
         reading: shared.to_read(),
+        ahead: shared.ahead.clone(),
         register: Some(Box::new(move |registry| figures.register(registry))),
     }
 }

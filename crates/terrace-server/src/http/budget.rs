@@ -10,8 +10,8 @@
 //!
 //! Bodies of objects pass in pieces, and have memory of their own: an upload that finds none waits
 //! until it is its turn ([`Ticket::take_in_turn`]), the longest first, but for senders that have
-//! their share. What downloads have at a time is bounded by the number of connections. Probes of
-//! the server's health collect nothing and take nothing.
+//! their share. A download that finds none holds little ([`super::read_ahead`]). Probes of the
+//! server's health collect nothing and take nothing.
 //!
 //! Invariant: no upload waits for which there is room, but behind one that waits longer for what
 //! all have.

@@ -30,6 +30,10 @@ pub const CONNECTIONS_DEFAULT: u32 = 1024;
 /// Longest wait for a connection that was told to end, before another one is looked for: a request
 /// may have come on it at the same moment.
 const ROOM_TIME_MAX: Duration = Duration::from_secs(1);
+/// A body that has given so many bytes gives more when they were tried to be sent.
+const GIVEN_BYTES: usize = 64 << 10;
+/// hyper does that by itself if they are so many (`max_buf_size`).
+pub const GATHERED_BYTES_MAX: usize = 128 << 10;
 /// Shortest time between two lines of the same kind in the log.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -68,6 +72,10 @@ struct Activity {
     requests: AtomicU64,
     /// The last answer is made, and not all of it is with the operating system yet.
     is_sending: AtomicBool,
+    /// The operating system takes nothing just now.
+    is_blocked: AtomicBool,
+    /// The body of an answer waits for it to take something.
+    is_body_waiting: AtomicBool,
     /// Since when there are none, in milliseconds since the listener began.
     idle_since_ms: AtomicU64,
     /// It is to end, and was told so.
@@ -139,6 +147,8 @@ impl Connections {
         let activity = Arc::new(Activity {
             requests: AtomicU64::new(0),
             is_sending: AtomicBool::new(false),
+            is_blocked: AtomicBool::new(false),
+            is_body_waiting: AtomicBool::new(false),
             idle_since_ms: AtomicU64::new(self.now_ms()),
             is_leaving: AtomicBool::new(false),
             leave: Notify::new(),
@@ -233,7 +243,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Is told what of a connection's answers was sent.
+/// Is told what of a connection's answers is sent.
 #[derive(Debug)]
 pub struct Sending {
     connections: Arc<Connections>,
@@ -252,13 +262,29 @@ impl Sending {
         activity.is_sending.store(false, Ordering::Release);
         self.connections.changed.notify_one();
     }
+
+    /// The operating system took something, or nothing. Whether the body of an answer waited for
+    /// that, and the connection is to go on.
+    pub fn tried(&self, was_taken: bool) -> bool {
+        let activity = &self.activity;
+        if activity.is_blocked.swap(!was_taken, Ordering::AcqRel) && was_taken {
+            return activity.is_body_waiting.swap(false, Ordering::AcqRel);
+        }
+        false
+    }
 }
 
 /// The body of an answer, with whose end its request is answered.
+///
+/// hyper takes of a body until it has `max_buf_size` bytes, also while the operating system takes
+/// none. This one gives little at a time, and nothing then, so that clients that take nothing hold
+/// little.
 #[derive(Debug)]
 pub struct Answering<B> {
     body: B,
-    _under_way: UnderWay,
+    under_way: UnderWay,
+    /// Bytes that it gave and that were not tried to be sent yet.
+    given: usize,
 }
 
 impl<B> Answering<B> {
@@ -266,7 +292,8 @@ impl<B> Answering<B> {
     pub const fn new(body: B, under_way: UnderWay) -> Self {
         Self {
             body,
-            _under_way: under_way,
+            under_way,
+            given: 0,
         }
     }
 }
@@ -279,7 +306,25 @@ impl<B: Body<Data: Buf> + Unpin> Body for Answering<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let activity = &self.under_way.0;
+        if activity.is_blocked.load(Ordering::Acquire) {
+            activity.is_body_waiting.store(true, Ordering::Release);
+            return Poll::Pending;
+        }
+        if self.given >= GIVEN_BYTES {
+            let is_sent = self.given >= GATHERED_BYTES_MAX;
+            self.given = 0;
+            if !is_sent {
+                // While there is nothing to take hyper sends what it has.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.given += frame.data_ref().map_or(0, Buf::remaining);
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -9,16 +9,17 @@
 //! where others can reach it only with a password.
 
 mod api;
-pub mod body;
 pub mod budget;
 pub mod conditional;
 mod connections;
+pub mod download;
 pub mod engine;
 mod guard;
 mod metrics;
 mod outgoing;
 mod page;
 pub mod ranges;
+pub mod read_ahead;
 mod refusal;
 mod server;
 pub mod tls;
@@ -34,7 +35,8 @@ pub use budget::sender_of;
 pub use connections::{CONNECTIONS_DEFAULT, Limits};
 pub use guard::Door;
 use prometheus_client::registry::Registry;
-pub use server::{CLIENT_TIME_MAX, LISTEN_DEFAULT, Listener, bind, run, serve};
+use read_ahead::ReadAhead;
+pub use server::{LISTEN_DEFAULT, Listener, bind, run, serve};
 use terrace_objects::local::Reading;
 pub use traffic::Traffic;
 
@@ -68,6 +70,8 @@ pub struct ImportWatch {
 pub struct Beside {
     /// How its objects are read.
     pub reading: Reading,
+    /// Memory of downloads, which both have.
+    pub ahead: ReadAhead,
     /// What enters its figures among those of `/metrics`.
     pub register: Option<Register>,
 }

@@ -82,6 +82,11 @@ impl<S> Outgoing<S> {
 
     /// An attempt to write was made. Fails if there were none but vain ones for too long.
     fn written(&mut self, attempt: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Some(sending) = &self.sending
+            && sending.tried(attempt.is_ready())
+        {
+            context.waker().wake_by_ref();
+        }
         if attempt.is_ready() {
             self.is_waiting = false;
             if let Poll::Ready(Ok(bytes)) = &attempt {

@@ -6,7 +6,7 @@
 
 use super::{
     App,
-    connections::{Answering, Connections, Limits, Place},
+    connections::{Answering, Connections, GATHERED_BYTES_MAX, Limits, Place},
     outgoing::Outgoing,
     router,
     tls::{Tls, TlsVersion},
@@ -48,10 +48,11 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 /// Time for a request's head, and for a connection to stay idle.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
-/// Longest a client may take nothing of what it is sent, and leave a piece of a body waiting.
-pub const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
-/// Longest read of a connection; it reads one ahead. Also the longest head.
-const READ_BYTES_MAX: usize = 128 << 10;
+/// Longest a client may take nothing of what it is sent.
+const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest read of a connection; it reads one ahead. Also the longest head. hyper has one limit for
+/// this and for what it gathers to send.
+const READ_BYTES_MAX: usize = GATHERED_BYTES_MAX;
 /// Time for answers under way when the server shuts down.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// The answer to a sender that has as many connections as it may.
@@ -80,7 +81,14 @@ pub struct Listener {
 /// Serves the page until `stop` resolves, then finishes answers under way.
 pub async fn run(app: Arc<App>, listener: Listener, stop: impl Future<Output = ()>) {
     let service = TowerToHyperService::new(router(app));
-    serve(|_| service.clone(), listener, stop, SHUTDOWN_TIME_MAX).await;
+    let service_for = |peer: SocketAddr| {
+        let service = service.clone();
+        service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            service.call(request)
+        })
+    };
+    serve(service_for, listener, stop, SHUTDOWN_TIME_MAX).await;
 }
 
 /// Serves until `stop` resolves, then finishes requests under way, for as long as `patience`.

@@ -1,33 +1,37 @@
 //! `/images/ID/RESOLUTION`: values, whole or in part, as streams.
 //!
-//! A value is read in pieces, each in one engine call, into a short channel that the connection
-//! drains. A client that goes away, or takes nothing for a while, closes the channel; the reader is
-//! dropped with it and unpins what it read. If the engine finds damage in the middle of a value the
-//! connection is cut, so that no client takes half a value for a whole one.
+//! A value is read in pieces as the connection asks for them ([`super::download`]). If the engine
+//! finds damage in the middle of a value the connection is cut, so that no client takes half a
+//! value for a whole one.
 
 use super::{
-    App, CLIENT_TIME_MAX,
-    body::PieceBody,
+    App,
     conditional::{self, Answer, Requested, Validators},
-    engine::{Calls as _, Engine},
+    download::{self, Download},
+    engine::Calls as _,
     ranges::content_range,
+    read_ahead::{Held, ReadAhead},
     refusal::{Checked, Refusal},
 };
 use axum::{
+    Extension,
     body::{Body, Bytes},
     extract::{Path, Query, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use std::{io, sync::Arc, time::SystemTime};
-use terrace::{ObjectInfo, Reader};
-use terrace_objects::local::{self, Reading, Shown, Values};
-use tokio::sync::mpsc;
-
-/// Bytes to read of a device at a time: most images are had by one seek of a disk.
-const READ_BYTES: usize = 1 << 20;
-/// Pieces read ahead of the client.
-const PIECES_AHEAD: usize = 2;
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    ops::Range,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+use terrace::{ObjectInfo, Reader, Store};
+use terrace_objects::{
+    local::{self, Reading, Shown},
+    read::{self, Opened},
+};
 
 /// `?v=VERSION`: names one version of the value, so that the answer may be cached for good.
 #[derive(Debug, Default, serde::Deserialize)]
@@ -40,6 +44,7 @@ pub async fn get(
     State(app): State<Arc<App>>,
     Checked(Path((id, resolution))): Checked<Path<(String, String)>>,
     Checked(Query(wanted)): Checked<Query<Wanted>>,
+    Extension(peer): Extension<SocketAddr>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let key = key(&id, &resolution);
@@ -50,18 +55,19 @@ pub async fn get(
             return Ok(respond(StatusCode::NOT_MODIFIED, &facts, &wanted, None, Body::empty()));
         }
     }
-    let reading = app.beside.reading.clone();
-    let opened = app
+    let (reading, ahead) = (app.beside.reading.clone(), app.beside.ahead.clone());
+    let begun = app
         .engine
-        .call(move |store| open(store, &key, &headers, &reading))
+        .call(move |store| begin(store, &key, &headers, &reading, (&ahead, peer.ip())))
         .await?;
-    let Opened {
+    let Begun {
         info,
         length,
         answer,
         source,
         first,
-    } = opened.ok_or_else(|| missing(&id, &resolution))?;
+        held,
+    } = begun.ok_or_else(|| missing(&id, &resolution))?;
     let facts = Facts::of(&info);
     let range = match answer {
         Answer::Whole => 0..length,
@@ -72,9 +78,9 @@ pub async fn get(
     let is_part = range != (0..length);
     let bytes = range.end - range.start;
     let body = if first.len() as u64 == bytes {
-        Body::from(first)
+        Body::from(held.hold(first))
     } else {
-        Body::new(stream(app.engine.clone(), source, first, bytes))
+        Body::new(Download::new(&app.engine, source, first, held))
     };
     let content_range = is_part.then(|| content_range(&range, length));
     let status = if is_part {
@@ -136,51 +142,119 @@ fn missing(id: &str, resolution: &str) -> Refusal {
     ))
 }
 
-/// A value that is open at the start of what was asked for, with the first piece of it.
-struct Opened {
+/// An answer with a value that has begun.
+struct Begun {
     info: ObjectInfo,
     length: u64,
     answer: Answer,
     source: Source,
     first: Bytes,
+    held: Held,
 }
 
 /// Where a value is read from.
 enum Source {
     /// The object itself.
-    Record(Reader),
-    /// Values of its own, as S3 writes what is large.
-    Values(Box<Values>),
+    Record(Reader, Range<u64>),
+    /// An object as S3 writes what is large, and how long its reads may wait.
+    Object(Box<Opened>, Duration),
 }
 
-impl Source {
-    fn seek_to(&mut self, offset: u64) -> terrace::Result<()> {
+impl download::Source for Source {
+    fn length(&self) -> u64 {
         match self {
-            Self::Record(reader) => reader.seek_to(offset),
-            Self::Values(values) => values.seek_to(offset),
+            Self::Record(reader, _) => reader.info().length,
+            Self::Object(opened, _) => opened.facts.length,
         }
     }
 
-    /// The next piece, at most `left` bytes; empty only if there are none. One device read brings
-    /// it and some after it.
-    fn next_piece(&mut self, left: u64) -> terrace::Result<Bytes> {
-        let left = usize::try_from(left).unwrap_or(usize::MAX);
-        let mut piece = match self {
-            Self::Record(reader) => reader.read_piece(left.min(READ_BYTES))?,
-            Self::Values(values) => values.next_piece()?,
-        };
-        piece.truncate(left);
-        Ok(piece)
+    fn rest(&self) -> Range<u64> {
+        match self {
+            Self::Record(_, rest) => rest.clone(),
+            Self::Object(opened, _) => opened.rest(),
+        }
+    }
+
+    fn seek(&mut self, range: Range<u64>) -> io::Result<()> {
+        match self {
+            Self::Record(reader, rest) => {
+                reader.seek_to(range.start).map_err(io::Error::other)?;
+                *rest = range;
+                Ok(())
+            }
+            Self::Object(opened, _) => download::Source::seek(&mut **opened, range),
+        }
+    }
+
+    fn hold_little(&mut self, little: bool) {
+        match self {
+            Self::Record(reader, _) => reader.copy_pieces(little.then_some(read::SHORT_PIECE_BYTES)),
+            Self::Object(opened, _) => opened.hold_little(little),
+        }
+    }
+
+    fn is_encrypted(&self) -> bool {
+        matches!(self, Self::Object(opened, _) if download::Source::is_encrypted(&**opened))
+    }
+
+    fn piece_in_ram(&mut self) -> Option<Bytes> {
+        match self {
+            Self::Record(reader, rest) => reader.piece_in_ram().map(|piece| cut(piece, rest)),
+            Self::Object(opened, _) => opened.piece_in_ram(),
+        }
+    }
+
+    fn next_piece(&mut self, store: &Store) -> io::Result<Bytes> {
+        self.read_piece(store).map_err(io::Error::other)
     }
 }
 
-fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap, reading: &Reading) -> Result<Option<Opened>, Refusal> {
+impl Source {
+    /// The next piece; empty at the end.
+    fn read_piece(&mut self, store: &Store) -> terrace::Result<Bytes> {
+        match self {
+            Self::Record(reader, rest) => {
+                let left = usize::try_from(rest.end - rest.start).unwrap_or(usize::MAX);
+                let piece = cut(reader.read_piece(left)?, rest);
+                if piece.is_empty() && left > 0 {
+                    return Err(terrace::Error::corruption(
+                        "a value",
+                        "it is shorter than the store says",
+                    ));
+                }
+                Ok(piece)
+            }
+            Self::Object(opened, wait_max) => {
+                let piece = opened.next_piece(store);
+                piece.map_err(|error| local::failed(error, *wait_max))
+            }
+        }
+    }
+}
+
+/// What of a piece belongs to the rest of a range.
+fn cut(mut piece: Bytes, rest: &mut Range<u64>) -> Bytes {
+    piece.truncate(usize::try_from(rest.end - rest.start).unwrap_or(usize::MAX));
+    rest.start += piece.len() as u64;
+    piece
+}
+
+fn begin(
+    store: &Store,
+    key: &[u8],
+    headers: &HeaderMap,
+    reading: &Reading,
+    (ahead, sender): (&ReadAhead, IpAddr),
+) -> Result<Option<Begun>, Refusal> {
     let shown = Shown::of(store, key)?;
     let (info, mut source) = match shown.open(key, reading)? {
-        Some(values) => (values.info(), Source::Values(Box::new(values))),
+        Some(opened) => {
+            let (info, wait_max) = (opened.info.clone(), reading.large_wait.unwrap_or_default());
+            (info, Source::Object(Box::new(opened), wait_max))
+        }
         None => match store.reader_with(key, &reading.options())? {
             Some(reader) if !local::has_values(reader.info()) && shown.has(reader.info())? => {
-                (reader.info().clone(), Source::Record(reader))
+                (reader.info().clone(), Source::Record(reader, 0..0))
             }
             _ => return Ok(None),
         },
@@ -196,60 +270,19 @@ fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap, reading: &Readi
         Answer::Part(range) => range.clone(),
         Answer::NotModified | Answer::Unsatisfiable => 0..0,
     };
-    if range.start > 0 {
-        source.seek_to(range.start)?;
-    }
-    let first = read_piece(&mut source, range.end - range.start)?;
-    Ok(Some(Opened {
+    let bytes = range.end - range.start;
+    download::Source::seek(&mut source, range).map_err(|error| Refusal::internal(error.to_string()))?;
+    let held = ahead.begin(sender, &mut source, bytes);
+    let first = source.read_piece(store)?;
+    Ok(Some(Begun {
         info,
         length,
         answer,
         source,
         first,
+        held,
     }))
 }
-
-/// Reads the next piece of what is left, which is at most `left` bytes.
-fn read_piece(source: &mut Source, left: u64) -> Result<Bytes, Refusal> {
-    let piece = source.next_piece(left)?;
-    if piece.is_empty() && left > 0 {
-        return Err(Refusal::internal("the value is shorter than the store says"));
-    }
-    Ok(piece)
-}
-
-fn stream(engine: Engine, source: Source, first: Bytes, bytes: u64) -> PieceBody {
-    let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
-    tokio::spawn(feed(engine, source, first, bytes, sender));
-    PieceBody::new(Bytes::new(), pieces, bytes)
-}
-
-/// Sends the value piece by piece until it is through or nobody takes it.
-async fn feed(engine: Engine, source: Source, first: Bytes, bytes: u64, sender: mpsc::Sender<io::Result<Bytes>>) {
-    let mut left = bytes - first.len() as u64;
-    let mut source = Some(source);
-    let mut next = Ok(first);
-    loop {
-        let failed = next.is_err();
-        let sent = tokio::time::timeout(CLIENT_TIME_MAX, sender.send(next)).await;
-        if failed || left == 0 || !matches!(sent, Ok(Ok(()))) {
-            return;
-        }
-        let Some(mut current) = source.take() else { return };
-        let read = engine
-            .call(move |_| read_piece(&mut current, left).map(|piece| (current, piece)))
-            .await;
-        next = match read {
-            Ok((back, piece)) => {
-                source = Some(back);
-                left -= piece.len() as u64;
-                Ok(piece)
-            }
-            Err(_) => Err(io::Error::other("the value could not be read to its end")),
-        };
-    }
-}
-
 /// What the headers of an answer say about an object.
 struct Facts {
     version: u64,

@@ -16,6 +16,7 @@ use crate::{
     http::{
         self, Traffic,
         budget::{COLLECTED_BYTES_MAX, UPLOADS_BYTES_MAX},
+        read_ahead::DOWNLOADS_BYTES_MAX,
     },
     settings::Settings,
 };
@@ -49,6 +50,8 @@ const KEPT_FROM_BYTES: u64 = 1 << 30;
 const COLLECTED_PARTS: u64 = 6;
 /// And so is what bodies of objects have on their way.
 const UPLOADS_PARTS: u64 = 6;
+/// And what downloads have.
+const DOWNLOADS_PARTS: u64 = 8;
 /// Shortest time between two looks. In that time clients fill some tens of MiB at most.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// After a look for a reason there is another one so much later, since what was begun goes on for a
@@ -74,6 +77,8 @@ pub struct Plan {
     pub collected_bytes: u64,
     /// What bodies of objects may have on their way.
     pub uploads_bytes: u64,
+    /// What downloads may have besides the cache.
+    pub downloads_bytes: u64,
     /// The allocator may keep what is freed for a while.
     pub keeps_freed: bool,
 }
@@ -95,6 +100,7 @@ pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Plan {
         cache_bytes: Some(options.cache_bytes).filter(|_| is_known && !settings.cache_given),
         collected_bytes: COLLECTED_BYTES_MAX.min(limit_bytes / COLLECTED_PARTS),
         uploads_bytes: UPLOADS_BYTES_MAX.min(limit_bytes / UPLOADS_PARTS),
+        downloads_bytes: DOWNLOADS_BYTES_MAX.min(limit_bytes / DOWNLOADS_PARTS),
         keeps_freed: limit_bytes >= KEPT_FROM_BYTES,
     }
 }

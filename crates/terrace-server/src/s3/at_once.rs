@@ -23,7 +23,7 @@ use hyper::{
     header::{self, HeaderName, HeaderValue},
 };
 use s3s::{Body, S3Result};
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 /// Headers that choose nothing of an answer here. `Origin` does, but what it adds the front adds to
 /// all answers.
@@ -82,6 +82,7 @@ pub struct Plain<'h> {
     key: &'h str,
     has_body: bool,
     with_checksums: bool,
+    sender: IpAddr,
 }
 
 impl<'h> Plain<'h> {
@@ -113,6 +114,7 @@ impl<'h> Plain<'h> {
             key,
             has_body,
             with_checksums: mode.is_some_and(|mode| mode.eq_ignore_ascii_case(b"ENABLED")),
+            sender: head.sender(),
         })
     }
 
@@ -152,7 +154,7 @@ impl<'h> Plain<'h> {
         let claim = Claim::new(principal, Action::Read, bucket).within(Some(Arc::from(self.key)));
         claim.may_begin().ok()?;
         let (operation, (head, body)) = if self.has_body {
-            let answer = objects::get_at_once(gateway, &claim, self.key, self.with_checksums)?;
+            let answer = objects::get_at_once(gateway, &claim, self.key, self.with_checksums, self.sender)?;
             ("GetObject", answer)
         } else {
             let head = objects::head_at_once(gateway, &claim, self.key, self.with_checksums)?;

@@ -54,7 +54,7 @@ pub use terrace_objects::secrets::kms;
 pub use terrace_objects::{access_key, account, keyspace, secrets};
 use terrace_objects::{acl, bucket, class, collector, commit, list, lock, manifest, policy, session, versions};
 
-use crate::http::{Listener, budget::Pool, engine::Engine};
+use crate::http::{Listener, budget::Pool, engine::Engine, read_ahead::ReadAhead};
 use access::Domains;
 use access_key::Keys;
 use access_log::AccessLog;
@@ -123,6 +123,8 @@ pub struct Shared {
     collector: Arc<Collector>,
     /// How long reads of the large tier may take before no more are begun.
     large_wait: Option<Duration>,
+    /// Memory of downloads.
+    pub ahead: ReadAhead,
     /// The master keys.
     pub secrets: Secrets,
     /// Held by whoever writes the record of an upload again, and alone by who wraps its key anew.

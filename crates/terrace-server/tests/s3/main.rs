@@ -11,6 +11,7 @@ mod capacity;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
+mod downloads;
 mod encryption;
 mod events;
 mod hostile;

@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-const EVERYBODY_READS: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*",
+pub const EVERYBODY_READS: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*",
     "Action":"s3:GetObject","Resource":"arn:aws:s3:::public/*"}]}"#;
 
 /// A server with a public bucket.
@@ -29,7 +29,7 @@ fn with_public_bucket(place: &Place) -> Service {
 }
 
 /// The parts of a body of several ranges: what each says it is of, and its bytes.
-fn parts(answer: &Answer) -> Vec<(String, Vec<u8>)> {
+pub fn parts(answer: &Answer) -> Vec<(String, Vec<u8>)> {
     let kind = answer.header("content-type").unwrap();
     let boundary = kind.strip_prefix("multipart/byteranges; boundary=").unwrap();
     let delimiter = format!("\r\n--{boundary}");

@@ -88,8 +88,14 @@ impl Pieces {
         if position != self.position - self.rest.len() as u64 {
             self.position = position;
             self.rest.clear();
+            self.ready.clear();
             self.ahead_bytes = 0;
         }
+    }
+
+    /// The last so many bytes of the piece that was taken last are what comes next.
+    pub const fn step_back(&mut self, bytes: usize) {
+        self.position -= bytes as u64;
     }
 
     /// Whether it begins in RAM or on flash.

@@ -19,6 +19,8 @@ pub struct Reader {
     source: Source,
     /// Of a stream that counts as an operation of its own.
     clock: Option<StreamClock>,
+    /// Pieces are handed out as copies of so many bytes at most.
+    copied: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,7 @@ impl Reader {
             info: Brief::from(hit).info()?,
             source: Source::Memory { value, position: 0 },
             clock: None,
+            copied: None,
         })
     }
 
@@ -108,6 +111,7 @@ impl Reader {
             info,
             source,
             clock: None,
+            copied: None,
         })
     }
 
@@ -166,19 +170,40 @@ impl Reader {
     /// # Errors
     /// [`Error::Corruption`], the device's.
     pub fn read_piece(&mut self, bytes: usize) -> Result<Bytes> {
-        match &mut self.source {
-            Source::Memory { value, position } => Ok(rest_of(value, position)),
-            Source::Block(pieces) => timed(self.clock.as_ref(), || pieces.next(bytes)),
-        }
+        let piece = match &mut self.source {
+            Source::Memory { value, position } => rest_of(value, position),
+            Source::Block(pieces) => timed(self.clock.as_ref(), || pieces.next(bytes))?,
+        };
+        Ok(self.hand_out(piece))
     }
 
     /// What [`Reader::read_piece`] gives if that is in RAM and can be had without waiting; `None`
     /// at the end, too.
     pub fn piece_in_ram(&mut self) -> Option<Bytes> {
+        let piece = match &mut self.source {
+            Source::Memory { value, position } => rest_of(value, position),
+            Source::Block(pieces) => pieces.next_in_ram()?,
+        };
+        Some(self.hand_out(piece)).filter(|piece| !piece.is_empty())
+    }
+
+    /// From now on pieces are copies of `bytes_max` bytes at most; with `None` they are again what
+    /// the cache has. A piece of the cache that a caller keeps stays in RAM when it has left the
+    /// cache: whoever may keep many, and long, asks for copies.
+    pub const fn copy_pieces(&mut self, bytes_max: Option<usize>) {
+        self.copied = bytes_max;
+    }
+
+    /// A piece as the caller gets it. What it does not get is what comes next.
+    fn hand_out(&mut self, piece: Bytes) -> Bytes {
+        let Some(bytes_max) = self.copied else { return piece };
+        let copy = Bytes::copy_from_slice(&piece[..piece.len().min(bytes_max)]);
+        let left = piece.len() - copy.len();
         match &mut self.source {
-            Source::Memory { value, position } => Some(rest_of(value, position)).filter(|rest| !rest.is_empty()),
-            Source::Block(pieces) => pieces.next_in_ram(),
+            Source::Memory { position, .. } => *position -= left,
+            Source::Block(pieces) => pieces.step_back(left),
         }
+        copy
     }
 
     /// Reads a range, cut to the value's length, wherever the stream is.

@@ -75,6 +75,41 @@ fn pieces_that_were_read_are_in_ram_for_the_next_reader() {
     assert!(read_all(reader(&store, "long")) == other);
 }
 
+/// A piece that a slow client kept was 256 KiB of RAM besides the cache once that had dropped it.
+#[test]
+fn pieces_can_be_had_as_short_copies() {
+    const SHORT: usize = 10_000;
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_cache(dir.path(), 16 << 20);
+    let values = [bytes(1, LONG), bytes(2, 3 * SHORT + 1)];
+    for (key, value) in ["long", "small"].into_iter().zip(&values) {
+        store.put(key, value).unwrap();
+        store.flush().unwrap();
+        // From the device, and then from RAM.
+        for _ in 0..2 {
+            let mut reader = reader(&store, key);
+            let mut read = Vec::new();
+            while read.len() < value.len() {
+                // In between, pieces as they are.
+                let is_short = !(20 * SHORT..50 * SHORT).contains(&read.len());
+                reader.copy_pieces(is_short.then_some(SHORT));
+                let piece = reader
+                    .piece_in_ram()
+                    .unwrap_or_else(|| reader.read_piece(1 << 18).unwrap());
+                assert!(!piece.is_empty() && (piece.len() <= SHORT || !is_short));
+                read.extend_from_slice(&piece);
+            }
+            assert!(read == *value, "{key}");
+            assert!(reader.piece_in_ram().is_none() && reader.read_piece(1).unwrap().is_empty());
+        }
+    }
+    let before = device_reads(&store);
+    let mut from_ram = reader(&store, "long");
+    from_ram.copy_pieces(Some(SHORT));
+    assert!(read_in_ram(from_ram, 77) == values[0][77..]);
+    assert_eq!(device_reads(&store), before);
+}
+
 #[test]
 fn a_reader_reads_what_ram_does_not_have() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,9 @@ use super::{
 };
 use crate::s3::ops::{reading, requirement, tag};
 use crate::{
-    conditions, customer, declared_fields, description, encryption, locking,
+    conditions, customer, declared_fields, description, encryption,
+    http::read_ahead::Held,
+    locking,
     s3::{
         Gateway,
         access::{
@@ -46,7 +48,7 @@ use s3s::{
     },
     s3_error,
 };
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 use terrace::{Attributes, Store};
 use terrace_objects::keep::{Kept, keep, try_keep};
 
@@ -210,6 +212,7 @@ struct Question {
     conditions: Conditions,
     wanted: Wanted,
     customer: Option<CustomerKey>,
+    sender: IpAddr,
 }
 
 /// An answer to it that has begun.
@@ -217,6 +220,8 @@ struct Begun {
     opened: Opened,
     answer: Answer,
     first: Bytes,
+    /// The memory that it is in.
+    held: Held,
 }
 
 impl Question {
@@ -255,8 +260,19 @@ impl Question {
         self.conditions.check(&opened.facts)?;
         let answer = self.wanted.answer(&opened)?;
         opened.seek(answer.range.clone()).told()?;
+        let bytes = match &answer.several {
+            // Each of them may be in pieces of its own.
+            Some(_) => opened.facts.length,
+            None => answer.range.end - answer.range.start,
+        };
+        let held = gateway.shared.ahead.begin(self.sender, &mut opened, bytes);
         let first = opened.next_piece(store).told()?;
-        Ok(Begun { opened, answer, first })
+        Ok(Begun {
+            opened,
+            answer,
+            first,
+            held,
+        })
     }
 }
 
@@ -273,12 +289,14 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
         conditions: conditions!(input),
         wanted: Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers)?,
         customer: customer!(input).read()?,
+        sender: Head::of(&request.extensions)?.sender(),
     };
     let (asked, begun) = question.ask(gateway).await?;
     let Begun {
         opened,
         mut answer,
         first,
+        held,
     } = begun;
     let several = answer.several.take();
     let said = Said {
@@ -310,7 +328,7 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
         ..GetObjectOutput::default()
     };
     let Some(several) = several else {
-        output.body = Some(read::stream(gateway, opened, first));
+        output.body = Some(read::stream(gateway, opened, first, held));
         return Ok(S3Response::with_headers(output, head));
     };
     head.remove(header::CONTENT_RANGE);
@@ -319,7 +337,7 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
         header::CONTENT_TYPE,
         HeaderValue::from_str(&several.kind()).map_err(S3Error::internal_error)?,
     );
-    output.body = Some(read::stream_several(gateway, opened, first, several));
+    output.body = Some(read::stream_several(gateway, opened, (first, held), several));
     let mut response = S3Response::with_headers(output, head);
     // The front tells one range by its header, and several by this.
     response.extensions.insert(StatusCode::PARTIAL_CONTENT);
@@ -432,16 +450,25 @@ impl HeadAsked {
 
 /// The answer to a GET that asks for nothing but the object as it is now, if RAM has all of it and
 /// it can be had without waiting. `None` says nothing about the object.
-pub fn get_at_once(gateway: &Gateway, claim: &Claim, key: &str, with_checksums: bool) -> Option<(HeaderMap, Body)> {
+pub fn get_at_once(
+    gateway: &Gateway,
+    claim: &Claim,
+    key: &str,
+    with_checksums: bool,
+    sender: IpAddr,
+) -> Option<(HeaderMap, Body)> {
     let store = gateway.engine.now();
     check_key(key).ok()?;
     let object = keyspace::object(&claim.bucket().name, key);
     let mut opened = read::open_in_ram(store, &object, claim).filter(|opened| is_plain(&opened.facts))?;
-    let body = opened.next_piece(store).ok()?;
-    let answer = Answer::whole(opened.facts.length);
+    let length = opened.facts.length;
+    // Without memory for it only a part of it comes.
+    let held = gateway.shared.ahead.begin(sender, &mut opened, length);
+    let body = held.hold(opened.next_piece(store).ok()?);
+    let answer = Answer::whole(length);
     let said = said_at_once(claim, key, &opened.facts, &answer, with_checksums);
     let head = said.head_with_body(opened.home());
-    (body.len() as u64 == opened.facts.length).then_some(())?;
+    (body.len() as u64 == length).then_some(())?;
     Some((head, Body::from(body)))
 }
 

@@ -6,8 +6,8 @@ TERRACE   the program, built with --release
 MIB       how long the longest bodies are   (default: 700)
 NAME      of an abuse, as the functions here are called   (default: all)
 
-Serves from a directory of its own on free ports, with the settings that are the default, and removes the
-directory. Prints a row for each abuse: what it was answered, the peak while it went on, the seconds it
+Serves from a directory of its own on free ports, with the settings that are the default but for an abuse
+that has its own, and removes the directory. Prints a row for each abuse: what it was answered, the peak while it went on, the seconds it
 took. Ends with 1 if a peak is over 300 MB.
 """
 
@@ -34,11 +34,11 @@ MIB = 1 << 20
 
 
 class Server:
-    def __init__(self, program, directory):
+    def __init__(self, program, directory, settings=()):
         self.messages = open(os.path.join(directory, "messages"), "w+")
         self.process = subprocess.Popen(
             [program, "serve", "--store", os.path.join(directory, "store"), "--listen", "127.0.0.1:0",
-             "--s3-listen", "127.0.0.1:0"],
+             "--s3-listen", "127.0.0.1:0", *settings],
             stdout=subprocess.PIPE, stderr=self.messages, text=True)
         while True:
             line = self.process.stdout.readline()
@@ -213,20 +213,39 @@ def idle_connections(server, _):
     return f"{len(sockets)} open, {refused} refused, beside them {answer}"
 
 
-def slow_readers(server, _):
-    server.ask("PUT", "/abuse/read", bytes(16 * MIB))
+def stalled_readers(server, objects, length, count):
+    """So many readers that take nothing; whether others can read meanwhile."""
+    for n in range(objects):
+        assert server.ask("PUT", f"/abuse/read/{n}", bytes([n % 256]) * length) == 200
+    server.forget_peak()
     connections = []
-    for _ in range(200):
+    for n in range(count):
         one = socket.create_connection((server.host, server.port), 5)
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        headers = server.headers("GET", "/abuse/read")
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        one.sendall(f"GET /abuse/read HTTP/1.1\r\n{lines}\r\n".encode())
+        path = f"/abuse/read/{n % objects}"
+        lines = "".join(f"{name}: {value}\r\n" for name, value in server.headers("GET", path).items())
+        one.sendall(f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode())
         connections.append(one)
-    time.sleep(3)
+    time.sleep(5)
+    started = time.monotonic()
+    answers = Counter(server.ask("GET", f"/abuse/read/{n % objects}") for n in range(4))
+    took = (time.monotonic() - started) / 4
     for one in connections:
         one.close()
-    return "200 that read nothing"
+    answered = ", ".join(f"{count} x {answer}" for answer, count in answers.items())
+    return f"GETs beside them {answered}, {took:.1f} s each"
+
+
+def slow_readers_of_one_object(server, _):
+    return stalled_readers(server, 1, 16 * MIB, 700)
+
+
+def slow_readers_of_many_objects(server, _):
+    return stalled_readers(server, 350, 8 * MIB, 700)
+
+
+# By default the cache has a quarter of the machine's memory, which whoever reads fills.
+slow_readers_of_many_objects.settings = ["--cache", "64MiB"]
 
 
 def begin_uploads(server, count, length, sent):
@@ -298,8 +317,8 @@ def slow_versions(server, _):
 
 
 ABUSES = [long_chunk_unsigned, long_chunk_signed, long_body_as_form, listings_of_long_metadata, long_headers,
-          long_xml, idle_connections, slow_readers, uploads_that_stop, short_uploads_that_stop, uploads_that_go_on_slowly,
-          slow_versions]
+          long_xml, idle_connections, slow_readers_of_one_object, slow_readers_of_many_objects, uploads_that_stop,
+          short_uploads_that_stop, uploads_that_go_on_slowly, slow_versions]
 
 
 def main():
@@ -313,7 +332,7 @@ def main():
             # A server each: what one leaves in caches is not the next one's.
             place = os.path.join(directory, abuse.__name__)
             os.mkdir(place)
-            server = Server(program, place)
+            server = Server(program, place, getattr(abuse, "settings", ()))
             try:
                 assert server.ask("PUT", "/abuse") == 200
                 server.forget_peak()

@@ -83,7 +83,7 @@ pub use admin::{
 pub use api::{
     batch::Batch,
     clock::Clock,
-    error::{Error, Result, Tier},
+    error::{Error, Result, Room, Tier},
     expiry::Expiry,
     group::GroupRule,
     object::{

@@ -525,15 +525,13 @@ fn check_room(options: &Options, flash: &dyn Disk, segment_bytes: u64) -> Result
     } else {
         String::new()
     };
-    Err(Error::OutOfSpace {
-        tier: Tier::Flash,
-        reason: format!(
-            "a store with segments of {} MiB needs {:.0} MiB to begin with, and the device of {dir} has {:.1}{advice}",
-            mib(segment_bytes),
-            mib(needed),
-            mib(available)
-        ),
-    })
+    let reason = format!(
+        "a store with segments of {} MiB needs {:.0} MiB to begin with, and the device of {dir} has {:.1}{advice}",
+        mib(segment_bytes),
+        mib(needed),
+        mib(available)
+    );
+    Err(Error::no_room(Tier::Flash, reason))
 }
 
 fn new_store_id() -> u64 {

@@ -97,7 +97,7 @@ impl Store {
         let (engine, metrics) = self.engine_and_metrics();
         metrics
             .put
-            .measure(|| write::put(engine, key.as_ref(), value.as_ref(), options))
+            .measure(|| engine.told(write::put(engine, key.as_ref(), value.as_ref(), options)))
     }
 
     /// Deletes a key durably, whether or not it is there.
@@ -116,7 +116,7 @@ impl Store {
         let (engine, metrics) = self.engine_and_metrics();
         metrics
             .delete
-            .measure(|| write::delete(engine, key.as_ref(), condition, durability))
+            .measure(|| engine.told(write::delete(engine, key.as_ref(), condition, durability)))
     }
 
     /// Deletes every object with a key in `range`, by one atomic commit whose cost does not depend
@@ -131,7 +131,7 @@ impl Store {
         let (engine, metrics) = self.engine_and_metrics();
         metrics
             .delete_range
-            .measure(|| write::delete_range(engine, &range, durability))
+            .measure(|| engine.told(write::delete_range(engine, &range, durability)))
     }
 
     /// Deletes every object whose key begins with `prefix`, like [`Store::delete_range`]. The empty
@@ -149,7 +149,9 @@ impl Store {
     /// As [`Store::put_with`]; if any condition fails, nothing is written.
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<Version> {
         let (engine, metrics) = self.engine_and_metrics();
-        metrics.write.measure(|| write::write_batch(engine, &batch, durability))
+        metrics
+            .write
+            .measure(|| engine.told(write::write_batch(engine, &batch, durability)))
     }
 
     /// Commits a batch as [`Store::write`] does, if that asks no device and waits for nothing, and
@@ -178,7 +180,14 @@ impl Store {
     pub fn writer(&self, key: impl AsRef<[u8]>, options: WriterOptions) -> Result<ValueWriter> {
         let engine = self.engine();
         let clock = Arc::new(StreamClock::writing(&engine.metrics.writer));
-        clock.time(|| ValueWriter::new(Arc::clone(engine), key.as_ref(), options, Arc::clone(&clock)))
+        clock.time(|| {
+            engine.told(ValueWriter::new(
+                Arc::clone(engine),
+                key.as_ref(),
+                options,
+                Arc::clone(&clock),
+            ))
+        })
     }
 
     /// Reads an object whole.

@@ -6,13 +6,14 @@
 use crate::{
     http::{budget::Exhausted, engine::NotRun},
     key_text,
+    size::Size,
 };
 use hyper::{
     HeaderMap, StatusCode,
     header::{self, HeaderValue},
 };
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
-use terrace::Error;
+use terrace::{Error, Room};
 use terrace_objects::{
     checksum::Wrong,
     error::{Condition, Digest, Marker, ObjectError},
@@ -200,12 +201,16 @@ fn told_of(error: &Error, key: &str) -> S3Error {
     match error {
         Error::Invalid(message) => s3_error!(InvalidArgument, "{message}"),
         Error::ConditionFailed { .. } => S3Error::new(S3ErrorCode::PreconditionFailed),
-        Error::OutOfSpace { tier, .. } => {
+        Error::OutOfSpace { tier, room, .. } => {
             // What a full store answers: that it is full the engine says once, and the log of
             // requests has each of these.
             tracing::debug!(%error, key, "out of space");
             // Not 503: clients would try again at once, and room does not come by waiting.
-            let mut full = s3_error!(ServiceUnavailable, "The {tier} tier of the store is full.");
+            let mut full = s3_error!(
+                ServiceUnavailable,
+                "The {tier} tier of the store is full{}. Delete objects, have its capacity raised or its device enlarged.",
+                room.map_or_else(String::new, told_of_room)
+            );
             full.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
             full
         }
@@ -233,6 +238,20 @@ fn told_of(error: &Error, key: &str) -> S3Error {
             s3_error!(InternalError, "The store could not answer; see the server's log.")
         }
     }
+}
+
+fn told_of_room(room: Room) -> String {
+    let Room {
+        used_bytes,
+        capacity_bytes,
+        reserve_bytes,
+    } = room;
+    format!(
+        ": {} of {} are used, {} of them kept for deletes",
+        Size(used_bytes),
+        Size(capacity_bytes),
+        Size(reserve_bytes)
+    )
 }
 
 /// Whether an error of [`of_engine`] says that a tier is full.
@@ -353,8 +372,17 @@ mod tests {
         let full = Error::OutOfSpace {
             tier: Tier::Large,
             reason: "/dev/x".to_owned(),
+            room: Some(Room {
+                used_bytes: 11 << 20,
+                capacity_bytes: 12 << 20,
+                reserve_bytes: 1 << 10,
+            }),
         };
-        assert!(!format!("{}", of_engine(&full, b"k")).contains("/dev/x"));
+        let told = of_engine(&full, b"k").message().unwrap_or_default().to_owned();
+        assert!(!told.contains("/dev/x"), "{told}");
+        let wanted =
+            "The large tier of the store is full: 11 MiB of 12 MiB are used, 1 KiB of them kept for deletes. Delete";
+        assert!(told.starts_with(wanted), "{told}");
         assert_eq!(code(full), row("ServiceUnavailable", 507));
         assert_eq!(code(Error::corruption("a", "b")), row("InternalError", 500));
         assert_eq!(code(Error::Failed(String::new())), row("InternalError", 500));

@@ -64,6 +64,10 @@ fn a_value_without_room_is_refused_at_its_head() {
     let refused = told_at_the_head(&service, "/bucket/more", &[]);
     assert!(refused.starts_with("HTTP/1.1 507"), "{refused}");
     assert!(refused.contains("connection: close\r\n"), "{refused}");
+    // With what there is and may be, and what to do. Only which tier it is was said.
+    assert!(refused.contains("The large tier of the store is full: "), "{refused}");
+    assert!(refused.contains(" of 12 MiB are used, "), "{refused}");
+    assert!(refused.contains("Delete objects"), "{refused}");
     // What is wrong besides is said first.
     let missing = told_at_the_head(&service, "/none/more", &[]);
     assert!(missing.starts_with("HTTP/1.1 404"), "{missing}");

@@ -27,13 +27,16 @@ pub enum Error {
 
     /// A tier has no room. Nothing was written; reads go on; writes resume when there is room.
     #[error(
-        "out of space on the {tier} tier: {reason}; free space on that device or raise its capacity, then write again"
+        "out of space on the {tier} tier: {reason}{}; free space on that device or raise its capacity, then write again",
+        room.map_or_else(String::new, |room| format!(" ({room})"))
     )]
     OutOfSpace {
         /// Which tier is full.
         tier: Tier,
         /// The detail.
         reason: String,
+        /// What the tier has; `None` where no store was open yet.
+        room: Option<Room>,
     },
 
     /// Stored bytes do not match their checksums, or point nowhere. Other objects are not affected.
@@ -102,6 +105,31 @@ pub enum Error {
     },
 }
 
+/// What a tier has and may have, when it had no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// What of the store lies on it, whether it lives or not, the reserve with it.
+    pub used_bytes: u64,
+    /// What it may have: its capacity, or that and what is left of its device if that is less.
+    pub capacity_bytes: u64,
+    /// What of it is kept for deletes and what goes with them; 0 while that is used.
+    pub reserve_bytes: u64,
+}
+
+impl std::fmt::Display for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            used_bytes,
+            capacity_bytes,
+            reserve_bytes,
+        } = self;
+        write!(
+            f,
+            "{used_bytes} of {capacity_bytes} bytes are used, {reserve_bytes} of them kept for deletes"
+        )
+    }
+}
+
 /// One of the two tiers, in messages and statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tier {
@@ -141,8 +169,16 @@ impl Error {
 
     /// Builds an [`Error::OutOfSpace`].
     pub(crate) fn no_room(tier: Tier, reason: impl Into<String>) -> Self {
-        let reason = reason.into();
-        Self::OutOfSpace { tier, reason }
+        let (reason, room) = (reason.into(), None);
+        Self::OutOfSpace { tier, reason, room }
+    }
+
+    /// If a tier had no room, with what it has.
+    pub(crate) fn with_room(mut self, of: impl FnOnce(Tier) -> Room) -> Self {
+        if let Self::OutOfSpace { tier, room, .. } = &mut self {
+            *room = Some(of(*tier));
+        }
+        self
     }
 
     /// Builds an [`Error::NotAStore`].

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::{
-    HomeKind, Tier,
+    HomeKind, Result, Room, Tier,
     api::stats::{FillStats, TierFill},
 };
 
@@ -17,6 +17,14 @@ impl Engine {
             self.leave_room_to_compactions();
             (measure(self), self.full())
         })
+    }
+
+    /// An outcome as callers are told it: where a tier had no room, with what it has.
+    ///
+    /// # Errors
+    /// The outcome's.
+    pub fn told<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.map_err(|error| error.with_room(|tier| room(self, tier)))
     }
 
     /// A compaction of the index has what it reads twice until it is done. Without room for that on
@@ -51,19 +59,53 @@ impl Engine {
     }
 }
 
+/// What is on the flash tier beside the log.
+fn beside_log(engine: &Engine) -> u64 {
+    engine.index.stats().bytes + engine.checkpoints.stats().file_bytes + engine.log.reserve.bytes()
+}
+
+/// Most that blocks may take, of what others have left of their device.
+fn large_capacity(engine: &Engine) -> u64 {
+    // What cannot be asked has nothing left.
+    let left = engine.large.available_bytes().unwrap_or(0);
+    let limit = engine.large.capacity_bytes().unwrap_or(u64::MAX);
+    engine.large.totals().allocated_bytes.saturating_add(left).min(limit)
+}
+
+/// What lies on a tier, living or dead, and what may.
+fn room(engine: &Engine, tier: Tier) -> Room {
+    let reserve_bytes = engine.log.reserve.bytes();
+    if tier == Tier::Large {
+        return Room {
+            used_bytes: engine.large.totals().allocated_bytes,
+            capacity_bytes: large_capacity(engine),
+            reserve_bytes: 0,
+        };
+    }
+    let segments = &engine.log.segments;
+    let of_segments = |count: u32| u64::from(count) * segments.segment_bytes();
+    let (log_bytes, beside) = (of_segments(segments.created()), beside_log(engine));
+    let left = engine.flash_disk.available_bytes().unwrap_or(0);
+    let log_most = log_bytes.saturating_add(left).min(of_segments(segments.capacity()));
+    Room {
+        used_bytes: beside + log_bytes,
+        capacity_bytes: beside + log_most.max(log_bytes),
+        reserve_bytes,
+    }
+}
+
 fn measure(engine: &Engine) -> FillStats {
     let segments = &engine.log.segments;
     let log_bytes = u64::from(segments.created()) * segments.segment_bytes();
     let log_live = engine.accounting.stats(HomeKind::Flash).bytes.min(log_bytes);
     let reserve = &engine.log.reserve;
-    let fixed = engine.index.stats().bytes + engine.checkpoints.stats().file_bytes + reserve.bytes();
+    let fixed = beside_log(engine);
     // What cannot be asked has nothing left.
     let flash_left = engine.flash_disk.available_bytes().unwrap_or(0);
-    let large_left = engine.large.available_bytes().unwrap_or(0);
     let totals = engine.large.totals();
     let large_live = totals.live_bytes.min(totals.allocated_bytes);
     let limit = engine.large.capacity_bytes().unwrap_or(u64::MAX);
-    let large = TierFill::of(large_live, totals.allocated_bytes.saturating_add(large_left).min(limit));
+    let large = TierFill::of(large_live, large_capacity(engine));
     let is_shared = reserve.is_shared();
     let (flash, large) = if is_shared {
         let all = fixed + log_bytes + totals.allocated_bytes;

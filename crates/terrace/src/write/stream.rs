@@ -203,8 +203,8 @@ impl ValueWriter {
 
     /// Runs a call. If it fails the stream is over.
     fn timed(&mut self, call: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let clock = Arc::clone(&self.clock);
-        let outcome = clock.time(|| call(self));
+        let (clock, engine) = (Arc::clone(&self.clock), Arc::clone(&self.engine));
+        let outcome = clock.time(|| engine.told(call(self)));
         if outcome.is_err() {
             self.stage = Stage::Failed;
         }
@@ -278,8 +278,8 @@ impl ValueWriter {
     /// [`Error::Invalid`] if fewer bytes came than announced, [`Error::ConditionFailed`], and as
     /// for a put.
     pub fn finish(self) -> Result<Version> {
-        let clock = Arc::clone(&self.clock);
-        clock.last(|| self.commit())
+        let (clock, engine) = (Arc::clone(&self.clock), Arc::clone(&self.engine));
+        clock.last(|| engine.told(self.commit()))
     }
 
     fn commit(self) -> Result<Version> {

@@ -103,3 +103,39 @@ fn a_store_that_is_full_of_what_lives_says_so_and_refuses_at_once() {
     assert_all(&store, &values);
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
+
+/// Which tier it was, and why, was all that a refusal said.
+#[test]
+fn a_refusal_says_what_the_tier_has_and_may_have() {
+    let (full_log, full_blocks) = (Bench::new(16), Bench::new(17));
+    let (log, _) = full_of_what_lives(&full_log);
+    let blocks = Store::open(limited(&full_blocks, 4 << 20)).unwrap();
+    let cases = [
+        (log, Tier::Flash, 20_000, 8 << 20),
+        (blocks, Tier::Large, 100_000, 4 << 20),
+    ];
+    for (store, wanted, length, values_bytes) in cases {
+        let put = |n: u64| store.put_with(format!("more {n}"), bytes(n, length), &BUFFERED);
+        let refused = (0..100).find_map(|n| put(n).err()).expect("there is an end of room");
+        let Error::OutOfSpace { tier, room, .. } = &refused else {
+            panic!("{refused}");
+        };
+        let room = room.expect("the store is open");
+        assert_eq!(*tier, wanted);
+        // The index, its checkpoint and the reserve are on flash besides.
+        let beside = room.capacity_bytes - values_bytes;
+        let is_flash = wanted == Tier::Flash;
+        let reserve_bytes = if is_flash { store.stats().reserve_bytes } else { 0 };
+        assert_eq!(room.reserve_bytes, reserve_bytes, "{room:?}");
+        assert!(
+            (reserve_bytes..=reserve_bytes + (1 << 20)).contains(&beside),
+            "{room:?}"
+        );
+        assert!(room.used_bytes <= room.capacity_bytes, "{room:?}");
+        assert!(room.used_bytes * 10 > room.capacity_bytes * 8, "{room:?}");
+        let text = refused.to_string();
+        for bytes in [room.used_bytes, room.capacity_bytes, room.reserve_bytes] {
+            assert!(text.contains(&bytes.to_string()), "{text}");
+        }
+    }
+}

@@ -165,7 +165,7 @@ fn check_file(root: &Path, file: &str, files: &BTreeSet<String>) -> Vec<Finding>
         Err(error) => report.add(1, format!("cannot be read: {error}")),
         Ok(bytes) => {
             check_bytes(&mut report, &bytes, files);
-            if file == walk::WALKED_IN {
+            if walk::WALKED_IN.contains(&file) {
                 walk::check(&mut report, &String::from_utf8_lossy(&bytes), root);
             }
         }

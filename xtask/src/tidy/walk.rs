@@ -1,5 +1,5 @@
-//! The newcomer's walk in ARCHITECTURE.md is true: a function that is named together with its file
-//! is there.
+//! The newcomer's walk in ARCHITECTURE.md is true, and so are the places that docs/durability.md
+//! names: a function that is named together with its file is there.
 //!
 //! A step of the walk names both as `` `Type::function` (`room/file.rs`) ``; paths are below the
 //! engine's sources.
@@ -7,8 +7,8 @@
 use super::{Report, rooms::SOURCES};
 use std::path::Path;
 
-/// The document with the walk.
-pub const WALKED_IN: &str = "ARCHITECTURE.md";
+/// The document with the walk, and the one with the rules of order and who tests them.
+pub const WALKED_IN: [&str; 2] = ["ARCHITECTURE.md", "docs/durability.md"];
 /// Between a function and its file.
 const BETWEEN: &str = "` (`";
 

@@ -10,6 +10,9 @@
 //! the index, direct I/O, and an index directory left in the midst of a flush or a compaction.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod common;
+
+use common::seed;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
     collections::BTreeMap,
@@ -316,9 +319,7 @@ fn writer() {
 #[test]
 fn a_killed_process_loses_nothing_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
-    let seed = rand::random();
-    println!("seed {seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
+    let mut rng = StdRng::seed_from_u64(seed());
     let mut acknowledged = Acknowledged::default();
     let mut first_round = 1;
     let start = Instant::now();
@@ -484,7 +485,7 @@ fn counter() {
 fn a_killed_process_takes_nothing_back_that_was_read() {
     let dir = tempfile::tempdir().unwrap();
     let kills = std::env::var(KILLS).map_or(8, |kills| kills.parse().unwrap());
-    let mut rng = StdRng::seed_from_u64(rand::random());
+    let mut rng = StdRng::seed_from_u64(seed());
     for kill in 0..kills {
         let after = Duration::from_millis(rng.random_range(10..400));
         let counted = count_and_kill(dir.path(), after);

@@ -29,6 +29,15 @@ MIB = 1 << 20
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TERRACE_")}
 
 
+def left_out(why):
+    """Ends without having tested anything, which .ci/long counts."""
+    print(f"left out: {why}")
+    if "CI_LEFT_OUT" in os.environ:
+        with open(os.environ["CI_LEFT_OUT"], "a", encoding="utf-8") as file:
+            file.write(f"small_memory.py: {why}\n")
+    sys.exit(0)
+
+
 class Group:
     """A control group that bounds memory."""
 
@@ -43,8 +52,7 @@ class Group:
                     break
                 os.rmdir(self.place)
         else:
-            print("left out: no control group of memory can be made here")
-            sys.exit(0)
+            left_out("no control group of memory can be made here")
         self.write(self.limit, mib * MIB)
         if os.path.exists(os.path.join(self.place, "memory.swap.max")):
             self.write("memory.swap.max", 0)
@@ -171,8 +179,7 @@ def serve(mib):
 
 
 if os.geteuid() != 0:
-    print("left out: control groups need root")
-    sys.exit(0)
+    left_out("control groups need root")
 print("| MiB | seconds | requests | refused | cache at first / least / at last | most of its own memory | most with cached files | ended |\n"
       "|---|---|---|---|---|---|---|---|", flush=True)
 failures = [f"{mib} MiB: {wrong}" for mib in LIMITS for wrong in serve(mib)]

@@ -3,7 +3,8 @@
 #![allow(dead_code, clippy::unwrap_used)] // no test uses all of it
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     pin::pin,
     sync::Arc,
@@ -26,6 +27,30 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             Poll::Pending => thread::park(),
         }
+    }
+}
+
+/// A number from the environment.
+pub fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The seed of a test that chance has a part in: always the same, unless `TERRACE_MODEL_SEED` says
+/// another. `.ci/long` has seeds that nobody chose.
+pub fn seed() -> u64 {
+    let seed = variable("TERRACE_MODEL_SEED").unwrap_or(1);
+    println!("TERRACE_MODEL_SEED={seed}");
+    seed
+}
+
+/// Says that a test tests nothing here, past the runner, which shows nothing of tests that pass;
+/// and has `.ci/run` count it.
+pub fn left_out(test: &str, why: &str) {
+    let line = format!("test {test}: {why}\n");
+    let _ = io::stderr().write_all(format!("left out: {line}").as_bytes());
+    if let Some(list) = std::env::var_os("CI_LEFT_OUT") {
+        let list = fs::OpenOptions::new().append(true).open(list);
+        list.and_then(|mut list| list.write_all(line.as_bytes())).unwrap();
     }
 }
 

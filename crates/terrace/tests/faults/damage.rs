@@ -1,6 +1,9 @@
 //! Flipped bits, cut files and missing files, everywhere.
 
-use crate::bench::{BUFFERED, Bench, Values, bytes, files};
+use crate::{
+    bench::{BUFFERED, Bench, Values, bytes, files},
+    common::seed,
+};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{fs, path::Path};
 use terrace::{Durability, Error, Store, io::Disk};
@@ -172,8 +175,7 @@ fn bits(rng: &mut StdRng, length: u64, count: usize) -> Vec<u64> {
 
 fn flip_bits_on_the_tiers(persisted: bool, per_file: usize) -> Tally {
     let (bench, values) = fixture(persisted);
-    let seed = rand::random();
-    println!("seed {seed}");
+    let seed = seed();
     let mut rng = StdRng::seed_from_u64(seed);
     let mut tally = Tally::default();
     for is_flash in [true, false] {
@@ -219,8 +221,7 @@ fn flipped_bits_in_the_end_of_the_log() {
     let file = last_segment(&bench);
     let content = bench.flash.read_file(&file).unwrap();
     let end = content.iter().rposition(|&byte| byte != 0).unwrap() as u64;
-    let seed = rand::random();
-    println!("seed {seed}");
+    let seed = seed();
     let mut rng = StdRng::seed_from_u64(seed);
     let mut tally = Tally::default();
     for bit in bits(&mut rng, end, 90) {
@@ -236,8 +237,7 @@ fn flipped_bits_in_the_end_of_the_log() {
 #[test]
 fn flipped_bits_in_the_index() {
     let (bench, values) = fixture(true);
-    let seed = rand::random();
-    println!("seed {seed}");
+    let seed = seed();
     let mut rng = StdRng::seed_from_u64(seed);
     let mut tally = Tally::default();
     for file in files(&bench.index_dir()) {

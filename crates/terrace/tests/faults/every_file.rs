@@ -1,11 +1,13 @@
 //! Every file of a store, damaged in every way: opened and read, verified, repaired, read and
 //! verified again. Never a wrong value, and never worse after a repair.
 //!
-//! Each run does one thing to each file, another one each time. With `TERRACE_DAMAGE_PLACES` (bits
-//! flipped per file) it does all of them, which takes minutes; `TERRACE_DAMAGE_SEED` does again
-//! what a run did.
+//! Each run does one thing to each file, another one for each `TERRACE_MODEL_SEED`. With
+//! `TERRACE_DAMAGE_PLACES` (bits flipped per file) it does all of them, which takes minutes.
 
-use crate::bench::{BUFFERED, Bench, bytes, files};
+use crate::{
+    bench::{BUFFERED, Bench, bytes, files},
+    common::{seed, variable},
+};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -374,14 +376,8 @@ fn repair(fixture: &Fixture, copy: &Bench, file: &str, what: &str, before: Optio
     store.close().unwrap();
 }
 
-fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 fn try_all(fixture: &Fixture) -> Tally {
-    let seed = variable("TERRACE_DAMAGE_SEED").unwrap_or_else(rand::random);
-    let places = variable("TERRACE_DAMAGE_PLACES");
-    println!("seed {seed}");
+    let (seed, places) = (seed(), variable("TERRACE_DAMAGE_PLACES"));
     let mut rng = StdRng::seed_from_u64(seed);
     let mut tally = Tally::default();
     let all = all_files(&fixture.bench);

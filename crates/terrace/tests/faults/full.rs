@@ -1,9 +1,12 @@
 //! A flash device that the index fills: the index keeps its own files, so no simulated disk can
 //! refuse it room. Each test runs itself again in a process with a mount namespace of its own, on a
 //! small tmpfs that vanishes with the process. Where the system allows no such namespace, it says
-//! so and tests nothing.
+//! so and tests nothing, which `.ci/run` counts.
 
-use crate::bench::{BUFFERED, Values, assert_all, bytes, eventually};
+use crate::{
+    bench::{BUFFERED, Values, assert_all, bytes, eventually},
+    common::left_out,
+};
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -55,7 +58,7 @@ pub fn on_a_small_device(name: &str, body: fn(&Device)) {
     }
     let dir = tempfile::tempdir().unwrap();
     let Some(mut command) = unshare(dir.path()) else {
-        eprintln!("{name}: not tested, since this system lets nobody mount a file system");
+        left_out(name, "this system lets nobody mount a file system");
         return;
     };
     command
@@ -370,6 +373,29 @@ fn a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits() {
             fs::write(device.dir.join("ballast"), vec![1; 3 << 20]).unwrap();
             let store = Store::open(with_segments(256 << 10)).unwrap();
             assert!(store.get("key").unwrap().is_some());
+        },
+    );
+}
+
+/// The defaults refused to begin on a disk of 300 MB, since segments were of 64 MiB.
+#[test]
+fn a_store_begins_on_a_hundred_megabytes_without_a_setting() {
+    on_a_small_device(
+        "full::a_store_begins_on_a_hundred_megabytes_without_a_setting",
+        |device| {
+            assert!(device.mount(&["-o", "remount,size=100000000"]));
+            let options = Options::new(device.dir().join("store"));
+            let store = Store::open(options.clone()).unwrap();
+            assert!(store.stats().reserve_bytes > 0, "{:?}", store.stats().full);
+            for (key, length) in [("inline", 50), ("flash", 20_000), ("large", 5_000_000)] {
+                store.put(key, bytes(1, length)).unwrap();
+            }
+            store.close().unwrap();
+            drop(store);
+            let store = Store::open(options).unwrap();
+            for (key, length) in [("inline", 50), ("flash", 20_000), ("large", 5_000_000)] {
+                assert!(store.get(key).unwrap().unwrap().value == bytes(1, length), "{key}");
+            }
         },
     );
 }

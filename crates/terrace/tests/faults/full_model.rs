@@ -9,6 +9,7 @@
 
 use crate::{
     bench::{bytes, files},
+    common::{seed, variable},
     full::{Device, on_a_small_device},
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -494,9 +495,8 @@ fn a_full_file_system_keeps_what_it_acknowledged_and_takes_deletes() {
             fs::create_dir(device.dir().join(tier)).unwrap();
         }
         assert!(device.mount_second(LARGE_DEVICE, "size=4m"));
-        let variable = |name| env::var(name).ok().and_then(|value: String| value.parse().ok());
         let time = Duration::from_secs(variable("TERRACE_MODEL_SECONDS").unwrap_or(0));
-        let first = variable("TERRACE_MODEL_SEED").unwrap_or(1);
+        let first = seed();
         let began = Instant::now();
         for seed in first.. {
             history(device, seed);

@@ -4,17 +4,17 @@
 //! between what was committed before the call and after it.
 
 use crate::{
+    common::{self, variable},
     history::History,
     machine::{Machine, assert_sound, contents},
     model::{Journal, State, apply},
-    variable,
     watchdog::Watchdog,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 use terrace::{BackupOptions, BackupProgress, BackupReport, RestoreOptions, Store};
 
@@ -162,8 +162,7 @@ impl Drop for Writer<'_> {
 /// depends on the machine, and on chance.
 fn run(name: &str, real: bool, is_meaningful: fn(&Tally) -> bool) {
     let seconds = variable("TERRACE_MODEL_SECONDS").unwrap_or(10);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let mut seed = variable("TERRACE_MODEL_SEED").unwrap_or(now.as_millis() as u64);
+    let mut seed = common::seed();
     let start = Instant::now();
     let mut tally = Tally::default();
     let watchdog = Watchdog::of(name);

@@ -6,8 +6,8 @@
 //! history goes on.
 //!
 //! `TERRACE_MODEL_SECONDS` is how long each test runs (default 10), `TERRACE_MODEL_SEED` where it
-//! starts. A failure prints its seed; threads make the course of a history differ from run to run,
-//! so several tries may be needed.
+//! starts (default 1). A failure prints its seed; threads make the course of a history differ from
+//! run to run, so several tries may be needed.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod backup;
@@ -21,6 +21,7 @@ mod model;
 mod watch;
 mod watchdog;
 
+use common::{seed, variable};
 use history::History;
 use machine::{Machine, assert_sound, contents, drop_promptly};
 use model::{Journal, Key, State, at_time};
@@ -28,7 +29,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
     collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 use terrace::{FilledFrom, Store};
 use watchdog::Watchdog;
@@ -132,17 +133,12 @@ impl Tally {
     }
 }
 
-fn variable(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 /// Runs `history` with one seed after the other until the time is over; for longer if some
 /// mechanism was not met by then, since that can be chance: not every store moves values back, for
 /// example, and two or three may be all there is time for.
 fn for_some_time(name: &str, history: fn(&mut StdRng, &mut Tally)) {
     let seconds = variable("TERRACE_MODEL_SECONDS").unwrap_or(10);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let first = variable("TERRACE_MODEL_SEED").unwrap_or(now.as_millis() as u64);
+    let first = seed();
     let start = Instant::now();
     let (mut seed, mut tally) = (first, Tally::default());
     let watchdog = Watchdog::of(name);

@@ -115,7 +115,7 @@ const DATES: [(&str, i64); 5] = [
     ("2025-12-31T23:59:59Z", 1_767_225_599),
 ];
 /// Names a seed for the random policies, to have a run again.
-const SEED: &str = "TERRACE_POLICY_SEED";
+const SEED: &str = "TERRACE_MODEL_SEED";
 
 /// Whether a text is what a pattern says, by trying everything.
 fn glob(pattern: &[char], text: &[char]) -> bool {
@@ -359,7 +359,7 @@ fn compare(seed: u64) -> Met {
 #[test]
 fn random_policies_as_the_model_has_it() {
     let seed = std::env::var(SEED).ok().map(|seed| seed.parse().unwrap());
-    let seed = seed.unwrap_or_else(rand::random::<u64>);
+    let seed = seed.unwrap_or(1_u64);
     println!("{SEED}={seed}");
     compare(seed);
 }

@@ -361,6 +361,33 @@ fn what_was_deleted_is_room_for_the_next_object() {
     }
 }
 
+/// That it is full, what is used of what there is, the reserve, and how long the rest lasts.
+fn figures_say_that_it_is_full(service: &Service, page: &str) {
+    let metrics = service.metrics();
+    let of = |name: &str| -> f64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {metrics}"))
+            .trim()
+            .parse()
+            .unwrap()
+    };
+    assert!(of("terrace_full ") > 0.0);
+    let reserve = of("terrace_reserve_bytes ");
+    assert!(reserve > 0.0);
+    let used = of("terrace_fill_used_bytes{tier=\"large\"} ");
+    let capacity = of("terrace_fill_capacity_bytes{tier=\"large\"} ");
+    assert!(used > 0.0 && used <= capacity, "{used} of {capacity}");
+    assert!(of("terrace_hours_to_full{tier=\"large\"} ") > 0.0);
+    let stats = plain(page, "/api/stats").status(200).json();
+    assert!(stats["full"].as_str().unwrap().contains("free segment"), "{stats}");
+    assert_eq!(stats["reserve_bytes"].as_f64(), Some(reserve), "{stats}");
+    assert_eq!(
+        stats["fill"]["large"]["capacity_bytes"].as_f64(),
+        Some(capacity),
+        "{stats}"
+    );
+}
+
 /// A store of which both tiers were full took no DELETE any more: each hung for ten seconds and was
 /// refused, and `/readyz` said ready. Nothing of this had a test but a script for root.
 #[test]
@@ -413,6 +440,7 @@ fn a_full_store_refuses_new_objects_says_so_and_takes_deletes() {
         assert!(Instant::now() < until, "{}", ready.text());
         stored.extend(fill(stored.len()));
     }
+    figures_say_that_it_is_full(&service, &page);
     assert!(client.get(&stored[0]).status(200).body == value);
     for key in &stored {
         client.send("DELETE", key, &[], b"").status(204);

@@ -374,3 +374,43 @@ pub struct WriterOptions {
     /// Attributes, durability and condition, as for a put. The condition is decided at `finish`.
     pub put: PutOptions,
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// With the defaults a disk of 300 MB was too small: segments of 64 MiB want 320 MiB.
+    #[test]
+    fn sizes_go_by_the_device_from_a_hundred_megabytes_to_a_hundred_terabytes() {
+        const MB: u64 = 1_000_000;
+        let options = Options::new("store");
+        for (device_bytes, part_mib, memtable_kib) in [
+            (100 * MB, 1, 1 << 10),
+            (300 * MB, 4, (300 * MB) >> 18),
+            (900 * MB, 8, (900 * MB) >> 18),
+            (5_000 * MB, 64, 16 << 10),
+            (100_000_000 * MB, 64, 16 << 10),
+        ] {
+            let fitted = options.fitted(device_bytes, device_bytes);
+            fitted.validate_fitted().unwrap();
+            let sizes = (fitted.segment_bytes >> 20, fitted.split_threshold_bytes >> 20);
+            assert_eq!(sizes, (part_mib, part_mib), "{device_bytes}");
+            assert_eq!(fitted.tuning.memtable_bytes >> 10, memtable_kib, "{device_bytes}");
+            // The smallest log, the reserve and a new one of each.
+            let least = (SEGMENTS_MIN + 4) * fitted.segment_bytes + 5 * fitted.tuning.memtable_bytes;
+            assert!(least < device_bytes / 2, "{device_bytes}");
+        }
+        // What is said is left as it is, whatever the device.
+        let said = Options {
+            segment_bytes: 256 << 10,
+            split_threshold_bytes: 2 << 20,
+            ..options
+        };
+        let fitted = said.fitted(u64::MAX, u64::MAX);
+        assert_eq!(
+            (fitted.segment_bytes, fitted.split_threshold_bytes),
+            (256 << 10, 2 << 20)
+        );
+    }
+}

@@ -11,6 +11,7 @@
 //! is a finding, never skipped.
 
 mod crates;
+mod duplicates;
 mod functions;
 mod lexer;
 mod links;
@@ -115,6 +116,7 @@ pub fn run() -> ExitCode {
     };
     let mut findings: Vec<Finding> = files.iter().flat_map(|file| check_file(&root, file, &files)).collect();
     findings.extend(crates::circles(&root, &files));
+    findings.extend(duplicates::check(&root));
     findings.sort();
     for finding in &findings {
         println!("{finding}");

@@ -352,6 +352,51 @@ mod tests {
     use crate::http::engine::CALLS_MAX;
     use bucket::{Record, Versioning};
 
+    /// Has each go as far as it gets; says how many are through.
+    async fn ready<F: Future>(calls: &mut [std::pin::Pin<Box<F>>]) -> usize {
+        let poll = |context: &mut std::task::Context<'_>| {
+            let through = calls.iter_mut().filter_map(|call| match call.as_mut().poll(context) {
+                std::task::Poll::Ready(outcome) => Some(outcome),
+                std::task::Poll::Pending => None,
+            });
+            std::task::Poll::Ready(through.count())
+        };
+        std::future::poll_fn(poll).await
+    }
+
+    async fn others_get_to_the_engine(gateway: &Arc<Gateway>) {
+        let other = gateway.run(|_, _| Ok(()));
+        tokio::time::timeout(Duration::from_secs(120), other)
+            .await
+            .unwrap()
+            .unwrap();
+    }
+
+    /// Each upload to a full large tier collected garbage within its permit, behind one mutex: 64
+    /// of them held all permits, and GETs were refused though the disk could be read.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_waits_for_room_leaves_the_engine_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(terrace::Options::new(dir.path())).unwrap();
+        let gateway = Gateway::open(&store, Durability::Buffered, Choices::default()).unwrap();
+        let begun = gateway.collector.begun_so_far();
+        // Somebody is in the middle of it.
+        let one = gateway.making_room.lock().await;
+        let mut waiting: Vec<_> = (0..CALLS_MAX + 8)
+            .map(|_| {
+                let gateway = Arc::clone(&gateway);
+                Box::pin(async move { gateway.make_room(begun).await })
+            })
+            .collect();
+        assert_eq!(ready(&mut waiting).await, 0);
+        others_get_to_the_engine(&gateway).await;
+        drop(one);
+        for call in waiting {
+            call.await;
+        }
+        assert_eq!(gateway.collector.begun_so_far(), begun + 1, "one did it for all");
+    }
+
     /// As many changes of one key as there are permits held all of these while they waited for one
     /// another: no other request got to the engine.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -388,22 +433,8 @@ mod tests {
                 Box::pin(async move { gateway.run_in_turn(&bucket, "k", work).await })
             })
             .collect();
-        // Each of them goes as far as it gets.
-        let polled = std::future::poll_fn(|context| {
-            let ready = changes
-                .iter_mut()
-                .filter_map(|change| match change.as_mut().poll(context) {
-                    std::task::Poll::Ready(outcome) => Some(outcome),
-                    std::task::Poll::Pending => None,
-                });
-            std::task::Poll::Ready(ready.count())
-        });
-        assert_eq!(polled.await, 0);
-        let other = gateway.run(|_, _| Ok(()));
-        tokio::time::timeout(Duration::from_secs(120), other)
-            .await
-            .unwrap()
-            .unwrap();
+        assert_eq!(ready(&mut changes).await, 0);
+        others_get_to_the_engine(&gateway).await;
         drop(done);
         for change in changes {
             change.await.unwrap();

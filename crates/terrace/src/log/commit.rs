@@ -144,11 +144,8 @@ pub struct CommitLog {
     cleaning_waits: AtomicU64,
     /// Held while a segment of the reserve is made.
     making: Mutex<()>,
-    /// What was committed when recycling had last tried every segment and could free none; 0 if it
-    /// could.
-    stuck_at_seq: AtomicU64,
-    /// And callers have had no segment since.
-    was_stuck: AtomicBool,
+    /// Whether recycling can free nothing.
+    stuck: room::Stuck,
     to_apply: Mutex<Waiting>,
     /// How many frames are applied at once.
     pub batch: BatchSize,
@@ -253,8 +250,7 @@ impl CommitLog {
             reserve: Arc::new(Reserve::none()),
             cleaning_waits: AtomicU64::new(0),
             making: Mutex::default(),
-            stuck_at_seq: AtomicU64::new(0),
-            was_stuck: AtomicBool::new(false),
+            stuck: room::Stuck::default(),
             to_apply: Mutex::new(Waiting::recovered(recovered)),
             batch: BatchSize::default(),
             gathering_pays: AtomicBool::new(false),

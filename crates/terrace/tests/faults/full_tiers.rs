@@ -131,7 +131,8 @@ fn a_refusal_says_what_the_tier_has_and_may_have() {
             (reserve_bytes..=reserve_bytes + (1 << 20)).contains(&beside),
             "{room:?}"
         );
-        assert!(room.used_bytes <= room.capacity_bytes, "{room:?}");
+        // Footers of blocks may pass the capacity.
+        assert!(room.used_bytes <= room.capacity_bytes + (64 << 10), "{room:?}");
         assert!(room.used_bytes * 10 > room.capacity_bytes * 8, "{room:?}");
         let text = refused.to_string();
         for bytes in [room.used_bytes, room.capacity_bytes, room.reserve_bytes] {

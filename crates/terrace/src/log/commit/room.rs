@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use std::{
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -208,37 +208,66 @@ impl CommitLog {
 
     /// Recycling has tried every segment as of `committed_seq` and could free none.
     pub fn recycling_stuck_at(&self, committed_seq: u64) {
-        self.stuck_at_seq.store(committed_seq, Ordering::Release);
-        self.was_stuck.store(true, Ordering::Release);
+        self.stuck.begins(committed_seq);
     }
 
     /// It could, or there is room elsewhere that it can use: what was refused is tried. A segment
     /// that it needs itself is no end of a full log.
     pub fn recycling_made_room(&self) {
-        self.stuck_at_seq.store(0, Ordering::Release);
-        if self.segments.available() > RESERVED_SEGMENTS {
-            self.was_stuck.store(false, Ordering::Release);
-        }
+        self.stuck.ends(self.segments.available() > RESERVED_SEGMENTS);
         self.notify_progress();
     }
 
     /// Whether callers have no segment, and have had none since recycling could free none of all
     /// that it tried; since then something may have been committed.
     pub fn has_been_full(&self) -> bool {
-        let is_full = self.was_stuck.load(Ordering::Acquire) && self.segments.available() <= RESERVED_SEGMENTS;
+        let is_full = self.stuck.was() && self.segments.available() <= RESERVED_SEGMENTS;
         is_full || !self.reserve.is_whole()
     }
 
     /// Whether recycling can free no segment.
     pub fn recycling_is_stuck(&self) -> bool {
-        let seq = self.stuck_at_seq.load(Ordering::Acquire);
-        seq > 0 && seq == self.committed_seq()
+        self.stuck.is_at(self.committed_seq())
+    }
+}
+
+/// Whether recycling can free nothing, and whether it has been so since there was room.
+///
+/// Invariant: who sees the first sees the second.
+#[derive(Debug, Default)]
+pub(super) struct Stuck {
+    /// What was committed when it had tried every segment in vain; 0 if it has not.
+    at_seq: AtomicU64,
+    was: AtomicBool,
+}
+
+impl Stuck {
+    fn begins(&self, committed_seq: u64) {
+        self.was.store(true, Ordering::Release);
+        self.at_seq.store(committed_seq, Ordering::Release);
+    }
+
+    fn ends(&self, is_room: bool) {
+        self.at_seq.store(0, Ordering::Release);
+        if is_room {
+            self.was.store(false, Ordering::Release);
+        }
+    }
+
+    fn is_at(&self, committed_seq: u64) -> bool {
+        let seq = self.at_seq.load(Ordering::Acquire);
+        seq > 0 && seq == committed_seq
+    }
+
+    fn was(&self) -> bool {
+        self.was.load(Ordering::Acquire)
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::{AtomicU64, Ordering, Stuck};
     use crate::{
         Durability, Options, Store, key_hash,
         log::{
@@ -279,5 +308,35 @@ mod tests {
         assert_eq!(keeps_free, RESERVED_SEGMENTS);
         assert_eq!(commit(Committer::Replacing).0, own, "one for all of them");
         assert_eq!(commit(Committer::Freeing).0, own);
+    }
+
+    /// A writer was refused since recycling was stuck, and came again as one that lets go of more
+    /// than it brings: it could find that the log had not been full, made no segment of the reserve
+    /// and was refused. A test was, once, beside heavy load.
+    #[test]
+    fn whoever_sees_that_recycling_is_stuck_sees_that_the_log_has_been_full() {
+        const ROUNDS: u64 = 20_000;
+        let (stuck, looks) = (Stuck::default(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    while looks.load(Ordering::Acquire) < round {
+                        std::thread::yield_now();
+                    }
+                    stuck.begins(round);
+                }
+            });
+            for round in 1..=ROUNDS {
+                stuck.ends(true);
+                looks.store(round, Ordering::Release);
+                while !stuck.is_at(round) {
+                    std::hint::spin_loop();
+                }
+                if !stuck.was() {
+                    looks.store(u64::MAX, Ordering::Release);
+                    panic!("round {round}");
+                }
+            }
+        });
     }
 }

@@ -46,8 +46,42 @@ pub const VERSIONS: &str = "\0s3/version/";
 const NULL_VERSIONS: &str = "\0s3/null-version/";
 /// Values of parts that are being written: what follows `VALUES` in the key of the value follows.
 pub const PENDING_PARTS: &str = "\0s3/pending-part/";
+/// Records of parts of uploads: the upload's [`Id`] and the part's number follow.
+const PARTS: &str = "\0s3/part/";
 /// Values.
 const VALUES: &str = "\0s3/data/";
+
+/// A part of the keyspace.
+#[derive(Debug, Clone, Copy)]
+pub struct Space {
+    /// How its keys begin; the whole key of a space of one.
+    pub prefix: &'static str,
+    /// The module that knows what is stored there.
+    pub codec: &'static str,
+    /// Who takes something out of it.
+    pub deleted_by: &'static str,
+}
+
+/// All of them but the objects. The table of docs/s3.md is held against this one.
+#[rustfmt::skip]
+pub const SPACES: [Space; 16] = [
+    Space { prefix: BUCKETS,        codec: "`bucket`",     deleted_by: "DeleteBucket" },
+    Space { prefix: SESSION_KEY,    codec: "`session`",    deleted_by: "nobody" },
+    Space { prefix: MASTER_KEYS,    codec: "`secrets`",    deleted_by: "`terrace rewrap`" },
+    Space { prefix: OWN_MASTER_KEY, codec: "`secrets`",    deleted_by: "nobody" },
+    Space { prefix: KMS_KEYS,       codec: "`secrets`",    deleted_by: "`terrace kms delete`" },
+    Space { prefix: ACCOUNTS,       codec: "`account`",    deleted_by: "nobody" },
+    Space { prefix: ACCESS_KEYS,    codec: "`access_key`", deleted_by: "`terrace key remove`" },
+    Space { prefix: VERSIONS,       codec: "`record`",     deleted_by: "deletes of a version, rules" },
+    Space { prefix: NULL_VERSIONS,  codec: "`commit`",     deleted_by: "the commit that ends it" },
+    Space { prefix: UPLOADS,        codec: "`upload`",     deleted_by: "its end, rules" },
+    Space { prefix: PARTS,          codec: "`part`",       deleted_by: "the upload's end" },
+    Space { prefix: VALUES,         codec: "`write`",      deleted_by: "the collector" },
+    Space { prefix: PENDING,        codec: "–",            deleted_by: "the commit, the collector" },
+    Space { prefix: PENDING_PARTS,  codec: "–",            deleted_by: "the commit, the collector" },
+    Space { prefix: EVENTS,         codec: "the server's `notify`", deleted_by: "its delivery" },
+    Space { prefix: GARBAGE,        codec: "–",            deleted_by: "the collector" },
+];
 
 /// Longest key of an object that S3 allows, in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
@@ -226,12 +260,12 @@ pub fn null_version(bucket: &str, key: &str) -> Vec<u8> {
 
 /// What the keys of an upload's parts begin with.
 pub fn parts(id: Id) -> Vec<u8> {
-    format!("\0s3/part/{id}/").into_bytes()
+    format!("{PARTS}{id}/").into_bytes()
 }
 
 /// The key of a part's record.
 pub fn part(id: Id, number: u16) -> Vec<u8> {
-    format!("\0s3/part/{id}/{number:05}").into_bytes()
+    format!("{PARTS}{id}/{number:05}").into_bytes()
 }
 
 /// The number of the part that a key's last five bytes name.
@@ -354,6 +388,32 @@ mod tests {
         assert!(sorted[1].starts_with(&versions_of("b", "k")) && !sorted[2].starts_with(&versions_of("b", "k")));
         let (before, made, after) = (now_ms(), Id::new().ms(), now_ms());
         assert!((before..=after).contains(&made));
+    }
+
+    #[test]
+    fn no_space_lies_in_another() {
+        for one in &SPACES {
+            assert!(one.prefix.starts_with(SYSTEM_PREFIX), "{one:?}");
+            let within = SPACES.iter().filter(|other| one.prefix.starts_with(other.prefix));
+            assert_eq!(within.count(), 1, "{one:?} lies in another");
+        }
+        // Who asks whether everything is durable writes to none of them.
+        let marker = String::from_utf8(sync_marker()).unwrap();
+        assert!(!SPACES.iter().any(|space| marker.starts_with(space.prefix)));
+    }
+
+    #[test]
+    fn the_document_has_every_space_and_no_other() {
+        let document = include_str!("../../../docs/s3.md");
+        let written = |space: &Space| space.prefix.replace('\0', "\\0");
+        let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| `\\0s3/")).collect();
+        for space in &SPACES {
+            let begin = format!("| `{}", written(space));
+            let end = format!("| {} | {} |", space.codec, space.deleted_by);
+            let own: Vec<_> = rows.iter().filter(|row| row.starts_with(&begin)).collect();
+            assert!(own.len() == 1 && own[0].ends_with(&end), "{begin} … {end}: {own:?}");
+        }
+        assert_eq!(rows.len(), SPACES.len());
     }
 
     #[test]

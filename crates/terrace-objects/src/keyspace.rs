@@ -397,7 +397,7 @@ mod tests {
             let within = SPACES.iter().filter(|other| one.prefix.starts_with(other.prefix));
             assert_eq!(within.count(), 1, "{one:?} lies in another");
         }
-        // Who asks whether everything is durable writes to none of them.
+        // What is deleted so that everything is durable is in none of them.
         let marker = String::from_utf8(sync_marker()).unwrap();
         assert!(!SPACES.iter().any(|space| marker.starts_with(space.prefix)));
     }

@@ -375,7 +375,7 @@ mod tests {
     /// Each upload to a full large tier collected garbage within its permit, behind one mutex: 64
     /// of them held all permits, and GETs were refused though the disk could be read.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn who_waits_for_room_leaves_the_engine_to_others() {
+    async fn uploads_that_wait_for_room_leave_the_engine_to_others() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(terrace::Options::new(dir.path())).unwrap();
         let gateway = Gateway::open(&store, Durability::Buffered, Choices::default()).unwrap();

@@ -233,7 +233,7 @@ impl CommitLog {
 
 /// Whether recycling can free nothing, and whether it has been so since there was room.
 ///
-/// Invariant: who sees the first sees the second.
+/// Invariant: a thread that sees the first sees the second.
 #[derive(Debug, Default)]
 pub(super) struct Stuck {
     /// What was committed when it had tried every segment in vain; 0 if it has not.
@@ -314,7 +314,7 @@ mod tests {
     /// than it brings: it could find that the log had not been full, made no segment of the reserve
     /// and was refused. A test was, once, beside heavy load.
     #[test]
-    fn whoever_sees_that_recycling_is_stuck_sees_that_the_log_has_been_full() {
+    fn that_recycling_is_stuck_is_seen_with_the_log_having_been_full() {
         const ROUNDS: u64 = 20_000;
         let (stuck, looks) = (Stuck::default(), AtomicU64::new(0));
         std::thread::scope(|scope| {

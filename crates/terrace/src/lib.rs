@@ -3,6 +3,63 @@
 //!
 //! *The log is the truth; the index is a fold of the log; every move is a record in the log.*
 //!
+//! # A tour
+//!
+//! A [`Store`] has two directories, a tier each, or one for both. An object is a key, a value and
+//! some attributes, and has the version of the commit that wrote it.
+//!
+//! ```
+//! use terrace::{Batch, Condition, Durability, Options, PutOptions, ScanRange, Store, WriterOptions};
+//!
+//! # fn main() -> terrace::Result<()> {
+//! # let place = tempfile::tempdir().unwrap();
+//! # let dir = place.path();
+//! let store = Store::open(Options::new(dir))?; // tiers in dir/flash and dir/large
+//!
+//! store.put("greeting", "hello")?; // durable when it returns
+//! let found = store.get("greeting")?.expect("it was put just now");
+//! assert_eq!(&*found, b"hello");
+//!
+//! // All of it or nothing, whatever the sizes; a small value stays on flash, a large one goes to a block.
+//! let mut batch = Batch::new();
+//! batch.put("images/1/thumbnail", vec![1; 4 << 10]);
+//! batch.put("images/1/large", vec![2; 1 << 20]);
+//! let version = store.write(batch, Durability::Buffered)?;
+//!
+//! // Compare and swap: refused if somebody else was first.
+//! let swap = PutOptions { condition: Condition::VersionIs(found.version), ..PutOptions::default() };
+//! store.put_with("greeting", "hello again", &swap)?;
+//! assert!(store.put_with("greeting", "too late", &swap).is_err());
+//!
+//! // Long values go in and out by pieces.
+//! let mut writer = store.writer("video/1", WriterOptions::default())?;
+//! for piece in [vec![3; 300_000], vec![4; 300_000]] {
+//!     writer.append(&piece)?;
+//! }
+//! writer.finish()?;
+//! assert_eq!(store.get_range("video/1", 299_999..300_001)?.as_deref(), Some(&[3, 4][..]));
+//!
+//! // One moment, whatever is written meanwhile. Keys come in order, and values only when asked for.
+//! let before = store.snapshot()?;
+//! store.delete_prefix("images/", Durability::Sync)?; // one commit, however many
+//! let keys: Vec<_> = before.scan(ScanRange::prefix("images/"))?.map(|item| item.map(|item| item.key)).collect();
+//! assert_eq!(keys.len(), 2);
+//! assert!(before.head("images/1/large")?.is_some_and(|info| info.version == version));
+//! assert!(store.get("images/1/large")?.is_none());
+//! store.close()
+//! # }
+//! ```
+//!
+//! | to | call |
+//! |---|---|
+//! | write | [`Store::put`], [`Store::delete`], [`Store::write`] with a [`Batch`], [`Store::writer`], [`Store::delete_range`]; without a thread that waits [`Store::try_write`] |
+//! | read | [`Store::get`], [`Store::head`], [`Store::get_range`], [`Store::reader`], [`Store::multi_get`] |
+//! | read in order, or as of one moment | [`Store::scan`], [`Store::snapshot`] |
+//! | say how durable, on which condition, for how long | [`PutOptions`]: [`Durability`], [`Condition`], [`Expiry`] |
+//! | say what belongs where | [`Options::size_threshold_bytes`], [`Options::pins`] |
+//! | look after it | [`Store::stats`], [`Store::verify`], [`Store::backup`], [`Store::repair`] |
+//! | know what went wrong | [`Error`], named by what the caller can do |
+//!
 //! # The rooms
 //!
 //! State lies below the engine, workers lie above it. From the bottom up; ARCHITECTURE.md walks one

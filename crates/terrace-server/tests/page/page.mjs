@@ -125,6 +125,9 @@ try {
         return Object.values(homes).every((home) => told.includes(`${format.format(home.objects)} objects`));
     }, homes);
     assert.ok((await text("#writing")).includes("Write amplification"));
+    // How full they are, and what is kept for deletes.
+    assert.match(await text("#writing"), /In use[^,]* of [^,]*, \d+ %/);
+    assert.match(await text("#writing"), /Kept for deletes\d/);
     assert.equal(await page.isHidden("#notice"), true, "nothing is wrong");
 
     // Without the server the page says so, and goes on trying.

@@ -35,7 +35,8 @@ pub enum Error {
         tier: Tier,
         /// The detail.
         reason: String,
-        /// What the tier has; `None` where no store was open yet.
+        /// What the tier has, of a write of objects; `None` of calls that open, flush or keep a
+        /// store.
         room: Option<Room>,
     },
 

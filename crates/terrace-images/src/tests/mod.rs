@@ -88,6 +88,7 @@ impl GroupSink for MemorySink {
             return Err(Error::OutOfSpace {
                 tier: Tier::Large,
                 reason: "told to".to_owned(),
+                room: None,
             });
         }
         let mut keys = Vec::new();

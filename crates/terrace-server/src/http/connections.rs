@@ -379,6 +379,52 @@ mod tests {
         poll_fn(|context| Poll::Ready(admitted.as_mut().poll(context).is_pending())).await
     }
 
+    /// A body of frames of so many bytes.
+    struct Endless(usize);
+
+    impl Body for Endless {
+        type Data = bytes::Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<bytes::Bytes>, Self::Error>>> {
+            Poll::Ready(Some(Ok(Frame::data(vec![0; self.0].into()))))
+        }
+    }
+
+    /// Frames that it gives before it waits.
+    async fn given(body: &mut Answering<Endless>) -> usize {
+        let mut frames = 0;
+        while poll_fn(|context| Poll::Ready(Pin::new(&mut *body).poll_frame(context).is_ready())).await {
+            frames += 1;
+            if frames == 100 {
+                break;
+            }
+        }
+        frames
+    }
+
+    /// hyper gathered 128 KiB and a piece for each client that took nothing.
+    #[tokio::test]
+    async fn a_body_gives_nothing_while_its_connection_cannot_send() {
+        let connections = Connections::new(Limits { all: 1, of_one: None });
+        let place = connections.admit(peer(1)).await.unwrap();
+        let sending = place.sending();
+        let mut body = Answering::new(Endless(32 << 10), place.begin());
+        assert_eq!(given(&mut body).await, 2, "then they are sent");
+        assert_eq!(given(&mut body).await, 2, "the operating system took them");
+        assert!(!sending.tried(false) && !sending.tried(false));
+        assert_eq!(given(&mut body).await, 0);
+        assert!(sending.tried(true), "the body waits for that");
+        assert!(!sending.tried(true) && !sending.tried(false) && !sending.tried(true));
+        assert_eq!(given(&mut body).await, 2);
+        // hyper sends as much before it asks for more.
+        let mut body = Answering::new(Endless(GATHERED_BYTES_MAX), place.begin());
+        assert_eq!(given(&mut body).await, 100);
+    }
+
     #[tokio::test]
     async fn each_sender_has_its_places() {
         let connections = Connections::new(Limits {

@@ -7,11 +7,11 @@
 //! section 4.2), and only then the ordered index is asked. So what is inline and in blocks is
 //! counted exactly, and so are the live bytes of blocks.
 //!
-//! What is in the flash log is counted nearly so. A put whose slot is another key's takes that
-//! key's object out of the count (among *m* objects in the log, *m* / 2^35 of the puts of new keys:
-//! 0.03 % at ten million), and a put of a key whose slot was taken or evicted counts one object too
-//! many. The bytes of overwritten flash values are taken as average. The mark keeps the difference;
-//! `repair` counts anew. Nothing but figures is made of that count.
+//! The count of what is in the flash log is approximate. A put whose slot is another key's takes
+//! that key's object out of the count (among *m* objects in the log, *m* / 2^35 of the puts of new
+//! keys: 0.03 % at ten million), and a put of a key whose slot was taken or evicted counts one
+//! object too many. The bytes of overwritten flash values are taken as average. The mark keeps the
+//! difference; `repair` counts anew. The count is used for statistics only.
 
 pub mod fill;
 pub mod migration;

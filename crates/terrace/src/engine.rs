@@ -94,7 +94,7 @@ pub struct Engine {
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
     pub accounting: Accounting,
-    /// What block GC does, and who waits for it.
+    /// What block GC does, and which writers wait for it.
     pub block_gc: BlockGcState,
     /// When the first object expires.
     pub expiring: Expiring,
@@ -112,7 +112,7 @@ pub struct Engine {
     pub mended: Vec<String>,
     /// The hash index is being filled after the open.
     pub refilling: AtomicBool,
-    /// Up to where the index is wanted persisted, as soon as that is applied. 0: nobody waits.
+    /// Up to where the index is wanted persisted, as soon as that is applied. 0: no thread waits.
     pub mark_wanted: AtomicU64,
     /// There is something to flush or to compact.
     pub index_work: Event,
@@ -247,7 +247,7 @@ impl Engine {
         result
     }
 
-    /// The oldest seq somebody still reads at; with no snapshot, what is applied.
+    /// The oldest seq that is still read at; with no snapshot, what is applied.
     pub fn watermark_seq(&self) -> u64 {
         self.snapshots.oldest_or(|| self.log.applied_seq())
     }
@@ -326,8 +326,8 @@ impl Engine {
         self.paces.large.step(bytes as u64, || self.is_pressed(), work)
     }
 
-    /// Writers will soon wait if background work does not get on, or whoever closes the store waits
-    /// already.
+    /// Writers will soon wait if background work does not get on, or the caller that closes the
+    /// store waits already.
     fn is_pressed(&self) -> bool {
         let segments = &self.log.segments;
         let slack = (segments.capacity() / PRESSED_SHARE).max(SCARCE_SEGMENTS);
@@ -340,7 +340,7 @@ impl Engine {
         self.log.stalls.waiting(&reasons) > 0
     }
 
-    /// Whether somebody waits for block GC, or soon will.
+    /// Whether a writer waits for block GC, or soon will.
     pub fn awaits_block_gc(&self) -> bool {
         self.has_held_writers() || self.lacks_block_room()
     }
@@ -360,7 +360,7 @@ impl Engine {
             || self.log_lacks_room()
     }
 
-    /// Reads of small values so far, by those who count for heat: its clock.
+    /// Reads of small values so far that count for heat: its clock.
     pub fn small_reads(&self) -> u64 {
         let hits = |by| self.metrics.hits(by);
         hits(AnsweredBy::Log) + hits(AnsweredBy::Cache) + self.flash_cache.small.reads()

@@ -264,8 +264,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     })
 }
 
-/// Sets the reserve aside, and tells those who make segments and blocks what to leave of the
-/// device.
+/// Sets the reserve aside, and tells the makers of segments and blocks what to leave of the device.
 fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Result<()> {
     log.reserve = Arc::new(Reserve::open(options, &**large.disk())?);
     let left = log.reserve.left();

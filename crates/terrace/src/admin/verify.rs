@@ -1,5 +1,5 @@
 //! Reads everything and checks it: each entry's value, what the hash index says of it, each
-//! segment's frames, the account of each block, the checkpoint; and what nobody points to.
+//! segment's frames, the account of each block, the checkpoint; and what nothing points to.
 
 use crate::{
     Result, Tier,
@@ -88,8 +88,8 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
     Ok(report)
 }
 
-/// Both places of both manifests. Who only looks at a store may have one of before there were
-/// copies.
+/// Both places of both manifests. A store that is opened read-only may come from a version that
+/// made no copies.
 fn check_manifests(engine: &Engine, report: &mut VerifyReport) {
     let wants_copy = !engine.options.read_only;
     for (tier, disk) in [(Tier::Flash, &engine.flash_disk), (Tier::Large, engine.large.disk())] {

@@ -75,8 +75,8 @@ pub enum Error {
     #[error("{0}")]
     Unavailable(&'static str),
 
-    /// The large tier's device is so busy that nothing new is begun on it, for a caller who said
-    /// so. Try again later.
+    /// The large tier's device is so busy that nothing new is begun on it, for a caller that asked
+    /// to be refused instead (`Options::large_wait_max`). Try again later.
     #[error("the large tier's device is busy: its reads take longer than {wait_max:?}")]
     Busy {
         /// What the caller would have waited for.

@@ -4,8 +4,8 @@
 //! empty (no attribute has such a name). So it goes wherever attributes go: into the record, the
 //! entry, a block, and along with moves.
 //!
-//! Invariant: an object is absent from its time on, by the clock of who asks. The fold of the log
-//! never asks.
+//! Invariant: an object is absent from its time on, by the clock of the caller that asks. The fold
+//! of the log never asks.
 //!
 //! On failure: an item that is not exactly an expiry makes the attributes undecodable, so damage is
 //! reported when the object is read, and it never counts as expired.

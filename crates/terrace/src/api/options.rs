@@ -116,8 +116,8 @@ pub struct Tuning {
     /// Block files may take so many per cent of what lives in them, and the slack; above that,
     /// blocks that are mostly dead are cleaned. 130. Open blocks come on top.
     pub space_amplification_percent: u32,
-    /// Above this many per cent, and twice the slack ([`Options::HOLD_BLOCKS`] at least), those who
-    /// write large values wait for cleaning, as long as that can help. 150.
+    /// Above this many per cent, and twice the slack ([`Options::HOLD_BLOCKS`] at least), writers
+    /// of large values wait for cleaning, as long as that can help. 150.
     pub space_amplification_max_percent: u32,
     /// Bytes that block files may take beyond the shares above while there is room. 256 MiB. In a
     /// store of a few blocks the shares are less than a block: without slack each of them would be
@@ -145,7 +145,8 @@ pub struct Tuning {
     /// flash. Small values that come back to the log have an eighth of it beside it.
     pub staging_bytes: u64,
     /// Share of the flash log's capacity that copies of hot large objects keep even if small values
-    /// need room; they use what is left over beyond it. 50; 0 leaves them only what nobody needs.
+    /// need room; they use what is left over beyond it. 50; 0 leaves them only what nothing else
+    /// needs.
     pub copies_share_percent: u32,
     /// Most bytes a second of values that are moved because of changed rules. 8 MiB; 0 moves
     /// nothing.
@@ -207,8 +208,8 @@ fn require(is_allowed: bool, option: &str, value: u64, must: &str) -> Result<()>
 }
 
 impl Options {
-    /// Those who write large values wait only beyond so many blocks over their share at least,
-    /// however small the slack: a store of a few blocks has a share of its own at every seal.
+    /// Writers of large values wait only beyond at least so many blocks over their share, however
+    /// small the slack: a store of a few blocks has a share of its own at every seal.
     pub const HOLD_BLOCKS: u64 = 2;
 
     /// Of a size: as the device asks for.
@@ -359,8 +360,8 @@ pub struct PutOptions {
 /// How an object is read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadOptions {
-    /// For callers who would rather be refused than wait: while reads of the large tier's device
-    /// are under way that take longer than this, none is begun there, and the answer is
+    /// For callers that prefer a refusal to a wait: while reads of the large tier's device are
+    /// under way that take longer than this, none is begun there, and the answer is
     /// [`Error::Busy`]. What is in RAM or on flash is read as ever, copies too, and streams that
     /// are open go on. `None`, the default: a read takes as long as it takes.
     pub large_wait_max: Option<Duration>,

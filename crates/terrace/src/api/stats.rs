@@ -144,7 +144,7 @@ pub struct LogStats {
     /// Segments ready to be written.
     pub segments_free: u64,
     /// How old the segment was from which recycling last moved values to the large tier: so long a
-    /// value stays on flash if nobody reads it. Counted from the opening at the earliest; `None`
+    /// value stays on flash if it is not read. Counted from the opening at the earliest; `None`
     /// before the first.
     pub eviction_age: Option<Duration>,
     /// Segments reclaimed since open.
@@ -356,7 +356,7 @@ counted! {
         /// cache.
         /// What of them came from copies is [`FlashCacheStats::copy_bytes_read`].
         asked_bytes,
-        /// Reads answered by what somebody else was reading.
+        /// Reads answered from an image that another read was filling.
         image_reads,
         /// Reads of copies.
         copy_reads,
@@ -378,13 +378,13 @@ counted! {
         dropped_budget,
         /// Promotions given up because flash had no room, or failed.
         dropped_no_room,
-        /// Objects read ahead of a reader who goes through a group in order.
+        /// Objects read ahead of a reader that goes through a group in order.
         prefetch_objects,
         /// Their bytes.
         prefetch_bytes,
         /// Reads answered by what was read ahead.
         prefetch_reads,
-        /// Objects read ahead for which nobody came.
+        /// Objects read ahead that were never asked for.
         prefetch_unused,
         /// Small values that were destaged and moved back to the log, since they were read often.
         moved,

@@ -40,9 +40,9 @@ impl Totals {
 pub struct LargeTotals {
     /// What all block files take, preallocated space included.
     pub allocated_bytes: u64,
-    /// Of that, blocks that nobody writes any more.
+    /// Of that, blocks that are no longer written.
     pub rest_bytes: u64,
-    /// Blocks that are full, that nobody writes any more, and that are not at rest yet.
+    /// Blocks that are full, no longer written, and not at rest yet.
     pub full_bytes: u64,
     /// Live extents.
     pub live_bytes: u64,
@@ -119,9 +119,9 @@ impl LargeSpace {
         }
     }
 
-    /// Bytes of blocks that nobody writes any more and that have no footer yet. A block can be full
-    /// while the values in it are on their way, and for long if its writer is slow: there is
-    /// nothing to reclaim in it, so it must not look as if there were.
+    /// Bytes of blocks that are no longer written and have no footer yet. A block can be full while
+    /// the values in it are on their way, and for long if its writer is slow: there is nothing to
+    /// reclaim in it, so it must not look as if there were.
     fn full_bytes(&self) -> u64 {
         let full = self.space.full.lock();
         let bytes = full.iter().map(|block| {
@@ -132,9 +132,9 @@ impl LargeSpace {
         bytes.sum()
     }
 
-    /// Whether a block is about to give its room back: nothing lives in it, nobody writes or holds
-    /// it, or it is being deleted. True before [`LargeSpace::accounting_complete`], since nobody
-    /// knows.
+    /// Whether a block is about to give its room back: nothing lives in it and it is neither
+    /// written nor held, or it is being deleted. True before [`LargeSpace::accounting_complete`],
+    /// since until then it is not known.
     pub fn is_giving_room(&self) -> bool {
         if !self.space.accounted.load(Ordering::Acquire) {
             return true;

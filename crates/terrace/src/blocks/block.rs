@@ -7,8 +7,8 @@
 //! - `Writing` is there only while this process may write the block; after a restart it never is
 //!   again.
 //! - After a failed write or sync no further extent is reserved in the block.
-//! - An extent in the queue (`queue`) is found in `behind` from before anybody learns of it until
-//!   it is written.
+//! - An extent in the queue (`queue`) is found in `behind` from before its place is known to any
+//!   reader until it is written.
 //! - What its file takes is counted in `Room` before the file has it.
 
 use super::{
@@ -28,8 +28,8 @@ use std::{
 };
 
 /// Space is taken from the file system in steps, so that a full disk shows at a reservation. Steps
-/// double, within these bounds: while one is taken nobody can write to the file. A block that is
-/// made ready before anybody writes it has all of its space.
+/// double, within these bounds: while one is taken no thread can write to the file. A block that is
+/// made ready before its first write has all of its space.
 const ALLOCATION_STEP_BYTES_MIN: u64 = 8 << 20;
 const ALLOCATION_STEP_BYTES_MAX: u64 = 32 << 20;
 
@@ -39,7 +39,7 @@ pub(super) struct Block {
     pub number: u64,
     /// Bytes of extents that entries of the index point to, as [`super::live_bytes_of`] has them.
     pub live_bytes: AtomicU64,
-    /// Bytes of its file once nobody writes it any more; 0 before.
+    /// Bytes of its file once it is no longer written; 0 before.
     pub rest_bytes: AtomicU64,
     /// Nothing lives in it, and a snapshot or a reader keeps it all the same.
     pub is_held: AtomicBool,
@@ -160,8 +160,8 @@ impl Block {
         self.has_nothing_live() && self.writing.lock().is_none()
     }
 
-    /// It will be deleted soon: nothing lives in it, and nobody writes or holds it. One that is
-    /// full may be written for long, by a slow writer.
+    /// It will be deleted soon: nothing lives in it, and it is neither written nor held. One that
+    /// is full may still be written for long, by a slow writer.
     pub fn is_doomed(&self) -> bool {
         let is_written = || {
             let writing = self.writing.lock();

@@ -21,7 +21,7 @@ use std::{
     },
 };
 
-/// Who writes into the space.
+/// The origin of a write into the space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A caller's large value.

@@ -23,7 +23,8 @@ use std::{
 const STEP_BYTES: usize = 1 << 20;
 /// An extent up to this size is one write.
 const ONE_WRITE_BYTES_MAX: u64 = (STEP_BYTES + STEP_BYTES / 4) as u64;
-/// A longer extent is reserved in a block of its own, so that finding space for it holds up nobody.
+/// A longer extent is reserved in a block of its own, so that finding space for it delays no other
+/// writer.
 const SHARED_EXTENT_BYTES_MAX: u64 = 16 << 20;
 
 impl Space {
@@ -40,7 +41,7 @@ impl Space {
             return Ok((block, offset.ok_or_else(refused)?));
         }
         let (block, offset, is_half_full) = self.reserve_shared(bytes, origin)?;
-        // Nobody waits for what is moved.
+        // No caller waits for what is moved.
         if is_half_full && origin == Origin::User {
             self.prepare_next(block.number);
         }
@@ -71,8 +72,8 @@ impl Space {
     }
 
     /// Makes the block that comes after the shared one, which is `number`: in good time, since
-    /// making one takes several syncs and everybody who needs it waits. Tried once; if it fails,
-    /// whoever needs a block hears of it.
+    /// making one takes several syncs, and every writer that needs it waits. Tried once; if it
+    /// fails, the writer that needs a block gets the error.
     fn prepare_next(&self, number: u64) {
         if self.prepared_for.swap(number, Ordering::AcqRel) == number || !self.idle.lock().is_empty() {
             return;
@@ -87,8 +88,8 @@ impl Space {
     }
 
     /// Takes all of a new block's space at once, if there is plenty: a file system that is asked in
-    /// steps scatters it. Only for one that nobody writes yet, who would have to wait. What is not
-    /// taken here is when it is needed.
+    /// steps scatters it. Only for a block that is not written yet: a writer would have to wait.
+    /// What is not taken here is taken when it is needed.
     fn take_whole(&self, block: &Block) {
         let split_bytes = self.options.split_threshold_bytes;
         if self.room.lacks(2 * split_bytes) {

@@ -1,5 +1,5 @@
-//! What block GC does and who waits for it: the state that the worker, waiting writers and figures
-//! share.
+//! What block GC does and which writers wait for it: the state that the worker, waiting writers and
+//! figures share.
 //!
 //! The worker publishes what it finds at each look at the blocks; writers that lack room wake it.
 //! Neither decides for the other: the worker is in `maintenance`, where writers wait is
@@ -25,7 +25,7 @@ const WAIT_STEP: Duration = Duration::from_millis(20);
 /// At most this often it is logged that writers are let go.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What block GC does and who waits for it, shared.
+/// What block GC does and which writers wait for it, shared.
 #[derive(Debug, Default)]
 pub struct BlockGcState {
     /// Held by the thread while it changes anything.
@@ -97,7 +97,7 @@ pub struct Finding {
 }
 
 impl BlockGcState {
-    /// Nothing was found yet. Whoever asks what would be raises `activity`.
+    /// Nothing was found yet. A call that asks what would be found raises `activity`.
     pub fn raising(activity: Arc<Event>) -> Self {
         Self {
             activity,
@@ -279,8 +279,8 @@ mod tests {
         assert!(gc.cleans(as_of(8), is_stopping), "what it found since");
     }
 
-    /// What was deleted after a look had begun was not seen by it, and all who asked of the same
-    /// seq were told that nothing is to come.
+    /// What was deleted after a look had begun was not seen by it, and all callers that asked of
+    /// the same seq were told that nothing is to come.
     #[test]
     fn a_look_that_something_came_after_is_no_answer_for_others() {
         let gc = BlockGcState::default();

@@ -1,8 +1,8 @@
 //! The writes of one block, and one `fdatasync` for all that ended before it started.
 //!
 //! Each write has a *ordinal*: taken before it begins if others shall not overtake it, or after it
-//! has ended. Who wants writes to be durable waits with their ordinals; the first who finds them
-//! ended and no sync under way syncs for all.
+//! has ended. A caller that wants writes to be durable waits with their ordinals; the first caller
+//! that finds them ended and no sync under way syncs for all.
 //!
 //! Invariants:
 //! - An ordinal counts as durable only if its write had ended, without error, before a sync began

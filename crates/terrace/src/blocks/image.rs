@@ -27,8 +27,7 @@ pub struct HeldBlock {
     pub number: u64,
     /// Bytes to copy from its start.
     pub bytes: u64,
-    /// It is sealed: nobody writes it any more. Whether it has a footer says
-    /// [`LargeSpace::has_footer`].
+    /// It is sealed: no longer written. Whether it has a footer says [`LargeSpace::has_footer`].
     pub sealed: bool,
     block: Arc<Block>,
 }

@@ -193,7 +193,7 @@ struct Space {
     shared: [Mutex<Option<Arc<Block>>>; STREAMS],
     /// The number of the shared block whose successor has been made, or tried.
     prepared_for: AtomicU64,
-    /// Open blocks nobody writes at the moment.
+    /// Open blocks that are not written at the moment.
     idle: Mutex<Vec<Arc<Block>>>,
     /// Closed blocks waiting for their last extent to be settled, and for their footer.
     full: Mutex<Vec<Arc<Block>>>,
@@ -233,9 +233,9 @@ impl LargeSpace {
         self.space.queue.paces()
     }
 
-    /// After an open: has the operating system learn where the blocks lie before somebody reads
-    /// them. On a disk the first read of each block costs two or three reads otherwise. Opens the
-    /// newest, as many as are kept open; until `is_over`. `step` does the work of each.
+    /// After an open: has the operating system learn where the blocks lie before they are read. On
+    /// a disk the first read of each block costs two or three reads otherwise. Opens the newest, as
+    /// many as are kept open; until `is_over`. `step` does the work of each.
     pub fn warm(&self, is_over: impl Fn() -> bool, step: impl Fn(&dyn Fn())) {
         let newest: Vec<Arc<Block>> = {
             let blocks = self.space.blocks.read();
@@ -245,7 +245,7 @@ impl LargeSpace {
         // too.
         for block in newest.iter().rev().filter(|_| !is_over()) {
             step(&|| {
-                // Whoever reads it will be told what is wrong.
+                // A read of it will report what is wrong.
                 if let Ok(file) = self.space.file(block) {
                     file.warm();
                 }
@@ -314,7 +314,7 @@ impl LargeSpace {
         if let Ok(block) = self.space.block(value.block) {
             if value.kind == RecordKind::Put {
                 block.settle(value.offset, 0);
-                // Nobody will read it; the queue has its own reference until it is written.
+                // It will not be read; the queue has its own reference until it is written.
                 block.behind.lock().remove(&value.offset);
             }
             subtract(&block.unapplied_bytes, value.extent_bytes);

@@ -8,7 +8,7 @@ use std::{fmt::Debug, sync::Arc};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Source {
-    /// An image in RAM, because somebody else reads the same.
+    /// An image in RAM, because another reader reads the same.
     Ram = 1,
     /// A copy on flash.
     Copy = 2,
@@ -38,7 +38,7 @@ pub trait Nearer: Debug + Send + Sync {
     /// Begins to read an extent for a caller. `None` if this extent is never nearer.
     fn begin(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>>;
 
-    /// Begins to read an extent before anybody has asked for it. `None` if that is of no use.
+    /// Begins to read an extent before any caller has asked for it. `None` if that is of no use.
     fn begin_ahead(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>>;
 }
 

@@ -2,19 +2,19 @@
 //! write where they lie one behind the other.
 //!
 //! A device needs long writes, and more than one under way, for its full rate; a value is one short
-//! write. So who puts a value hands its extent over and goes on. Two threads write: while both are
-//! at it, extents gather, and the next write takes all that adjoin the first one, up to 1 MiB.
-//! Nobody waits for a write to become longer, but on a disk that seeks while callers read it: there
-//! each write takes a seek from them, and so extents gather for as long as nobody waits for them
-//! and they are few ([`LARGE_GATHER_MAX`], [`LARGE_GATHER_BYTES`]).
+//! write. So a caller that puts a value hands its extent over and goes on. Two threads write: while
+//! both are at it, extents gather, and the next write takes all that adjoin the first one, up to 1
+//! MiB. No write is delayed so that it becomes longer, except on a disk that seeks while callers
+//! read it: there each write costs the readers a seek, so extents gather for as long as no caller
+//! waits for them and they are few ([`LARGE_GATHER_MAX`], [`LARGE_GATHER_BYTES`]).
 //!
 //! Invariants:
 //! - An extent that was handed over is written once, or its write fails; either way its ordinal
 //!   ends.
-//! - From before its place is known to anybody until it is written its bytes are in its block's
+//! - From before its place is known to any reader until it is written its bytes are in its block's
 //!   `behind`, so a reader finds them there or on the device.
-//! - At most [`QUEUED_BYTES_MAX`] wait or are being written (and one extent, however long it is);
-//!   who brings more waits.
+//! - At most [`QUEUED_BYTES_MAX`] wait or are being written (and one extent, however long it is); a
+//!   caller that brings more waits.
 //!
 //! On failure: the extents of a write that failed fail, each with its ordinal. They can be read
 //! until they are abandoned or the space is closed, no footer gives them a version, and their block
@@ -217,8 +217,8 @@ impl WriteQueue {
         &self.shared.paces
     }
 
-    /// For whoever waits for extents to be written: what waits is written now, and nothing gathers
-    /// while this lives.
+    /// For a thread that waits for extents to be written: what is queued is written now, and
+    /// nothing gathers while this lives.
     pub fn hurry(&self) -> Hurry<'_> {
         let mut state = self.shared.state.lock();
         state.hurrying += 1;
@@ -283,8 +283,8 @@ impl Shared {
             let bytes: usize = run.iter().map(|extent| extent.buffer.len()).sum();
             let result = match self.failure.reason() {
                 Some(reason) => Err(io::Error::other(reason)),
-                // Whoever waits for these extents must hear of a panic: nobody else will end their
-                // ordinals.
+                // Threads that wait for these extents must learn of a panic: nothing else will end
+                // their ordinals.
                 None => catch_unwind(AssertUnwindSafe(|| write_run(&run))).unwrap_or_else(|_| {
                     let reason = "writing large values panicked: a bug, please report it";
                     Err(io::Error::other(self.failure.set(reason.to_owned())))

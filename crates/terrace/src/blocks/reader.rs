@@ -72,7 +72,7 @@ impl LargeSpace {
         })
     }
 
-    /// The same for a caller who wants the value of `key`: it counts as a read of it, and comes
+    /// The same for a caller that wants the value of `key`: it counts as a read of it, and comes
     /// from a copy if there is one.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl LargeSpace {
         Ok(reader)
     }
 
-    /// The same to read the value before anybody has asked for it. `None` if that is of no use.
+    /// The same to read the value before any caller has asked for it. `None` if that is of no use.
     ///
     /// # Errors
     /// As [`LargeSpace::open_value`].

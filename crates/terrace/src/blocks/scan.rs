@@ -25,7 +25,7 @@ use std::{io, sync::Arc};
 /// A step from header to header reads this much, a search reads more at once.
 const STEP_BYTES: u64 = 32 << 10;
 const SEARCH_BYTES: u64 = 1 << 20;
-/// Who reads the values, too, reads this much at once,
+/// A reader of the values, too, reads this much at once,
 const BURST_BYTES: u64 = 1 << 20;
 /// and this much on a disk that seeks, where callers' reads come between any two;
 const BURST_BYTES_OF_DISK: u64 = 8 << 20;
@@ -76,8 +76,8 @@ pub struct BlockScan {
 }
 
 impl LargeSpace {
-    /// The same as [`LargeSpace::scan_block`] for who reads most values on the way: with fewer,
-    /// longer reads.
+    /// The same as [`LargeSpace::scan_block`] for a caller that reads most values on the way: with
+    /// fewer, longer reads.
     ///
     /// # Errors
     /// As [`LargeSpace::scan_block`].
@@ -89,9 +89,9 @@ impl LargeSpace {
         Ok(scan)
     }
 
-    /// The same for who looks at headers only. On a disk that seeks it reads all the same what lies
-    /// between them: to seek each of five hundred headers among callers' reads takes twenty
-    /// seconds, to read a block of 64 MiB in bursts takes two.
+    /// The same for a caller that looks at headers only. On a disk that seeks it still reads what
+    /// lies between them: seeking to each of five hundred headers among callers' reads takes twenty
+    /// seconds, reading a block of 64 MiB in bursts takes two.
     ///
     /// # Errors
     /// As [`LargeSpace::scan_block`].

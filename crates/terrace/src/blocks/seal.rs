@@ -63,8 +63,9 @@ impl LargeSpace {
         result
     }
 
-    /// Seals every block nobody writes any more, at a clean shutdown. Values neither committed nor
-    /// abandoned keep their block from getting a footer. The space can still be used afterwards.
+    /// Seals every block that is no longer written, at a clean shutdown. Values neither committed
+    /// nor abandoned keep their block from getting a footer. The space can still be used
+    /// afterwards.
     ///
     /// # Errors
     /// As [`LargeSpace::seal_ready`].
@@ -95,7 +96,7 @@ impl LargeSpace {
     }
 
     /// Deletes a dead block whose last live value ended at `drained_seq`. `false`: it is not dead,
-    /// or somebody reads it; try later.
+    /// or it is being read; try later.
     ///
     /// # Errors
     /// `OutOfSpace` (LargeMeta could not be written), `Failed`, I/O errors. The block may then be
@@ -111,7 +112,7 @@ impl LargeSpace {
         let Entry::Occupied(listed) = blocks.entry(number) else {
             return Ok(false);
         };
-        // With the table locked nobody can pin it, so the only reference is the table's own.
+        // With the table locked no reader can pin it, so the only reference is the table's own.
         if Arc::strong_count(listed.get()) > 1 || !listed.get().is_dead() {
             return Ok(false);
         }
@@ -267,7 +268,7 @@ impl Space {
         Ok(())
     }
 
-    /// Nobody writes the block any more, and what was written to it is durable.
+    /// The block is no longer written, and what was written to it is durable.
     fn rest(&self, block: &Block) {
         let bytes = block.allocated_bytes();
         block.rest_bytes.store(bytes, Ordering::Release);
@@ -301,7 +302,7 @@ impl Space {
     pub(super) fn remove_file(&self, number: u64) -> Result<()> {
         let path = block_path(number);
         let removed = match self.disk.remove(&path) {
-            // Somebody was faster; that it is gone must still be durable.
+            // Another thread was faster; that it is gone must still be durable.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
         };

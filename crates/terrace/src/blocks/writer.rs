@@ -146,7 +146,7 @@ struct Placed {
 
 impl LargeWriter {
     /// Lets [`LargeWriter::finish`] return before the value is written, if it is a short one. For
-    /// values nobody waits for.
+    /// values that no caller waits for.
     #[must_use]
     pub const fn behind(mut self) -> Self {
         self.behind = true;

@@ -2,10 +2,10 @@
 //! lock.
 //!
 //! A reader takes a slot, then the segment that the slot names, then looks at the slot again, and
-//! at whether the segment is still in use. Whoever lets a segment go changes the slots that lead to
-//! it, then says that it is not in use, and only then gives its number to another. So a reader who
-//! finds the slot as it was, and the segment in use, has the record that the slot was made for;
-//! whoever has the segment keeps its memory from being written anew.
+//! at whether the segment is still in use. A thread that lets a segment go changes the slots that
+//! lead to it, then marks it as not in use, and only then gives its number to another. So a reader
+//! that finds the slot as it was, and the segment in use, has the record that the slot was made
+//! for; a reference to the segment keeps its memory from being overwritten.
 
 use super::{
     CachedValue, Place,

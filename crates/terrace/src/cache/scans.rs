@@ -10,8 +10,8 @@
 //!   times from *b* until now, where *now* is everything whose applying has begun. So a snapshot of
 //!   *b* or later that finds the chunk may use it, and one that is older asks the index.
 //! - Before the applier begins with a batch it says how far that goes ([`ScanCache::changing`]),
-//!   and before the batch is shown to anybody, chunks with keys of it are gone, or the keys are
-//!   noted as *changed* beside their range: then nobody uses the chunk before it was made anew.
+//!   and before the batch is visible to any reader, chunks with keys of it are gone, or the keys
+//!   are noted as *changed* beside their range: then the chunk is not used until it was made anew.
 //!   Moves change neither version nor value, and drop nothing.
 //! - A chunk is *begun* before what is in it is read, at a snapshot with everything whose applying
 //!   has begun. What is applied from then on and lies in its range is noted, and it is not kept.
@@ -141,7 +141,7 @@ pub struct ScanCache {
     is_used: AtomicBool,
     /// How far what is applied goes, and what is being applied.
     applying_seq: AtomicU64,
-    /// As of the last time that somebody looked.
+    /// As of the last look (`ScanCache::may_move`).
     may_move: AtomicBool,
     /// Chunks that were begun.
     begun: AtomicU64,
@@ -203,7 +203,7 @@ impl ScanCache {
         let table = self.table.read();
         let number = match table.at(key) {
             Some((start, Range { end, chunk: None, .. })) => return Found::Lost(start.into(), end.to_vec()),
-            // Somebody older than the chunk.
+            // A snapshot older than the chunk.
             Some((_, Range { chunk: Some(chunk), .. })) if chunk.seq > seq => return Found::Nothing(None),
             Some((_, Range { changed, .. })) if !changed.is_empty() => return Found::Changed,
             Some((
@@ -323,7 +323,7 @@ impl ScanCache {
     }
 
     /// Whether values may move to chunks: there is room to spare, in which frames and segments are
-    /// emptied that they leave behind. Only now and then somebody looks.
+    /// emptied that they leave behind. Looked at only now and then.
     fn may_move(&self) -> bool {
         if self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOKS_AT_ROOM) {
             let (living_bytes, room_bytes) = self.values.living_and_room_bytes();
@@ -442,7 +442,7 @@ impl ScanCache {
     }
 
     /// The applier goes on up to `seq`, and these are the keys that it gives another version or
-    /// value, or takes out. To be called before anybody is shown any of that.
+    /// value, or takes out. To be called before any of that is visible to readers.
     pub fn changing<'k>(&self, seq: u64, keys: impl Iterator<Item = &'k [u8]>) {
         self.applying_seq.store(seq, Ordering::SeqCst);
         if !self.is_used.load(Ordering::SeqCst) || active(Mutation::ScanCacheDrop) {

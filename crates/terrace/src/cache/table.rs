@@ -4,7 +4,7 @@
 //! that has fewer: so a table may be nearly full before a slot is lost. A slot has some bits of the
 //! place's hash, and the record is asked whether it is the one: so a slot may be lost, or lead to
 //! something else, and all that costs is a read from the device. Of what has left, the slot stays
-//! until it is needed, as a *ghost*: who comes back soon is known by it.
+//! until it is needed, as a *ghost*: a value that comes back soon is recognised by it.
 //!
 //! Which sets is said by the bits of the hash that a slot has and eight more. So of a table with
 //! many sets where a slot is says what those eight are, and to copy the table nothing need be
@@ -117,7 +117,7 @@ impl Found<'_> {
     /// its line stays with all cores.
     pub fn count_use(&self) {
         if self.slot.uses() < USES_MAX {
-            // Whoever counted between has counted for both.
+            // A thread that counted in between has counted for both.
             let (from, to) = (self.slot.0, self.slot.0 + 1);
             let _ = self
                 .cell

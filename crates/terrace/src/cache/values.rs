@@ -9,7 +9,7 @@
 //! leave by segment is from Segcache, Yang and others, NSDI 2021.) Before either queue's first
 //! leaves a segment of which much is dead or has gone elsewhere: all that lives in it stays.
 //!
-//! One lock for all who put something in or let it leave; who reads takes none (`index`).
+//! One lock for all threads that put something in or let it leave; readers take none (`index`).
 //!
 //! Invariants:
 //! - Segments and the index together take no more than the capacity. A segment of records is always
@@ -165,13 +165,14 @@ pub struct Values {
     held_bytes: AtomicU64,
     /// What finding values by other ways takes: of the capacity as well.
     beside_bytes: AtomicU64,
-    /// Somebody else has so much of the capacity for a while.
+    /// So much of the capacity is lent ([`Values::lend`]) for a while.
     lent_bytes: AtomicU64,
     /// What chunks take that are the home of values.
     homes_bytes: AtomicU64,
     /// Of the frames' share so much may be borrowed for them.
     lendable_bytes: AtomicU64,
-    /// So much may be copied here that nobody has read since it came: reads of devices pay for it.
+    /// So much may be copied here that has not been read since it came: reads of devices pay for
+    /// it.
     paid_bytes: AtomicU64,
 }
 
@@ -266,8 +267,8 @@ impl Values {
         self.shrink();
     }
 
-    /// Leaves so much of its RAM to somebody else, until it is told another amount: what is too
-    /// much leaves as for [`Values::set_capacity`].
+    /// Leaves so much of its RAM to another user of it, until it is told another amount: what is
+    /// too much leaves as for [`Values::set_capacity`].
     pub fn lend(&self, bytes: u64) {
         self.lent_bytes.store(bytes, Ordering::Relaxed);
         self.shrink();
@@ -325,7 +326,7 @@ impl Values {
             return 0;
         }
         let mut state = self.state.lock();
-        // Of two who have read the same from a device the second finds it here.
+        // Of two readers that have read the same from a device the second finds it here.
         if self.has(item.place) {
             return 0;
         }
@@ -404,16 +405,16 @@ impl Values {
         self.pay(bytes.min(RECORD_BYTES_MAX) as u64 * COPIES_FOR_READ);
     }
 
-    /// So many bytes may be copied to RAM that nobody has read since they came.
+    /// So many bytes may be copied to RAM that have not been read since they came.
     fn pay(&self, bytes: u64) {
         let paid_bytes = self.paid_bytes.load(Ordering::Relaxed) + bytes;
         let most_bytes = self.capacity_bytes() / PAID_PART;
         self.paid_bytes.store(paid_bytes.min(most_bytes), Ordering::Relaxed);
     }
 
-    /// Whether so many bytes are to be copied here that nobody has read: nothing that lives has to
-    /// leave for them, and reads have paid. Where nobody reads what has left RAM, keeping it there
-    /// would be work for nothing.
+    /// Whether so many bytes are to be copied here that have not been read: nothing that lives has
+    /// to leave for them, and reads have paid. Where what has left RAM is not read again, keeping
+    /// it there would be work for nothing.
     pub fn takes_unread(&self, bytes: u64) -> bool {
         let has_room = self.unused_bytes() > bytes || !self.state.lock().emptiest.is_empty();
         has_room && self.spend(bytes)

@@ -7,15 +7,15 @@
 //! worth the same: reads per byte. Groups are ranked by that, and those that fit into the space for
 //! copies are *settled*: their objects are copied when they are read, and kept.
 //!
-//! There is something better than popularity where it is known: a reader on its way. If somebody
-//! reads a group in order behind the object, the object will be read again soon. Such an object is
-//! copied as *passing*, and is worthless once the last one has passed. The two kinds go to segments
-//! of their own, as they die in different ways.
+//! There is something better than popularity where it is known: a reader on its way. If a reader
+//! goes through a group in order and has the object ahead of it, the object will be read again
+//! soon. Such an object is copied as *passing*, and is worthless once the last one has passed. The
+//! two kinds go to segments of their own, as they die in different ways.
 //!
 //! Objects whose group is too large to be of one heat (a million photos under one prefix) count one
 //! by one, in a sketch.
 //!
-//! Time is counted in reads, not in seconds: a store that nobody reads forgets nothing.
+//! Time is counted in reads, not in seconds: a store that is not read forgets nothing.
 //!
 //! Everything here may be wrong or lost at any time: it costs hits, never data.
 
@@ -35,10 +35,10 @@ const GROUP_SHARE_MAX: f64 = 0.25;
 /// Share of the space for copies that settled groups may fill: the rest is what cleaning needs to
 /// be cheap.
 const SETTLED_SHARE: f64 = 0.98;
-/// Share of the space that passing copies can take from settled groups. Those that somebody has
-/// passed stay where they are until their segment is cleaned, which nobody does while passing ones
-/// are given more and more: without a bound they drove all settled groups out of a small flash, and
-/// kept it.
+/// Share of the space that passing copies can take from settled groups. Those that their reader has
+/// passed stay where they are until their segment is cleaned, which does not happen while passing
+/// ones are given more and more: without a bound they drove all settled groups out of a small
+/// flash, and kept it.
 const PASSING_SHARE_MAX: f64 = 0.2;
 /// How much better than a settled group another one must be to take its place.
 const MARGIN: f64 = 0.5;
@@ -59,7 +59,7 @@ pub enum Worth {
     None,
     /// Its group is popular.
     Settled,
-    /// Somebody who reads its group in order will come by.
+    /// A reader that goes through its group in order will reach it.
     Passing,
 }
 
@@ -112,7 +112,7 @@ enum Score {
     OfGroup {
         per_byte: f64,
         is_settled: bool,
-        /// As the next reader who goes through the group in order makes it, if there is one.
+        /// By the next reader that goes through the group in order, if there is one.
         passing: Option<f64>,
     },
     /// By its own reads: its group is of no one heat, or not measured yet.
@@ -134,7 +134,7 @@ pub struct Popularity {
 #[derive(Debug)]
 struct State {
     groups: HashMap<u64, Group>,
-    /// Who reads a group in order.
+    /// The readers that go through a group in order.
     readers: Sequences,
     /// Reads so far.
     now: f64,
@@ -227,7 +227,7 @@ impl Popularity {
 
     /// How many reads per byte a copy must be worth to stay where this object wants to go. Nothing
     /// gives way to objects of groups, as their ranks decide for whom there is room; those counted
-    /// one by one have none, so each must be better than whom it drives out.
+    /// one by one have none, so each must be worth more than what it drives out.
     pub fn bar(&self, key: &[u8], bytes: u64) -> Option<f64> {
         self.with_score(key, bytes, |score, _| match score {
             Score::OfGroup { .. } => None,
@@ -242,8 +242,8 @@ impl Popularity {
 
     /// Whether a copy of this worth is copied again when its segment is cleaned: a passing one
     /// serves a reader or two, so no others are written for it once passing ones have all that is
-    /// theirs, nor where it is not one of many in its segment. Of a dozen those that nobody waits
-    /// for any more are soon most, so that to keep the rest each would be written several times.
+    /// theirs, nor where it is not one of many in its segment. Of a dozen copies most are soon
+    /// passed by all readers, so that to keep the rest each would be written several times.
     pub fn may_stay(&self, worth: Worth, is_of_many: bool) -> bool {
         match worth {
             Worth::None => false,
@@ -367,8 +367,8 @@ impl State {
         self.half_life = (objects as f64 * HALF_LIFE).max(HALF_LIFE_READS_MIN);
         self.sketch.set_period(self.half_life);
         let (now, half_life) = (self.now, self.half_life);
-        // Who is settled already has an advantage: ranks that change places all the time would cost
-        // flash writes and gain nothing.
+        // A group that is settled already has an advantage: ranks that change all the time would
+        // cost flash writes and gain nothing.
         let mut ranked: Vec<(f64, f64, u64, u64)> = (self.groups.iter())
             .filter(|(_, group)| self.is_of_one_heat(group))
             .filter_map(|(hash, group)| {

@@ -29,12 +29,12 @@ struct CachedReader {
     worth: OnceLock<Worth>,
     /// The image this reader fills, or did before another became its filler.
     filling: Mutex<Option<Filling>>,
-    /// A copy was used since somebody last asked.
+    /// A copy was used since this was last asked.
     used_copy: AtomicBool,
     /// Copies are not to be trusted any more.
     avoids_copies: AtomicBool,
     farthest: AtomicU8,
-    /// Nobody has asked for it yet.
+    /// Not asked for yet.
     is_ahead: bool,
 }
 

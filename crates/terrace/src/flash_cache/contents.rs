@@ -24,7 +24,7 @@ const ITEM_BYTES: usize = 32;
 /// A longer table is none.
 const CONTENTS_BYTES_MAX: usize = 16 << 20;
 
-/// Whose contents.
+/// The owner of the contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The store.

@@ -1,7 +1,7 @@
 //! The copies on flash: which there are, where each is, and reading one.
 //!
 //! Invariants: a slice has one copy at most. The table may point to bytes that are something else
-//! by now (the segment was used again while somebody was about to read): who reads checks the bytes
+//! by now (the segment was used again while a reader was about to read): a reader checks the bytes
 //! and forgets what does not match.
 
 use super::Slice;
@@ -194,9 +194,9 @@ impl Copies {
         used.slices.iter().filter_map(copy).collect()
     }
 
-    /// Forgets a segment that is full with all copies in it; returns how many. `None` if somebody
-    /// else did, or it is used again by now: of several who chose the same segment only one may
-    /// free it.
+    /// Forgets a segment that is full with all copies in it; returns how many. `None` if another
+    /// thread did, or it is used again by now: of several threads that chose the same segment only
+    /// one may free it.
     pub fn end(&self, segment: u32) -> Option<u64> {
         let mut table = self.table.write();
         table.segments.get(&segment).filter(|used| !used.is_open)?;

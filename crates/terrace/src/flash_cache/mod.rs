@@ -2,9 +2,9 @@
 //! that copy.
 //!
 //! A copy is an exact image of an extent, in slices (docs/adr/0010-copies-beside-the-log.md). Every
-//! checksum in an extent names its place, so an image proves whose it is: a read by way of a copy
-//! is verified as a read of the block is, and what does not match is forgotten. Nothing here must
-//! be durable, ordered or invalidated; all of it may be lost at any time.
+//! checksum in an extent names its place, so an image proves which extent it is of: a read by way
+//! of a copy is verified as a read of the block is, and what does not match is forgotten. Nothing
+//! here must be durable, ordered or invalidated; all of it may be lost at any time.
 //!
 //! This is the state; the threads that fill it and make room are `maintenance::{promote,
 //! small_moves, prefetch}`.

@@ -21,7 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Steps in order, the first read included, from which on somebody counts as a reader of the whole.
+/// Steps in order, the first read included, from which on a reader counts as one of the whole
+/// group.
 pub const RUN_MIN: u32 = 3;
 /// Objects that may be waiting to be read ahead; the oldest is given up for a newer one.
 const WANTED_MAX: usize = 64;
@@ -42,7 +43,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Somebody will come for the object with this key.
+    /// The object with this key will be asked for soon.
     pub fn want(&self, key: Arc<[u8]>) {
         let mut wanted = self.wanted.lock();
         // One reader asks with each of its reads.
@@ -85,7 +86,7 @@ impl Ahead {
         at.and_then(|at| kept.remove(at)).is_some()
     }
 
-    /// Images nobody came for.
+    /// Images that were not asked for in time.
     fn overdue(&self) -> Vec<Arc<Image>> {
         let mut kept = self.kept.lock();
         // They are in the order of time.
@@ -110,7 +111,7 @@ impl FlashCache {
         }
     }
 
-    /// The next key to read ahead, if one comes before long. Drops what nobody came for.
+    /// The next key to read ahead, if one comes before long. Drops what was not asked for in time.
     /// `seen` is the waiting thread's alone.
     pub fn next_ahead(&self, seen: &mut u64) -> Option<Arc<[u8]>> {
         let idle = if self.ahead.keeps_none() { IDLE_MAX } else { IDLE };

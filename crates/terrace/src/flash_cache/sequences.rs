@@ -1,4 +1,5 @@
-//! Who reads in order, and where they are: the play heads of each group, of a title for example.
+//! The readers that read in order, and where they are: the play heads of each group, of a title for
+//! example.
 //!
 //! Invariant: bounded. Of a group the head that has rested longest makes room, and of all groups
 //! those that were read longest ago. A head that does not move for long is taken for gone.
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 
 /// Heads per group.
 const HEADS_MAX: usize = 16;
-/// Reads in order before somebody counts as a reader of the whole.
+/// Reads in order before a reader counts as one of the whole group.
 const RUN_MIN: u32 = 2;
 /// A head that rests this many times as long as it usually does is gone.
 const REST_MAX: f64 = 24.0;
@@ -108,7 +109,7 @@ pub(super) struct Sequences {
 }
 
 impl Sequences {
-    /// Nobody reads yet. At most so many groups are remembered.
+    /// No reader yet. At most so many groups are remembered.
     pub(super) fn new(groups_max: usize) -> Self {
         Self {
             groups_max,
@@ -151,7 +152,7 @@ pub struct NamedReaders {
 }
 
 impl NamedReaders {
-    /// Nobody reads yet.
+    /// No reader yet.
     pub fn new(rule: GroupRule) -> Self {
         Self {
             rule,
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(read(&readers, "v/a/seg-009.ts"), None);
         assert_eq!(read(&readers, "v/a/seg-010.ts").as_deref(), Some("v/a/seg-011.ts"));
         assert_eq!(read(&readers, "v/a/seg-010.ts"), None, "once for each step");
-        assert_eq!(read(&readers, "v/a/seg-200.ts"), None, "who jumps begins anew");
+        assert_eq!(read(&readers, "v/a/seg-200.ts"), None, "a reader that jumps begins anew");
         assert_eq!(read(&readers, "v/a/index"), None);
     }
 

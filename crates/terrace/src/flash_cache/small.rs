@@ -93,7 +93,7 @@ impl SmallValues {
     }
 }
 
-/// Who may come back. Time is counted in reads of small values, wherever they are.
+/// Which values may come back. Time is counted in reads of small values, wherever they are.
 #[derive(Debug)]
 pub(super) struct Policy {
     sketch: Sketch,

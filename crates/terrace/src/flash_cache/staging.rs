@@ -1,12 +1,12 @@
-//! Images of slices in RAM: being filled by the one reader who reads the disk, read by everybody
-//! else who wants the same, and kept until the copy is on flash.
+//! Images of slices in RAM: being filled by the one reader that reads the disk, read by all others
+//! that want the same, and kept until the copy is on flash.
 //!
 //! Invariants:
 //! - Bounded in bytes; one image per slice; it is filled from its start on.
 //! - An image that is being filled has one filler, which must let go of it: complete or not. A
 //!   filler may be as slow as its caller, so a reader waits for bytes for a bounded time. After
-//!   that the reader that needs the next bytes becomes the filler, and nobody else waits until more
-//!   bytes have come.
+//!   that the reader that needs the next bytes becomes the filler, and no other reader waits until
+//!   more bytes have come.
 //! - Complete bytes do not change and are read without a lock, also while they are written to
 //!   flash.
 
@@ -23,22 +23,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a reader waits for bytes somebody else is reading. A disk in a hurry answers within
+/// How long a reader waits for bytes that another is reading. A disk under load answers within
 /// that.
 pub const PATIENCE: Duration = Duration::from_millis(100);
-/// Part of the room for images that what is read ahead may have: who reads now comes first.
+/// Part of the room for images that what is read ahead may have: present readers come first.
 const AHEAD_PART: u64 = 2;
 
 /// The bytes of a slice, as far as they were read.
 #[derive(Debug)]
 pub struct Image {
-    /// Whose bytes.
+    /// The slice that the bytes are of.
     pub slice: Slice,
     /// The object's key.
     pub key: Arc<[u8]>,
     /// How many bytes it will have.
     pub slice_bytes: usize,
-    /// It is read before anybody asked for it.
+    /// It is read before any caller asked for it.
     pub is_ahead: bool,
     /// A caller has read it to its end.
     was_read: AtomicBool,
@@ -95,8 +95,9 @@ pub enum Appended {
 }
 
 impl Image {
-    /// Copies the bytes at `from` into `out`; waits for them if somebody is reading them. After a
-    /// wait in vain the caller becomes the filler, if `may_fill` and the bytes are the next.
+    /// Copies the bytes at `from` into `out`; waits for them if another reader is reading them.
+    /// After a wait in vain the caller becomes the filler, if `may_fill` and the bytes are the
+    /// next.
     pub fn read(&self, from: usize, out: &mut [u8], may_fill: bool) -> ImageRead {
         let end = from + out.len();
         if let Some(bytes) = self.whole.get() {
@@ -193,7 +194,7 @@ pub struct Images {
 
 /// What [`Images::join`] gives.
 pub enum Joined {
-    /// Somebody has it or is reading it.
+    /// It is complete, or another reader is filling it.
     There(Arc<Image>),
     /// The caller is to fill it: it is filler number 0.
     Fill(Arc<Image>),
@@ -408,8 +409,8 @@ mod tests {
         assert_eq!((image.read(100, &mut out, true), out), (ImageRead::Done, [2; 100]));
     }
 
-    /// Whoever wrote an image to flash held its lock while it did, for seconds beside other work:
-    /// readers of the object, which is hot, waited for that.
+    /// The thread that wrote an image to flash held its lock meanwhile, for seconds beside other
+    /// work: readers of the object, which is hot, waited for that.
     #[test]
     fn a_whole_image_is_read_while_it_is_being_written() {
         let images = Images::new(1 << 20);

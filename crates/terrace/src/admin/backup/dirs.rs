@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `BACKUP` | backup | the manifest: the backup is complete |
 //! | `BACKUP.part` | backup | one is being taken, or was cut short |
-//! | `BACKUP` | flash directory of a backup | this is a backup's: nobody writes it |
+//! | `BACKUP` | flash directory of a backup | this is a backup's: it is never written |
 //! | `RESTORING` | flash directory of a store | a restore is under way, or was cut short |
 //! | `RESTORING` | its large directory | the same, if the flash directory has the same; else nothing |
 //!

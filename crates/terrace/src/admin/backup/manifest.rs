@@ -44,7 +44,7 @@ pub(crate) struct BackupFile {
     pub bytes: u64,
     /// Length of the file; zeros behind the bytes.
     pub length: u64,
-    /// XXH3-128 of the bytes; none if nobody has read them.
+    /// XXH3-128 of the bytes; none if they have not been read.
     pub checksum: Option<u128>,
     /// Where the bytes came from.
     pub origin: Origin,
@@ -166,7 +166,7 @@ fn parse_file(line: &str) -> Option<(String, BackupFile)> {
     };
     let source = Some(word()?.to_owned()).filter(|source| source != "-");
     let path = word()?.to_owned();
-    // Nobody is led out of the backup's directory.
+    // A path must not lead out of the backup's directory.
     let is_plain = Path::new(&path)
         .components()
         .all(|part| matches!(part, Component::Normal(_)));

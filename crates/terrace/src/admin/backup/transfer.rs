@@ -77,7 +77,7 @@ pub(super) struct Transfer<'a> {
     pub direct_io: bool,
     pub pace: Bucket,
     pub progress: &'a BackupProgress,
-    /// Fails once the store is closed: its files may then be anybody's.
+    /// Fails once the store is closed: another process may then have opened it.
     pub check: &'a dyn Fn() -> Result<()>,
     pub manifest: BackupManifest,
     pub copied_bytes: u64,

@@ -1,4 +1,4 @@
-//! The survey: for each key the newest version anybody knows of, and where its value is said to be.
+//! The survey: for each key the newest version that is known, and where its value is said to be.
 //!
 //! Sources, by what they can tell: the log (every commit and move that is still in a segment),
 //! blocks with a footer and destaged records (exact versions), blocks without a footer (a lower

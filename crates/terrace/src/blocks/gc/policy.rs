@@ -70,7 +70,7 @@ impl Bounds {
         )
     }
 
-    /// Whether writers are to be held, if `tolerated_bytes` at rest can be reclaimed by nobody.
+    /// Whether writers are to be held, if `tolerated_bytes` at rest cannot be reclaimed.
     pub fn holds(&self, totals: &LargeTotals, tolerated_bytes: u64) -> bool {
         let slack_bytes = self
             .slack_bytes
@@ -105,7 +105,7 @@ fn exceeds(bytes: u64, of_bytes: u64, percent: u64) -> bool {
 pub struct Picture {
     /// Bytes of blocks in which something lives.
     pub living_bytes: u64,
-    /// Bytes of blocks in which nothing does and that nobody holds: they are deleted once the index
+    /// Bytes of blocks in which nothing does and that are not held: they are deleted once the index
     /// has persisted that.
     pub dead_bytes: u64,
     /// Bytes of those that snapshots or readers hold.
@@ -121,7 +121,7 @@ pub struct Picture {
 pub enum Plan {
     /// Empties this one.
     Clean(BlockShare),
-    /// Waits: dead blocks that nobody holds are room that is on its way.
+    /// Waits: dead blocks that are not held are room that is on its way.
     Wait,
     /// Nothing: none is worth it, or enough are emptied, and no room is on its way.
     Stuck,
@@ -140,7 +140,7 @@ impl Picture {
         }
     }
 
-    /// What nobody can reclaim now.
+    /// What cannot be reclaimed now.
     pub const fn tolerated_bytes(&self) -> u64 {
         self.set_aside_bytes + self.held_bytes
     }

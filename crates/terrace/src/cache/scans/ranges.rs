@@ -13,8 +13,8 @@ pub(super) const CHANGED_MAX: usize = 8;
 pub(super) struct Range {
     /// The first key behind it; empty: no end.
     pub(super) end: Box<[u8]>,
-    /// Its chunk. Of a range that had one until somebody wrote in it only the borders are left:
-    /// with them it is read anew, and not in ever smaller pieces.
+    /// Its chunk. Of a range that had one until a key in it was written only the borders are left:
+    /// with them it is read anew as a whole, and not in ever smaller pieces.
     pub(super) chunk: Option<InRange>,
     /// Keys that have changed since the chunk was made.
     pub(super) changed: Vec<Box<[u8]>>,
@@ -124,7 +124,7 @@ impl Table {
             return None;
         }
         let chunk = range.chunk.take();
-        // Written in twice, and not read in between: nobody scans here.
+        // Written in twice, and not read in between: it is not scanned.
         if chunk.is_none() {
             let start = start.clone();
             self.remove(&start);

@@ -67,7 +67,7 @@ impl Values {
         let mut came = Vec::with_capacity(chunk.count());
         for (at, pair) in chunk.pairs().enumerate() {
             let Some(from) = pair.place else { continue };
-            // Before a slot leads there: whoever takes it out then has something to take away.
+            // Before a slot leads there: a thread that takes it out subtracts these words again.
             segment.add_live(segment.words_of(at));
             let led = self.lead(from, |slot| Some(Slot::new(from.hash(), number, at, slot.uses())));
             if let Some((slot, fallen)) = led {

@@ -2,8 +2,8 @@
 //! were recycled, deletes, and which versions there were in what is damaged.
 //!
 //! One that can be read to its end says of every key what it was as of its mark. Of one that is
-//! damaged each key that anything knows of is asked for by itself: what it does not answer nobody
-//! knows.
+//! damaged each key that anything knows of is asked for by itself: what it does not answer stays
+//! unknown.
 
 use super::{LOST_SEQS, OldIndex, Place, SEQ_LIMIT, Survey};
 use crate::{
@@ -60,7 +60,7 @@ impl Survey {
                         known.place = Place::Deleted;
                     }
                 }
-                // Nobody knows.
+                // Not known.
                 Ok(Some(_)) | Err(_) => {}
             }
         }

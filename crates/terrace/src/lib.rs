@@ -26,7 +26,7 @@
 //! batch.put("images/1/large", vec![2; 1 << 20]);
 //! let version = store.write(batch, Durability::Buffered)?;
 //!
-//! // Compare and swap: refused if somebody else was first.
+//! // Compare and swap: refused if another writer was first.
 //! let swap = PutOptions { condition: Condition::VersionIs(found.version), ..PutOptions::default() };
 //! store.put_with("greeting", "hello again", &swap)?;
 //! assert!(store.put_with("greeting", "too late", &swap).is_err());

@@ -24,10 +24,10 @@
 //!
 //! Two different keys in one class share its slot; the later insertion wins, and the other key is
 //! found by the ordered index. The argument rests on the callers: puts, deletes and moves come in
-//! the order they were committed, from one applier, and whoever refills the index (after an open)
-//! inserts what it read from the ordered index *under the applier's exclusion*; otherwise an old
-//! address could be inserted after its key was overwritten or deleted. An old address that a reader
-//! got before a change may still be used for as long as the reader pins the segment.
+//! the order they were committed, from one applier, and a thread that refills the index (after an
+//! open) inserts what it read from the ordered index *under the applier's exclusion*; otherwise an
+//! old address could be inserted after its key was overwritten or deleted. An old address that a
+//! reader got before a change may still be used for as long as the reader pins the segment.
 //!
 //! # No key of this class
 //!
@@ -340,8 +340,8 @@ impl HashIndex {
         self.partitions.iter().map(bytes).sum()
     }
 
-    /// Appends an image of one partition as it is at one moment. Those who write to it wait
-    /// meanwhile, for some milliseconds at most; readers do not.
+    /// Appends an image of one partition as it is at one moment. Writers to it wait meanwhile, for
+    /// some milliseconds at most; readers do not.
     ///
     /// # Panics
     /// If there is no partition of that number.

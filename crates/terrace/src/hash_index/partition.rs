@@ -11,13 +11,13 @@
 //!   returns to an earlier value. What was read is believed, hit or miss, only if it has not
 //!   changed; while it is odd, readers use `frozen`, a copy of the table as it was.
 //!
-//! All loads of slots and counters acquire and all stores release. So whoever reads a word that was
-//! written during a new layout also sees the odd generation, and whoever reads the even generation
-//! after it sees the layout whole.
+//! All loads of slots and counters acquire and all stores release. So a thread that reads a word
+//! that was written during a new layout also sees the odd generation, and one that reads the even
+//! generation after it sees the layout whole.
 //!
 //! Recency is raised by readers with a compare-and-swap on the word they saw, so a slot that has
 //! been replaced, moved or removed meanwhile stays as it is; what is lost then is one mark of use.
-//! Nobody but the writer changes anything else in a slot.
+//! Only the writer changes anything else in a slot.
 //!
 //! Nothing fails here except for memory: where no growth is allowed any more, or where it would not
 //! help since the keys were made to collide, an insertion overwrites the least used of the 16 slots
@@ -204,7 +204,7 @@ impl Partition {
             }
             let crowded = self.entries() * 100 >= self.slots() * LOAD_PERCENT_MIN;
             if !crowded || !self.grow() {
-                // Counted first: who misses what is overwritten sees the count.
+                // Counted first: a reader that misses what is overwritten sees the count.
                 self.counts.evicted.store(self.evicted() + 1, Release);
                 self.write(self.least_used(&place, address), &place, size, address);
                 return;
@@ -271,7 +271,7 @@ impl Partition {
         self.counts.entries.store(entries as u64, Relaxed);
     }
 
-    /// The same, while nobody writes.
+    /// The same, while no thread writes.
     fn freeze(&self) -> Frozen {
         let buckets = self.buckets.load(Relaxed) as usize;
         let mut words = Vec::with_capacity(buckets * SLOTS);

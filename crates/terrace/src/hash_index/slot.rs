@@ -168,7 +168,7 @@ mod tests {
         let smallest = Slot::new(Identity::new(0, false), SizeClass::of(0), Address::new(16).unwrap());
         assert_eq!(smallest.word(), 1);
         assert!(Identity::new(0, false).matches(1));
-        assert!(!Identity::new(0, false).matches(0), "an empty slot is nobody's");
+        assert!(!Identity::new(0, false).matches(0), "an empty slot is no class's");
     }
 
     #[test]

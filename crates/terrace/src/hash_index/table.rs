@@ -39,7 +39,7 @@ impl Bucket {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// The word of a slot. Acquire: whoever sees a word sees what was written before it.
+    /// The word of a slot. Acquire: a thread that sees a word sees what was written before it.
     #[inline]
     pub(super) fn load(&self, slot: usize) -> u64 {
         self.0[slot].load(Acquire)

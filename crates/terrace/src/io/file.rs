@@ -199,7 +199,7 @@ fn create_dir_durably(path: &Path) -> io::Result<()> {
     };
     create_dir_durably(parent)?;
     match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
-        // Somebody else may have been faster, and may not have synced yet.
+        // Another thread or process may have been faster, and may not have synced yet.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         result => result.map_err(|error| at("create directory", path, error))?,
     }
@@ -211,8 +211,8 @@ pub fn create_private_dir_all(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
-/// Keeps others out of a directory that an earlier version made for everybody. Who may not do that
-/// has a store that another user made, and goes on.
+/// Keeps other users out of a directory that an earlier version left open to all. A process that
+/// may not do that uses a store that another user made, and goes on.
 pub fn close_to_others(path: &Path) {
     let Ok(metadata) = fs::metadata(path) else { return };
     if metadata.is_dir() && metadata.permissions().mode() & 0o077 != 0 {
@@ -227,7 +227,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     let synced = File::open(path).and_then(|directory| directory.sync_all());
     match synced {
         // Some network and user-space file systems cannot sync a directory and say so with EINVAL;
-        // they make names durable on their own terms, and refusing to run there would help nobody.
+        // they make names durable on their own terms, and refusing to run there would help no user.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         result => result.map_err(|error| at("sync directory", path, error)),
     }
@@ -422,8 +422,8 @@ impl OpenFile {
         Ok(())
     }
 
-    /// How many of `wanted` bytes to transfer at a time, for the sake of who else reads the device.
-    /// Through the page cache the kernel chooses.
+    /// How many of `wanted` bytes to transfer at a time, for the sake of other readers of the
+    /// device. Through the page cache the kernel chooses.
     fn slice_of(&self, wanted: usize) -> usize {
         if !self.is_direct() {
             return wanted;

@@ -158,7 +158,7 @@ pub(crate) fn replace(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<(
 /// An open file of a [`Disk`]. All methods may be called from any thread.
 #[expect(
     clippy::len_without_is_empty,
-    reason = "nobody asks a file on a device whether it is empty"
+    reason = "no caller asks whether a file on a device is empty"
 )]
 pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset`.

@@ -2,8 +2,8 @@
 //!
 //! Reads wait for a device, and a device answers several in little more time than one; so one
 //! caller's reads go on side by side. The threads stay for the next call, since starting them anew
-//! costs more than many a read. Whoever calls works with them, so a call ends even if no thread can
-//! be started.
+//! costs more than many a read. The calling thread works with them, so a call ends even if no
+//! thread can be started.
 //!
 //! Invariant: what a call hands over is used up and dropped before the call returns. So no helper
 //! ever holds the last of anything.
@@ -43,9 +43,9 @@ struct Queue {
     is_closed: bool,
 }
 
-/// A call, to those who help.
+/// A call, as the helping threads see it.
 trait Call: Send + Sync {
-    /// Works until nothing is left that nobody has begun.
+    /// Works until every part of the call has been begun.
     fn help(&self);
 }
 

@@ -2,10 +2,9 @@
 //! in slices.
 //!
 //! A read of 4 KiB that comes while a device takes a write of 1 MiB waits for it. Between slices it
-//! gets its turn. Where nobody reads, long writes are faster in one piece; and on a disk that has
-//! to seek, reads between slices would cost both a seek each, so writes stay in one piece there.
-//! What kind of device it is its short reads tell: what a kernel says of virtual ones is often
-//! wrong.
+//! gets its turn. Without readers, long writes are faster in one piece; and on a disk that has to
+//! seek, reads between slices would cost both a seek each, so writes stay in one piece there. What
+//! kind of device it is its short reads tell: what a kernel says of virtual ones is often wrong.
 //!
 //! Invariant: only the size of transfers is decided here, never what is written or when a write is
 //! done.
@@ -59,7 +58,8 @@ impl Neighbours {
         }
     }
 
-    /// Those of the device that `directory` is on, whoever else uses it in this process.
+    /// Those of the device that `directory` is on, shared with all others that use it in this
+    /// process.
     pub fn of(directory: &Path) -> Arc<Self> {
         let Ok(metadata) = directory.metadata() else {
             return Arc::new(Self::new());
@@ -83,7 +83,7 @@ impl Neighbours {
 
     /// How many of `wanted` bytes to read or write at a time. No slice is much shorter than the
     /// others: a request for a small rest costs more than the wait it saves, and many devices take
-    /// it for a reader in order, for whom they read ahead.
+    /// it for a reader in order, and read ahead for it.
     pub fn slice_of(&self, wanted: usize, now: Instant) -> usize {
         let slices = wanted / SLICE_BYTES;
         if slices < 2 || !self.are_short_reads_under_way(now) {
@@ -117,12 +117,12 @@ mod tests {
         let neighbours = Neighbours::new();
         let began = neighbours.born;
         let ended = began + Duration::from_micros(100);
-        assert_eq!(neighbours.slice_of(LONG, ended), LONG, "nobody reads");
+        assert_eq!(neighbours.slice_of(LONG, ended), LONG, "no readers");
         neighbours.short_read(ended - began, ended);
         assert_eq!(neighbours.slice_of(LONG, ended), SLICE_BYTES);
         assert_eq!(neighbours.slice_of(LONG, ended + LATELY), SLICE_BYTES);
         let later = ended + LATELY + Duration::from_micros(1);
-        assert_eq!(neighbours.slice_of(LONG, later), LONG, "nobody reads any more");
+        assert_eq!(neighbours.slice_of(LONG, later), LONG, "no readers any more");
     }
 
     /// A value of 128 KiB with its header was read as 128 KiB and a rest of 8, twice as many

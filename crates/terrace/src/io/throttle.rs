@@ -4,7 +4,7 @@
 //! megabytes. After a step its thread rests, the longer the smaller its *share* of the device is.
 //! The share is controlled by what callers' reads say: their latencies while nothing runs in the
 //! background are remembered (calm), and when more than a few of the reads are slower than nearly
-//! all of the calm ones, the share is halved; while they are not, it grows. Where nobody reads,
+//! all of the calm ones, the share is halved; while they are not, it grows. Without readers,
 //! background work has the whole device.
 //!
 //! A rest is cut short when callers stop reading, and there is none at all where waiting would cost
@@ -38,7 +38,7 @@ const SHARE_MIN: u32 = 30;
 const SHARE_MAX: u32 = 900;
 /// Share that work has at least which callers have paid for: they wait for it.
 const SHARE_PAID: u32 = 900;
-/// Share where nobody reads.
+/// Share without readers.
 const SHARE_WHOLE: u32 = 1000;
 /// Of calm reads all but this many per mille are no slower than what counts as calm.
 const CALM_REST_PER_MILLE: u64 = 10;
@@ -58,7 +58,7 @@ const WINDOW_READS: u64 = 200;
 const WINDOW: Duration = Duration::from_secs(1);
 /// if there are so many reads by then.
 const WINDOW_READS_MIN: u64 = 20;
-/// Nobody reads if no read ended for so long.
+/// A device counts as without readers if no read ended for so long.
 const QUIET: Duration = Duration::from_millis(50);
 /// Longest rest after a step.
 const REST_MAX: Duration = Duration::from_millis(500);
@@ -66,9 +66,9 @@ const REST_MAX: Duration = Duration::from_millis(500);
 const REST_SLICE: Duration = Duration::from_millis(5);
 /// Of the mean time of reads the latest read's is one part in so many.
 const MEAN_PARTS: u64 = 8;
-/// What the mean says is forgotten when nobody has read for so long.
+/// The mean is forgotten when no read has ended for so long.
 const MEAN_LASTS: Duration = Duration::from_secs(10);
-/// What a device is taken to need for bytes that somebody else writes later.
+/// What a device is taken to need for bytes that another thread, or the kernel, writes later.
 const BYTES_PER_SECOND: u64 = 256 << 20;
 
 /// Latency buckets: four to an octave, from 1 µs to 17 s.
@@ -182,8 +182,8 @@ impl Pace {
     }
 
     /// Whether reads are under way, and such reads take longer than `wait_max` lately, or none has
-    /// ended for so long. With no read under way a device is not busy, however slow it was: so who
-    /// is let in after a jam comes one by one, until the mean has fallen.
+    /// ended for so long. With no read under way a device is not busy, however slow it was: so
+    /// after a stall, readers are admitted one at a time until the mean has fallen.
     pub fn is_busy(&self, wait_max: Duration) -> bool {
         self.is_busy_at(Instant::now(), wait_max)
     }
@@ -241,7 +241,7 @@ impl Pace {
         self.rested_us.fetch_add(micros(began.elapsed()), Ordering::Relaxed);
     }
 
-    /// Whether nobody reads.
+    /// Whether there are no readers.
     fn is_quiet(&self, now: Instant) -> bool {
         let ended = self.born + Duration::from_micros(self.read_ended_us.load(Ordering::Relaxed));
         self.reading.load(Ordering::Relaxed) == 0 && now.saturating_duration_since(ended) > QUIET
@@ -453,7 +453,7 @@ mod tests {
         for _ in 0..30 {
             pace.record(100 * MILLI, false);
         }
-        assert!(!pace.is_busy(wait_max), "nobody reads");
+        assert!(!pace.is_busy(wait_max), "no readers");
         pace.reading.store(1, Ordering::Relaxed);
         let now = pace.born + Duration::from_secs(1);
         pace.read_ended_us.store(micros(now - pace.born), Ordering::Relaxed);
@@ -491,7 +491,7 @@ mod tests {
     #[test]
     fn a_device_seeks_if_reads_that_take_long_have_ended_lately() {
         let pace = Pace::default();
-        assert!(!pace.seeks(), "nobody has read it");
+        assert!(!pace.seeks(), "not read yet");
         for _ in 0..30 {
             pace.record(10 * MILLI, false);
         }

@@ -3,7 +3,7 @@
 //! Order of events for one commit: (1) under the tail's lock its condition is decided, it gets the
 //! next seq and its records are appended to the open frame, where readers find those of a
 //! `Buffered` commit at once, and those of a `Sync` commit once they are durable; (2) the frame is
-//! sealed when full, when somebody needs it durable, or after the coalescing interval; (3) it is
+//! sealed when full, when a caller needs it durable, or after the coalescing interval; (3) it is
 //! written (`flash::writer`) and applied (`write::apply`), in either order, but with a `Sync`
 //! commit in it not applied before that is durable; (4) it is pending no more.
 //!
@@ -60,8 +60,8 @@ pub enum Committer {
     /// A caller: waits for the applier and for free segments.
     User,
     /// Gives space back, by deletes and drops. Waits as well, but may use one of the reserved
-    /// segments, and the last one while the device's reserve is used: else nobody could end the
-    /// state of two full tiers.
+    /// segments, and the last one while the device's reserve is used: otherwise no caller could end
+    /// the state of two full tiers.
     Freeing,
     /// Block GC, by moves and drops. As [`Committer::Freeing`]; that it waits for a segment is
     /// known to log GC, which else waits for it in turn.
@@ -71,7 +71,7 @@ pub enum Committer {
     Replacing,
     /// Recycling: uses the reserved segments and never waits for itself.
     LogGc,
-    /// Moves values without need: leaves the reserved segments alone, and waits for nobody.
+    /// Moves values without need: leaves the reserved segments alone, and does not wait.
     Background,
     /// A caller that must not be held up: as [`Committer::Background`], and waits neither for the
     /// device, so it begins no segment that was not made ready, nor for one that does.
@@ -151,7 +151,7 @@ pub struct CommitLog {
     pub batch: BatchSize,
     /// Of the last records that were applied some were left out.
     gathering_pays: AtomicBool,
-    /// Somebody waits for commits up to this seq to be applied.
+    /// A caller waits for commits up to this seq to be applied.
     urgent_seq: AtomicU64,
     apply_signal: Condvar,
     /// For the flusher: something was opened or sealed.
@@ -311,7 +311,7 @@ impl CommitLog {
     /// A `Buffered` commit that rests on one that is not visible yet, or replaces something of it,
     /// becomes a `Sync` one: visible at once it would show what may be taken back, or a batch in
     /// part. A refusal that rests on one waits until that is durable, unless the committer waits
-    /// for nothing: then it may be wrong, and is for nobody to see.
+    /// for nothing: then it may be wrong, and must not be shown to any caller.
     ///
     /// # Errors
     /// `decide`'s, [`Error::OutOfSpace`], [`Error::Failed`], or [`Error::Invalid`] if the records
@@ -385,7 +385,8 @@ impl CommitLog {
         Ok(Committed { seq, durability })
     }
 
-    /// The tail, for a commit. Whoever begins a segment holds it for as long as the device takes.
+    /// The tail, for a commit. A thread that begins a segment holds it for as long as the device
+    /// takes.
     ///
     /// # Errors
     /// [`Error::Unavailable`] for one that must not be held up.
@@ -409,7 +410,7 @@ impl CommitLog {
         Ok(bytes)
     }
 
-    /// Under the tail's lock, so that nobody sees a later commit and not the range.
+    /// Under the tail's lock, so that no reader sees a later commit and not the range.
     fn publish_ranges(&self, seq: u64, records: &[(u64, Record<'_>)], durability: Durability) {
         for (_, record) in records {
             if let Body::DeleteRange { end } = record.body {
@@ -506,7 +507,7 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Seals the open frame and hands it to the writer and the applier. Somebody has to write it
+    /// Seals the open frame and hands it to the writer and the applier. A thread has to write it
     /// then.
     fn seal_open(&self, tail: &mut Tail) {
         let Some(Open { frame, .. }) = tail.open.take() else {

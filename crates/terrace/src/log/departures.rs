@@ -4,7 +4,7 @@
 //! Keys share a few places, so what is told of one may be another's: [`Departures::none_since`]
 //! errs to the side of "maybe".
 //!
-//! Invariant: a commit is noted before anybody can see it.
+//! Invariant: a commit is noted before any reader can see it.
 
 use crate::{
     api::expiry,

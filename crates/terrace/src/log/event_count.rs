@@ -44,7 +44,7 @@ impl Gate {
         self.signal.notify_all();
     }
 
-    /// Wakes one of those who wait, and everybody about to.
+    /// Wakes one waiting thread, and every thread that is about to wait.
     pub(super) fn wake_one(&self) {
         self.open();
         self.signal.notify_one();

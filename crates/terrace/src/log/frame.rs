@@ -2,16 +2,16 @@
 //!
 //! Commits append records to the open frame; a table by key answers for them at once. When the
 //! frame is sealed it is written to its place in a segment and applied to the index, in either
-//! order; after both nobody looks for a key in it any more, and its bytes may be kept.
+//! order; after both no reader looks for a key in it any more, and its bytes may be kept.
 //!
 //! Invariants:
 //! - A frame's place is fixed when it is opened, so every record's address is known when it is
 //!   committed.
 //! - All that commits change is in `open` until the frame is sealed and in `sealed` from then on;
-//!   it moves once, under the lock for writing. So whoever holds the lock for reading finds it in
-//!   one of the two. In `sealed` nothing changes it: that it is set is seen together with all that
-//!   was appended before. So it is read there without a lock, and a lock is only taken to look into
-//!   the one frame that is open.
+//!   it moves once, under the lock for writing. So a thread that holds the lock for reading finds
+//!   it in one of the two. In `sealed` nothing changes it: that it is set is seen together with all
+//!   that was appended before. So it is read there without a lock, and a lock is only taken to look
+//!   into the one frame that is open.
 
 mod sealed;
 
@@ -413,7 +413,7 @@ impl Frame {
         self.applied.store(true, Ordering::Release);
     }
 
-    /// Whether nobody need look for a key in it any more.
+    /// Whether readers need not look for a key in it any more.
     pub fn is_finished(&self) -> bool {
         self.written.load(Ordering::Acquire) && self.applied.load(Ordering::Acquire)
     }

@@ -12,9 +12,9 @@
 //! if the heir has room: so what is overwritten often does not drive out of RAM what is not.
 //!
 //! Readers take no lock and change no memory that others use: they look into lists to which is
-//! appended, and which are replaced when something leaves them, by those who have the lock
-//! `FrameTable::retained`. By key they look into the list of pending frames, of which a filter
-//! says which may have the key. (Only in the frame that is open now do they look under that frame's
+//! appended, and which are replaced when something leaves them, by the thread that has the lock
+//! `FrameTable::retained`. By key they look into the list of pending frames, of which a filter says
+//! which may have the key. (Only in the frame that is open now do they look under that frame's
 //! lock.) By place they look into the same list, then into that of a stretch of the log. One list
 //! of all frames would be copied for each frame that leaves, and with the RAM of a large cache, or
 //! the short frames of `Sync` commits, there are tens of thousands.
@@ -48,7 +48,7 @@ use std::{
 };
 
 /// A record is counted as this many bytes at least: applying it takes its time, however short it
-/// is, and who scans waits for all of them.
+/// is, and a scan waits for all of them.
 const RECORD_BYTES_MIN: u64 = 256;
 /// Of the RAM for values one part in so many is for retained frames.
 const PART: u64 = 8;
@@ -95,7 +95,7 @@ pub struct FrameTable {
     pending_bytes_max: u64,
     leaving_seq: AtomicU64,
     released_seq: AtomicU64,
-    /// Held by who retains frames, so that none is retained twice.
+    /// Held by the thread that retains frames, so that none is retained twice.
     settling: Mutex<()>,
     /// In the order of the log.
     retained: Mutex<VecDeque<Slot>>,
@@ -108,7 +108,7 @@ pub struct FrameTable {
     emptiest: Mutex<EmptiestFrames>,
     share_bytes: AtomicU64,
     heir: OnceLock<Box<dyn Heir>>,
-    /// Held by who lets retained frames leave.
+    /// Held by the thread that lets retained frames leave.
     leaving: Mutex<()>,
 }
 
@@ -264,7 +264,7 @@ impl FrameTable {
         self.first_pending.store(first, Ordering::Release);
     }
 
-    /// Retains a frame that is written and applied, if anybody may ask for a place in it: inline
+    /// Retains a frame that is written and applied, if a reader may ask for a place in it: inline
     /// values are in the index. The RAM that it takes: all of them may take too much now
     /// ([`FrameTable::give_back`]).
     fn retain(&self, frame: &Frame) -> u64 {
@@ -325,7 +325,7 @@ impl FrameTable {
         self.leaving_seq.load(Ordering::Acquire)
     }
 
-    /// Whether so much waits that those who write should, too.
+    /// Whether so much waits that writers should wait, too.
     pub fn is_full(&self) -> bool {
         let records = self.pending_records.load(Ordering::Acquire);
         self.pending_bytes().max(records.saturating_mul(RECORD_BYTES_MIN)) > self.pending_bytes_max
@@ -408,8 +408,8 @@ impl FrameTable {
         }
     }
 
-    /// The same for who wants the record from the device, unless it is not there yet; this does not
-    /// count as a read.
+    /// The same for a caller that wants the record from the device, unless it is not there yet;
+    /// this does not count as a read.
     pub fn pending_at<R>(&self, place: PlaceInLog, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let pending = self.pending.load();
         let (sealed, at) = pending.with(place)?;
@@ -471,20 +471,20 @@ impl FrameTable {
         }
     }
 
-    /// Says who takes what was read here and leaves, and lends.
+    /// Sets the heir: it takes records that were read here and leave, and lends RAM.
     pub fn hand_on_to(&self, heir: Box<dyn Heir>) {
         let _ = self.heir.set(heir);
     }
 
     /// Lets the oldest frames leave if there are more than the share and what is lent, since so
     /// many bytes came. What is handed on may take as much as its frame did, so that the next one
-    /// must leave for it: most of that is left for who comes next, or the first reader to want a
+    /// must leave for it: most of that is left to the next callers, or the first reader to want a
     /// little room would move all there is.
     pub fn give_back(&self, came_bytes: u64) {
         if self.retained_bytes() <= self.share_bytes() {
             return;
         }
-        // Whoever is at it has it done.
+        // Another thread is doing it.
         let Some(_alone) = self.leaving.try_lock() else { return };
         let heir = self.heir.get().map(Box::as_ref);
         let left_bytes_max = 2 * came_bytes.max(LEFT_BYTES_MIN);
@@ -552,7 +552,7 @@ impl FrameTable {
         self.retained.lock().iter().take_while(goes).cloned().collect()
     }
 
-    /// Lets go of the frames of a segment's use that is over: nobody asks for them any more.
+    /// Lets go of the frames of a segment's use that is over: no reader asks for them any more.
     pub fn forget_use(&self, generation: u64) {
         self.forget(|place| place.0 == generation);
     }

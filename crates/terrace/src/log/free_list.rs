@@ -17,7 +17,7 @@ pub type OverUse = (u32, u64);
 impl Segments {
     /// Uses of segments that are over once the index has persisted `applied_seq`: of free ones, and
     /// of those drained as of that seq. Only a use that is still the segment's last one may be
-    /// listed; so of the free, those nobody takes meanwhile, and of the drained, those whose
+    /// listed; so of the free, those that are not taken meanwhile, and of the drained, those whose
     /// generation is the same after the look as before.
     pub fn over_uses(&self, applied_seq: u64) -> Vec<OverUse> {
         let mut list: Vec<OverUse> = self

@@ -42,7 +42,7 @@ impl Segments {
         }
         let found = match self.identify(&segment, length) {
             Ok(found) => found,
-            // Who only looks shall see the rest.
+            // A read-only open shows the rest.
             Err(error) if read_only => {
                 self.note_damage(number, &format!("it cannot be read: {error}"));
                 Found::Unknown

@@ -1,9 +1,9 @@
 //! Values in RAM that are to be written to the log again: where scans find them, or because they
 //! are read often. Readers and scans put them here, a thread (`maintenance`) moves them.
 //!
-//! Invariants: what waits is bounded in bytes, and nobody waits for it. A value that is under way,
-//! from when it waits until its move is applied, is not taken a second time. All of this may be
-//! lost at any time: the value stays where it is.
+//! Invariants: what waits is bounded in bytes, and no caller waits for it. A value that is under
+//! way, from when it waits until its move is applied, is not taken a second time. All of this may
+//! be lost at any time: the value stays where it is.
 
 use super::address::Address;
 use bytes::Bytes;
@@ -62,7 +62,7 @@ pub struct MoveQueue {
     state: Mutex<State>,
     /// Bytes of RAM that wait.
     bytes: AtomicU64,
-    /// Values under way, so that nobody takes the lock when there are none.
+    /// Values under way, so that no thread takes the lock when there are none.
     under_way: AtomicU64,
 }
 

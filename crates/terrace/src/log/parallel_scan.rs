@@ -1,4 +1,4 @@
-//! Reads a segment whole by several requests at a time, for somebody who waits for it: a device
+//! Reads a segment whole by several requests at a time, for a caller that waits for it: a device
 //! answers several in little more time than one. (To read the next segment meanwhile gained nothing
 //! where it was tried: its memory took as long as it saved.)
 //!

@@ -139,7 +139,7 @@ fn read(segment: &Segment, offset: usize, bytes: usize) -> Result<AlignedBuffer>
     Ok(buffer)
 }
 
-/// What is lost before a frame. Which objects that changed nobody can say.
+/// What is lost before a frame. Which objects that changed cannot be known.
 fn lost_durable(from: u64, next: &FoundFrame<'_>) -> String {
     format!(
         "durable commits {from} to {}; the objects that they changed are as they were before, without an error of their own",

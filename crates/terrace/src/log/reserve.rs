@@ -61,9 +61,9 @@ const RESTORE_INTERVAL: Duration = Duration::from_millis(50);
 /// What is to be left of the device while the reserve is used; nothing while it is there.
 #[derive(Debug, Clone, Default)]
 pub struct Left {
-    /// By who makes segments: to the index and to cleaning.
+    /// By makers of segments: to the index and to cleaning.
     pub by_segments: Arc<AtomicU64>,
-    /// By who cleans: to the index.
+    /// By cleaning: to the index.
     pub by_cleaning: Arc<AtomicU64>,
 }
 
@@ -165,7 +165,7 @@ impl Reserve {
         made
     }
 
-    /// Gives its space to whoever is on the way out. False if that was done before.
+    /// Gives its space to the work that makes room. False if that was done before.
     pub fn give_up(&self) -> bool {
         let Some(disk) = &self.disk else { return false };
         // A second caller returns when the first is done, and each part is told before the room is
@@ -176,8 +176,8 @@ impl Reserve {
         }
         *tried_at = Some(Instant::now());
         self.begin_use();
-        // Nothing new is taken from here on, so that nobody else has the space. That the store is
-        // full is warned of where it is seen (`accounting::fill`).
+        // Nothing new is taken from here on, so that nothing else takes the space. That the store
+        // is full is warned of where it is seen (`accounting::fill`).
         self.is_whole.store(false, Ordering::Release);
         tracing::info!(bytes = self.bytes, "the flash device is full: its reserve is used");
         disk.remove(Path::new(FILE)).is_ok()
@@ -205,8 +205,8 @@ impl Reserve {
         self.segments.load(Ordering::Acquire)
     }
 
-    /// Takes a segment of those that are for commits which make room. False if they had all, or
-    /// nobody has given the reserve up.
+    /// Takes a segment of those that are for commits which make room. False if they had all, or the
+    /// reserve was not given up.
     pub fn take_segment(&self) -> bool {
         let _at_once = self.tried_at.lock();
         let left = self.segments_left().checked_sub(1);

@@ -19,7 +19,7 @@ pub struct SegmentImage {
     /// Generation of its present use.
     pub generation: u64,
     bytes: AlignedBuffer,
-    /// Sound frames, once somebody asked for all: where each starts, and its header. Checksums are
+    /// Sound frames, once a caller asked for all: where each starts, and its header. Checksums are
     /// looked at once.
     sound: OnceLock<Vec<(usize, FrameHeader)>>,
 }

@@ -1,4 +1,4 @@
-//! The ring of segments: which exist, what state each is in, who reads them.
+//! The ring of segments: which exist, what state each is in, which have readers.
 //!
 //! One owner per file: this table. A segment goes free → open → sealed → draining → drained(seq) →
 //! free, or ends in quarantine. Only `free` is left by writing the file: its new header, with a new
@@ -50,7 +50,8 @@ pub enum SegmentState {
     Sealed = 2,
     /// Its live values are being moved out.
     Draining = 3,
-    /// All of it is dead or moved, as of its drained seq; free once nobody may need the old places.
+    /// All of it is dead or moved, as of its drained seq; free once no reader may need the old
+    /// places.
     Drained = 4,
     /// Damaged and still referred to; kept as it is.
     Quarantined = 5,
@@ -175,7 +176,7 @@ impl Segment {
     }
 }
 
-/// Keeps a segment from being freed while somebody reads it.
+/// Keeps a segment from being freed while it is read.
 #[derive(Debug)]
 pub struct SegmentPin<'a>(&'a Segment);
 
@@ -211,8 +212,7 @@ pub struct Segments {
     pub(super) creating: Mutex<()>,
     pub(super) next_generation: AtomicU64,
     device_full: AtomicBool,
-    /// What of the device is left to others when a segment is made that nobody needs for the way
-    /// out.
+    /// What of the device is left to others when a segment is made that is not needed to make room.
     left_to_others_bytes: AtomicU64,
     /// The same when one is.
     left_of_reserve: Left,
@@ -392,7 +392,7 @@ impl Segments {
         self.device_full.load(Ordering::Acquire)
     }
 
-    /// Looks again whether a full device has room (after somebody freed space on it).
+    /// Looks again whether a full device has room (after space on it was freed).
     pub fn retry_device(&self) {
         self.device_full.store(false, Ordering::Release);
     }
@@ -566,8 +566,8 @@ impl Segments {
         segment.set_state(SegmentState::Quarantined);
     }
 
-    /// Frees a drained segment unless somebody has it pinned. The caller made sure that nobody can
-    /// find a place in it any more: the index persisted its drained seq and no snapshot is older.
+    /// Frees a drained segment unless it is pinned. The caller made sure that no reader can find a
+    /// place in it any more: the index persisted its drained seq and no snapshot is older.
     pub fn free_drained(&self, segment: &Segment) -> bool {
         segment.set_state(SegmentState::Free);
         if segment.pins.load(Ordering::SeqCst) > 0 && !active(Mutation::SegmentWhilePinned) {

@@ -1,8 +1,8 @@
 //! Writes sealed frames to their segments and makes them durable, in groups.
 //!
-//! One thread at a time *leads*. A commit that must be durable leads if nobody does: it writes and
-//! syncs for everybody who committed before it looked. Else it waits for the leader. So a lone
-//! writer pays no hand-over, and many writers share one fdatasync.
+//! One thread at a time *leads*. A commit that must be durable leads if no other thread does: it
+//! writes and syncs for all that committed before it looked. Else it waits for the leader. So a
+//! lone writer pays no hand-over, and many writers share one fdatasync.
 //!
 //! A caller that must not be held up waits without a thread: it says up to which seq it waits, and
 //! the end of the round that covers that wakes its task. It can lead no round, so the flusher does,
@@ -49,8 +49,8 @@ use std::{
     task::{Poll, Waker},
 };
 
-/// Frames written in one go when nothing is to be synced: writers who wait for room in RAM need not
-/// wait for more of them.
+/// Frames written in one go when nothing is to be synced: writers that wait for room in RAM need
+/// not wait for more of them.
 const FRAMES_UNSYNCED: usize = 4;
 /// Frames that lie side by side go to the device as one write of up to so many bytes, or one frame
 /// that is longer: it is cut into requests that the device has at once, where writes one after the
@@ -67,7 +67,7 @@ pub struct FrameWriter {
     /// those it served, and one of the others to lead the next.
     rounds: [Gate; 2],
     durable_seq: AtomicU64,
-    /// Whether there is a reason in `state`: raised with its lock held, for those who only look.
+    /// Whether there is a reason in `state`: raised with its lock held, for threads that only look.
     has_failed: AtomicBool,
     written: WrittenBytes,
     large_sync: LargeSync,
@@ -107,7 +107,7 @@ struct Round {
     /// It makes everything up to this seq durable, once it has sealed that; none that does not
     /// sync says so.
     sealed_to: Option<u64>,
-    /// Somebody waits for the next round whom this one may serve.
+    /// A thread waits for the next round although this one may serve it.
     is_unsure: bool,
 }
 
@@ -117,7 +117,7 @@ impl Round {
         self.sealed_to = None;
     }
 
-    /// The number of the round that whoever wants this seq waits for.
+    /// The number of the round that a caller that wants this seq waits for.
     fn waits_for(&mut self, seq: u64) -> u64 {
         self.is_unsure |= self.sealed_to.is_none();
         let is_served = self.sealed_to.is_some_and(|sealed_seq| seq <= sealed_seq);
@@ -217,7 +217,7 @@ impl FrameWriter {
     }
 
     /// Writes some of what is sealed, without syncing it, and says whether there is more. Returns
-    /// at once if somebody else leads.
+    /// at once if another thread leads.
     ///
     /// # Errors
     /// [`Error::Failed`] if a write failed now or before.
@@ -268,7 +268,7 @@ impl FrameWriter {
     }
 
     /// Whether everything up to `seq` is durable; if not, `waker` is woken when it is, or when the
-    /// log has failed. There is one waker for a seq: the last. Somebody has to lead a round.
+    /// log has failed. There is one waker for a seq: the last. A thread has to lead a round.
     pub fn poll_durable(&self, seq: u64, waker: &Waker) -> Poll<Result<()>> {
         if self.durable_seq() >= seq {
             return Poll::Ready(Ok(()));
@@ -283,7 +283,7 @@ impl FrameWriter {
         Poll::Pending
     }
 
-    /// Nobody waits for `seq` by [`FrameWriter::poll_durable`] any more.
+    /// No task waits for `seq` by [`FrameWriter::poll_durable`] any more.
     pub fn forget(&self, seq: u64) {
         self.state.lock().tasks.remove(&seq);
     }
@@ -308,8 +308,8 @@ impl FrameWriter {
         state.round.sealed_to = Some(sealed_seq);
         let mut state = self.write_as_leader(segments, state, true)?;
         // A frame that was pushed after the sealing has been written too, so the round served some
-        // who wait for the next; were one of them chosen to lead, it would return and the others
-        // sleep on.
+        // threads that wait for the next; were one of them chosen to lead, it would return and the
+        // others sleep on.
         let is_unsure = std::mem::take(&mut state.round.is_unsure) || state.written_seq > sealed_seq;
         let served = state.served(self.durable_seq());
         drop(state);

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - [`Ring::read`] returns with nothing under way: every read that the kernel has taken is over,
 //!   and no entry that it has not taken is left in the ring, where a later call would hand it over.
-//! - While a read is under way nobody else has its buffer: the batch is borrowed by [`Flight`],
+//! - While a read is under way nothing else has its buffer: the batch is borrowed by [`Flight`],
 //!   whose `drop` waits for what is under way, and gives the buffer away for good if that fails.
 //!   That holds for a panic too.
 //!
@@ -200,7 +200,7 @@ impl Drop for Ring {
         // A child process does not have the ring's memory (`dontfork`), and may have something else
         // in its place by now, which must not be unmapped.
         if self.process == process::id() {
-            // SAFETY: here only, and nobody uses it afterwards.
+            // SAFETY: here only, and nothing uses it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.ring) };
         }
     }

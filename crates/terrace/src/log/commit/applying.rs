@@ -1,8 +1,8 @@
 //! The log's meeting points with the applier: its next frames, and waiting until something is
 //! applied.
 //!
-//! Frames gather until there are enough of them to be worth it ([`super::waiting`]), unless
-//! somebody waits for what is in them.
+//! Frames gather until there are enough of them to be worth it ([`super::waiting`]), unless a
+//! caller waits for what is in them.
 //!
 //! Invariant: a frame with a `Sync` commit is handed out only when that is durable. What the
 //! indexes have is therefore visible, and needs no second look.
@@ -68,8 +68,8 @@ impl CommitLog {
         self.to_apply.lock().len()
     }
 
-    /// Somebody waits for what is committed by now to be applied, or for what comes after that: it
-    /// does not wait for more to come.
+    /// A caller waits for what is committed by now to be applied, or for what comes after that: the
+    /// applier does not wait for more frames.
     pub(super) fn urge_applier(&self) {
         let seq = self.committed_seq();
         if self.applied_seq() < seq && self.urgent_seq.fetch_max(seq, Ordering::AcqRel) < seq {
@@ -96,7 +96,8 @@ impl CommitLog {
                 return Vec::new();
             }
             if let Some(remaining) = waiting.remaining() {
-                // A failure wakes nobody, and nothing does when they have waited long enough.
+                // A failure wakes no thread, and nothing does when the frames have waited long
+                // enough.
                 let until_due = if are_due { WAIT_STEP } else { remaining };
                 wait = wait.min(WAIT_STEP).min(until_due);
                 waiting.is_watched = !are_due;

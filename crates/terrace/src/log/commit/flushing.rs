@@ -2,8 +2,8 @@
 //! segment and memory for frames ready. It leads the rounds of the group commit for callers that
 //! wait without a thread.
 //!
-//! It is told of an open frame by the first commit in it that nobody makes durable: a caller that
-//! asked for `Sync` seals and writes the frame itself, and to wake the flusher would cost each
+//! It is told of an open frame by the first commit in it that no caller makes durable: a caller
+//! that asked for `Sync` seals and writes the frame itself, and to wake the flusher would cost each
 //! round of the group commit two changes of threads. It is told of a sealed frame by a thread that
 //! sealed it and does not write it.
 
@@ -180,7 +180,7 @@ mod tests {
 
     /// The flusher is not told of a frame that a `Sync` commit opens, whose caller seals it. A
     /// `Buffered` commit in the same frame has no such caller: told only of frames that are opened,
-    /// the flusher would leave it in RAM until somebody else needs the frame.
+    /// the flusher would leave it in RAM until another caller needs the frame.
     #[test]
     fn a_buffered_commit_in_a_frame_that_a_sync_commit_opened_is_written() {
         let dir = tempfile::tempdir().unwrap();
@@ -203,12 +203,12 @@ mod tests {
         while written() == 0 && Instant::now() < until {
             std::thread::yield_now();
         }
-        assert!(written() > 0, "nobody was told of it");
+        assert!(written() > 0, "no thread was told of it");
     }
 
     /// With both tiers full log GC wrote into a segment of the reserve, and what became free next
-    /// was made ready as the segment to come. Nobody could have it: callers were refused, since the
-    /// segment that was written was not for them, until that was full, which it never was.
+    /// was made ready as the segment to come. No commit could get it: callers were refused, since
+    /// the segment that was written was not for them, until that was full, which it never was.
     #[test]
     fn what_becomes_free_while_the_reserve_is_written_is_for_callers() {
         let dir = tempfile::tempdir().unwrap();

@@ -47,7 +47,7 @@ impl CommitLog {
         })
     }
 
-    /// Whether callers have to wait for the applier: nobody else should add to what it has to do.
+    /// Whether callers have to wait for the applier: no other thread should add to its work.
     pub fn is_behind(&self) -> bool {
         self.frames.is_full() || self.index_full.refuses_commits().is_some()
     }
@@ -85,13 +85,13 @@ impl CommitLog {
         }
     }
 
-    /// Free segments that somebody leaves to others.
+    /// Free segments that a committer leaves to others.
     pub(super) fn kept_by(&self, committer: Committer) -> u32 {
         committer.keeps_free(self.reserve.is_whole())
     }
 
-    /// Whether there are more free segments than somebody leaves to others. What replaces counts
-    /// what the device has now: what it may have is not there for commits that must go on.
+    /// Whether there are more free segments than the committer leaves to others. What replaces
+    /// counts what the device has now: what it may have is not there for commits that must go on.
     pub(super) fn has_segment_for(&self, committer: Committer) -> bool {
         let available = match committer {
             Committer::Replacing => self.segments.available_now(),
@@ -191,7 +191,7 @@ impl CommitLog {
             self.segments.add_free(left_bytes)
         };
         if is_theirs && made.is_err() {
-            // Somebody else has the room of the device for now.
+            // Something else has the room of the device for now.
             self.reserve.return_segment();
         }
         made.is_ok()

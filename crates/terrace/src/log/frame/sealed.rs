@@ -7,7 +7,7 @@
 //! Invariants:
 //! - The marks of a record are at the first two units that it takes, and no record has fewer: that
 //!   it lives is the first one's, that it was read the second one's.
-//! - Whoever reads the bytes has a part in them ([`Arc`], or a guard that stands for one); their
+//! - A reader of the bytes owns a share of them ([`Arc`], or a guard that stands for one); their
 //!   memory goes to no other frame before all have let go.
 
 use super::{FRAME_HEADER_BYTES, FramePool, Record};
@@ -43,7 +43,7 @@ const _: () = assert!(RECORD_HEADER_BYTES >= 2 * RECORD_UNIT_BYTES);
 /// A place in the log: the generation of a segment, and an offset in it.
 pub type PlaceInLog = (u64, u64);
 
-/// Who has what was read here from when it leaves.
+/// The next holder of records that were read here, once their frame leaves.
 pub trait Heir: Send + Sync {
     /// Takes a record that leaves.
     fn inherit(&self, place: PlaceInLog, record: &Record<'_>);
@@ -51,7 +51,7 @@ pub trait Heir: Send + Sync {
     fn unused_bytes(&self) -> u64;
     /// Bytes of the frames' share that it has for now.
     fn borrowed_bytes(&self) -> u64;
-    /// Whether it wants so many bytes that live and that nobody has read.
+    /// Whether it wants so many bytes that live and have not been read.
     fn takes_unread(&self, bytes: u64) -> bool;
 }
 
@@ -108,7 +108,7 @@ impl Sealed {
     }
 
     /// A copy without the padding, if that takes much less memory. A mark that is set meanwhile may
-    /// be missing in it: then its record leaves as if nobody had read it.
+    /// be missing in it: then its record leaves as if it had not been read.
     pub fn shortened(&self) -> Option<Self> {
         let memory_bytes = self.memory_bytes();
         let is_short = memory_bytes <= COPIED_BYTES_MAX || self.used_bytes < memory_bytes / COPIED_PART;
@@ -165,7 +165,7 @@ impl Sealed {
     /// Marks the record at an offset as read.
     pub fn mark(&self, at: usize) {
         // Most marks of what is read often are there: to look costs less than to write, and takes
-        // the line from nobody.
+        // the cache line from no other core.
         if let Some((word, bit)) = self.mark_at(at + RECORD_UNIT_BYTES)
             && word.load(Ordering::Relaxed) & bit == 0
         {
@@ -207,7 +207,7 @@ impl Sealed {
         self.ram_bytes() >= SPARSE_BYTES_MIN && EmptiestFrames::is_worth(self.living_bytes(), self.ram_bytes())
     }
 
-    /// The record at an offset. Who asks may have the address from an earlier use of the segment,
+    /// The record at an offset. The caller may have the address from an earlier use of the segment,
     /// when another record began there, or none: so it is believed only if its checksum matches.
     pub fn record_at(&self, at: usize, generation: u64) -> Option<Record<'_>> {
         let bytes = self.bytes().get(at..).filter(|_| at >= FRAME_HEADER_BYTES)?;

@@ -1,5 +1,5 @@
-//! A list that is read without a lock. What is appended is seen by those who have the list already;
-//! for anything to leave, the list is replaced.
+//! A list that is read without a lock. What is appended is seen by readers that have the list
+//! already; for anything to leave, the list is replaced.
 //!
 //! To replace it costs the more the more threads have ever read: each is asked whether it has the
 //! old one. So there are spare cells at the end.
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 type Cells<T> = Vec<OnceLock<T>>;
 
-/// See the module. Who changes it has a lock of its own for that.
+/// See the module. Callers that change it serialise that by a lock of their own.
 #[derive(Debug)]
 pub struct List<T>(ArcSwapOption<Cells<T>>);
 

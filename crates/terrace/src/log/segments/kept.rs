@@ -1,8 +1,9 @@
-//! How many segments stay free, and for whom: the one table. Who takes a segment leaves so many to
-//! others ([`Segments::take`](super::Segments::take)); what a commit leaves, `Committer` says.
+//! How many segments stay free, and for what: the one table. A thread that takes a segment leaves
+//! so many to others ([`Segments::take`](super::Segments::take)); what a commit leaves, `Committer`
+//! says.
 
-/// For log GC, so that it can always make progress. Nobody else takes these but the last commits
-/// before a full device, which free space and leave it one.
+/// For log GC, so that it can always make progress. Besides log GC only the last commits before a
+/// full device take these: they free space, and leave it one.
 pub const RESERVED_SEGMENTS: u32 = 2;
 /// For commits: what moves to the log without need leaves so many, and copies begin no segment. At
 /// so few writers are about to wait: log GC asks for marks at once, and background work does not

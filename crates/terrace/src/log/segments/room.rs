@@ -84,13 +84,13 @@ impl Segments {
         self.left_to_others_bytes.store(bytes, Ordering::Release);
     }
 
-    /// The same for those whom the reserve is for, as long as that is used.
+    /// The same for the commits that the reserve is for, as long as that is used.
     pub fn leave_of_reserve(&mut self, left: Left) {
         self.left_of_reserve = left;
     }
 
-    /// Makes one more segment, if so much of the device is left to others. They are asked when
-    /// nobody else makes one: what one maker has taken, the next one does not count on.
+    /// Makes one more segment, if so much of the device is left to others. They are asked while no
+    /// other thread makes one: what one maker has taken, the next one does not count on.
     ///
     /// # Errors
     /// [`Error::OutOfSpace`], or the device's.
@@ -100,8 +100,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Makes one beyond the capacity, if what it takes was given up elsewhere: that is asked when
-    /// nobody else makes one, too.
+    /// Makes one beyond the capacity, if what it takes was given up elsewhere: that is asked while
+    /// no other thread makes one, too.
     ///
     /// # Errors
     /// [`Error::OutOfSpace`], or the device's.
@@ -114,9 +114,9 @@ impl Segments {
         Ok(())
     }
 
-    /// What a maker of segments leaves of the device that leaves so many free segments: who leaves
-    /// the reserved ones alone leaves what others need to make room on it; who does not, what they
-    /// need while the reserve is used.
+    /// What a maker of segments that keeps so many of them free leaves of the device: one that
+    /// leaves the reserved ones alone leaves what others need to make room on it; one that does
+    /// not, what they need while the reserve is used.
     pub(super) fn left_beside(&self, keep_free: u32) -> u64 {
         if keep_free < RESERVED_SEGMENTS {
             self.left_of_reserve_bytes()
@@ -125,7 +125,7 @@ impl Segments {
         }
     }
 
-    /// What is left to those whom the reserve is for: nothing while it is there.
+    /// What is left to the commits that the reserve is for: nothing while it is there.
     pub fn left_of_reserve_bytes(&self) -> u64 {
         self.left_of_reserve.by_segments.load(Ordering::Acquire)
     }

@@ -1,5 +1,5 @@
-//! The table of segments by number. It grows while it is read: nobody who looks a segment up takes
-//! a lock, and none moves.
+//! The table of segments by number. It grows while it is read: looking a segment up takes no lock,
+//! and no entry moves.
 
 use super::{SEGMENTS_MAX, Segment};
 use std::sync::OnceLock;

@@ -66,8 +66,8 @@ pub struct Manifest {
     pub segment_bytes: u64,
     /// Version of the format of what is on this tier, at most.
     format_version: u32,
-    /// How values were placed, as found at the open. Without it nobody knows, which costs a walk
-    /// over the index.
+    /// How values were placed, as found at the open. Without it that is not known, which costs a
+    /// walk over the index.
     pub placed: Option<Placed>,
 }
 
@@ -102,7 +102,7 @@ impl Manifest {
     /// Where it is once more.
     pub const COPY_PATH: &str = COPY;
 
-    /// The manifest of a tier of the same store, of which nobody knows how values are placed.
+    /// The manifest of a tier of the same store, of which it is not known how values are placed.
     #[must_use]
     pub const fn of(mut self, tier: Tier) -> Self {
         self.tier = Self::number(tier);
@@ -456,7 +456,7 @@ impl Manifest {
             ..self
         };
         raised.write(disk, tier)?;
-        // Left behind it would lead nobody astray.
+        // Left behind it would do no harm.
         let _ = disk.remove(Path::new(PLACED_BEFORE));
         Ok(raised)
     }

@@ -53,7 +53,7 @@ mutations! {
     LogBeforeMark "log-before-mark" "R7" "log durable before the memtable is sealed"
     SegmentBeforePersisted "segment-before-persisted" "R8" "index persisted before a segment is freed"
     SegmentBeforeSnapshot "segment-before-snapshot" "R8" "no older snapshot when a segment is freed"
-    SegmentWhilePinned "segment-while-pinned" "R8" "nobody reads a segment that is freed"
+    SegmentWhilePinned "segment-while-pinned" "R8" "no reader has a segment that is freed"
     BlockBeforePersisted "block-before-persisted" "R8" "index persisted before a block is deleted"
     MoveVersion "move-version" "R9" "a move applies only to the version that moved"
     SegmentDirectory "segment-directory" "R10" "directory sync after a segment is made"

@@ -40,7 +40,7 @@ const READ_PRICE: u64 = 4 << 10;
 const INDEX_WRITES: u64 = 3;
 /// An entry without its copy, with what a table has of it besides.
 const ENTRY_BYTES: u64 = 32;
-/// How long keys are taken to be where nobody has looked.
+/// How long keys are taken to be where none was looked at.
 const MEAN_KEY_BYTES: usize = 32;
 /// What is read in long pieces costs one part in so many of reading it in pages: 1.5 GB a second
 /// beside 50,000 pages.
@@ -330,7 +330,7 @@ mod tests {
         // A MiB to read, an index to write anew, and in it 5,000 copies of 156 bytes.
         let price = sweep.bytes / LONG_READ_PART + sweep.index_bytes + 5_000 * 156;
         let reads = (price / 100 * 100).div_ceil(READ_PRICE);
-        assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX), "nobody scans");
+        assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX), "no scans");
         order.pay_for_sweep(reads - 1);
         assert!(order.has_paid_for_sweep());
         assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));
@@ -338,7 +338,7 @@ mod tests {
             !order.buys_sweep(Sweep::default(), 100, WINDOW_BYTES_MAX),
             "nothing is left to sweep"
         );
-        assert!(!order.has_paid_for_sweep(), "nobody need ask again");
+        assert!(!order.has_paid_for_sweep(), "no need to ask again");
         order.pay_for_sweep(1);
         assert!(order.has_paid_for_sweep());
         assert!(order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));

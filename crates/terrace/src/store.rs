@@ -212,7 +212,7 @@ impl Store {
     }
 
     /// What is known of an object whose value is small and in RAM, or that is known to be absent,
-    /// without asking a device or waiting for anybody: for threads that must not be held up.
+    /// without asking a device or waiting for another thread: for threads that must not be held up.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -281,8 +281,8 @@ impl Store {
         self.engine().flash_cache.named_readers.read(name.as_ref())
     }
 
-    /// Has a value of the large tier, of up to 8 MiB, read to RAM in the background, for somebody
-    /// who will come soon. Does nothing if it is elsewhere.
+    /// Has a value of the large tier, of up to 8 MiB, read to RAM in the background, for a read
+    /// that will come soon. Does nothing if it is elsewhere.
     pub fn read_ahead(&self, key: impl AsRef<[u8]>) {
         self.engine().flash_cache.ahead.want(key.as_ref().into());
     }

@@ -254,7 +254,11 @@ mod tests {
         assert_eq!(read(&readers, "v/a/seg-009.ts"), None);
         assert_eq!(read(&readers, "v/a/seg-010.ts").as_deref(), Some("v/a/seg-011.ts"));
         assert_eq!(read(&readers, "v/a/seg-010.ts"), None, "once for each step");
-        assert_eq!(read(&readers, "v/a/seg-200.ts"), None, "a reader that jumps begins anew");
+        assert_eq!(
+            read(&readers, "v/a/seg-200.ts"),
+            None,
+            "a reader that jumps begins anew"
+        );
         assert_eq!(read(&readers, "v/a/index"), None);
     }
 

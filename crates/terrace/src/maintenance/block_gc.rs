@@ -36,7 +36,7 @@ use std::{
 
 /// Longer values are moved piece by piece, not held in RAM.
 const VALUE_BYTES_IN_RAM_MAX: u64 = 8 << 20;
-/// After so long at work the thread rests, unless somebody waits for it. Where a sixth of a block
+/// After so long at work the thread rests, unless a writer waits for it. Where a sixth of a block
 /// lives a region is gathered from six times its length, which a disk takes a second for.
 const WORK_STEP: Duration = Duration::from_millis(100);
 /// It rests so many times as long as it worked: others have two thirds of the device's time at

@@ -7,7 +7,7 @@
 //! file synced, renamed, and the directory synced.
 //!
 //! On failure: what was written is removed. A sync that failed says nothing about any other file,
-//! and nobody was promised anything of this one; so the store goes on.
+//! and no caller depends on this one; so the store goes on.
 
 use crate::{
     Error, Result, Tier,
@@ -44,7 +44,7 @@ const RETRY: Duration = Duration::from_secs(30);
 pub enum Haste {
     /// In the background: below a rate, and given up when the store is closed.
     Gently,
-    /// Somebody waits for it.
+    /// A caller waits for it.
     AtOnce,
 }
 

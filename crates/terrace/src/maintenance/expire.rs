@@ -4,7 +4,7 @@
 //! A pass walks entries of the ordered index, not values, a bounded step at a time, and commits a
 //! *drop* for each that is dead: a move to nowhere, which the applier takes only if the entry still
 //! has that version. Between steps it waits until the drops are applied, and rests as long as the
-//! step took; so it holds nobody up for long.
+//! step took; so it delays no other work for long.
 //!
 //! - Ranges, the oldest first. A range is forgotten when nothing it hides can be found any more:
 //!   docs/durability.md, section 7.

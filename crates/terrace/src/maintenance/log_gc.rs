@@ -51,8 +51,8 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 const QUIET: Duration = Duration::from_secs(1);
 /// At most this often the index is asked to persist what freeing waits for.
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
-/// The same if only blocks wait for it and nobody is short of room: each mark makes a table of the
-/// index, however small.
+/// The same if only blocks wait for it and no writer is short of room: each mark makes a table of
+/// the index, however small.
 const BLOCKS_MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// And while writers wait for blocks to go.
 const AWAITED_MARK_INTERVAL: Duration = Duration::from_millis(20);
@@ -285,9 +285,8 @@ impl LogGc {
     }
 
     /// The segment to drain next: the oldest that may be drained, or while the reserve is used that
-    /// of which most is dead. If none may, that is told to
-    /// those who wait for room, and now and then the oldest is tried all the same, since room may
-    /// come from elsewhere.
+    /// of which most is dead. If none may, writers that wait for room are told so, and now and then
+    /// the oldest is tried all the same, since room may come from elsewhere.
     fn next_segment<'a>(&mut self, segments: &'a Segments, some_are_drained: bool) -> Option<&'a Segment> {
         let log = &self.engine.log;
         let committed_seq = log.committed_seq();
@@ -357,7 +356,7 @@ impl LogGc {
         let drained_seq = drained.map(Segment::drained_seq).filter(waits).min();
         let is_due = drained_seq.is_some() || !self.dead_blocks.is_empty();
         if !is_due || active(Mutation::SegmentBeforePersisted) {
-            // Who does not wait for it does not ask for it.
+            // Nothing waits for the index to be persisted, so no mark is asked for.
             return;
         }
         let interval = match (

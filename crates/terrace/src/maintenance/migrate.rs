@@ -9,8 +9,8 @@
 //!   preference. Most that moves there in one walk is what log GC would keep of a whole log.
 //!
 //! A value in a block that is merely shorter than *SizeThreshold* stays, like one that was
-//! destaged: if it is read often it comes back by itself (`flash_cache::small`), and one that
-//! nobody reads has no business on flash. Log GC destages misplaced values, too.
+//! destaged: if it is read often it comes back by itself (`flash_cache::small`), and one that is
+//! not read has no business on flash. Log GC destages misplaced values, too.
 //!
 //! The manifest remembers by which rules values were placed, and whether the walk for them is over.
 //!
@@ -136,8 +136,8 @@ impl Migrator {
     /// The walk is over.
     fn end(&mut self) -> Result<()> {
         let engine = &self.engine;
-        // What was moved must not be lost once nobody looks for it any more, and is there for
-        // whoever is told so.
+        // What was moved must be durable before the walk counts as done, since no later walk looks
+        // for it, and visible to a caller that is told that it is done.
         let moved_seq = engine.log.wait_applied()?;
         engine.log.make_durable(moved_seq)?;
         let placed = Placed {
@@ -213,7 +213,7 @@ fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
     let mut to_log = Vec::new();
     let mut to_blocks = Vec::new();
     for (key, entry) in misplaced {
-        // Damage is reported to who reads, and by `verify`; what moved meanwhile is elsewhere.
+        // Damage is reported to readers, and by `verify`; what moved meanwhile is elsewhere.
         let Ok(Some(value)) = stored_value(engine, key, entry) else {
             continue;
         };

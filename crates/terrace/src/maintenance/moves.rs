@@ -1,5 +1,5 @@
-//! Moves of values from one home to another, whoever wants them: a record each, with the version
-//! that moves.
+//! Moves of values from one home to another, for all kinds of background work: a record each, with
+//! the version that moves.
 //!
 //! Invariants:
 //! - The applier takes a move only if the entry still has the version, so a move never loses to or
@@ -113,7 +113,7 @@ pub fn to_nowhere(key: &[u8], version: u64) -> (u64, Record<'_>) {
 /// A value that is to live elsewhere from now on.
 #[derive(Debug, Clone, Copy)]
 pub struct Moved<'a> {
-    /// The value, and whose it is.
+    /// The value, with its key.
     pub item: DestageItem<'a>,
     /// CRC-32C of the value.
     pub checksum: u32,

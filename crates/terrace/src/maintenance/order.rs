@@ -149,7 +149,7 @@ impl Orderer {
 }
 
 /// Commits a drop of a version that no value has, which changes nothing: copies are applied with a
-/// commit, and nobody else may make one.
+/// commit, and no other commit may come.
 pub fn make_turn(engine: &Engine, key: &[u8]) {
     let nothing = std::iter::once(moves::to_nowhere(key, 0));
     let committed = moves::commit(engine, Committer::Background, nothing);

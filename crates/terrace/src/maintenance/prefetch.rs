@@ -21,7 +21,7 @@ pub fn run(engine: &Engine) {
             continue;
         };
         if let Err(error) = read_one(engine, &key) {
-            // Whoever comes for it will be told.
+            // A caller that reads it will get the error.
             tracing::debug!(%error, "an object could not be read ahead");
         }
     }
@@ -42,7 +42,7 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
     if !cache.make_room_ahead(extent.extent_bytes) {
         return Ok(());
     }
-    // What is read is gathered as an image; nobody wants the bytes here.
+    // What is read is gathered as an image; the bytes are not needed here.
     let first = reader.read_pieces(key, 0..PIECES_PER_READ)?;
     let mut start = first.iter().map(|piece| piece.len() as u64).sum();
     let mut bytes = Vec::new();

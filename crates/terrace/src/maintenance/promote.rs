@@ -1,6 +1,6 @@
 //! The thread that writes images to flash as copies, and makes room for them.
 //!
-//! Nobody waits for it: what it cannot write in time or has no room or budget for is dropped and
+//! No caller waits for it: what it cannot write in time or has no room or budget for is dropped and
 //! counted. It writes in chunks and lets reads go first.
 
 use crate::{
@@ -36,8 +36,8 @@ use std::{
 const CHUNK_BYTES: usize = 512 << 10;
 /// How long it waits for the next image when there is nothing else to do.
 const IDLE: Duration = Duration::from_millis(100);
-/// How long it sleeps while nobody reads. The first read of a group rouses it, and whatever waits
-/// for it.
+/// How long it sleeps while there are no reads. The first read of a group rouses it, and whatever
+/// waits for it.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Steps of the index that are spent on measuring before the next image is looked at: some
 /// milliseconds.
@@ -465,7 +465,7 @@ fn data_bytes(engine: &Engine) -> u64 {
 
 /// Forgets the copies in a segment and gives it back to the ring, unless another thread was
 /// quicker: found by the model test, both freed it, the log had it by then, and lost it to the next
-/// one who took it.
+/// thread that took it.
 fn release(engine: &Engine, number: u32) {
     let Some(forgotten) = engine.flash_cache.copies.end(number) else {
         return;

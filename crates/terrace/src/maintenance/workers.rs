@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_millis(500);
 const URGENT_RUNS: usize = 7;
 /// How long the index is left as it is before it is looked at what readers have paid for.
 const READERS_IDLE: Duration = Duration::from_millis(200);
-/// The same while nobody uses the store: scans raise its event, gets that pay do not.
+/// The same while the store is not used: scans raise its event, gets that pay do not.
 const READERS_IDLE_MAX: Duration = Duration::from_secs(1);
 /// Wait before looking whether written frames are to be synced, or there are new ones.
 const FLUSH_IDLE: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ const LOG_GC_IDLE: Duration = Duration::from_millis(50);
 const BLOCK_GC_IDLE: Duration = Duration::from_millis(100);
 /// Wait before looking whether objects have expired,
 const EXPIRE_IDLE: Duration = Duration::from_millis(50);
-/// the same while nobody uses the store, if any ever will,
+/// the same while the store is not used, if any ever will,
 const EXPIRY_IDLE_MAX: Duration = Duration::from_secs(1);
 /// and whether a range that was swept can be forgotten.
 const RANGES_IDLE: Duration = Duration::from_millis(2);
@@ -54,7 +54,7 @@ const MIGRATE_IDLE: Duration = Duration::from_millis(50);
 /// Wait before a walk over the index begins anew after a failure: it may be a long one.
 const WALK_RETRY: Duration = Duration::from_secs(5);
 
-/// Threads that nobody waits for as long as there is room.
+/// Threads that no caller waits for as long as there is room.
 const GENTLE: [&str; 4] = ["terrace-compact", "terrace-log-gc", "terrace-promote", "terrace-expire"];
 /// How much they stand back, from 0 to 19.
 const NICENESS: i32 = 5;
@@ -62,8 +62,8 @@ const NICENESS: i32 = 5;
 /// Starts the threads of a store, and adds each to `threads`.
 ///
 /// # Errors
-/// If a thread cannot be started. Those in `threads` run by then: they must be ended before anybody
-/// else opens the store.
+/// If a thread cannot be started. Those in `threads` run by then: they must be ended before the
+/// store is opened again.
 pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
     // Before any thread that writes: it notes the rules by which values are placed from here on.
     let migrator = (!engine.options.read_only).then(|| Migrator::new(Arc::clone(engine)));
@@ -99,8 +99,7 @@ fn be_gentle() {
     let _ = rustix::process::setpriority_process(Some(this), NICENESS);
 }
 
-/// A thread that ends by a panic ends all writing: what it did for the store is done by nobody any
-/// more.
+/// A thread that ends by a panic ends all writing: what it did for the store is no longer done.
 fn spawn(engine: &Arc<Engine>, name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let engine = Arc::clone(engine);
     let guarded = move || {
@@ -255,7 +254,7 @@ fn compact_index(engine: &Arc<Engine>) {
     work(engine, rest, || {
         let watermark = engine.watermark_seq();
         if let Err(error) = engine.index.forget_states(watermark) {
-            tracing::warn!(%error, "files of the index that nobody needs are still there; trying again");
+            tracing::warn!(%error, "files of the index that are no longer needed are still there; trying again");
         }
         let compacted = engine.index.compact(watermark);
         match compacted.map(|changed| changed || merge_for_scans(engine, watermark)) {
@@ -294,7 +293,7 @@ fn compact_index(engine: &Arc<Engine>) {
 }
 
 /// What deletions have left, and what readers have paid for. Nothing but readers' time depends on
-/// it: a device that is full is not made fuller for that, and a failure is none of anybody else's.
+/// it: a device that is full is not made fuller for that, and a failure fails no other work.
 fn merge_for_scans(engine: &Engine, watermark: u64) -> bool {
     let index = &engine.index;
     if engine.log.index_full.reason().is_some() || !engine.log.reserve.is_whole() {

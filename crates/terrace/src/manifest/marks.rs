@@ -40,7 +40,7 @@ pub fn refuse_marked(options: &Options, flash: &dyn Disk) -> Result<()> {
     let refuse = |reason: &str| Err(Error::not_a_store(&options.flash_dir, reason));
     if !options.read_only && exists(flash, BACKUP_FILE)? {
         return refuse(
-            "this is a backup, which nobody writes; copy it to a new place with `terrace restore`, or only read it",
+            "this is a backup, which is never written; copy it to a new place with `terrace restore`, or only read it",
         );
     }
     if exists(flash, RESTORING_FILE)? {

@@ -1,4 +1,4 @@
-//! A token bucket: bytes that may be written in a time, whoever writes them.
+//! A token bucket: bytes that may be written in a time, by all writers together.
 
 use std::{
     thread::sleep,

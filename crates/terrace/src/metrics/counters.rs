@@ -193,7 +193,7 @@ pub enum AnsweredBy {
     Inline,
     /// The flash log.
     Log,
-    /// A copy on flash, or what somebody else was reading.
+    /// A copy on flash, or an image that another reader was filling.
     Copy,
     /// The large space.
     Block,

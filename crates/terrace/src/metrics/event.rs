@@ -1,8 +1,8 @@
-//! An event that many may raise and some wait for.
+//! An event that many threads may raise and some wait for.
 //!
-//! Invariant: no event is lost. Whoever waits has read the count before looking for work; an event
-//! since then ends the wait at once. Raising one takes no lock while nobody waits, so it may be
-//! done wherever something happens.
+//! Invariant: no event is lost. A thread that waits has read the count before looking for work; an
+//! event since then ends the wait at once. Raising one takes no lock while no thread waits, so it
+//! may be done wherever something happens.
 
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -28,7 +28,7 @@ impl Event {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Raises it: all who wait go on.
+    /// Raises it: all waiting threads go on.
     pub fn raise(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {

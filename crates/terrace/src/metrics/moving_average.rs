@@ -1,4 +1,4 @@
-//! The mean of what was measured lately, for who has to decide at once.
+//! A lock-free exponentially weighted moving average.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

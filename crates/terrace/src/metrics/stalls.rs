@@ -72,7 +72,7 @@ pub struct StallStats {
 #[derive(Debug, Default)]
 pub struct Stalls {
     by_reason: [Counters; StallReason::ALL.len()],
-    /// Raised when somebody begins to wait.
+    /// Raised when a thread begins to wait.
     activity: Arc<Event>,
 }
 
@@ -84,15 +84,15 @@ struct Counters {
 }
 
 impl Stalls {
-    /// Nobody waits. From now on whoever does raises `activity`.
+    /// No thread waits. From now on one that does raises `activity`.
     pub fn raising(activity: Arc<Event>) -> Self {
         let by_reason = Default::default();
         Self { by_reason, activity }
     }
 
     /// Looks until there is something to return: at once, whenever `event` was raised, and from
-    /// time to time. From before the first look on the caller counts as one that waits, and those
-    /// who may help are told; if the first look is enough, it has not waited.
+    /// time to time. From before the first look on the caller counts as one that waits, and the
+    /// threads that may help are told; if the first look is enough, it has not waited.
     ///
     /// # Errors
     /// Those of `look`, which end the wait.
@@ -155,8 +155,8 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// How long it is still worth waiting: as long as there is progress, whoever gains by it. On a slow
-/// device many may stand in line for each bit of it.
+/// How long it is still worth waiting: as long as there is progress, even if another waiter gets
+/// it. On a slow device many threads may wait for the same bit of room.
 #[derive(Debug)]
 pub struct Patience {
     longest: Duration,

@@ -1,6 +1,5 @@
 //! Counters that many threads raise at once. One counter for all would be a cache line that goes
-//! from core to core with every call; here each thread has one of several, and who wants to know
-//! adds them up.
+//! from core to core with every call; here each thread has one of several, and a read adds them up.
 
 use std::{
     cell::Cell,

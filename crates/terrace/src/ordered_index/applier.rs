@@ -58,7 +58,7 @@ impl Applier {
         self.insert_with_hash(key, key_hash(key), entry, seq);
     }
 
-    /// The same, for who has the key's hash.
+    /// The same, for a caller that has the key's hash.
     ///
     /// # Panics
     /// As for [`Applier::insert`].

@@ -117,7 +117,7 @@ impl OrderedIndex {
         })
     }
 
-    /// Forgets states that nobody reads any more, and with them the files of tables that were
+    /// Forgets states that no reader can need any more, and with them the files of tables that were
     /// merged. A flush or a compaction does so with the watermark it was given when it began; where
     /// commits or snapshots have gone on meanwhile the state it replaced is left, until the next
     /// one. On a full device there is no next one, and no room while the files are there.
@@ -204,8 +204,8 @@ impl OrderedIndex {
         ((1 << UPGRADE_BITS) - UPGRADES_RESERVED).saturating_sub(used)
     }
 
-    /// Whether flushes and merges keep up, so that copies ([`super::Applier::insert_copy`]) hold up
-    /// nobody.
+    /// Whether flushes and merges keep up, so that copies ([`super::Applier::insert_copy`]) delay
+    /// no writer.
     pub fn keeps_up(&self) -> bool {
         self.sealed_count() <= SEALED_BESIDE_COPIES_MAX && self.runs_behind() <= RUNS_BEHIND_COPIES_MAX
     }

@@ -3,7 +3,7 @@
 //! can do something about it.
 //!
 //! The note goes with the directory when the index is built anew. On failure: there is none, and
-//! whoever meets the damage again tries again.
+//! the next read that meets the damage tries again.
 
 use super::{OrderedIndex, errors, mark::MARK_KEY};
 use crate::Error;
@@ -17,7 +17,7 @@ use std::{
 
 const FILE: &str = "damaged";
 
-/// Who makes the note.
+/// Makes the note.
 #[derive(Debug)]
 pub(super) struct DamageNote {
     /// `None` if nothing may be written.

@@ -50,8 +50,7 @@ pub enum Home {
 }
 
 impl Extent {
-    /// Whether it has a stored form. Checksums keep all others away, unless somebody made them on
-    /// purpose.
+    /// Whether it has a stored form. Checksums keep all others away, unless they were forged.
     pub const fn is_possible(&self) -> bool {
         self.block < BLOCK_LIMIT
             && self.offset < ADDRESS_LIMIT
@@ -86,7 +85,7 @@ pub struct Entry {
     /// none.
     pub attributes: Bytes,
     /// The value once more, of a short one in the flash log that is scanned. The home is in the
-    /// log: nobody needs this but for speed, and whoever writes the entry may leave it out.
+    /// log: this is needed for speed only, and a writer of the entry may leave it out.
     pub copy: Option<Bytes>,
 }
 

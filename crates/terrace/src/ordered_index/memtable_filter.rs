@@ -1,4 +1,4 @@
-//! Which keys memtables may have: a filter for each, so that who looks for a key that none of them
+//! Which keys memtables may have: a filter for each, so that a lookup of a key that none of them
 //! has asks the tables alone.
 //!
 //! A memtable is a skip list whose nodes lie all over memory: to find that a key is not there takes
@@ -13,13 +13,13 @@
 //! 3. A lookup asks the filters first and takes the newest state after that.
 //!
 //! Let an item be applied before a lookup of its key begins, so that what the applier did before is
-//! seen by who looks (who comes from the overlay knows by its filter or its count of frames that
-//! the frame has left; who comes from `applied_seq`, by that). When the lookup looks at the list,
-//! the filter of the item's memtable either is in it: then it has the key, and the lookup asks the
-//! memtables as well. Or it has left: then the state with the item's table was installed before,
-//! and the lookup takes that state or a later one, in whose tables the item is, or a newer one of
-//! its key, or none if a compaction has dropped it as one that nobody can see. So a lookup misses
-//! only what was applied after it had begun, as any lookup may.
+//! seen by the lookup (one that comes from the overlay knows by its filter or its count of frames
+//! that the frame has left; one that comes from `applied_seq`, by that). When the lookup looks at
+//! the list, the filter of the item's memtable either is in it: then it has the key, and the lookup
+//! asks the memtables as well. Or it has left: then the state with the item's table was installed
+//! before, and the lookup takes that state or a later one, in whose tables the item is, or a newer
+//! one of its key, or none if a compaction has dropped it as one that no reader can see. So a
+//! lookup misses only what was applied after it had begun, as any lookup may.
 //!
 //! Lookups at a snapshot do not come here: the state they read may be an old one, with memtables
 //! that are flushed since.

@@ -163,7 +163,7 @@ pub struct IndexRam {
 }
 
 /// What an item of a memtable costs besides what the library counts, its key, its bytes and 64: the
-/// rest of its node, and the count of who has its bytes.
+/// rest of its node, and the reference count of its bytes.
 const ITEM_OVERHEAD_BYTES: u64 = 48;
 
 /// The ordered index. Shared behind an `Arc`.
@@ -221,7 +221,7 @@ impl OrderedIndex {
         self.get_with_hash(key, key_hash(key))
     }
 
-    /// The same, for who has the key's hash.
+    /// The same, for a caller that has the key's hash.
     ///
     /// # Errors
     /// As for [`OrderedIndex::get`].
@@ -412,7 +412,7 @@ const fn item_seqno(seq: u64) -> SeqNo {
     seq << UPGRADE_BITS
 }
 
-/// Seqno for reading as of commit `seq`, and for dropping what nobody reads from then on: the
+/// Seqno for reading as of commit `seq`, and for dropping what no reader needs from then on: the
 /// library shows what is strictly below it, and uses and keeps the states below it. It is that of
 /// the next commit, so that states installed since `seq` are.
 const fn read_seqno(seq: u64) -> SeqNo {

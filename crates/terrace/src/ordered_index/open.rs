@@ -154,7 +154,7 @@ fn prepare_directory(dir: &Path) -> Result<()> {
     let context = |what: &str, path: &Path| format!("{what} {}", path.display());
     let fail = |what: &str, path: &Path, error: &io::Error| Error::io_on(Tier::Flash, context(what, path), error);
     let existed = dir.try_exists().map_err(|error| fail("looking for", dir, &error))?;
-    // The library makes files as the umask says; nobody else gets to them.
+    // The library makes files as the umask says; the directory keeps other users from them.
     create_private_dir_all(dir).map_err(|error| fail("creating", dir, &error))?;
     close_to_others(dir);
     if !existed {

@@ -16,7 +16,7 @@ const STEP_BYTES: usize = 256 << 10;
 
 impl OrderedIndex {
     /// Reads all tables, if they take no more than the block cache may; until `is_over`. Damage is
-    /// left to whoever needs the block. Gives the bytes read.
+    /// left to the reader that needs the block. Gives the bytes read.
     pub fn warm(&self, is_over: impl Fn() -> bool) -> u64 {
         if self.tree.disk_space() > self.options.cache_bytes {
             return 0;
@@ -36,7 +36,7 @@ impl OrderedIndex {
                 }
                 Ok(())
             };
-            // Whoever needs it will be told what is wrong.
+            // A reader that needs it will get the error.
             let _ = read();
         }
         bytes

@@ -3,23 +3,23 @@
 //! A run of the first level is one more place where each step of a scan has to look, and each
 //! lookup of a key that is not in a newer one; so is a memtable for a scan. The library merges the
 //! first level when some runs have come together ([`super::shape`]), so that each flush need not
-//! write the index anew. It does not know whether anybody reads: after the last flush of a burst
-//! one run less than that may stay for as long as nobody writes.
+//! write the index anew. It does not know whether there are readers: after the last flush of a
+//! burst one run less than that may stay for as long as nothing is written.
 //!
 //! So what readers pay is counted, in *looks*: steps of scans and lookups, each as often as it had
 //! to look at a run that a merge would have spared it. A memtable has every version of a key that
 //! was written since it was begun, and a scan steps over all but the newest: each step counts as
 //! many looks as there are versions of a key, on average. When they have paid for the runs as much
 //! as a merge costs, the first level is merged into the next; when they have paid for memtables as
-//! much as a flush costs, the memtable is sealed (the engine does so only while nobody writes: it
-//! would be followed by many short runs). It is the rule for skis, rented until the rent has come
-//! to their price: whatever comes after, looks and merges together cost at most twice what they
-//! would if that had been known.
+//! much as a flush costs, the memtable is sealed (the engine does so only while nothing is written:
+//! it would be followed by many short runs). This is ski rental, like LevelDB's `allowed_seeks`:
+//! whatever comes after, looks and merges together cost at most twice what they would if that had
+//! been known.
 //!
 //! Invariants:
-//! - Without readers nothing is merged that the library would not merge: who only writes has as
-//!   many bytes written as ever. Of the engine's own walks and lookups none counts, since they go
-//!   on whether anybody reads or not.
+//! - Without readers nothing is merged that the library would not merge: a store that is only
+//!   written has as many bytes written as ever. Of the engine's own walks and lookups none counts,
+//!   since they go on whether there are readers or not.
 //! - What is paid is spent once. Bytes written by merges for readers are at most [`BYTES_PER_LOOK`]
 //!   times what readers have paid.
 //!
@@ -194,8 +194,7 @@ impl OrderedIndex {
     }
 }
 
-/// Of so many runs of the first level, those that a merge of all of them would spare who looks at
-/// them.
+/// Of so many runs of the first level, those that a merge of all of them would spare a reader.
 pub(super) const fn spared(runs: u64, has_deeper: bool) -> u64 {
     if has_deeper { runs } else { runs.saturating_sub(1) }
 }

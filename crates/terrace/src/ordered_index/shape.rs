@@ -8,8 +8,8 @@
 //! 100 million. Twice as many runs bring twice as much to each merge; tables half as long keep the
 //! next level as it was. So it is 3, 5 and 7 times.
 //!
-//! What it costs: who looks for a key, or takes a step of a scan, looks at more runs, until readers
-//! have paid for their merge ([`super::read_triggered`]).
+//! What it costs: a lookup, and each step of a scan, looks at more runs, until readers have paid
+//! for their merge ([`super::read_triggered`]).
 //!
 //! Only figures; nothing here can fail. Tables made by another shape are as good as any.
 

@@ -100,7 +100,7 @@ impl State {
 
 /// Writes the copy anew if the state has changed. One caller at a time.
 pub(super) fn update(dir: &Path) {
-    // A state that is replaced meanwhile has its copy written by who replaced it.
+    // A state that is replaced meanwhile has its copy written by the thread that replaced it.
     let state = fs::read(dir.join(CURRENT_FILE)).map(|current| State::named_by(dir, &current));
     let Ok(Ok(Some(state))) = state else { return };
     let bytes = state.encode();

@@ -5,7 +5,7 @@
 //! item newer than all that was known (at least its mark); a compaction's has not.
 //!
 //! What was never a table of any state is what a flush or compaction that failed has left behind:
-//! on a full device it would eat what room somebody makes.
+//! on a full device it would use up any room that is made.
 //!
 //! On failure: tables of a flush or compaction that failed are not counted, nor are the small files
 //! that name the current state.

@@ -2,8 +2,8 @@
 //!
 //! A deletion adds an entry that says so, a *tombstone*; it and what it hides go when a merge takes
 //! both into the last level. The library merges by size alone: after many deletions, and nothing
-//! else, both stay for as long as nobody writes, and each scan over those keys steps over all of
-//! them.
+//! else, both stay for as long as nothing is written, and each scan over those keys steps over all
+//! of them.
 //!
 //! So tombstones pay for the merge of their level with the next one: as soon as there are enough
 //! for what that reads and writes it is done, from the runs downwards, until they are gone. What
@@ -35,8 +35,8 @@ const ENTRIES_PER_TOMBSTONE: u64 = 20;
 const BYTES_PER_TOMBSTONE: u64 = 512;
 /// Fewer are left alone: a scan steps over them, and what they hide, in some milliseconds.
 const TOMBSTONES_MIN: u64 = 8_192;
-/// At most this often the runs are merged for tombstones: who deletes on and on would else have
-/// each flush merged with the next level.
+/// At most this often the runs are merged for tombstones: otherwise a caller that deletes without
+/// pause would have each flush merged with the next level.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Tombstones that no table has yet, and when merges were made for those that tables have.

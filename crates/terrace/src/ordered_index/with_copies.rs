@@ -24,7 +24,7 @@ pub trait CopySource: Send {
     /// The value of an entry in the log that has no copy, if it is to get one. Keys ascend.
     fn copy_of(&mut self, key: &[u8], entry: &Entry) -> Option<Bytes>;
 
-    /// Whether somebody waits for the merge to end, so that it is given up: the rest of a large
+    /// Whether a thread waits for the merge to end, so that it is given up: the rest of a large
     /// index takes minutes. Asked of every entry.
     fn is_over(&mut self) -> bool;
 }

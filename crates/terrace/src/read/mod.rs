@@ -365,7 +365,7 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     find_home(engine, key, entry).map(|(hit, _)| hit)
 }
 
-/// The same for a caller who wants this object: a small value in a block that is read often comes
+/// The same for a caller that wants this object: a small value in a block that is read often comes
 /// back to the log.
 pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     let (hit, from_block) = find_home(engine, key, entry)?;
@@ -439,8 +439,8 @@ pub fn not_there(engine: &Engine, key: &[u8], address: u64) -> Error {
     )
 }
 
-/// A value where its entry says that it is, for those who move or verify it: counts as no read, and
-/// is neither taken from the cache nor put there. `None` if it is not there.
+/// A value where its entry says that it is, to move or verify it: counts as no read, and is neither
+/// taken from the cache nor put there. `None` if it is not there.
 ///
 /// # Errors
 /// [`Error::Corruption`], the devices'.

@@ -7,8 +7,8 @@
 //!
 //! Invariants: at most [`PIECES_PER_READ`] pieces are held besides those of the cache. No byte is
 //! handed out before the value is known to be the key's: by a piece in the cache, or by its header.
-//! Nothing is read before somebody wants bytes, and who begins at the start has the header by the
-//! same device read: on a disk with other readers two reads are two seeks.
+//! Nothing is read before the caller wants bytes, and one that begins at the start gets the header
+//! by the same device read: on a disk with other readers two reads are two seeks.
 
 use crate::cache::{CachedValue, Place};
 

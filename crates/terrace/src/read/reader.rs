@@ -189,7 +189,7 @@ impl Reader {
 
     /// From now on pieces are copies of `bytes_max` bytes at most; with `None` they are again what
     /// the cache has. A piece of the cache that a caller keeps stays in RAM when it has left the
-    /// cache: whoever may keep many, and long, asks for copies.
+    /// cache: a caller that may keep many, or keep them long, asks for copies.
     pub const fn copy_pieces(&mut self, bytes_max: Option<usize>) {
         self.copied = bytes_max;
     }

@@ -179,7 +179,7 @@ impl Scan {
     }
 
     /// Shows `visit` the keys and values of the next `count` objects (fewer at the end), where they
-    /// lie in RAM: for callers who look at them once it takes less time than
+    /// lie in RAM: for callers that look at them once it takes less time than
     /// [`Scan::next_values`]. Gives how many it showed.
     ///
     /// # Errors

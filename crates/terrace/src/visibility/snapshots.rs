@@ -1,5 +1,5 @@
-//! Which seqs somebody still reads at. A snapshot is a seq: taking one costs a map entry; holding
-//! one keeps old versions in the index and keeps drained segments and blocks from being reused.
+//! Which seqs are still read at. A snapshot is a seq: taking one costs a map entry; holding one
+//! keeps old versions in the index and keeps drained segments and blocks from being reused.
 //!
 //! Invariants:
 //! - A seq that is given as the oldest is not newer than any snapshot that counts. So while a

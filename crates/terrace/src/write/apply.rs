@@ -2,7 +2,7 @@
 //! them.
 //!
 //! Frames that wait together are applied at once, and of the records of one key that replace each
-//! other only the last one is: nobody can ask for a state in between, since what is applied is
+//! other only the last one is: no reader can ask for a state in between, since what is applied is
 //! shown by frames.
 //!
 //! For each record: the ordered index's entry, the hash index's slot, the accounting. A move
@@ -254,7 +254,7 @@ impl Applier {
         let views: Vec<_> = frames.iter().map(|frame| frame.view()).collect();
         let after = self.index.applied_seq();
         // Once nothing is written any more, some of what was not durable is in it. It is left out:
-        // nobody saw it, and nothing that this applier does now is persisted, so the next open
+        // no reader saw it, and nothing that this applier does now is persisted, so the next open
         // decides.
         let durable_seq = self.engine.log.writer.durable_seq();
         // A frame that recovery found may begin with commits the index has persisted.
@@ -436,7 +436,7 @@ impl Applier {
             return;
         };
         let home = flash(address);
-        // A copy stays with its value, whoever moves that within the log.
+        // A copy stays with its value, for whatever reason that moves within the log.
         let has_copy = entry.copy.is_some();
         let slot = self.set_slot(hash, address, record.record_bytes() as u64);
         self.cache_at(&entry, record.key, &home);

@@ -3,7 +3,7 @@
 //! A `Sync` write waits for a device, and a thread that waits costs two changes of threads. A
 //! server with many requests on few threads commits at once instead, if RAM has all that the commit
 //! asks, and awaits a [`Committing`], which the end of a round of the group commit wakes. The
-//! flusher leads the rounds that nobody else does.
+//! flusher leads the rounds that no other thread leads.
 //!
 //! Whatever would have to wait, for a device, for room or for what others have not made durable
 //! yet, is not committed here: the caller writes it where it may block. So nothing is judged here

@@ -48,8 +48,8 @@ fn nothing(engine: &Engine, durability: Durability) -> Result<Version> {
     finish(engine, Committed { seq, durability })
 }
 
-/// The turn to commit a range, once there is room for it. Whoever waits for room lets others wait
-/// beside.
+/// The turn to commit a range, once there is room for it. A caller that waits for room does not
+/// keep others from waiting.
 fn admit(engine: &Engine, wait_max: Duration) -> Result<MutexGuard<'_, ()>> {
     let (began, log) = (Instant::now(), &engine.log);
     let look = || match log.ranges.has_room() {
@@ -97,7 +97,7 @@ mod tests {
         let (told, answer) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let patient = scope.spawn(|| admit(engine, Duration::from_secs(3600)).map(drop));
-            // Others who wait hardly at all are refused while that one goes on waiting.
+            // Callers that hardly wait are refused while that one goes on waiting.
             scope.spawn(move || {
                 for _ in 0..20 {
                     let _ = told.send(admit(engine, Duration::ZERO).map(drop));
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(
             (stalled.count, stalled.waiting),
             (1, 0),
-            "who was refused at once has not waited"
+            "a caller that was refused at once has not waited"
         );
         drop(admit(engine, Duration::from_secs(60)).unwrap());
     }

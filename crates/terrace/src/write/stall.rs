@@ -11,8 +11,8 @@
 //! block in which nothing lives; a block that is being deleted, which leaves that place only after
 //! its room was given back; where the log is on the same device, a segment in which next to nothing
 //! lives, and one that is free; a device with room for the reserve, which is about to be restored.
-//! So whoever looks at them in this order and then asks for room misses nothing: what had left a
-//! place before the look is met in a later one, or is room.
+//! So a writer that looks at them in this order and then asks for room misses nothing: what had
+//! left a place before the look is met in a later one, or is room.
 //!
 //! Invariant: whatever the threads do or fail to do, a writer goes on. A bound on space is not
 //! worth a deadlock.

@@ -1,7 +1,7 @@
 //! Deletes blocks in which nothing lives.
 //!
 //! Invariant: a block goes only when the index has persisted everything up to what killed it, no
-//! snapshot is older, nobody reads it, and the index, asked for every key in it, agrees that
+//! snapshot is older, no reader has it, and the index, asked for every key in it, agrees that
 //! nothing points there; block GC has asked for those in a block that it emptied.
 
 use super::LogGc;
@@ -66,7 +66,7 @@ impl LogGc {
         true
     }
 
-    /// Deletes blocks in which nothing lives and nobody can look any more.
+    /// Deletes blocks in which nothing lives and which no reader can reach any more.
     pub(super) fn delete_dead_blocks(&mut self) -> Result<()> {
         let dead = self.engine.large.dead_blocks();
         // Asked after the list was made: whichever commit killed a block is no later than this.
@@ -157,7 +157,7 @@ impl LogGc {
     /// Looks at the index before a block is deleted: a miscount must cost space, never data.
     fn nothing_points_to(&self, block: u64) -> Result<bool> {
         for extent in self.engine.large.scan_headers(block)? {
-            // What is damaged was read by nobody, or `verify` has told of it.
+            // What is damaged was not read by any caller, or `verify` has told of it.
             let Ok(extent) = extent else { continue };
             let entry = self.engine.index.get(&extent.header.key)?;
             if entry.is_some_and(|entry| matches!(entry.home, Home::Block(extent) if extent.block == block)) {

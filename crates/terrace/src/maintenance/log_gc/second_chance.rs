@@ -14,12 +14,12 @@
 //! theirs: they come because they are read, so there are few of them, and for each of them the
 //! least used quarter of a segment leaves and not a hot half.
 //!
-//! A pinned value counts as used most. Nobody has to pay for it, so pins that ask for less than the
-//! share of each segment are kept whatever is written; of more, a quarter of each segment leaves.
-//! Found by a log full of pinned values: segments of nothing else gave nothing back, each took a
-//! little more room than before, since the next frame does not fit into a segment's end, and at
-//! last recycling had no room left to move anything. So their share is one of what a segment holds,
-//! not of its length.
+//! A pinned value counts as used most. It costs no credit, so pins that ask for less than the share
+//! of each segment are kept whatever is written; of more, a quarter of each segment leaves. Found
+//! by a log full of pinned values: segments of nothing else gave nothing back, each took a little
+//! more room than before, since the next frame does not fit into a segment's end, and at last
+//! recycling had no room left to move anything. So their share is one of what a segment holds, not
+//! of its length.
 
 /// How often a pinned value counts as used.
 pub const PINNED: u8 = u8::MAX;
@@ -208,7 +208,7 @@ mod tests {
             again += limit;
         }
         assert!((10_000..=11_000).contains(&again), "{again}");
-        // Nobody writes any more, so nothing is written again.
+        // Nothing is written any more, so nothing is written again.
         assert_eq!(all(&credit, 1000), 0);
         credit.written(20_000, 1000);
         assert_eq!(all(&credit, 1000), 750);

@@ -19,7 +19,7 @@ use crate::{
 
 impl Applier {
     /// Makes the copies that wait, in the commit `seq` that is the last of this turn: all its
-    /// records are applied. So nobody reads at it yet, and an open scan meets no new item.
+    /// records are applied. So no reader reads at it yet, and an open scan meets no new item.
     pub(super) fn copy_step(&mut self, seq: u64) {
         let Some(values) = self.engine.scan_order.copies.take() else {
             return;

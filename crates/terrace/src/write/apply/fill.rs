@@ -228,7 +228,7 @@ impl Applier {
     }
 }
 
-/// Has a table that nobody sees yet say where a key's record is. Without one it is elsewhere, or
+/// Has a table that no reader sees yet say where a key's record is. Without one it is elsewhere, or
 /// another key of its class may have lost its slot to it: the filter tells of both.
 pub(super) fn set_place(index: &HashIndex, filter: &KeyFilter, hash: u64, place: Option<(Address, u64)>) {
     if let Some((address, record_bytes)) = place {

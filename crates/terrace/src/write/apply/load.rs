@@ -7,8 +7,8 @@
 //! else the ordered index is asked. Then the table is what it was after the last commit that the
 //! index has persisted.
 //!
-//! Invariants: nobody sees the table before all of that is done. The log is read without a gap, or
-//! not believed.
+//! Invariants: no reader sees the table before all of that is done. The log is read without a gap,
+//! or not believed.
 //!
 //! On failure: an error, and the hash index is to be filled in the other way.
 

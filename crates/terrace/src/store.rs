@@ -257,8 +257,8 @@ impl Store {
     }
 
     /// A stream over a value, if all of it is in RAM and can be had without asking a device or
-    /// waiting for anybody: for threads that must not be held up. `None` says nothing about the
-    /// key.
+    /// waiting for another thread: for threads that must not be held up. `None` says nothing about
+    /// the key.
     ///
     /// # Errors
     /// As [`Store::get`].

@@ -235,7 +235,7 @@ impl BlockGcState {
 mod tests {
     use super::*;
 
-    /// Of four clients whose values of 1 MB were refused one in a hundred waited 8 to 47 ms beside
+    /// Four clients had values of 1 MB refused. One refusal in a hundred took 8 to 47 ms beside
     /// other work: each refusal had the thread of block GC look at all blocks.
     #[test]
     fn one_look_at_the_blocks_answers_all_who_ask_of_one_seq() {

@@ -231,8 +231,8 @@ impl Chunk {
         })
     }
 
-    /// The same for one reader, whose pieces share a reference count of their own, not one that all
-    /// threads which read the chunk write.
+    /// The same for one reader: its pieces share a reference count of their own, not one that all
+    /// threads that read the chunk write.
     pub fn for_reader(&self) -> Self {
         Self {
             bytes: Bytes::from_owner(self.bytes.clone()),

@@ -131,7 +131,7 @@ fn a_value_of_100_bytes_costs_at_most_30_more() {
     let kept = count_there(&values, 0..number, 100) as u64;
     let taken = values.bytes() + values.index_bytes();
     let overhead = taken / kept - 100 - key(0).len() as u64;
-    // Of those that nobody reads a table that is nearly full loses a few.
+    // Of those that are not read a table that is nearly full loses a few.
     assert!(kept * 100 >= number * 97, "{kept} of {number}");
     assert!(overhead <= 30, "{overhead}");
 }
@@ -189,7 +189,7 @@ fn what_is_read_gets_a_second_chance_and_the_rest_leaves() {
         assert!(kept * 100 >= popular * 85, "{kept} of {popular} with {bytes} bytes");
         let of_others = count_there(&values, popular..next.get() - fits, bytes) as u64;
         assert!(of_others * 20 <= fits, "{of_others} of {fits} with {bytes} bytes");
-        // Not for ever: what nobody reads any more goes when others are read.
+        // Not for ever: what is no longer read goes when others are read.
         let start = next.get();
         for number in start..start + 8 * fits {
             keep(&values, number, bytes);
@@ -257,7 +257,7 @@ fn count_there_unread(values: &Values, numbers: std::ops::Range<u64>) -> usize {
     numbers.filter(|number| values.has(place(*number))).count()
 }
 
-/// Overwriting at random, with nobody reading, was half as fast when what lives was copied all the
+/// Overwriting at random, without readers, was half as fast when what lives was copied all the
 /// same.
 #[test]
 fn what_nobody_reads_is_not_copied() {
@@ -372,7 +372,7 @@ fn a_table_has_what_was_put_there_and_becomes_longer() {
 }
 
 /// Keys are overwritten and read at once. A writer puts a version at a place of its own and then
-/// says where it is, as the hash index does; a reader who looks there finds that version of that
+/// says where it is, as the hash index does; a reader that looks there finds that version of that
 /// key, or nothing. Segments go from one use to the next all the time.
 #[test]
 fn readers_never_find_another_version_than_that_of_the_place() {

@@ -226,7 +226,7 @@ impl Popularity {
     }
 
     /// How many reads per byte a copy must be worth to stay where this object wants to go. Nothing
-    /// gives way to objects of groups, as their ranks decide for whom there is room; those counted
+    /// gives way to objects of groups, as their ranks decide which of them have room; those counted
     /// one by one have none, so each must be worth more than what it drives out.
     pub fn bar(&self, key: &[u8], bytes: u64) -> Option<f64> {
         self.with_score(key, bytes, |score, _| match score {

@@ -115,7 +115,7 @@ impl Watched {
         assert_eq!(
             before.and_then(Slot::address),
             (state % 2 == 1).then(|| address(number, state)),
-            "nobody else writes"
+            "no other thread writes"
         );
         self.finished[number].store(next, SeqCst);
     }
@@ -262,7 +262,7 @@ fn an_image_taken_while_somebody_writes_is_a_state_there_was() {
                 begun[number]..=ended[number]
             );
         }
-        assert_eq!(restored.entries(), entries, "each slot is somebody's");
+        assert_eq!(restored.entries(), entries, "each slot is some class's");
         let last: Vec<u64> = watched.finished.iter().map(|state| state.load(SeqCst)).collect();
         IMAGES_AMIDST.fetch_add(u64::from(begun != from && ended != last), Relaxed);
     };

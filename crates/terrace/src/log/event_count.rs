@@ -38,7 +38,7 @@ impl Gate {
         }
     }
 
-    /// Wakes everybody.
+    /// Wakes all waiting threads.
     pub(super) fn wake_all(&self) {
         self.open();
         self.signal.notify_all();

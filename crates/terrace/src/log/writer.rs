@@ -191,7 +191,7 @@ impl FrameWriter {
         self.wake_failed(state);
     }
 
-    /// Wakes everybody: nothing is made durable any more.
+    /// Wakes all waiting threads: nothing is made durable any more.
     fn wake_failed(&self, mut state: MutexGuard<'_, State>) {
         let tasks = state.served(u64::MAX);
         drop(state);

@@ -358,7 +358,7 @@ fn a_level_can_be_merged_into_another_whatever_it_has() {
     );
 }
 
-/// Who looks for a key hashes it once, and may ask tables without memtables.
+/// A lookup hashes its key once, and may ask tables without memtables.
 #[test]
 fn tables_are_asked_by_the_hash_of_the_key_that_is_ours() {
     let dir = tempfile::tempdir().unwrap();

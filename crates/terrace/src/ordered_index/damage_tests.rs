@@ -202,8 +202,8 @@ fn leftovers_of_a_crash_are_removed_at_open() {
 }
 
 /// On a full device flushes and compactions fail again and again, and overlap each other by chance.
-/// For as long as each left the cleaning up to whoever met nobody else, what they left behind took
-/// the room that came back.
+/// While each left the cleaning up to one that overlapped no other, what they left behind took the
+/// room that came back.
 #[test]
 fn leftovers_of_a_flush_are_removed_once_the_compaction_beside_it_has_ended() {
     let dir = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ fn a_crash_at_any_moment_reopens_at_a_mark() {
     let (index, _) = open(&live);
     let done = AtomicBool::new(false);
     let (mut used, mut seen, last_seen) = (0, Vec::new(), AtomicU64::new(0));
-    // A copy of this or a later moment has been looked at; or nobody copies any more.
+    // A copy of this or a later moment has been looked at; or no thread copies any more.
     let wait_for_copy = |seq: u64| {
         let until = Instant::now() + Duration::from_secs(60);
         while last_seen.load(Ordering::Acquire) < seq && Instant::now() < until {

@@ -149,8 +149,8 @@ fn run_concurrently(seed: u64, commits: Range<u64>, keys: u16) {
     history.check_whole(&index, persisted);
 }
 
-/// Applies one commit after the other, and lets those who flush and compact keep up, unless they
-/// have failed.
+/// Applies one commit after the other, and lets the threads that flush and compact keep up, unless
+/// they have failed.
 fn apply_until(index: &Arc<OrderedIndex>, history: &History, mut rng: StdRng, is_last: impl Fn(u64) -> bool) {
     let mut applier = index.applier().unwrap();
     for seq in 1.. {

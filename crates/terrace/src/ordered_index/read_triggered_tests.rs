@@ -1,4 +1,4 @@
-//! Merges that readers have paid for, and those that nobody pays for.
+//! Merges that readers have paid for, and those that no reader pays for.
 #![allow(clippy::unwrap_used)]
 
 use super::{
@@ -176,7 +176,7 @@ fn scans_pay_for_the_memtables_they_look_at() {
     );
     applier.insert(b"k", &flash_entry(seq), seq);
     applier.applied(seq);
-    assert!(!index.take_fare_of_flush(), "nobody has paid");
+    assert!(!index.take_fare_of_flush(), "no reader has paid");
     assert_eq!(index.scan(ALL, seq).unwrap().count() as u64, KEYS + 1);
     assert!(!index.take_fare_of_flush(), "that was one of the store's own");
     let scans = (0..100).take_while(|_| {

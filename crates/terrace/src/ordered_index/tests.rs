@@ -447,7 +447,7 @@ fn tables_that_were_merged_go_although_no_flush_or_compaction_follows() {
     index.forget_states(3).unwrap();
     assert_eq!(tables(), 1);
     assert_eq!(index.get_at(b"k", 3).unwrap(), Some(flash_entry(3)));
-    // With nobody reading an older state none is left even for a moment, though no commit came in
+    // With no reader of an older state none is left even for a moment, though no commit came in
     // between.
     merge(3);
     assert_eq!((index.stats().tables, tables()), (1, 1));

@@ -1,5 +1,5 @@
 //! 600,000 of a million keys of a bucket were deleted, and then nothing was written: what was left
-//! was merged by nobody, and each listing stepped over all of it, for a quarter of a second.
+//! was never merged, and each listing stepped over all of it, for a quarter of a second.
 #![allow(clippy::unwrap_used)]
 
 use super::{
@@ -132,7 +132,8 @@ fn deletions_of_long_entries_pay_as_those_of_short_ones_do() {
     assert_eq!(count(&index, applier.applied_seq()), KEYS - deleted);
 }
 
-/// The runs are merged for them once in a while: who deletes on and on has them merged together.
+/// The runs are merged for them once in a while: a caller that deletes without pause has them
+/// merged together.
 #[test]
 fn deletions_that_go_on_are_merged_together() {
     let dir = tempfile::tempdir().unwrap();

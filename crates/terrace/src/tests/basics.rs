@@ -175,7 +175,8 @@ fn of_fifty_who_race_to_create_a_key_one_wins() {
             let racers: Vec<_> = (0..50_u8)
                 .map(|racer| {
                     let (store, key, options) = (&store, &key, &options);
-                    // Some values are large: they must be placed before it is decided who wins.
+                    // Some values are large: they must be placed before it is decided which write
+                    // wins.
                     scope.spawn(move || {
                         store
                             .put_with(key, vec![racer; 10 + 400 * usize::from(racer)], options)

@@ -62,7 +62,7 @@ fn what_is_read_stays_in_ram_when_it_is_overwritten() {
     let store = open(dir.path());
     put_all(&store, 0);
     put_others(&store, 0);
-    assert_eq!(read_all(&store, 0), 0, "nobody has read them yet");
+    assert_eq!(read_all(&store, 0), 0, "they have not been read yet");
     let bytes_before = store.engine().cache.bytes();
     for round in 1..5 {
         put_all(&store, round);

@@ -186,7 +186,10 @@ fn what_has_expired_or_was_deleted_by_a_range_is_not_carried_along() {
     store.flush().unwrap();
     eventually("the end of what is gone", || store.stats().block.objects == 30);
     let stats = tidied(&store, 256 << 10);
-    assert_eq!(stats.expire.dropped_expired, 30, "each once, whoever met it first");
+    assert_eq!(
+        stats.expire.dropped_expired, 30,
+        "each once, whichever thread met it first"
+    );
     assert_eq!(stats.expire.dropped_deleted, 30);
     assert_holds(&store, &values);
 }

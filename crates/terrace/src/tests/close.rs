@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A buffered commit acknowledged while the store was being closed stayed in a frame that nobody
+/// A buffered commit acknowledged while the store was being closed stayed in a frame that no thread
 /// wrote.
 #[test]
 fn what_was_acknowledged_while_closing_is_there() {
@@ -42,7 +42,7 @@ fn what_was_acknowledged_while_closing_is_there() {
     }
 }
 
-/// Who waited for commits to be applied, waited for ever once the applier had ended.
+/// A caller that waited for commits to be applied waited for ever once the applier had ended.
 #[test]
 fn nobody_waits_for_a_closed_store() {
     for round in 0..20 {

@@ -1,4 +1,4 @@
-//! Objects that expire: absent for everybody at once, and later gone.
+//! Objects that expire: absent for all readers at once, and later gone.
 
 use super::{Hands, bytes, eventually, timed_options};
 use crate::{Attributes, Batch, Condition, Durability, Error, Expiry, PutOptions, ScanRange, Store, WriterOptions};
@@ -230,7 +230,7 @@ fn what_has_expired_is_swept_and_its_blocks_are_deleted() {
     assert_eq!(
         store.stats().expire.expiry_passes,
         passes,
-        "nothing expires: nobody looks"
+        "nothing expires: no pass is made"
     );
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }

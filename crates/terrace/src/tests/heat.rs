@@ -41,7 +41,7 @@ fn read_part(store: &Store, seed: u64, part: u64) {
     assert!(found.value == bytes(seed + part, PART_BYTES), "{part}");
 }
 
-/// From its end: for who reads in order something is read ahead, now or a little later.
+/// From its end: for a reader in order something would be read ahead, now or a little later.
 fn read_title(store: &Store, seed: u64) {
     (0..PARTS).rev().for_each(|part| read_part(store, seed, part));
 }
@@ -118,9 +118,9 @@ fn bytes_that_are_asked_for_count_once_from_blocks_and_from_copies() {
     assert_eq!(asked_for_title("copies"), PARTS);
 }
 
-/// A client that paused a video kept what it had read of an object in RAM: whoever came after it
-/// waited 100 ms at every read, and as long as it paused the object got no copy, however often it
-/// was read.
+/// A client that paused a video kept what it had read of an object in RAM: each reader that came
+/// after it waited 100 ms at every read, and as long as it paused the object got no copy, however
+/// often it was read.
 #[test]
 fn a_reader_that_pauses_keeps_an_object_from_nobody() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
@@ -253,7 +253,7 @@ fn who_reads_in_order_finds_the_next_object_in_ram() {
     put_title(&store, 1);
     for part in 0..PARTS {
         assert!(store.get(key(part)).unwrap().unwrap().value == bytes(1 + part, PART_BYTES));
-        // From the third on it is clear that somebody reads in order.
+        // From the third on it is clear that this reader reads in order.
         let ahead = part.saturating_sub(1).min(PARTS - 3);
         let until = Instant::now() + PATIENCE;
         while store.stats().flash_cache.prefetch_objects < ahead {
@@ -284,7 +284,7 @@ fn who_reads_in_order_finds_the_next_object_in_ram() {
     assert_eq!(store.stats().reads.prefetch_hits, hits + 1);
 }
 
-/// What was read ahead was copied to flash for the reader it was read for, who then read it from
+/// What was read ahead was copied to flash for the reader it was read for, which then read it from
 /// there: one flash write for most reads, and a hit that the disk had answered. 35 writes for 100
 /// reads in the benchmark of videos instead of 7.
 #[test]
@@ -317,7 +317,7 @@ fn who_does_not_read_in_order_has_nothing_read_ahead() {
     })
     .unwrap();
     put_title(&store, 1);
-    // A step of two may be a reader who skipped one; nobody here goes on by less than three.
+    // A step of two may be a reader that skipped one; no reader here goes on by less than three.
     for part in [7, 4, 1, 7, 4, 1] {
         store.get(key(part)).unwrap();
     }
@@ -395,7 +395,8 @@ fn a_daily_budget_is_kept() {
     assert!((1..=3).contains(&heat.promoted), "{heat:?}");
 }
 
-/// While the disk is busy nobody who is impatient begins to read it, and everything else goes on.
+/// While the disk is busy no caller with a limit to its wait begins to read it, and everything else
+/// goes on.
 #[test]
 fn who_is_impatient_is_refused_what_only_a_busy_disk_has() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
@@ -432,7 +433,7 @@ fn who_is_impatient_is_refused_what_only_a_busy_disk_has() {
 fn copies_that_are_worth_the_same_do_not_drive_each_other_out() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(31));
     let store = Store::open(options(dir.path(), &flash)).unwrap();
-    // No digits: nobody shall take them for parts in order.
+    // No digits: they must not be taken for parts in order.
     let letter = |digit: u64| char::from(b'a' + u8::try_from(digit % 26).unwrap());
     let photo = |number: u64| format!("photos/{}{}", letter(number / 26), letter(number));
     // Twice what flash holds.

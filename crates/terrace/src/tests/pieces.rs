@@ -54,7 +54,7 @@ fn pieces_that_were_read_are_in_ram_for_the_next_reader() {
     let value = bytes(1, LONG);
     store.put("long", &value).unwrap();
     store.flush().unwrap();
-    assert!(read_in_ram(reader(&store, "long"), 0).is_empty(), "nobody has read it");
+    assert!(read_in_ram(reader(&store, "long"), 0).is_empty(), "it was not read");
     let before = device_reads(&store);
     assert!(read_all(reader(&store, "long")) == value);
     assert_eq!(
@@ -132,7 +132,7 @@ fn a_reader_reads_what_ram_does_not_have() {
     );
 }
 
-/// A client who has the newest version already cost a seek of the disk, and one who had not cost
+/// A client that had the newest version already cost a seek of the disk, and one that had not cost
 /// two: one for the header alone.
 #[test]
 fn a_reader_that_nobody_reads_from_reads_nothing_and_one_read_brings_head_and_value() {

@@ -89,7 +89,7 @@ fn a_higher_threshold_moves_only_what_is_read_often() {
     put(&store, "new", 3, VALUE_BYTES);
     assert!(all_in(&store, "new", 3, HomeKind::Flash));
     settled(&store);
-    assert!(all_in(&store, "k", COUNT, HomeKind::Block), "nobody reads them");
+    assert!(all_in(&store, "k", COUNT, HomeKind::Block), "they are not read");
     eventually("coming back", || {
         check(&store, "k", 10, VALUE_BYTES);
         all_in(&store, "k", 10, HomeKind::Flash)
@@ -313,7 +313,7 @@ fn a_pin_of_more_than_the_log_is_moved_there_in_part() {
 fn a_log_full_of_what_is_pinned_still_takes_writes() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(pinned(dir.path(), &[("", Pinning::Flash)])).unwrap();
-    // Before anybody has counted them.
+    // Before they were counted.
     put(&store, "k", 8_000, 1_000);
     check(&store, "k", 8_000, 1_000);
     assert!(store.stats().written.large_destaged_bytes > 1_000_000);

@@ -278,7 +278,7 @@ fn repair_takes_the_ranges_of_the_old_index_when_the_log_has_lost_them() {
     }
     store.put("b", "v").unwrap();
     store.flush().unwrap();
-    // Who sweeps takes a snapshot first, and gets none before this ends; it commits nothing later.
+    // The sweep takes a snapshot first, and gets none before this ends; it commits nothing later.
     let engine = Arc::clone(store.engine());
     drop(engine.snapshots.register(false, || {
         store.delete_prefix("a/", Durability::Sync).unwrap();

@@ -304,7 +304,8 @@ fn values_of_chunks_outlive_their_places() {
     );
 }
 
-/// What was acknowledged before a scan began is shown by it, whoever reads and writes beside it.
+/// What was acknowledged before a scan began is shown by it, whatever is read and written beside
+/// it.
 #[test]
 fn a_scan_shows_what_was_acknowledged_before_it_began() {
     let stats = scans_beside_writers(8);

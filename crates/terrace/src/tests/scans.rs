@@ -143,7 +143,7 @@ fn bounds_may_be_longer_than_keys() {
     assert_eq!(count(ScanRange::all()), 3, "nothing was in what was deleted");
 }
 
-/// Everybody's answer to where an object lives.
+/// What each kind of read answers to where an object lives.
 fn homes(store: &Store, key: &str) -> [HomeKind; 5] {
     let mut reader = store.reader(key).unwrap().unwrap();
     reader.read_to_end(&mut Vec::new()).unwrap();

@@ -140,7 +140,7 @@ fn what_leaves_again_does_not_come_back_at_once() {
     let store = destaged(dir.path());
     bring_back(&store);
     let moved = store.stats().flash_cache.moved;
-    // Nobody reads them while the log goes round, so they leave.
+    // They are not read while the log goes round, so they leave.
     put(&store, 10_000..22_000);
     eventually("destaging", || {
         some().all(|number| home(&store, number) == HomeKind::Block)
@@ -269,7 +269,7 @@ fn a_bounded_flash_index_has_recycling_make_room_in_it() {
     for number in 0..count {
         store.put_with(key(number), bytes(number, 80), &BUFFERED).unwrap();
         if number % 1000 == 999 {
-            // Nobody waits for room in the index; without it values are found by a longer way.
+            // No writer waits for room in the index; without it values are found by a longer way.
             eventually("recycling", || store.stats().hash_index.entries * 20 <= slots * 19);
         }
     }

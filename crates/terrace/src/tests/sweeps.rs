@@ -66,7 +66,7 @@ const fn deletes(change: u64) -> bool {
 fn check(number: usize, found: Option<&[u8]>, done_before: u64, begun_after: u64) {
     let change = found.map(|found| {
         let change = u64::from_le_bytes(found[..8].try_into().unwrap());
-        assert!(found == value(number, change), "key {number} has what nobody put");
+        assert!(found == value(number, change), "key {number} has what was never put");
         change
     });
     let is_right = match change {
@@ -219,7 +219,8 @@ fn sweeps_of_many_windows_beside_everything_else_lose_and_mix_up_nothing() {
         arena.is_over.store(true, Ordering::SeqCst);
     });
     assert!(arena.is_enough(), "{:#?}", store.stats());
-    // Nobody writes any more: sweeps go through, and every short value in the log has its copy.
+    // Nothing is written any more: sweeps go through, and every short value in the log has its
+    // copy.
     eventually("every value is copied", || {
         arena.scan(&mut StdRng::seed_from_u64(1));
         store.flush().unwrap();
@@ -278,7 +279,7 @@ fn a_sweep_that_waits_to_write_more_holds_up_no_writer() {
 
 /// Copies make the index longer, and a sweep writes all of it anew beside what there is. On a
 /// nearly full device both met the end of it and took the reserve, and so puts were refused because
-/// somebody scanned (seen on a file system of 6 MiB with 700 KiB left).
+/// of scans (seen on a file system of 6 MiB with 700 KiB left).
 #[test]
 fn where_the_device_has_no_room_scans_write_nothing() {
     const CAPACITY: u64 = 1 << 30;

@@ -185,8 +185,8 @@ fn a_damaged_value_is_an_error_in_its_place_and_its_neighbours_are_read() {
     }
 }
 
-/// Scans go on over a store that nobody writes to any more: what the last writes left in memtables
-/// and runs is merged for them, and for nobody else.
+/// Scans go on over a store that is no longer written: what the last writes left in memtables and
+/// runs is merged for them, and for nothing else.
 #[test]
 fn what_lies_in_runs_is_merged_when_somebody_scans() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! Conditional writes: decided inside the commit, never before.
 //!
-//! What the ordered index says may take a device read, which must not happen while everybody waits.
-//! So the index is asked before the commit, together with how far the overlay had been released by
-//! then. Inside the commit the overlay is asked first; if it does not know the key and has released
-//! nothing since, the index's answer still stands.
+//! What the ordered index says may take a device read, which must not happen while all other
+//! commits wait. So the index is asked before the commit, together with how far the overlay had
+//! been released by then. Inside the commit the overlay is asked first; if it does not know the key
+//! and has released nothing since, the index's answer still stands.
 //!
 //! What is decided on is the newest committed state, whether it is visible yet or not: else two
 //! `Sync` writes of one version could both be accepted. So the answer may tell of a commit that is

@@ -364,7 +364,7 @@ mod tests {
         assert!(store.get("other").unwrap().unwrap().value == bytes(3, 20_000));
     }
 
-    /// Seven hundred streams that nobody went on with kept what they had in RAM.
+    /// Seven hundred streams that no caller went on with kept what they had in RAM.
     #[test]
     fn a_stream_that_rests_keeps_little_in_memory() {
         let dir = tempfile::tempdir().unwrap();

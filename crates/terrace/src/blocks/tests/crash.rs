@@ -13,7 +13,7 @@ struct History {
     durable: Vec<(Vec<u8>, Vec<u8>, LargeValue)>,
     /// Written, perhaps synced: right bytes, or none.
     possible: Vec<(Vec<u8>, Vec<u8>, LargeValue)>,
-    /// Committed, and to be synced by whoever writes the frames of their commits.
+    /// Committed, and to be synced by the thread that writes the frames of their commits.
     unsynced: Vec<(Vec<u8>, Vec<u8>, LargeValue)>,
     /// Versions that were given to `committed`.
     committed: BTreeSet<u64>,

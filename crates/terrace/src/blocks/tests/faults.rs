@@ -188,10 +188,10 @@ fn a_failed_write_fails_its_value_and_closes_its_block() {
     assert_ne!(next.block, first.block);
 }
 
-/// A block whose footer could not be written came to rest, and nothing had synced it. Whoever asked
-/// for its values to be durable after that was told that the footer's sync had seen to it. So the
-/// frame of their commits was written, and a power cut left an index that pointed behind the end of
-/// the file.
+/// A block whose footer could not be written came to rest, and nothing had synced it. A caller that
+/// asked for its values to be durable after that was told that the footer's sync had seen to it. So
+/// the frame of their commits was written, and a power cut left an index that pointed behind the
+/// end of the file.
 #[test]
 fn what_is_said_to_be_durable_is_so_although_its_block_got_no_footer() {
     let value = pattern(70_000, 1);
@@ -258,7 +258,7 @@ fn a_full_block_with_a_value_on_its_way_gives_no_room() {
     let found = space.write(b"key", b"", &value, 1).unwrap();
     assert!(!space.is_giving_room());
     space.abandoned(&found);
-    assert!(space.is_giving_room(), "nobody will want it");
+    assert!(space.is_giving_room(), "it will not be asked for");
     space.seal_ready().unwrap();
     assert_eq!(space.dead_blocks(), [found.block]);
     assert!(space.delete(found.block, 1).unwrap());

@@ -168,7 +168,7 @@ fn a_failed_write_behind_fails_its_values_and_no_others() {
     assert_eq!(read(&space, b"bad", &bad).unwrap(), value, "reads go on");
     assert!(
         read(&space, b"given up", &given_up).is_err(),
-        "nobody reads it, so its memory is free"
+        "no reader has it, so its memory is free"
     );
     assert_eq!(space.failure(), None);
     let next = write_behind(&space, b"next", &value).unwrap();
@@ -209,8 +209,8 @@ fn after_a_failed_sync_nothing_that_waits_is_written() {
     assert!(write_behind(&space, b"key", &value).is_err());
 }
 
-/// A panic ended one of the threads that write, and its writes never ended: whoever synced them
-/// waited for ever, the thread that writes the log for one.
+/// A panic ended one of the threads that write, and its writes never ended: a caller that synced
+/// them waited for ever, such as the thread that writes the log.
 #[test]
 fn a_panic_of_a_write_behind_fails_the_space_and_nobody_waits() {
     let disk = MemoryDisk::new();
@@ -229,7 +229,7 @@ fn a_panic_of_a_write_behind_fails_the_space_and_nobody_waits() {
             .collect();
         ended.send(errors)
     });
-    let errors = ends.recv_timeout(Duration::from_secs(60)).expect("somebody waits");
+    let errors = ends.recv_timeout(Duration::from_secs(60)).expect("a sync waits");
     assert!(errors.iter().all(|error| error.contains("panicked")), "{errors:?}");
     disk.shared.panics.store(false, Ordering::SeqCst);
     assert!(matches!(space.write(b"key", b"", &value, 1), Err(Error::Failed(_))));
@@ -244,7 +244,7 @@ fn dropping_the_space_ends_its_threads_and_writes_what_was_accepted() {
     let value = pattern(200_000, 9);
     let found: Vec<_> = (0..10).map(|_| write_behind(&space, b"key", &value).unwrap()).collect();
     drop(space);
-    assert_eq!(Arc::strong_count(&disk), 1, "nobody holds the disk any more");
+    assert_eq!(Arc::strong_count(&disk), 1, "nothing holds the disk any more");
     let (space, _) = LargeSpace::open(Arc::<MemoryDisk>::clone(&disk), options(64 << 20)).unwrap();
     for found in &found {
         assert_eq!(read(&space, b"key", found).unwrap(), value);
@@ -264,7 +264,7 @@ fn write_groups(
             possible.push((number, value));
             found.push((number, value));
         }
-        // One that nobody waits for is on its way while the others are synced.
+        // One that no caller waits for is on its way while the others are synced.
         let ahead = write_behind(space, b"key", &pattern(20_000, 999))?;
         space.sync_all(&found.iter().map(|(_, value)| *value).collect::<Vec<_>>())?;
         for (number, value) in &found {
@@ -368,15 +368,15 @@ fn beside_readers_of_a_disk_that_seeks_values_gather() {
     }
     assert_eq!(read(&space, b"key", &found[0]).unwrap(), value, "from RAM");
 
-    // Whoever waits for one of them has all written, and not one by one.
+    // A caller that waits for one of them has all written, and not one by one.
     let begun = Instant::now();
     let before = disk.shared.requests.load(Ordering::SeqCst);
     space.sync_all(&[found[7]]).unwrap();
-    assert!(begun.elapsed() < LARGE_GATHER_MAX, "nobody waits for more to come");
+    assert!(begun.elapsed() < LARGE_GATHER_MAX, "no write waits for more to come");
     assert_eq!(space.space.queue.waiting(), 0);
     assert!(disk.shared.requests.load(Ordering::SeqCst) - before <= 2);
 
-    // With enough of them, or after a while, they are written though nobody waits.
+    // With enough of them, or after a while, they are written though no caller waits.
     let many = LARGE_GATHER_BYTES / value.len() + 1;
     let begun = Instant::now();
     for _ in 0..many {
@@ -389,7 +389,7 @@ fn beside_readers_of_a_disk_that_seeks_values_gather() {
     eventually("it is old enough", || space.space.queue.waiting() == 0);
     assert!(begun.elapsed() >= LARGE_GATHER_MAX, "and {at_once:?} for many");
 
-    // A block that comes to rest waits for nobody either.
+    // A block that comes to rest does not wait for more, either.
     write_behind(&space, b"key", &value).unwrap();
     let begun = Instant::now();
     space.close().unwrap();

@@ -115,7 +115,7 @@ fn the_next_block_is_made_when_one_is_half_full() {
     let value = pattern(400_000, 1);
     let first = space.write(b"key", b"", &value, 1).unwrap();
     assert_eq!(space.blocks().len(), 1);
-    // No room for another block: those who use this one do not mind.
+    // No room for another block: writers that use this one are not affected.
     let used = disk.shared.used.load(Ordering::SeqCst);
     disk.shared.capacity.store(used, Ordering::SeqCst);
     let second = space.write(b"key", b"", &value, 1).unwrap();

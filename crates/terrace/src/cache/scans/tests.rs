@@ -111,7 +111,7 @@ fn what_is_changed_drops_its_chunk_and_no_other() {
     change(&cache, 3, &["c"]);
     assert!(
         matches!(cache.find(b"c", 3, &mut end), Found::Nothing(_)),
-        "nobody reads it"
+        "it is not read"
     );
     let stats = cache.stats();
     assert_eq!((stats.chunks, stats.made, stats.dropped), (1, 3, 2));
@@ -161,7 +161,7 @@ fn ranges_do_not_overlap() {
     change(&cache, 1, &["a", "b", "d"]);
     assert!(
         add(&cache, 1, made("aa", "da", &["c"])),
-        "what is lost is in nobody's way"
+        "what is lost is in no other range's way"
     );
     assert_eq!(cache.stats().chunks, 1);
 }
@@ -305,7 +305,7 @@ fn where_a_usable_chunk_begins_is_looked_for_among_a_few() {
     assert!(matches!(cache.find(b"a", 0, &mut end), Found::Nothing(None)));
 }
 
-/// Whoever met a chunk that had left read on through the next ones, and kept nothing of it.
+/// A scan that met a chunk that had left read on through the next ones, and kept nothing of it.
 #[test]
 fn where_a_chunk_has_left_the_next_one_is_found() {
     let cache = cache(1 << 20);
@@ -422,7 +422,7 @@ fn what_lives_in_a_chunk_stays_whatever_its_length() {
     }
 }
 
-/// Who takes a value out while it moves must find it at one place or the other.
+/// A thread that takes a value out while it moves must find it at one place or the other.
 #[test]
 fn what_is_taken_out_while_it_moves_is_gone() {
     let values = ValueCache::new(1 << 20, &Arc::new(FrameTable::starting_at(0, 0, 0)));

@@ -295,7 +295,7 @@ fn what_is_created_is_the_users_alone() {
         assert_eq!(mode(&dir.path().join(path)), 0o700, "{path}");
     }
     assert_eq!(mode(&root.join("sub/dir/file")), 0o600);
-    // What an earlier version made is closed; the root may be somebody's own, and stays as it is.
+    // What an earlier version made is closed; the root may be a user's own, and stays as it is.
     for path in ["", "sub/dir"] {
         fs::set_permissions(root.join(path), Permissions::from_mode(0o755)).unwrap();
         disk.create_dir_all(Path::new(path)).unwrap();

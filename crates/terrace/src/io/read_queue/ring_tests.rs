@@ -1,4 +1,4 @@
-//! Who has a buffer while the kernel may write to it.
+//! What owns a buffer while the kernel may write to it.
 //!
 //! Where the kernel has no rings there is nothing to test: each test ends at once.
 #![allow(clippy::unwrap_used)]
@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-/// A pipe's end: a read of it is under way until somebody writes to the other.
+/// A pipe's end: a read of it is under way until the other end is written to.
 #[derive(Debug)]
 struct Pipe(io::PipeReader);
 
@@ -98,13 +98,13 @@ fn what_was_not_handed_over_is_never_read() {
         return;
     };
     let buffer = reads[0].buffer.as_ptr();
-    // Nobody writes, so to wait for it would take for ever.
+    // Nothing is written, so to wait for it would take for ever.
     drop(flight(&mut ring, &mut reads));
     assert!(!ring.is_usable(), "another call would hand the entry over");
     writer.write_all(&[7; BYTES]).unwrap();
     ring.read(&mut reads);
     drop(ring);
-    assert_eq!(reads[0].buffer.as_ptr(), buffer, "nobody else has it");
+    assert_eq!(reads[0].buffer.as_ptr(), buffer, "nothing else has it");
     assert!(!reads[0].is_made());
     assert_eq!(reads[0].buffer[..], [0; BYTES]);
     drop(reads);
@@ -126,7 +126,7 @@ fn a_buffer_that_the_kernel_does_not_give_back_is_given_away() {
     thread::scope(|scope| scope.spawn(move || drop(begun)).join().unwrap());
     assert_ne!(reads[0].buffer.as_ptr().addr(), before);
     assert!(!reads[0].is_made());
-    // It comes after all, to memory that nobody else has.
+    // It comes after all, to memory that nothing else has.
     writer.write_all(&[7; BYTES]).unwrap();
     ring.ring.submit_and_wait(1).unwrap();
     assert_eq!(ring.ring.completion().next().unwrap().result(), 4096);

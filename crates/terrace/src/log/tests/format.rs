@@ -202,7 +202,7 @@ fn every_flipped_bit_in_a_header_is_seen() {
     assert_eq!(FrameHeader::decode(&frame[..63]), None);
 }
 
-/// Puts the checksum of a record right, as somebody who wants to be believed would.
+/// Puts the checksum of a record right, as a forger would.
 fn resign(bytes: &mut [u8]) {
     if let Some(layout) = RecordLayout::read(bytes) {
         let covered = layout.value_at.min(bytes.len());

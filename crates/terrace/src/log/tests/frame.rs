@@ -189,7 +189,7 @@ fn a_sealed_frame_is_what_recovery_reads_back() {
     assert!(recovered.is_finished() && !frame.is_finished());
 }
 
-/// Its bytes move when it is sealed: nobody may look where they are not.
+/// Its bytes move when it is sealed: no reader may look where they are not.
 #[test]
 fn a_frame_is_read_while_it_is_sealed() {
     for round in 0..200 {
@@ -235,7 +235,7 @@ fn memory_of_a_finished_frame_is_used_again_without_its_records() {
 fn some_memory_is_ready_ahead_of_need_as_long_as_frames_are_lately() {
     let pool = Arc::new(FramePool::for_overlay(0));
     pool.make_ready();
-    assert_eq!(pool.waiting(), [0; 0], "nobody knows how long frames are");
+    assert_eq!(pool.waiting(), [0; 0], "the length of frames is not known yet");
     let frame = Frame::open(0, 1, SEGMENT_BYTES, 4096, Arc::clone(&pool));
     frame.append(1, &[put(b"k", &noise(1, 50_000))], Durability::Buffered);
     frame.seal(0);

@@ -123,8 +123,8 @@ fn a_segment_that_is_used_anew_has_other_records_at_its_places() {
     assert_eq!(value_at(&table, place(12)), Some((90, noise(90, 600))));
 }
 
-/// What a store of inline values had written last took all of its RAM for values, and nobody ever
-/// asked for it: in a trace of short values 300 MB, which the kernel would have had for the index's
+/// What a store of inline values had written last took all of its RAM for values, and it was never
+/// asked for: in a trace of short values 300 MB, which the kernel would have had for the index's
 /// tables.
 #[test]
 fn frames_that_are_no_values_home_take_no_room() {
@@ -244,7 +244,7 @@ fn what_was_read_is_handed_on_when_it_leaves() {
     assert_eq!(take((7, places[2].0)), Some(places[2].1));
     assert_eq!(take((7, places[6].0)), Some(places[6].1));
     assert_eq!(take((7, places[2].0)), None, "not again");
-    assert_eq!(take((7, places[1].0)), None, "nobody read it");
+    assert_eq!(take((7, places[1].0)), None, "it was not read");
     assert_eq!((take((7, 1 << 40)), take((9, places[0].0))), (None, None));
     assert!(notes.inherited.lock().is_empty());
     for number in 0..4 {
@@ -312,7 +312,7 @@ fn what_the_heir_borrows_frames_do_not_keep() {
     }
 }
 
-/// Values that nobody had read left with the oldest frame, and each read of one asked the device,
+/// Values that had not been read left with the oldest frame, and each read of one asked the device,
 /// while most of what the younger frames had was overwritten.
 #[test]
 fn what_is_dead_leaves_before_what_lives() {
@@ -343,10 +343,10 @@ fn what_is_dead_leaves_before_what_lives() {
     assert_eq!(
         *notes.inherited.lock(),
         [(places[1][1].1, 12)],
-        "what lives, though nobody read it"
+        "what lives, though it was not read"
     );
     assert_eq!(places.each_ref().map(|of| is_here(of[1])), [true, false, true]);
-    // Without room that nobody has only what was read is kept; the first frame was read above.
+    // Without unused room only what was read is kept; the first frame was read above.
     table.value_died(places[2][0], 60_000);
     notes.unused_bytes.store(1_000, Ordering::Relaxed);
     table.set_share(frame_bytes + frame_bytes / 4);
@@ -466,7 +466,7 @@ fn many_are_found_as_each_by_itself_is() {
     assert_eq!(*inherited, *other_notes.inherited.lock());
 }
 
-/// Frames are read without their lock: whoever reads one keeps its memory from the next.
+/// Frames are read without their lock: a reader of one keeps its memory from the next.
 #[test]
 fn what_is_read_while_frames_leave_is_what_was_written_there() {
     const FRAMES: u64 = 120;

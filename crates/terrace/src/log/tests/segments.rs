@@ -232,7 +232,7 @@ fn what_the_device_has_no_room_for_does_not_count_as_available() {
     assert_eq!(
         (segments.available(), segments.capacity()),
         (7, 8),
-        "nobody has asked it"
+        "it was not asked yet"
     );
     assert_eq!((segments.available_now(), segments.capacity_now()), (0, 1));
     disk.set_capacity(Some(SEGMENT_BYTES * 4));

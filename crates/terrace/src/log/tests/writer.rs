@@ -1,5 +1,5 @@
-//! Group commit: who syncs for whom, in which order things become durable, and what a failure
-//! leaves.
+//! Group commit: which thread syncs for which, in which order things become durable, and what a
+//! failure leaves.
 
 use super::{super::writer::FrameWriter, *};
 use crate::{
@@ -16,7 +16,7 @@ fn no_large() -> FrameWriter {
     FrameWriter::starting_at(0, Box::new(|_| Ok(())))
 }
 
-/// A log of one segment as the commit log keeps it: an open frame, sealed when somebody asks.
+/// A log of one segment as the commit log keeps it: an open frame, sealed when asked.
 struct Log {
     segments: Segments,
     writer: FrameWriter,
@@ -135,7 +135,7 @@ fn a_segment_is_synced_before_the_next_one_is_written() {
     writer.push(sealed(1, 2, 4096, 2, &[noise(2, 100)]));
     assert_eq!(writer.backlog().0, 1);
     writer.write_sealed(&segments).unwrap();
-    assert_eq!(writer.durable_seq(), 1, "the first is durable, though nobody asked");
+    assert_eq!(writer.durable_seq(), 1, "the first is durable, though no caller asked");
     disk.power_cycle(Survival::Nothing);
     let segments = ring(&disk, 8);
     let frames = |number| {

@@ -196,8 +196,8 @@ fn a_chunk_with_changed_keys_is_made_anew_of_itself() {
 }
 
 /// A scan that has begun with a chunk goes on as of its moment, while another makes that anew; and
-/// so do snapshots of before, of between, and steps from the back. Whoever reads by key finds the
-/// value of now in RAM at every step.
+/// so do snapshots of before, of between, and steps from the back. A read by key finds the value of
+/// now in RAM at every step.
 #[test]
 fn a_chunk_is_made_anew_under_a_scan() {
     let dir = tempfile::tempdir().unwrap();
@@ -290,7 +290,8 @@ fn gets_find_values_in_ram_while_chunks_are_made_anew() {
     let after = store.stats();
     assert!(after.scan_cache.made - before.scan_cache.made > ROUNDS / 2, "{after:?}");
     let flash_reads = after.reads.flash_reads - before.reads.flash_reads;
-    // Who is held up between two looks, while a chunk is made anew twice, asks the device.
+    // A reader that is held up between two looks, while a chunk is made anew twice, asks the
+    // device.
     assert!(flash_reads < 10, "{flash_reads}");
 }
 

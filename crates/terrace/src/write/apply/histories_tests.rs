@@ -172,8 +172,8 @@ fn done_to_model(model: &mut Model, number: usize, step: &Step) -> bool {
     true
 }
 
-/// Commits something so that nothing from here on is applied before that is durable, which nobody
-/// makes it.
+/// Commits something so that nothing from here on is applied before that is durable, and no thread
+/// makes it so.
 fn hold_up(store: &Store) {
     let record = Record {
         seq: 0,

@@ -69,6 +69,10 @@ const CONFINED: &[Confined] = &[
 /// Marks of unfinished work, sought in Rust code and comments.
 const MARKS: &[&str] = &["FIXME", "XXX"];
 
+/// Words for persons, refused everywhere in the engine's sources. `whose` is not among them: it is
+/// right for things, as in "a block whose header is durable".
+const PERSONS: &[&str] = &["who", "whom", "whoever", "somebody", "anybody", "everybody", "nobody"];
+
 /// First directories of absolute paths that exist on somebody's machine only.
 const WORKPLACES: &[&str] = &["work", "root", "home", "tmp"];
 

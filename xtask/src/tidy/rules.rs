@@ -1,7 +1,7 @@
 //! The checks of one file.
 
 use super::{
-    BYTES, CONFINED, Confined, FILE_LINES_MAX, FUNCTION_LINES_MAX, MARKS, Report, WORKPLACES,
+    BYTES, CONFINED, Confined, ENGINE, FILE_LINES_MAX, FUNCTION_LINES_MAX, MARKS, PERSONS, Report, WORKPLACES,
     functions::{functions, is_test_path, test_ranges},
     lexer::{Views, find_word, line_of, views},
     rooms, width,
@@ -96,6 +96,7 @@ pub fn check_rust(report: &mut Report<'_>, source: &str) {
             report.add(line_of(&spoken, offset), format!("`{mark}`: do it, or open an issue"));
         }
     }
+    check_persons(report, source);
     let whole = Range {
         start: 0,
         end: source.len(),
@@ -111,6 +112,21 @@ pub fn check_rust(report: &mut Report<'_>, source: &str) {
     rooms::check(report, &code);
     width::check_rust(report, source);
     check_workplaces(report, Kind::Rust, source, &tests);
+}
+
+/// Words for persons in the engine, in comments and messages: only threads, callers and readers act
+/// there.
+fn check_persons(report: &mut Report<'_>, source: &str) {
+    if !report.file.starts_with(ENGINE) {
+        return;
+    }
+    let lowercase = source.to_ascii_lowercase();
+    for word in PERSONS {
+        for offset in find_word(&lowercase, word) {
+            let message = format!("`{word}`: name the thread, caller, reader or value that is meant");
+            report.add(line_of(source, offset), message);
+        }
+    }
 }
 
 fn check_confined(report: &mut Report<'_>, rule: &Confined, code: &str, tests: &[Range<usize>]) {

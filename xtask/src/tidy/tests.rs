@@ -334,6 +334,14 @@ fn no_thread_is_a_person() {
 }
 
 #[test]
+fn the_engine_names_what_acts() {
+    let body =
+        "// Whoever reads it\nfn whoever_reads() {} // who\nconst A: &str = \"nobody waits\";\n// whose, knows\n";
+    assert_eq!(rust_lines("crates/terrace/src/log/a.rs", body), [1, 2, 3]);
+    assert_eq!(rust_lines("crates/terrace-server/src/a.rs", body), [0; 0]);
+}
+
+#[test]
 fn prose_wraps_at_its_width_and_what_cannot_be_wrapped_does_not() {
     let wide = ["word"; 25].join(" ");
     let row = format!("| {wide} |");

@@ -3,8 +3,8 @@
 //!
 //! A device needs long writes, and more than one under way, for its full rate; a value is one short
 //! write. So a caller that puts a value hands its extent over and goes on. Two threads write: while
-//! both are at it, extents gather, and the next write takes all that adjoin the first one, up to 1
-//! MiB. No write is delayed so that it becomes longer, except on a disk that seeks while callers
+//! both are at it, extents gather, and the next write takes all that adjoin the first one, up to
+//! 1 MiB. No write is delayed so that it becomes longer, except on a disk that seeks while callers
 //! read it: there each write costs the readers a seek, so extents gather for as long as no caller
 //! waits for them and they are few ([`LARGE_GATHER_MAX`], [`LARGE_GATHER_BYTES`]).
 //!

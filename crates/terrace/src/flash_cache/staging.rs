@@ -194,7 +194,7 @@ pub struct Images {
 
 /// What [`Images::join`] gives.
 pub enum Joined {
-    /// It is complete, or another reader is filling it.
+    /// There is one: complete, or being filled.
     There(Arc<Image>),
     /// The caller is to fill it: it is filler number 0.
     Fill(Arc<Image>),

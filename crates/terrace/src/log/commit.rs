@@ -151,7 +151,7 @@ pub struct CommitLog {
     pub batch: BatchSize,
     /// Of the last records that were applied some were left out.
     gathering_pays: AtomicBool,
-    /// A caller waits for commits up to this seq to be applied.
+    /// A thread waits for commits up to this seq to be applied.
     urgent_seq: AtomicU64,
     apply_signal: Condvar,
     /// For the flusher: something was opened or sealed.

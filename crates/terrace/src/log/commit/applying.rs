@@ -2,7 +2,7 @@
 //! applied.
 //!
 //! Frames gather until there are enough of them to be worth it ([`super::waiting`]), unless a
-//! caller waits for what is in them.
+//! thread waits for what is in them.
 //!
 //! Invariant: a frame with a `Sync` commit is handed out only when that is durable. What the
 //! indexes have is therefore visible, and needs no second look.
@@ -68,7 +68,7 @@ impl CommitLog {
         self.to_apply.lock().len()
     }
 
-    /// A caller waits for what is committed by now to be applied, or for what comes after that: the
+    /// A thread waits for what is committed by now to be applied, or for what comes after that: the
     /// applier does not wait for more frames.
     pub(super) fn urge_applier(&self) {
         let seq = self.committed_seq();

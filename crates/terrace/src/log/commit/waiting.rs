@@ -2,7 +2,7 @@
 //! at once only the last is work.
 //!
 //! Invariants: frames are in the order of the log. A frame waits no longer than [`GATHER_MAX`] for
-//! others, and not at all once a caller waits for what is in it, the store is closed or nothing is
+//! others, and not at all once a thread waits for what is in it, the store is closed or nothing is
 //! written any more: what callers wait for is never put off. Nor does a short frame wait: it says
 //! that little is written, and so that there is time to apply it by itself. And none does while
 //! keys are not overwritten soon (`applying`).

@@ -13,7 +13,7 @@
 //! entry gets only the value of its own key and version. Before the merge the index has flushed
 //! what these segments say.
 //!
-//! On failure, or when there is no room, or a caller waits for what this holds up: no more copies
+//! On failure, or when there is no room, or a thread waits for what this holds up: no more copies
 //! are given, the merge ends without, and the segments count as not swept. When the store stops, or
 //! merges are far behind, the merge is given up.
 
@@ -267,7 +267,7 @@ fn read(engine: &Engine, (number, generation): (u32, u64), window: &Mutex<&mut W
     Ok(true)
 }
 
-/// Whether a sweep has to end: there is no room, the store stops, or a writer will soon wait for
+/// Whether a sweep has to end: there is no room, the store stops, or a thread will soon wait for
 /// merges of the index, or for values that this thread moves.
 fn must_end(engine: &Engine) -> bool {
     let log = &engine.log;

@@ -212,7 +212,7 @@ impl Drop for Index {
 /// See the module.
 #[derive(Debug)]
 pub struct Index {
-    /// All at once: who looks for many values gets hold of them once.
+    /// All at once: a thread that looks for many values gets hold of them once.
     tables: ArcSwap<Vec<Table>>,
     /// How many slots of each are taken.
     taken: Box<[AtomicUsize]>,

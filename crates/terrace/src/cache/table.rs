@@ -204,8 +204,8 @@ impl Table {
         Some(tag << (64 - TAG_BITS) | number & HIGH_MASK)
     }
 
-    /// Begins to get the slots of a place from memory, for whoever looks at something else before.
-    /// What it gives is to be used for something, or it is not done.
+    /// Begins to get the slots of a place from memory, for a caller that looks at something else
+    /// before. What it gives is to be used for something, or it is not done.
     pub fn fetch(&self, hash: u64) -> u64 {
         let ends = |set: &[AtomicU64]| set[0].load(Ordering::Relaxed) ^ set[WAYS - 1].load(Ordering::Relaxed);
         let [one, other] = self.sets(hash);

@@ -3,10 +3,10 @@
 //! A key is a record below [`keyspace::ACCESS_KEYS`]: JSON with the secret, when it was made, the
 //! account that it belongs to, until when it is good, and either a level for each bucket, for each
 //! prefix `BUCKET/PREFIX`, or for all buckets under the name `*`, or a policy: what a key may do is
-//! said in one place. A server keeps a copy of all of them ([`Keys`]), and nobody else can change
-//! the store while it runs: `terrace key` asks it to.
-//! Signatures are checked with the secret, so it must be there: encrypted where a key for that is
-//! given ([`Secrets`]), else as it is, and then whoever can read the store's files can use it.
+//! said in one place. A server keeps a copy of all of them ([`Keys`]), and no other process can
+//! change the store while it runs: `terrace key` asks it to. Signatures are checked with the
+//! secret, so it must be there: encrypted where a key for that is given ([`Secrets`]), else as it
+//! is, and then whoever can read the store's files can use it.
 
 use super::{
     account::{self, Accounts},
@@ -324,7 +324,7 @@ pub struct Standing {
     pub policy: Option<Arc<Policy>>,
 }
 
-/// Makes a key of a store that nobody has open.
+/// Makes a key of a store that no process has open.
 ///
 /// # Errors
 /// The store's; [`Error::Invalid`] if another account has the e-mail address.
@@ -349,8 +349,8 @@ fn put(store: &Store, id: &str, key: &Stored) -> terrace::Result<()> {
     store.put(keyspace::access_key(id), json).map(|_| ())
 }
 
-/// Has a key of a store that nobody has open do what this policy says, or nothing, in place of what
-/// it could do. What is stored then; `None` if there is no such key.
+/// Has a key of a store that no process has open do what this policy says, or nothing, in place of
+/// what it could do. What is stored then; `None` if there is no such key.
 ///
 /// # Errors
 /// The store's; [`Error::Invalid`] for what is no policy of a key.

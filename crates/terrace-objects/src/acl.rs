@@ -1,7 +1,7 @@
 //! Access control lists as they are stored and judged. `ops::acl` of the server has them as
 //! requests write them.
 //!
-//! A list is a text. The empty one grants everything to the owner, as every list does that nobody
+//! A list is a text. The empty one grants everything to the owner, as every list does that was not
 //! put; `public-read` lets everybody read besides. Any other is its grants, each a grantee and a
 //! permission: `press=FULL_CONTROL @all=READ`. Accounts are grantees by their names, groups begin
 //! with `@`. A list without grants is `-`.
@@ -68,7 +68,7 @@ pub enum Grantee<'a> {
     All,
     /// Everybody who signs.
     Authenticated,
-    /// Who delivers logs: the server itself.
+    /// The server itself, which delivers logs.
     Logs,
     /// Amazon EC2, which reads images of machines: nobody here.
     Ec2,

@@ -3,10 +3,10 @@
 //! A record is JSON below [`keyspace::BUCKETS`]. Only this process writes to the store while it is
 //! open, so the copy is the truth for every request, and no request reads a record.
 //!
-//! A bucket can only be deleted empty. So that no object slips in while that is being looked at,
-//! whoever commits an object holds [`Bucket::enter`] meanwhile, and deleting waits for all of them
-//! and keeps new ones out. Of what they committed some may not be durable yet, and nobody sees it:
-//! it is made durable before the look.
+//! A bucket can only be deleted empty. So that no object slips in while that is being looked at, a
+//! thread that commits an object holds [`Bucket::enter`] meanwhile, and deleting waits for all of
+//! them and keeps new ones out. Of what they committed some may not be durable yet, and no reader
+//! sees it: it is made durable before the look.
 
 mod owned;
 pub mod unreadable;
@@ -97,7 +97,7 @@ pub struct Record {
     /// Its web site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub website: Option<website::Settings>,
-    /// Who is told of what happens in it.
+    /// Which targets are told of what happens in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notifications: Vec<notification::Rule>,
     /// Objects are encrypted of which a request does not say so.
@@ -112,7 +112,7 @@ pub struct Record {
     /// The account that it belongs to, if not [`crate::account::DEFAULT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Where whoever made it said that it is to be.
+    /// Where the request that made it said that it is to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
     /// Its access control list, if it says anything else than [`Record::acl_public`] can.
@@ -234,11 +234,11 @@ pub struct Bucket {
     changing: Mutex<()>,
     /// See [`Bucket::turn`].
     turns: OnceLock<Box<[Turn]>>,
-    /// Chooses among the turns; nobody can know how.
+    /// Chooses among the turns; no client can know how.
     hasher: RandomState,
 }
 
-/// What those who change versions of the same key take, one after the other.
+/// What threads that change versions of the same key take, one after the other.
 #[derive(Debug, Default)]
 struct Turn {
     /// Where they wait before they take anything of the engine's.
@@ -266,7 +266,7 @@ fn decode(name: &str, json: &[u8]) -> terrace::Result<Record> {
 }
 
 impl Bucket {
-    /// A bucket that nobody finds by its name, yet or at all.
+    /// A bucket that no request finds by its name, yet or at all.
     pub fn apart(name: String, mut record: Record) -> Self {
         record.read_texts(&name);
         Self {
@@ -298,7 +298,7 @@ impl Bucket {
         }
     }
 
-    /// The same for whoever must not be held up. `None` while it is being deleted, or gone.
+    /// The same for a caller that must not be held up. `None` while it is being deleted, or gone.
     pub fn try_enter(&self) -> Option<RwLockReadGuard<'_, bool>> {
         self.exists.try_read().filter(|exists| **exists)
     }
@@ -339,9 +339,9 @@ impl Bucket {
         self.record.read().versioning
     }
 
-    /// Waits until nobody else changes versions of `key`, and keeps others waiting for as long as
-    /// the guard lives. A change of versions is about several records, of which not all are there
-    /// to be named in a condition. Taken after [`Bucket::enter`], and one at a time. Blocks.
+    /// Waits until no other thread changes versions of `key`, and keeps others waiting for as long
+    /// as the guard lives. A change of versions is about several records, of which not all are
+    /// there to be named in a condition. Taken after [`Bucket::enter`], and one at a time. Blocks.
     pub fn turn(&self, key: &str) -> MutexGuard<'_, ()> {
         self.turn_of(key).change.lock()
     }
@@ -409,7 +409,8 @@ impl Buckets {
             .ok_or(ObjectError::NoSuchBucket)
     }
 
-    /// Whether this is the bucket of its name: not if it was deleted, whoever made another since.
+    /// Whether this is the bucket of its name: not if it was deleted, even if another was made
+    /// since.
     pub fn is_there(&self, bucket: &Arc<Bucket>) -> bool {
         self.get(&bucket.name).is_ok_and(|found| Arc::ptr_eq(&found, bucket))
     }
@@ -479,7 +480,8 @@ impl Buckets {
     }
 
     /// Switches versioning on, or suspends it. Blocks, also for commits under way in the bucket:
-    /// each of them is done as one setting says, and whoever begins after this goes by the new one.
+    /// each of them is done as one setting says, and a commit that begins after this goes by the
+    /// new one.
     ///
     /// # Errors
     /// `NoSuchBucket`, the store's.
@@ -496,7 +498,7 @@ impl Buckets {
         })
     }
 
-    /// Deletes an empty bucket, and aborts uploads that nobody completed, as S3 does it. Blocks,
+    /// Deletes an empty bucket, and aborts uploads that were not completed, as S3 does it. Blocks,
     /// also for commits under way in it; no other bucket waits.
     ///
     /// # Errors
@@ -504,8 +506,8 @@ impl Buckets {
     pub fn delete(&self, store: &Store, name: &str) -> ObjectResult {
         let bucket = self.get(name)?;
         let _changing = bucket.changing.lock();
-        // Looked at before anybody is kept waiting: most buckets somebody tries to delete are not
-        // empty, and where much was deleted the look takes long.
+        // Looked at before other requests are kept waiting: most buckets that a client tries to
+        // delete are not empty, and where much was deleted the look takes long.
         check_empty(store, name)?;
         let mut exists = bucket.alone(store)?;
         check_empty(store, name)?;

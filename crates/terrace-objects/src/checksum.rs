@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::fmt;
 
-/// What a request says that makes no sense; the text is for whoever sent it.
+/// What a request says that makes no sense; the text is for the client that sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong(pub String);
 

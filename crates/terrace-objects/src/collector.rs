@@ -1,11 +1,11 @@
 //! Frees values that no object refers to any more, and values that were never finished.
 //!
 //! What replaces or deletes an object whose bytes are in values of their own commits a garbage
-//! marker with their [`Id`] in the same batch; who starts to write values for a new object, or a
-//! part of an upload, first commits a pending marker, which the commit of the object or the part
-//! removes. So after a crash every value is either an object's, a part of an upload, or under a
-//! marker. The collector deletes what is under garbage markers at once, and what is under pending
-//! markers when their writer gives up, or when the server starts.
+//! marker with their [`Id`] in the same batch; a thread that starts to write values for a new
+//! object, or a part of an upload, first commits a pending marker, which the commit of the object
+//! or the part removes. So after a crash every value is either an object's, a part of an upload, or
+//! under a marker. The collector deletes what is under garbage markers at once, and what is under
+//! pending markers when their writer gives up, or when the server starts.
 //!
 //! A reader goes on in the values of an object that is replaced meanwhile: it holds their ID
 //! ([`Collector::hold`]), then makes sure that the object still is what it read. The collector
@@ -39,7 +39,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const BATCH_KEYS: usize = 256;
 /// Keys read before something is done with them.
 const PAGE_KEYS: usize = 256;
-/// Uploads that nobody completed or aborted are aborted after this.
+/// Uploads that were neither completed nor aborted are aborted after this.
 const UPLOAD_LIFE_MS: u64 = 7 * 24 * 3600 * 1000;
 /// How often to look for such uploads.
 const UPLOAD_CHECK_INTERVAL_MS: u64 = 3600 * 1000;
@@ -58,17 +58,17 @@ enum Discarded {
 pub struct Collector {
     held: Mutex<HashMap<Id, Holds>>,
     discarded: Mutex<Vec<Discarded>>,
-    /// Held while somebody collects: who finds the device full and comes meanwhile goes on when
-    /// that is done.
+    /// Held while a thread collects: one that finds the device full and comes meanwhile goes on
+    /// when that is done.
     at_work: Mutex<()>,
-    /// Counts how often somebody began to collect.
+    /// Counts how often a thread began to collect.
     begun: AtomicU64,
     /// Counts what was collected.
     collected: AtomicU64,
     wake: Notify,
 }
 
-/// Who holds an ID.
+/// The holders of an ID.
 #[derive(Debug, Default)]
 struct Holds {
     count: usize,
@@ -149,8 +149,8 @@ impl Collector {
         self.wake.notify_one();
     }
 
-    /// Whether anybody holds an ID that is not needed any more. Its last holder wakes the collector
-    /// then.
+    /// Whether there is a holder of an ID that is not needed any more. Its last holder wakes the
+    /// collector then.
     fn is_held(&self, id: Id) -> bool {
         let mut held = self.held.lock();
         let holds = held.get_mut(&id);
@@ -202,12 +202,12 @@ impl Collector {
         }
     }
 
-    /// How often somebody began to collect.
+    /// How often a thread began to collect.
     pub fn begun_so_far(&self) -> u64 {
         self.begun.load(Ordering::Acquire)
     }
 
-    /// How much was collected, by anybody.
+    /// How much was collected, by any thread.
     pub fn collected_so_far(&self) -> u64 {
         self.collected.load(Ordering::Acquire)
     }
@@ -221,8 +221,9 @@ impl Collector {
         self.collect_all(store)
     }
 
-    /// The same, for who saw that it had begun so often when all was deleted that may be needed.
-    /// Waits if somebody is at it, and collects nothing if all of that is collected then.
+    /// The same, for a caller that saw that it had begun so often when all was deleted that may be
+    /// needed. Waits if another thread is at it, and collects nothing if all of that is collected
+    /// then.
     ///
     /// # Errors
     /// As for [`Collector::collect`].
@@ -342,7 +343,7 @@ pub fn abort_uploads(store: &Store, prefix: &[u8], chosen: impl Fn(Id) -> bool) 
     })
 }
 
-/// Aborts an upload that nobody completed or aborted. Whether it was there.
+/// Aborts an upload that was neither completed nor aborted. Whether it was there.
 ///
 /// # Errors
 /// The store's.

@@ -154,7 +154,7 @@ pub struct NewObject {
 }
 
 impl NewObject {
-    /// What it is to whoever is told of it.
+    /// What it is to a target that is told of it.
     fn written(&self, how: impl FnOnce(u64, String) -> What) -> What {
         let (length, etag) = record::length_and_tag(&self.attributes, self.value.len());
         how(length, etag)
@@ -247,7 +247,7 @@ pub fn change(
 }
 
 /// The same as [`change`] where it must not be held up: commits, if RAM has all that is to be
-/// looked at, nothing has to be said to anybody, and what is replaced leaves nothing behind; to be
+/// looked at, no target has to be told anything, and what is replaced leaves nothing behind; to be
 /// awaited. `None` says nothing: [`change`] judges it, and says why.
 pub fn try_change(place: Place<'_>, requirement: &Requirement, new: Option<&NewObject>) -> Option<Committing> {
     let _entered = place.permit.to_write().ok()?.try_enter()?;
@@ -356,7 +356,7 @@ enum Next {
     Nothing,
 }
 
-/// Builds a step and commits it, until nobody came in between.
+/// Builds a step and commits it, until no other commit came in between.
 fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> ObjectResult<Next>) -> ObjectResult<Outcome> {
     for _ in 0..ATTEMPTS {
         let mut step = Step {
@@ -409,7 +409,7 @@ struct Step<'a> {
     object: Vec<u8>,
     batch: Batch,
     done: Done,
-    /// What it is to whoever is told of it, if anybody is.
+    /// What it is to a target that is told of it, if one is.
     what: Option<What>,
 }
 
@@ -510,7 +510,7 @@ impl Step<'_> {
             return Ok(false);
         };
         if existing.is_null {
-            // There is no other, unless somebody wrote to the store without a server.
+            // There is no other, unless a program wrote to the store without a server.
             self.remove_null()?;
             self.name_null(order);
         }

@@ -33,8 +33,8 @@ impl Engine {
         Self::with_calls(store, CALLS_MAX)
     }
 
-    /// Guards `store` for those who ask how the server is: they come first when it is busiest, and
-    /// read nothing of a device.
+    /// Guards `store` for requests that ask how the server is: they come first when it is busiest,
+    /// and read nothing of a device.
     pub fn for_probes(store: Store) -> Self {
         Self::with_calls(store, PROBES_MAX)
     }
@@ -46,8 +46,8 @@ impl Engine {
         }
     }
 
-    /// The store, for calls that neither ask a device nor wait for anybody. They cost less than to
-    /// hand them to another thread.
+    /// The store, for calls that neither ask a device nor wait for another thread. They cost less
+    /// than to hand them to another thread.
     pub const fn now(&self) -> &Store {
         &self.store
     }

@@ -1,8 +1,8 @@
 //! What can go wrong with objects: one enum, with the facts that an answer needs and no words of a
 //! protocol. A service says in its own words what each of them is, in one place.
 //!
-//! What it tells of the engine keeps the engine's error, so that whoever is no client, such as the
-//! command line, sees that.
+//! What it tells of the engine keeps the engine's error, so that a caller that is no client, such
+//! as the command line, sees that.
 
 use crate::engine::NotRun;
 use std::{fmt, time::SystemTime};

@@ -4,7 +4,7 @@
 //! An object is at `BUCKET/KEY`. Bucket names have no slash, so `BUCKET/` is a prefix of that
 //! bucket's keys and of nothing else, and a listing of a bucket is a scan of one range. What the
 //! image page keeps under `images/` and `catalogue/` are therefore the objects of two buckets with
-//! these names, once somebody creates them.
+//! these names, once a request creates them.
 //!
 //! Everything else is below [`SYSTEM_PREFIX`]. It begins with a zero byte, which no bucket name
 //! has, so no S3 request can name such a key.
@@ -58,7 +58,7 @@ pub struct Space {
     pub prefix: &'static str,
     /// The module that knows what is stored there.
     pub codec: &'static str,
-    /// Who takes something out of it.
+    /// What takes something out of it.
     pub deleted_by: &'static str,
 }
 

@@ -1,5 +1,5 @@
 //! What commands and the page need of objects: those whose bytes are in values of their own, read
-//! and changed by whoever has the store itself.
+//! and changed by the process that has the store itself.
 
 use crate::{
     access::decide::{Claim, Permit},
@@ -25,7 +25,7 @@ use std::{
 };
 use terrace::{Attributes, Durability, Error, ObjectInfo, ReadOptions, Store, Version};
 
-/// What whoever reads needs besides the store. Clones are the same.
+/// What a reader needs besides the store. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     /// Values that are read are kept here meanwhile.
@@ -71,8 +71,8 @@ pub struct Values {
 }
 
 /// Opens an object that has values of its own, which are kept for as long as it is open. `None` for
-/// any other. `reading` is what a server that has the store open shares; of a store that nobody has
-/// open, anything.
+/// any other. `reading` is what a server that has the store open shares; of a store that no process
+/// has open, anything.
 ///
 /// # Errors
 /// The store's.

@@ -115,7 +115,7 @@ pub fn retention(attributes: &Attributes) -> Option<Retention> {
     })
 }
 
-/// Whether a version has a legal hold. `None` if nobody ever said.
+/// Whether a version has a legal hold. `None` if no request ever said.
 pub fn legal_hold(attributes: &Attributes) -> Option<bool> {
     attributes.get_str(HOLD).map(|text| text == "ON")
 }

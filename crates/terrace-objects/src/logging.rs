@@ -28,10 +28,10 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// As nobody said: `PREFIXyyyy-mm-dd-hh-mm-ss-UNIQUE`.
+    /// Not named by the settings: `PREFIXyyyy-mm-dd-hh-mm-ss-UNIQUE`.
     #[default]
     Default,
-    /// The same, as somebody said.
+    /// The same, named by the settings.
     Simple,
     /// `PREFIXaccount/region/bucket/yyyy/mm/dd/yyyy-mm-dd-00-00-00-UNIQUE`, by the day of the
     /// requests.

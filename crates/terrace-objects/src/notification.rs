@@ -1,4 +1,4 @@
-//! Who is to be told of what happens in a bucket, as its record has it.
+//! Which targets are to be told of what happens in a bucket, as its record has it.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub const EVENTS: [&str; 12] = [
     "s3:LifecycleTransition",
 ];
 
-/// What a target is called by whoever puts a rule: all the same here.
+/// What a target is called by the client that puts a rule: all the same here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {

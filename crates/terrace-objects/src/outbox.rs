@@ -1,5 +1,5 @@
-//! What changes of objects tell, in the commit that they are made in. Whom, and in which words,
-//! knows whoever asked for the change.
+//! What changes of objects tell, in the commit that they are made in. The caller that asked for the
+//! change knows which targets they tell, and in which words.
 
 use crate::{bucket::Bucket, class::Class, record::Name};
 use std::fmt;

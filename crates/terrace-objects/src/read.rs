@@ -1,6 +1,6 @@
 //! Objects on their way out.
 //!
-//! Whoever reads sees one object to its end, however it changes meanwhile: the value of a record is
+//! A reader sees one object to its end, however it changes meanwhile: the value of a record is
 //! pinned by its reader, and values of their own are held ([`Hold`]). What RAM has of a body is
 //! handed out as it is; the rest is read in long reads, one call each. What is encrypted gives no
 //! byte before it is unlocked ([`Opened::unlock`]), and is decrypted a few pieces at a time: where
@@ -118,7 +118,7 @@ pub fn open(
 /// Describes the object at a key of the store if RAM has its record and the claim is good, without
 /// waiting for anything. `None` says nothing about the key.
 pub fn describe_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Facts> {
-    // What is wrong with it is found out again by who may wait.
+    // What is wrong with it is found out again by a caller that may wait.
     let facts = Facts::of(&store.head_in_ram(key).ok()?.found()?);
     claim.on(&facts).ok()?;
     Some(facts)
@@ -127,7 +127,7 @@ pub fn describe_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Facts
 /// Opens the object at a key of the store if RAM has all of it and the claim is good, without
 /// waiting for anything. `None` says nothing about the key.
 pub fn open_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Opened> {
-    // What is wrong with it is found out again by who may wait.
+    // What is wrong with it is found out again by a caller that may wait.
     let reader = store.reader_in_ram(key).ok()??;
     let facts = Facts::of(reader.info());
     let permit = claim.on(&facts).ok()?;
@@ -163,7 +163,7 @@ pub fn note(store: &Store, reading: &ReadOptions, opened: &Opened) {
     let Some(next) = store.note_read(opened.place()) else {
         return;
     };
-    // What cannot be read now is nobody's error yet.
+    // What cannot be read now is not an error of any request yet.
     let facts = store.head(&next).ok().flatten().map(|info| Facts::of(&info));
     let Some((id, length)) = facts.and_then(|facts| Some((facts.values?, facts.length))) else {
         return;
@@ -209,7 +209,8 @@ impl Opened {
         }
     }
 
-    /// Lets it be read by whoever gives this key, or none. Nothing to do if it is not encrypted.
+    /// Lets it be read by a client that gives this key, or none. Nothing to do if it is not
+    /// encrypted.
     ///
     /// # Errors
     /// As [`unlock`].
@@ -324,7 +325,7 @@ impl Opened {
         let piece = reader
             .read_piece(wanted.min(read_bytes))
             .map_err(|error| ObjectError::engine(&error, &self.key))?;
-        // Whoever goes on has the device read longer.
+        // A reader that goes on has the device read longer.
         self.read_bytes = READ_BYTES_MAX;
         if piece.is_empty() {
             let error = Error::corruption("a value", "it is shorter than the store says");
@@ -397,7 +398,7 @@ impl Opened {
         let piece = if self.facts.encryption.is_some() {
             let opener = self.opener.as_mut()?;
             take_sealed_in_ram(opener, reader, at_once);
-            // Damage is found again by who may wait, and told.
+            // Damage is found again by a caller that may wait, and told.
             opener.open(at_once).ok().filter(|piece| !piece.is_empty())?
         } else {
             reader.piece_in_ram()?
@@ -488,7 +489,7 @@ fn open_part<'a>(
     Ok((reader, part, inside))
 }
 
-/// What decrypts an object, whose bucket and key are `name`, for a caller who gives this key, or
+/// What decrypts an object, whose bucket and key are `name`, for a caller that gives this key, or
 /// none. `None` if it is not encrypted.
 ///
 /// # Errors

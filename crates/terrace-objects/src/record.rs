@@ -63,7 +63,7 @@ pub const KEPT: [&str; 8] = [
 ];
 /// When caches are to forget the object.
 pub const EXPIRES: &str = "expires";
-/// Where a web site redirects who asks for the object.
+/// Where a web site redirects requests for the object.
 pub const REDIRECT: &str = "x-amz-website-redirect-location";
 
 /// Adds what the server knows of an object that was received in one piece. Returns its time, in
@@ -232,9 +232,9 @@ pub struct Facts {
     pub length: u64,
     /// Entity tag without quotes.
     pub etag: String,
-    /// When it was last modified; 1970 if nobody noted it.
+    /// When it was last modified; 1970 if that was not noted.
     pub modified: SystemTime,
-    /// When it was last modified, in milliseconds since 1970; 0 if nobody noted it.
+    /// When it was last modified, in milliseconds since 1970; 0 if that was not noted.
     pub modified_ms: u64,
     /// Where its bytes are if they are not the record's value.
     pub values: Option<Id>,

@@ -10,11 +10,11 @@
 //! so the two uses share no nonces. 2^32 nonces may be drawn for each.
 //!
 //! The store notes which master keys have been used ([`Secrets::register`]), so that a server that
-//! lacks one says so when it starts, and not when somebody reads.
+//! lacks one says so when it starts, and not when a request reads.
 //!
-//! Where none is given, the store draws a master key of its own when somebody first asks for SSE-S3
-//! ([`Secrets::draw_own`]), and keeps it beside what it wraps. That is what "the server has the
-//! key" means to a client of SSE-S3; whoever has all of the store's files has the key, too. It
+//! Where none is given, the store draws a master key of its own when a request first asks for
+//! SSE-S3 ([`Secrets::draw_own`]), and keeps it beside what it wraps. That is what "the server has
+//! the key" means to a client of SSE-S3; whoever has all of the store's files has the key, too. It
 //! wraps data keys only: encrypting secrets of access keys with it would protect nothing.
 
 pub mod kms;
@@ -372,7 +372,8 @@ impl Secrets {
         }
     }
 
-    /// The current key. Whoever commits what was wrapped with it holds this until that is done.
+    /// The current key. A thread that commits what was wrapped with it holds this until that is
+    /// done.
     pub fn current(&self) -> Current<'_> {
         Current(self.0.read())
     }

@@ -36,7 +36,7 @@ impl UploadRecord {
     }
 
     /// Reads what is stored. A record that names no algorithm, or none that is known, has that of
-    /// clients who choose none.
+    /// clients that choose none.
     pub fn read(attributes: &Attributes) -> Self {
         let text = |name| attributes.get_str(name);
         Self {

@@ -63,7 +63,7 @@ pub struct Walk {
     marker: Option<(String, Facts)>,
     /// Something was deleted that had values of its own.
     pub garbage: bool,
-    /// What is told of why, if somebody is to be told.
+    /// What is told of why, if a target is to be told.
     cause: Option<Arc<dyn Cause>>,
 }
 

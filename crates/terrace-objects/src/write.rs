@@ -173,8 +173,8 @@ impl Writing {
             ..PutOptions::default()
         };
         let fail = |error| ObjectError::engine(&error, &key);
-        // Room first: who is refused on a full device leaves nothing in the log. Until it is
-        // finished it is no value.
+        // Room first: a write that is refused on a full device leaves nothing in the log. Until it
+        // is finished it is no value.
         let options = WriterOptions {
             length: length.map(|length| if is_sealed { sealed_length(length) } else { length }),
             put: buffered.clone(),

@@ -109,7 +109,7 @@ pub enum Denied {
     Forbidden,
     /// 404: that it is not there.
     Missing,
-    /// 500: that nobody can know it, because of what cannot be read.
+    /// 500: that it cannot be known, because of what cannot be read.
     Unknown,
 }
 
@@ -146,7 +146,7 @@ impl Permit {
         &self.bucket
     }
 
-    /// Why, if somebody is to be told of what is done with it.
+    /// Why, if a target is to be told of what is done with it.
     pub fn cause(&self) -> Option<&dyn Cause> {
         self.cause.as_deref()
     }
@@ -403,7 +403,7 @@ impl Claim {
         let has_own = standing.is_some_and(|standing| standing.policy.is_some());
         match (&self.principal, &self.asker) {
             (Principal::System, _) => Opinion::NONE,
-            // What a policy says of it that cannot be read nobody knows; but whoever may do
+            // What a policy says of it that cannot be read is unknown; but whoever may do
             // everything in the bucket cannot be kept from it.
             (_, asker) if record.has_unreadable_policy() && !is_owners(standing, asker.as_ref(), record) => {
                 Opinion::DENIED

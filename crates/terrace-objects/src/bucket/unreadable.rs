@@ -1,6 +1,6 @@
 //! Settings of a bucket that decide who may, and cannot be read.
 //!
-//! What a setting says that cannot be read nobody knows: a policy may have denied, a block may have
+//! What a setting says that cannot be read is unknown: a policy may have denied, a block may have
 //! kept the bucket from being public. So it does not count as none. The bucket refuses every
 //! request until whoever owns it has put the setting anew, or deleted it; what else there is in the
 //! record stays as it is, and so does what cannot be read, until then. Any other setting that

@@ -146,7 +146,7 @@ pub enum Told {
 }
 
 impl Told {
-    /// Of an object, to whoever gave this key.
+    /// Of an object, to a client that gave this key.
     pub fn of(attributes: &Attributes, customer: Option<&CustomerKey>) -> Option<Self> {
         match Encryption::of(attributes)? {
             Encryption::Customer => customer.map(|customer| Self::Customer(customer.md5.clone())),

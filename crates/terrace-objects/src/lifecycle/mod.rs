@@ -182,7 +182,7 @@ impl Rule {
             return None;
         }
         match self.expire? {
-            // Nobody noted when it was written: it was not put through S3.
+            // When it was written was not noted: it was not put through S3.
             Expire::Days(_) if subject.written_ms == 0 => None,
             Expire::Days(days) => Some(midnight_after(subject.written_ms, days)),
             Expire::DateMs(ms) => Some(ms),

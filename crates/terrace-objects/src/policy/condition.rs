@@ -138,7 +138,7 @@ const KEYS: [&str; 39] = [
     "s3:x-amz-storage-class",
     "s3:x-amz-website-redirect-location",
 ];
-/// Keys of S3 that are about what there is none of here, or that nobody finds out.
+/// Keys of S3 that are about what there is none of here, or that the server does not find out.
 const UNANSWERED: [&str; 22] = [
     "s3:accessgrantscope",
     "s3:accessgrantsinstancearn",
@@ -177,7 +177,7 @@ pub enum Standing {
     Unknown,
 }
 
-/// What nobody knows where TLS ends before the server; in its normal form.
+/// What is unknown where TLS ends before the server; in its normal form.
 pub const TLS_VERSION: &str = "s3:tlsversion";
 
 /// What is known of a key in its normal form.

@@ -151,7 +151,7 @@ impl Policy {
         }
         let policy = Self::read(text, None)?;
         for key in policy.keys() {
-            // Which of its requests will come over TLS nobody knows when a key gets its policy.
+            // Which of its requests will come over TLS is unknown when a key gets its policy.
             match condition::standing(key) {
                 Standing::Known if key != condition::TLS_VERSION => {}
                 Standing::Known | Standing::Unanswered => {

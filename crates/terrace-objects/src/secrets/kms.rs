@@ -4,12 +4,12 @@
 //! A key is a name with one or more versions, of 32 random bytes each. The latest wraps data keys,
 //! the others open what they wrapped, until `terrace rewrap` has wrapped that anew and strikes
 //! these out. A key is deleted only if it is disabled and nothing is encrypted with it. Both rest
-//! on this: whoever commits what a key wrapped asks for its latest version then, and holds a lock
-//! until that is done ([`Current::hold`]), for which whoever changes a key waits. They are kept as
-//! secrets of access keys are: encrypted with the master key where one was given, else as they are
-//! ([`super`]). A key may be for certain accounts and access keys only, and
-//! whoever is none of them neither encrypts with it nor reads what it encrypts, whatever else lets
-//! them; that is asked where a data key is wrapped or unwrapped, and nowhere else.
+//! on this: a thread that commits what a key wrapped asks for its latest version then, and holds a
+//! lock until that is done ([`Current::hold`]), for which a thread that changes a key waits. They
+//! are kept as secrets of access keys are: encrypted with the master key where one was given, else
+//! as they are ([`super`]). A key may be for certain accounts and access keys only, and whoever is
+//! none of them neither encrypts with it nor reads what it encrypts, whatever else lets them; that
+//! is asked where a data key is wrapped or unwrapped, and nowhere else.
 
 use super::{KEY_BYTES, KeyId, Secrets, StoredKey, wrapping_of};
 use crate::{
@@ -27,7 +27,7 @@ use terrace::{Condition, Durability, Error, PutOptions, ScanRange, Store};
 
 /// The attribute of an object's record that names the key that wraps its data key, if one does.
 pub const KMS_KEY: &str = "s3-kms-key";
-/// The key of who names none, made when it is first asked for.
+/// The key of requests that name none, made when it is first asked for.
 pub const DEFAULT: &str = "aws/s3";
 /// What answers say of a key before its name.
 const ARN: &str = "arn:aws:kms:us-east-1:terrace:key/";
@@ -114,8 +114,8 @@ pub struct Current {
 }
 
 impl Current {
-    /// As long as this is held, [`Current::latest`] stays what it is. Whoever commits what that
-    /// wrapped holds it until this is done.
+    /// As long as this is held, [`Current::latest`] stays what it is. A thread that commits what
+    /// that wrapped holds it until this is done.
     pub fn hold(&self) -> RwLockReadGuard<'_, ()> {
         self.keys.commits.read()
     }
@@ -305,7 +305,7 @@ impl KmsKeys {
         }
     }
 
-    /// Makes the key of who names none, if it is not there. Blocks.
+    /// Makes the key of requests that name none, if it is not there. Blocks.
     ///
     /// # Errors
     /// The store's.

@@ -8,7 +8,7 @@
 //! whatever the clock does. It is also the version's name, except for the one version of an object
 //! that may be the `null` version: that was written before versioning was switched on, or while it
 //! was suspended. Once the `null` version is not the current one, a record at
-//! [`keyspace::null_version`] says which it is, so that nobody has to search for it.
+//! [`keyspace::null_version`] says which it is, so that no reader has to search for it.
 //!
 //! Invariants, each kept by every single commit ([`crate::commit`]):
 //! - If there is an object at `BUCKET/KEY` it is the latest version, and all others are earlier.
@@ -54,7 +54,7 @@ pub struct Found {
 /// Looks something up: in the store, or in a snapshot of it.
 pub type Look<'a> = &'a dyn Fn(&[u8]) -> terrace::Result<Option<ObjectInfo>>;
 
-/// Finds a version. `look` must see one moment, or nobody else may change the object meanwhile.
+/// Finds a version. `look` must see one moment, or no other thread may change the object meanwhile.
 ///
 /// # Errors
 /// The store's.

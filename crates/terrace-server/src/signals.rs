@@ -32,7 +32,7 @@ pub fn install() -> Outcome<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// What is told of signals, in a runtime: nobody looks again and again whether one has come.
+/// What is told of signals, in a runtime: no thread looks again and again whether one has come.
 pub struct Received(UnixStream);
 
 impl Received {
@@ -55,7 +55,7 @@ impl Received {
 
     /// Resolves when one or more have come since.
     pub async fn next(&mut self) {
-        // Nobody closes the other end, and of what cannot be read nothing is told.
+        // The other end is never closed, and of what cannot be read nothing is told.
         while self.0.readable().await.is_ok() {
             match self.0.try_read(&mut [0; 64]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

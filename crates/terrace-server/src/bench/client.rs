@@ -28,7 +28,7 @@ const COMPARED_BYTES: usize = 64;
 /// How the reason begins where a connection ended and no answer had begun.
 const ENDED: &str = "the connection ended before the answer";
 
-/// Where requests go, and who sends them.
+/// Where requests go, and the key that signs them.
 #[derive(Clone)]
 pub struct Target {
     /// The server.
@@ -234,7 +234,7 @@ impl Client {
     }
 
     /// Gives up when the connection has ended without an answer: a request that is handed over just
-    /// then can be lost in the channel between, and nobody would ever say so.
+    /// then can be lost in the channel between, and no error would ever say so.
     async fn try_send(&mut self, call: &Call<'_>, keep: usize) -> Result<Answer, String> {
         let open = match self.open.take().filter(|open| !open.sender.is_closed()) {
             Some(open) => open,

@@ -317,7 +317,7 @@ async fn call(row: Arc<Row>) -> Outcome {
                 again = (row.is_repeated(&reason) && since.elapsed() < REFUSED_MAX).then_some((number, since));
                 if again.is_none() {
                     outcome.failed += 1;
-                    // Who is asked to come later does.
+                    // A client that is asked to come later does.
                     in_a_row = if reason.starts_with("503") { 0 } else { in_a_row + 1 };
                     outcome.reason.get_or_insert(reason);
                     if in_a_row == FAILURES_MAX {

@@ -1,7 +1,7 @@
 //! `terrace backup` and `terrace restore`.
 //!
-//! A backup is taken by whoever has the store: a running `serve` if there is one, else this
-//! process. Ctrl-C leaves the store and earlier backups as they are.
+//! A backup is taken by the process that has the store: a running `serve` if there is one, else
+//! this process. Ctrl-C leaves the store and earlier backups as they are.
 
 use super::{Access, open, print, print_json};
 use crate::{

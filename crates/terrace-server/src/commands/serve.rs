@@ -211,7 +211,8 @@ impl Listeners {
         })
     }
 
-    /// Prints the addresses in one piece: who reads the first line may close the pipe behind it.
+    /// Prints the addresses in one piece: a program that reads the first line may close the pipe
+    /// behind it.
     fn announce(&self) -> Outcome {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let (_, address) = &self.page;

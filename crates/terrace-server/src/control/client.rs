@@ -14,9 +14,9 @@ use std::{
 /// The server tells how far it is several times a second.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Asks the server of the store in `flash_dir`; `None`: nobody listens, so whoever has the store is
-/// no server. `show` is told how far it is; the connection is ended once `stop` is set, which stops
-/// the work.
+/// Asks the server of the store in `flash_dir`; `None`: no process listens, so a process that has
+/// the store is no server. `show` is told how far it is; the connection is ended once `stop` is
+/// set, which stops the work.
 ///
 /// # Errors
 /// The server's, or that it went away.

@@ -1,12 +1,12 @@
 //! How other commands ask a running `serve`: a Unix socket in the store's flash directory.
 //!
 //! A connection is one request, a line of JSON, and answers, a line of JSON each: how far it is,
-//! several times a second, and how it ended. Who hangs up before the end stops the work.
+//! several times a second, and how it ended. A client that hangs up before the end stops the work.
 //!
 //! Invariants: the socket has mode 0600 before it has its name, and a peer must be the server's own
 //! user, or root. Requests are short, and there are few at a time. Secrets of access keys are told
-//! only when they are made, as on the command line. Whoever has the store open for writing owns the
-//! name.
+//! only when they are made, as on the command line. The process that has the store open for writing
+//! owns the name.
 //!
 //! On failure: a server without a socket serves all the same, and says so.
 
@@ -201,7 +201,7 @@ pub enum Answer {
     Kms(Vec<Summary>),
     /// It failed.
     Failed {
-        /// The exit code of who asked.
+        /// The exit code of the command that asked.
         code: Code,
         /// Why.
         message: String,

@@ -52,8 +52,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Begins to listen. The caller has the store open for writing, so a socket that is there is
-    /// nobody's.
+    /// Begins to listen. The caller has the store open for writing, so a socket that is there
+    /// belongs to no running server.
     ///
     /// # Errors
     /// The operating system's.
@@ -87,7 +87,7 @@ impl Control {
             // A panic in it has been printed.
             let _ = thread.join();
         }
-        // Left behind, it would answer nobody.
+        // Left behind, it would answer no client.
         let _ = fs::remove_file(short_path(&self.dir, SOCKET));
     }
 }
@@ -269,7 +269,7 @@ fn encrypt_anew(stream: &UnixStream, served: &Served, stop: &AtomicBool) -> io::
         let mut tell_progress = |done: u64| {
             if told.elapsed() >= TELL_INTERVAL {
                 told = Instant::now();
-                // Whoever asked may have gone; what was begun is finished all the same.
+                // The client that asked may have gone; what was begun is finished all the same.
                 let _ = tell(
                     stream,
                     &Answer::Progress {

@@ -1,8 +1,8 @@
 //! What clients may hold of the server: bytes of memory and connections, in all and of one sender.
 //!
 //! A [`Pool`] has an amount; what is taken of it is a [`Ticket`], which gives it back when it is
-//! dropped. A sender may hold a share of the pool and no more, so whoever comes from one address
-//! cannot take the place of everybody else.
+//! dropped. A sender may hold a share of the pool and no more, so requests from one address cannot
+//! take the place of all others.
 //!
 //! Memory is counted where the server collects what a client sends or asks for before it can go on:
 //! XML and forms, signed chunks, pages of listings. Bytes are counted as they arrive, so a slow
@@ -40,7 +40,7 @@ const SHARES: u64 = 2;
 /// the buffer it came in.
 const FRAME_COST_BYTES: u64 = 64;
 
-/// Who counts as one sender: an address; of IPv6 what one subscriber has.
+/// What counts as one sender: an address; of IPv6 what one subscriber has.
 pub fn sender_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -71,7 +71,7 @@ pub struct Pool {
     most: u64,
     share: u64,
     taken: Mutex<Taken>,
-    /// Somebody began to wait.
+    /// A request began to wait.
     asked: Notify,
 }
 
@@ -156,7 +156,7 @@ impl Pool {
         Some((number, told))
     }
 
-    /// Whether somebody waits for what this sender has, or for what all have.
+    /// Whether a request waits for what this sender has, or for what all have.
     fn is_awaited(&self, taken: &Taken, sender: IpAddr) -> bool {
         let waits_for_it = |waiter: &Waiter| {
             waiter.sender == sender || self.room(taken, waiter.sender, waiter.amount) == Err(Exhausted::All)
@@ -274,12 +274,12 @@ impl Ticket {
         amount
     }
 
-    /// Whether somebody waits for what this one gives back.
+    /// Whether a request waits for what this one gives back.
     pub fn is_wanted(&self) -> bool {
         self.pool.is_awaited(&self.pool.taken.lock(), self.sender)
     }
 
-    /// Returns when somebody does.
+    /// Returns when one does.
     pub async fn wanted(&self) {
         loop {
             let asked = self.pool.asked.notified();

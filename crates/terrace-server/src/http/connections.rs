@@ -3,9 +3,9 @@
 //! If all are taken, the connection that has had nothing to do for longest is closed, of the sender
 //! that has the most of them. One whose client has not taken all of its last answer has something
 //! to do: the answer is in memory until then, so its place must not be given to another. If none is
-//! idle, who comes next waits in the operating system's queue. A sender that has its share is told
-//! so and closed at once; a share that nobody chose makes room first, as above. What is refused or
-//! waits is logged, a line per second at most.
+//! idle, the next connection waits in the operating system's queue. A sender that has its share is
+//! told so and closed at once; a share that no setting chose makes room first, as above. What is
+//! refused or waits is logged, a line per second at most.
 
 use super::budget::{Exhausted, Pool, Ticket};
 use bytes::Buf;

@@ -43,7 +43,8 @@ impl fmt::Debug for Door {
 }
 
 impl Door {
-    /// Lets in who uses one of these names, or an address, and has the password, if there is one.
+    /// Lets in requests that use one of these names, or an address, and have the password, if there
+    /// is one.
     pub fn new(names: Vec<String>, password: Option<&str>) -> Self {
         let password = password.map(|password| {
             let mut random = [0; 32];
@@ -74,7 +75,7 @@ impl Door {
         Some((challenge, refusal).into_response())
     }
 
-    /// Whether somebody has the password, if there is one. Takes as long whatever it is.
+    /// Whether a request has the password, if there is one. Takes as long whatever it is.
     fn knows(&self, authorization: Option<&HeaderValue>) -> bool {
         let Some((key, tag)) = &self.password else { return true };
         let given = authorization.and_then(|value| {

@@ -33,9 +33,9 @@ const LINGER_STEPS: usize = 32;
 #[derive(Debug)]
 pub struct Outgoing<S> {
     stream: S,
-    /// Who wants to know when all was taken.
+    /// Told when all was taken.
     sending: Option<Sending>,
-    /// Who counts what goes over it.
+    /// Counts what goes over it.
     traffic: Option<Arc<Traffic>>,
     patience: Duration,
     /// Runs only while something waits to be taken; made when that happens first.
@@ -147,8 +147,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
 }
 
 impl<S: AsyncRead + Unpin> Outgoing<S> {
-    /// Throws away what still comes, until the client has closed its end or has had time enough.
-    /// Who sends nothing at the moment of the end has had its answer.
+    /// Throws away what still comes, until the client has closed its end or has had time enough. A
+    /// client that sends nothing at the moment of the end has had its answer.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut bytes = [std::mem::MaybeUninit::uninit(); LINGER_STEP_BYTES];
         for _ in 0..LINGER_STEPS {

@@ -1,8 +1,8 @@
 //! Ranges of bytes as RFC 9110 section 14 has them, for the page and for S3.
 //!
-//! Whatever is asked for, no byte is sent twice, and nobody gets more pieces than [`RANGES_MAX`]:
-//! what overlaps, or is so close that a head of its own costs more than the bytes between, is one
-//! range, and too many ranges are none (sections 14.2 and 15.3.7.2).
+//! Whatever is asked for, no byte is sent twice, and no request gets more pieces than
+//! [`RANGES_MAX`]: what overlaps, or is so close that a head of its own costs more than the bytes
+//! between, is one range, and too many ranges are none (sections 14.2 and 15.3.7.2).
 
 use std::ops::Range;
 

@@ -184,7 +184,7 @@ impl Held {
             .filter(|memory| memory.bytes.load(Ordering::Relaxed) > 0)
     }
 
-    /// A piece that is in this memory, until nobody has it any more.
+    /// A piece that is in this memory, until nothing holds it any more.
     pub fn hold(&self, bytes: Bytes) -> Bytes {
         match self.memory() {
             None => bytes,

@@ -59,8 +59,9 @@ const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 /// Connections that may wait in the operating system's queue until they are accepted; it has its
-/// own limit too (`net.core.somaxconn`). Who finds the queue full is not heard, and comes again a
-/// second later. With 128, the standard library's, that happened to some of 256 that came at once.
+/// own limit too (`net.core.somaxconn`). A client that finds the queue full is not heard, and comes
+/// again a second later. With 128, the standard library's, that happened to some of 256 that came
+/// at once.
 const WAITING_MAX: u32 = 4096;
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -74,7 +75,7 @@ pub struct Listener {
     pub tls: Option<Arc<Tls>>,
     /// How many there may be.
     pub limits: Limits,
-    /// Who counts what goes over them.
+    /// Counts what goes over them.
     pub traffic: Option<Arc<Traffic>>,
 }
 
@@ -173,8 +174,8 @@ fn outgoing(stream: TcpStream, place: &Place, traffic: Option<Arc<Traffic>>) -> 
         .counted_by(traffic)
 }
 
-/// Shakes hands. Who does not finish that holds a connection no longer than who does not send a
-/// head.
+/// Shakes hands. A client that does not finish that holds a connection no longer than one that does
+/// not send a head.
 async fn encrypted<S: AsyncRead + AsyncWrite + Unpin>(
     acceptor: &TlsAcceptor,
     stream: S,
@@ -232,8 +233,8 @@ where
     connection.await
 }
 
-/// Says that there are too many, to who takes it at once. Within TLS it would be noise in a
-/// handshake.
+/// Says that there are too many, to a client that takes it at once. Within TLS it would be noise in
+/// a handshake.
 fn refuse(stream: &TcpStream, is_encrypted: bool) {
     if !is_encrypted {
         let _ = stream.try_write(TOO_MANY);
@@ -257,8 +258,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // As `TcpListener::bind` does: connections of a server that has ended keep nobody from its
-    // address.
+    // As `TcpListener::bind` does: connections of a server that has ended keep no other process
+    // from its address.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(WAITING_MAX)

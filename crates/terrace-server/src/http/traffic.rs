@@ -1,4 +1,4 @@
-//! What goes over connections, counted for whoever looks after the memory that it takes.
+//! What goes over connections, counted for the thread that looks after the memory that it takes.
 
 use rustix::{
     event::{EventfdFlags, eventfd},
@@ -48,7 +48,7 @@ impl Traffic {
 
     /// Tells whatever was counted.
     pub fn tell(&self) {
-        // It fails only where nobody has looked since 2^64 times.
+        // It fails only where no thread has looked since 2^64 times.
         let _ = rustix::io::write(&self.told, &1_u64.to_ne_bytes());
     }
 

@@ -1,4 +1,4 @@
-//! What the allocator keeps of what was freed, which nobody else can have meanwhile.
+//! What the allocator keeps of what was freed, which no other program can have meanwhile.
 //!
 //! By itself jemalloc gives pages back over ten seconds, so that they need not be asked for again;
 //! while values of a MiB come and go these are more than all that is in use. So a server has it
@@ -41,7 +41,7 @@ fn set_decay(milliseconds: isize) -> Result<()> {
     "arenas.dirty_decay_ms\0".name().write(milliseconds)?;
     let arenas: u32 = "arenas.narenas\0".name().read()?;
     for number in 0..arenas {
-        // An arena that nobody has used yet is refused, and begins with what was set above.
+        // An arena that no thread has used yet is refused, and begins with what was set above.
         let _ = format!("arena.{number}.dirty_decay_ms\0").name().write(milliseconds);
     }
     Ok(())

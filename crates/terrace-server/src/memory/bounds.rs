@@ -86,8 +86,8 @@ impl Bounds {
         groups.chain(self.machine().map(|machine| machine.limit_bytes)).min()
     }
 
-    /// Per cent of the last ten seconds in which somebody waited for memory, of the own group or
-    /// else of the machine.
+    /// Per cent of the last ten seconds in which a task waited for memory, of the own group or else
+    /// of the machine.
     pub fn pressure_percent(&self) -> f64 {
         let own = self.groups.iter().map(|group| group.dir.join("memory.pressure"));
         let files = own.take(1).chain([self.proc.join("pressure/memory")]);

@@ -1,8 +1,8 @@
-//! What the kernel tells when memory becomes short, so that nobody need look all the time.
+//! What the kernel tells when memory becomes short, so that no thread need look all the time.
 //!
 //! | where | what | which |
 //! |---|---|---|
-//! | the machine, groups of version 2 | pressure | somebody waited for memory (PSI, Linux 5.2) |
+//! | the machine, groups of version 2 | pressure | a task waited for memory (PSI, Linux 5.2) |
 //! | groups of version 2 | `memory.events` | the limit was reached |
 //! | groups of version 1 | thresholds | usage has passed three quarters of the limit, or more |
 //! | groups of version 1 | pressure | memory is reclaimed |
@@ -41,7 +41,7 @@ pub struct Events {
     told: Option<OwnedFd>,
 }
 
-/// Why somebody waits no longer.
+/// Why a thread waits no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
     /// Something was told.
@@ -51,7 +51,7 @@ pub enum Woken {
 }
 
 impl Events {
-    /// Has the kernel tell when somebody waits for memory; `file` is a `memory.pressure` or that of
+    /// Has the kernel tell when a task waits for memory; `file` is a `memory.pressure` or that of
     /// the machine. Says whether it will.
     pub fn add_pressure(&mut self, file: &Path) -> bool {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;

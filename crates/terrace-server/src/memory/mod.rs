@@ -64,8 +64,8 @@ const TRAFFIC_PARTS: u64 = 64;
 /// what was freed for as long.
 const QUIET_UNTIL_GROWTH: Duration = Duration::from_secs(2);
 const GROWTH_PARTS: u64 = 16;
-/// From so many per cent of the time that somebody waits for memory the cache shrinks although
-/// there is room by the figures.
+/// From so many per cent of the time that a task waits for memory the cache shrinks although there
+/// is room by the figures.
 const PRESSURE_PERCENT: f64 = 10.0;
 
 /// What of a server's memory is no option of its store.

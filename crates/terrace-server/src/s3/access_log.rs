@@ -141,7 +141,7 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Whom it came from.
+    /// The address that it came from.
     pub fn peer(&self) -> String {
         self.head
             .peer

@@ -32,7 +32,8 @@ pub struct Pace {
     silence_max: Duration,
     /// Time that every body has.
     grace: Duration,
-    /// Least rate beyond that. A modem's: who sends less keeps a connection and sends nothing.
+    /// Least rate beyond that. A modem's: a client that sends less keeps a connection and sends
+    /// nothing.
     bytes_per_second_min: u64,
     /// Longest time for a body that is collected before anything is done with it.
     collected_time_max: Duration,
@@ -86,7 +87,7 @@ impl Promise {
             return Ok(None);
         }
         let md5 = digest::content_md5(text("content-md5"))?;
-        // Who completes an upload names the checksum of the object.
+        // A request that completes an upload names the checksum of the object.
         let checksum = if head.has("uploadId") {
             None
         } else {

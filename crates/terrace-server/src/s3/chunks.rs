@@ -11,7 +11,7 @@
 //! signed. Then its chunks go on with their signatures, have a bound, and what is kept of a long
 //! one is taken from the memory there is for all requests.
 //!
-//! Where nobody signs by version 4 `s3s` looks for no chunks, and gets what is in them
+//! Where a request is not signed by version 4 `s3s` looks for no chunks, and gets what is in them
 //! ([`unsigned`]).
 //!
 //! What is no chunk ends the body here, and so does an end without the last chunk, which has no

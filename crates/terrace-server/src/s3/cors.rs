@@ -113,8 +113,8 @@ pub fn question<'a>(headers: &'a HeaderMap, method: &'a Method) -> Option<Questi
     }
     Some(Question {
         origin,
-        // Browsers name a method only beforehand; who names one otherwise gets the rule for it, as
-        // from S3.
+        // Browsers name a method only beforehand; a client that names one otherwise gets the rule
+        // for it, as from S3.
         method: asked.unwrap_or(method.as_str()),
         headers: "",
     })

@@ -143,7 +143,7 @@ pub fn of_object(error: ObjectError) -> S3Error {
     }
 }
 
-/// What clients would be told, for whoever is none.
+/// What clients would be told, for a caller that is none.
 pub fn said(error: ObjectError) -> String {
     let error = of_object(error);
     error.message().unwrap_or(error.code().as_str()).to_owned()

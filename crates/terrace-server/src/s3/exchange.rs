@@ -156,7 +156,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.end();
-        // Last: whoever sees that nothing is under way finds everything counted and logged.
+        // Last: a thread that sees that nothing is under way finds everything counted and logged.
         self.gateway.figures.in_flight.dec();
     }
 }
@@ -254,7 +254,7 @@ impl http_body::Body for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // Who knows the length does not ask for the end.
+        // A reader that knows the length does not ask for the end.
         if self.expected == Some(self.exchange.sent) {
             self.exchange.is_complete = true;
         }

@@ -57,7 +57,7 @@ const XML_WEIGHT: u64 = 8;
 #[derive(Clone)]
 pub struct Front {
     inner: Arc<Inner>,
-    /// Who is at the other end of the connection.
+    /// The address at the other end of the connection.
     peer: Option<IpAddr>,
 }
 
@@ -342,7 +342,7 @@ impl Inner {
         Ok(answer)
     }
 
-    /// Answers somebody's request for an object, made of another request.
+    /// Answers a request for an object, made of another request.
     async fn ask_for(
         &self,
         of: &Head,
@@ -383,10 +383,10 @@ impl Inner {
         if response.status().is_success() && is_part {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
-        // Who is answered without the "100 Continue" it waits for may not be sent another answer on
-        // the same connection: botocore then takes the second answer's status line for a header.
-        // And who still sends is not to send another request: hyper ends the connection, since it
-        // does not read the rest.
+        // A client that is answered without the "100 Continue" it waits for may not be sent another
+        // answer on the same connection: botocore then takes the second answer's status line for a
+        // header. And a client that still sends is not to send another request: hyper ends the
+        // connection, since it does not read the rest.
         let is_refused = response.status().is_client_error() || response.status().is_server_error();
         let announced = head.content_length.unwrap_or(0);
         let is_cut_short = is_refused && exchange.received().load(Ordering::Relaxed) < announced;

@@ -12,7 +12,7 @@ use std::{collections::VecDeque, sync::Arc};
 use terrace_objects::digest::LANES;
 use tokio::{sync::oneshot, task::spawn_blocking};
 
-/// What waits to be hashed, and who hashes.
+/// What waits to be hashed, and the threads that hash.
 pub struct Hashing {
     queue: Mutex<Queue>,
     threads_max: usize,
@@ -82,14 +82,14 @@ impl Turn {
         while let Some(mut jobs) = self.next() {
             Digests::update_side_by_side(jobs.iter_mut().map(|job| (&mut job.digests, job.data.as_slice())));
             for job in jobs {
-                // If nobody waits for it the client has gone.
+                // If nothing waits for it the client has gone.
                 let _ = job.done.send(job.digests);
             }
         }
     }
 
     /// Those that have waited longest. If there is none this thread is counted no more, as of the
-    /// same look: who adds one after it asks for another thread.
+    /// same look: a caller that adds one after it asks for another thread.
     fn next(&mut self) -> Option<Vec<Job>> {
         let mut queue = self.hashing.queue.lock();
         let jobs = LANES.min(queue.waiting.len());
@@ -103,7 +103,7 @@ impl Turn {
 }
 
 impl Drop for Turn {
-    /// Without an end in order nobody is left waiting for a thread that is not there.
+    /// Without an end in order no caller is left waiting for a thread that is not there.
     fn drop(&mut self) {
         if !self.is_over {
             let mut queue = self.hashing.queue.lock();

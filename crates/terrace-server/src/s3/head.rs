@@ -32,7 +32,7 @@ use terrace_objects::text::percent_decode_path;
 /// long as the request is there, while two bytes make one.
 const QUERY_NAMES_MAX: usize = 128;
 /// Longest value of a header or in a query: more than any that says something, and as S3 has it of
-/// all headers together of what stores something. Cookies, which nobody looks at, may be longer.
+/// all headers together of what stores something. Cookies, which are not looked at, may be longer.
 const VALUE_BYTES_MAX: usize = 8 << 10;
 /// What says who pays for a request.
 const PAYER: &str = "x-amz-request-payer";

@@ -107,7 +107,7 @@ pub fn read(
     }
 }
 
-/// A form that nobody signed, before it is a request of the library: a file of this key, put with
+/// A form that is not signed, before it is a request of the library: a file of this key, put with
 /// what these fields say.
 pub fn of_unsigned_form(head: &Head, headers: &HeaderMap, fields: &HeaderMap, owner: &str, key: &str) -> Asker {
     let mut context = Context::default();
@@ -129,8 +129,8 @@ pub fn of_unsigned_form(head: &Head, headers: &HeaderMap, fields: &HeaderMap, ow
     saying(&asker, fields)
 }
 
-/// The same request, with what was found in its body: named as headers of other requests name
-/// it. What its own headers say of the same nobody goes by, so policies must not either.
+/// The same request, with what was found in its body: named as headers of other requests name it.
+/// What its own headers say of the same is not used, so policies must not use it either.
 pub fn saying(asker: &Asker, headers: &HeaderMap) -> Asker {
     let mut context = (*asker.context).clone();
     context.forget(actions::REQUEST_TAGS);
@@ -192,7 +192,7 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, he
         return;
     }
     context.add("s3:signatureversion", "AWS4-HMAC-SHA256");
-    // That of a URL is in the URL: a header beside it nobody signed.
+    // That of a URL is in the URL: a header beside it is not signed.
     let signed = if head.is_signed_in_header {
         headers.get("x-amz-date").and_then(|value| value.to_str().ok())
     } else {
@@ -307,7 +307,7 @@ pub fn is_listing(operation: &str) -> bool {
     matches!(Action::of(operation), Action::List | Action::ListMore) && operation != "HeadBucket"
 }
 
-/// Refuses policies that ask about what nobody knows here, or S3 does not have, or about what no
+/// Refuses policies that ask about what is unknown here, or S3 does not have, or about what no
 /// action of a statement has. What version of TLS requests come over is known if one comes over
 /// TLS.
 ///

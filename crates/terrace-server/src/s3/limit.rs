@@ -19,7 +19,7 @@ const SENDERS_MAX: usize = 1 << 16;
 /// How often to forget.
 const FORGET_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who sends.
+/// What counts as one sender.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// An access key.
@@ -43,7 +43,7 @@ struct Bucket {
     seen: Instant,
 }
 
-/// Says who may send on.
+/// Says which senders may send on.
 #[derive(Debug)]
 pub struct Limiter {
     per_second: f64,
@@ -87,7 +87,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Takes back what was counted for a sender, who turned out to be another.
+    /// Takes back what was counted for a sender that turned out to be another.
     pub fn give_back(&self, sender: &Sender) {
         if let Some(bucket) = self.senders.lock().0.get_mut(sender) {
             bucket.left = (bucket.left + 1.0).min(self.per_second);

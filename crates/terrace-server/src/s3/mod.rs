@@ -90,7 +90,7 @@ pub struct Gateway {
     buckets: Buckets,
     access_keys: Arc<Keys>,
     collector: Arc<Collector>,
-    /// Somebody changed the lifecycle rules of a bucket.
+    /// A request changed the lifecycle rules of a bucket.
     lifecycle_changed: Notify,
     durability: Durability,
     figures: Figures,
@@ -108,7 +108,7 @@ pub struct Gateway {
     memory: Arc<Pool>,
     /// What bodies of objects have on their way.
     uploads: Arc<Pool>,
-    /// Held by who collects since the large tier is full.
+    /// Held by the request that collects since the large tier is full.
     making_room: tokio::sync::Mutex<()>,
     hashing: Arc<Hashing>,
     shared: Shared,
@@ -119,7 +119,7 @@ pub struct Gateway {
 pub struct Shared {
     /// What the service counts.
     pub figures: Figures,
-    /// Whoever reads values of their own has them kept here meanwhile.
+    /// A request that reads values of their own has them kept here meanwhile.
     collector: Arc<Collector>,
     /// How long reads of the large tier may take before no more are begun.
     large_wait: Option<Duration>,
@@ -127,7 +127,8 @@ pub struct Shared {
     pub ahead: ReadAhead,
     /// The master keys.
     pub secrets: Secrets,
-    /// Held by whoever writes the record of an upload again, and alone by who wraps its key anew.
+    /// Held by a thread that writes the record of an upload again, and alone by the one that wraps
+    /// its key anew.
     wrapping: Arc<RwLock<()>>,
 }
 
@@ -221,7 +222,7 @@ impl Gateway {
         self.buckets.get(name).told()
     }
 
-    /// Counts a request of somebody who may not send too many.
+    /// Counts a request of a sender that may not send too many.
     ///
     /// # Errors
     /// `SlowDown`
@@ -232,7 +233,7 @@ impl Gateway {
         })
     }
 
-    /// Counts a request for somebody else after all.
+    /// Counts a request for another sender after all.
     fn give_back(&self, sender: &Sender) {
         if let Some(limiter) = &self.limiter {
             limiter.give_back(sender);
@@ -275,8 +276,9 @@ impl Gateway {
             .map_err(|error| errors::of_engine(&error, key.as_bytes()))
     }
 
-    /// The same for a change of versions of `key`, of which there is one at a time: who waits for
-    /// it holds no permit, so many changes of one key keep nobody else from the engine.
+    /// The same for a change of versions of `key`, of which there is one at a time: a request that
+    /// waits for it holds no permit, so many changes of one key keep no other request from the
+    /// engine.
     ///
     /// # Errors
     /// As [`Gateway::run`].
@@ -296,8 +298,9 @@ impl Gateway {
         self.run(done).await
     }
 
-    /// Collects what is not needed any more, for who found the large tier full after the collector
-    /// had begun so often. One does it, with one permit; who comes meanwhile waits without.
+    /// Collects what is not needed any more, for a request that found the large tier full after the
+    /// collector had begun so often. One does it, with one permit; one that comes meanwhile waits
+    /// without.
     async fn make_room(self: &Arc<Self>, begun: u64) {
         let _one = self.making_room.lock().await;
         let collector = Arc::clone(&self.collector);

@@ -39,7 +39,7 @@ const HASH_HERE_BYTES_MAX: usize = 16 << 10;
 
 /// A body, and what is said of it.
 pub struct Incoming {
-    /// Who sends it.
+    /// The address that sends it.
     pub sender: IpAddr,
     /// The bytes.
     pub body: Option<StreamingBlob>,

@@ -43,7 +43,7 @@ macro_rules! description {
                 $input.content_language.take(),
                 $input.expires.take().map(|time| record::http_date(&time)),
                 $input.website_redirect_location.take(),
-                // What nobody says is said of the standard one.
+                // Where none is named the standard one is meant.
                 $input
                     .storage_class
                     .take()

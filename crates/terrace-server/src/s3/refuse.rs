@@ -285,7 +285,7 @@ fn refuse_algorithm(headers: &HeaderMap) -> S3Result {
 }
 
 /// Refuses checksums that are announced to come after a body that nothing can come after, and those
-/// that nobody can compute: what is announced is verified or not taken.
+/// that cannot be computed: what is announced is verified or not taken.
 fn refuse_trailer(head: &Head, headers: &HeaderMap) -> S3Result {
     let Some(announced) = headers.get("x-amz-trailer") else {
         return Ok(());
@@ -315,7 +315,7 @@ fn refuse_trailer(head: &Head, headers: &HeaderMap) -> S3Result {
     ))
 }
 
-/// Refuses XML with a checksum behind it, as no client sends it: nobody would compare.
+/// Refuses XML with a checksum behind it, as no client sends it: nothing would compare it.
 fn refuse_trailer_of_xml(head: &Head, headers: &HeaderMap) -> S3Result {
     if headers.contains_key("x-amz-trailer") && head.is_xml && !head.is_form {
         return Err(s3_error!(
@@ -326,7 +326,7 @@ fn refuse_trailer_of_xml(head: &Head, headers: &HeaderMap) -> S3Result {
     Ok(())
 }
 
-/// Refuses storage classes that nobody knows, and archives: here each object can be read at once.
+/// Refuses storage classes that are unknown, and archives: here each object can be read at once.
 ///
 /// # Errors
 /// `InvalidStorageClass`

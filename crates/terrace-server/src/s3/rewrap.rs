@@ -3,13 +3,13 @@
 //!
 //! No byte of a long object is touched: the record of an object has its data key, wrapped, and is
 //! written again with the same value and the data key wrapped anew. Each record is replaced only if
-//! it still is what was read, so whoever changes an object meanwhile is not disturbed; records that
-//! were changed are looked at again. It is done when one look at the whole store, at one moment,
-//! has found nothing of a former key. Nothing is wrapped with one any more from the moment on that
-//! the server has the new key ([`Secrets::replace`] waits for commits under way), so then nothing
-//! is left, and the store notes that it needs the current key only. So it is with each key that
-//! clients name: from the moment on that it has another version nothing is wrapped with a former
-//! one ([`kms::Current::hold`]), and when nothing of these is left they are struck out.
+//! it still is what was read, so a request that changes an object meanwhile is not disturbed;
+//! records that were changed are looked at again. It is done when one look at the whole store, at
+//! one moment, has found nothing of a former key. Nothing is wrapped with one any more from the
+//! moment on that the server has the new key ([`Secrets::replace`] waits for commits under way), so
+//! then nothing is left, and the store notes that it needs the current key only. So it is with each
+//! key that clients name: from the moment on that it has another version nothing is wrapped with a
+//! former one ([`kms::Current::hold`]), and when nothing of these is left they are struck out.
 //!
 //! On failure, and after a crash: some records need the former key, some the new one. The store
 //! still says that both are needed, and doing it again does the rest.

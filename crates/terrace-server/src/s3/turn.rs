@@ -3,8 +3,8 @@
 //! There is memory for some tens of bodies ([`Pool`]), however many connections there are. An
 //! upload that has none takes nothing from its connection, but what was read ahead of it, and waits
 //! in line. It gives the memory back after [`TURN_BYTES`], or when its client has let it wait for
-//! [`PATIENCE`] in a turn, if somebody waits for it then; what it has by then is written out first.
-//! An upload whose client sends nothing stays out of the line: it comes back when there is
+//! [`PATIENCE`] in a turn, if another upload waits for it then; what it has by then is written out
+//! first. An upload whose client sends nothing stays out of the line: it comes back when there is
 //! something to take.
 //!
 //! An upload that waits for a turn holds no permit of the engine and no lock, and its client is not

@@ -177,7 +177,7 @@ impl Gateway {
         Principal::of(signer_of(credentials), &self.access_keys).caller()
     }
 
-    /// Why something is done, as events tell it: an operation that somebody asked for, or none.
+    /// Why something is done, as events tell it: an operation that a request asked for, or none.
     pub(super) fn cause(&self, operation: &str, key: Option<String>, peer: Option<Peer>) -> Arc<Cause> {
         Arc::new(Cause {
             targets: Arc::clone(&self.targets),
@@ -343,7 +343,7 @@ fn listed_prefix(operation: &str, head: &Head) -> Option<Arc<str>> {
         return None;
     }
     let mut fields = head.query.iter().filter(|(name, _)| name == "prefix");
-    // Of two nobody knows which is meant.
+    // Of two it is unknown which is meant.
     let (_, prefix) = fields.next()?;
     fields.next().is_none().then(|| Arc::from(prefix.as_str()))
 }

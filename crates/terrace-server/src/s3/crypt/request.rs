@@ -105,7 +105,7 @@ macro_rules! set_encryption {
     }};
 }
 
-/// The same of an answer to whoever made something, which says what it is bound to, too.
+/// The same of an answer to a request that made something, which says what it is bound to, too.
 #[macro_export]
 macro_rules! set_encryption_of_new {
     ($output:expr, $said:expr) => {{
@@ -198,7 +198,7 @@ pub async fn have_master_key(gateway: &Arc<Gateway>) -> S3Result {
         .await
 }
 
-/// Has the key of who names none, if this is what such a key is called.
+/// Has the key of requests that name none, if this is what such a key is called.
 ///
 /// # Errors
 /// The store's.
@@ -324,7 +324,7 @@ pub fn check_method(method: Option<&str>, is_kms: bool) -> S3Result<Option<Metho
     }
 }
 
-/// What an answer to who made something says that it is bound to.
+/// What an answer to a request that made something says that it is bound to.
 pub fn context(told: Option<&Told>) -> Option<String> {
     match told? {
         Told::Kms { context, .. } => context.clone(),

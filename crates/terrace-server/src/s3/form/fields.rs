@@ -122,7 +122,7 @@ impl Form {
         if is_right { Ok(()) } else { Err(wrong_signature()) }
     }
 
-    /// Checks a signature of version 4 before any byte of the file is read: what nobody signed is
+    /// Checks a signature of version 4 before any byte of the file is read: what is not signed is
     /// not worth memory. What its credential and its policy are like stays the business of `s3s`.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl Form {
         if is_right { Ok(()) } else { Err(wrong_signature()) }
     }
 
-    /// The form written again, and the type that names its boundary, which is nobody's choice: no
+    /// The form written again, and the type that names its boundary, which no client chooses: no
     /// field and no file has it.
     pub fn written(self) -> (HeaderValue, Body) {
         let boundary = Id::new().to_string();

@@ -31,7 +31,7 @@ const FREE: [&str; 6] = [
     "submit",
     "policy",
 ];
-/// What names of fields begin with that nobody looks at.
+/// What names of fields begin with that are not looked at.
 pub const IGNORED: &str = "x-ignore-";
 /// The field that the path or the host stands for.
 const BUCKET: &str = "bucket";

@@ -126,7 +126,7 @@ pub async fn write(gateway: &Arc<Gateway>, all: bool) {
     }
 }
 
-/// Writes a log into the bucket that gets it now. If none does, the lines are nobody's.
+/// Writes a log into the bucket that gets it now. If none does, the lines are dropped.
 fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
     let name = page.source.name.as_str();
     // What was asked of a bucket that is gone is nothing to one that has its name now, which may be

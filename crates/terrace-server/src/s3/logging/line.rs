@@ -227,8 +227,8 @@ impl Entry<'_> {
     }
 }
 
-/// A text of printable ASCII without quotes, in which nobody can begin another field or line, and
-/// no longer than it may be.
+/// A text of printable ASCII without quotes, in which no client can begin another field or line,
+/// and no longer than it may be.
 fn safe(text: &str) -> String {
     let end = text.floor_char_boundary(FIELD_BYTES_MAX);
     let mut out = String::with_capacity(end);

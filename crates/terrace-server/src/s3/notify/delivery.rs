@@ -29,7 +29,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 /// How long an event is tried.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// How often the store is looked into although nobody said that there is something.
+/// How often the store is looked into although no thread said that there is something.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// An event that waits.

@@ -1,7 +1,7 @@
 //! Notifications: what happens to the objects of a bucket, told to webhooks and to NATS.
 //!
 //! Rules of a bucket say which events go to which target. Targets are addresses that the server's
-//! settings name ([`Targets`]), so that nobody can have the server call any other. An event is a
+//! settings name ([`Targets`]), so that no client can have the server call any other. An event is a
 //! record below [`keyspace::EVENTS`], written in the commit of what it is about ([`Cause`]): there
 //! is none without the other, whatever crashes. A worker for each target sends them and deletes
 //! what was taken ([`delivery`]), so each is delivered at least once. How many wait has a bound;

@@ -17,7 +17,7 @@ use tokio::{
 /// Longest line, and longest message, that a server sends: what it says of itself is the longest.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Who publishes.
+/// The user that publishes, with the password, if there is one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login(Option<(String, String)>);
 
@@ -64,7 +64,7 @@ pub async fn publish(address: &Address, login: &Login, place: &[u8], body: &[u8]
         match words.next().unwrap_or_default() {
             "PING" => stream.write_all(b"PONG\r\n").await.map_err(wrong)?,
             "MSG" => return answer(&message(&mut stream, words.next_back()).await?),
-            // Only a status comes with headers: nobody listens to the subject.
+            // Only a status comes with headers: no stream listens to the subject.
             "HMSG" => return Err("no stream takes this subject".to_owned()),
             "-ERR" => return Err(line),
             _ => {}

@@ -34,9 +34,9 @@ pub struct Address {
     pub authority: String,
     /// Path and query; of NATS, the subject.
     pub path: String,
-    /// Who publishes, if this is a server of NATS.
+    /// The user that publishes, if this is a server of NATS.
     pub nats: Option<Login>,
-    /// Who must be there, if it is called over TLS.
+    /// The server that must be there, if it is called over TLS.
     pub server: Option<ServerName<'static>>,
 }
 

@@ -7,8 +7,8 @@ use rustls::{
 };
 use std::{path::Path, sync::Arc};
 
-/// What connects to webhooks over TLS. Those are believed for whom the authorities in this file
-/// vouch, in PEM, or else those of the system.
+/// What connects to webhooks over TLS. Those servers are believed that the authorities in this file
+/// vouch for, in PEM, or else those of the system.
 ///
 /// # Errors
 /// Saying why there are none.
@@ -25,7 +25,7 @@ pub fn config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
             return Err(wrong(&"there is no certificate in it; it must be in PEM"));
         }
     } else {
-        // What of the system cannot be read vouches for nobody.
+        // What of the system cannot be read vouches for no server.
         let of_system = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(of_system.certs);
         if roots.is_empty() {

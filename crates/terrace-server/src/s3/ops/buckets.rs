@@ -207,8 +207,8 @@ pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteBucketInput
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 
-/// GetBucketLocation: where whoever made it said that it is to be, else the region that has no
-/// name.
+/// GetBucketLocation: where the request that made it said that it is to be, else the region that
+/// has no name.
 pub fn location(gateway: &Gateway, request: &S3Request<GetBucketLocationInput>) -> Answered<GetBucketLocationOutput> {
     let location = gateway.bucket(&request.input.bucket)?.record().location.clone();
     Ok(S3Response::new(GetBucketLocationOutput {

@@ -73,7 +73,7 @@ pub async fn put(
     set(gateway, bucket, |record| record.logging = settings).await
 }
 
-/// The settings that somebody puts.
+/// The settings that a request puts.
 fn read(gateway: &Gateway, by: By<'_>, source: &str, given: LoggingEnabled) -> S3Result<Settings> {
     let prefix = given.target_prefix;
     if prefix.len() > PREFIX_BYTES_MAX || prefix.contains('\0') {

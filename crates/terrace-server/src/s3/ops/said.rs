@@ -42,7 +42,7 @@ pub struct Said<'a> {
     /// Whether its checksums are asked for. They are of the whole object, or of a part, so they go
     /// only with all of that.
     pub with_checksums: bool,
-    /// The key by which it was opened, if whoever asks has one.
+    /// The key by which it was opened, if the request has one.
     pub customer: Option<&'a CustomerKey>,
 }
 
@@ -196,7 +196,7 @@ pub fn location(noted: &Extensions, headers: &HeaderMap, bucket: &str, key: &str
         format!("/{bucket}/{key}")
     };
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    // Of a proxy that ends TLS, only it can tell; and only who asks is told.
+    // Of a proxy that ends TLS, only it can tell; and only the client that asks is told.
     let is_secure = head.is_some_and(|head| head.peer.is_secure) || text("x-forwarded-proto") == Some("https");
     let scheme = if is_secure { "https" } else { "http" };
     // A name or an address, which mean nothing in XML. Without one it is as far as it is known.

@@ -169,7 +169,7 @@ fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Aske
                     version: done.version,
                 });
             }
-            // A part arrived meanwhile, or somebody else completed or aborted the upload.
+            // A part arrived meanwhile, or another request completed or aborted the upload.
             Outcome::OtherCondition | Outcome::Nothing => {}
         }
     }

@@ -3,9 +3,10 @@
 //! An upload is a record; each part is a value of its own and a record that names it. Completing
 //! writes the object, whose value lists the parts, and removes the upload in one commit: no byte of
 //! a part is moved, and the cost is linear in the number of parts. Every part that is registered
-//! touches the upload's record, and completing asks that nobody has touched it since the parts were
-//! looked at; so a part that is sent again meanwhile is either in the object or refused, never
-//! half. An upload that is complete or aborted takes no more parts, because its record is gone.
+//! touches the upload's record, and completing asks that no other request has touched it since the
+//! parts were looked at; so a part that is sent again meanwhile is either in the object or refused,
+//! never half. An upload that is complete or aborted takes no more parts, because its record is
+//! gone.
 
 pub mod complete;
 pub mod listings;
@@ -92,7 +93,7 @@ impl Upload {
         })
     }
 
-    /// What the parts are encrypted with, if they are, for a caller who gives this key, or none.
+    /// What the parts are encrypted with, if they are, for a client that gives this key, or none.
     ///
     /// # Errors
     /// `InvalidRequest` if it is not the key that the upload was begun with.

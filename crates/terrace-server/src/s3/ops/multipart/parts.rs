@@ -202,7 +202,7 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
             .map_or(Condition::Absent, |info| Condition::VersionIs(info.version));
         let mut batch = Batch::new();
         batch.put_with(&record, "", part.to_attributes(), condition);
-        // Touched, so that nobody completes the upload with the former part.
+        // Touched, so that no request completes the upload with the former part.
         batch.put_with(&upload.record, "", upload_attributes.clone(), Condition::Present);
         let value = keyspace::value(upload.id, part.number, part.nonce);
         batch.delete(keyspace::pending_part(&value));

@@ -32,7 +32,7 @@ pub const CONNECTIONS_DEFAULT: u32 = 1024;
 const ROOM_TIME_MAX: Duration = Duration::from_secs(1);
 /// A body that has given so many bytes gives more when they were tried to be sent.
 const GIVEN_BYTES: usize = 64 << 10;
-/// hyper does that by itself if they are so many (`max_buf_size`).
+/// hyper does that by itself before it takes more than this (`max_buf_size`).
 pub const GATHERED_BYTES_MAX: usize = 128 << 10;
 /// Shortest time between two lines of the same kind in the log.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
@@ -277,14 +277,16 @@ impl Sending {
 /// The body of an answer, with whose end its request is answered.
 ///
 /// hyper takes of a body until it has `max_buf_size` bytes, also while the operating system takes
-/// none. This one gives little at a time, and nothing then, so that clients that take nothing hold
-/// little.
+/// none. One whose frames are short gives few at a time, and none then, so that clients that take
+/// nothing hold little.
 #[derive(Debug)]
 pub struct Answering<B> {
     body: B,
     under_way: UnderWay,
     /// Bytes that it gave and that were not tried to be sent yet.
     given: usize,
+    /// Its frames are so long that hyper takes no more than two, for which it has memory.
+    is_long: bool,
 }
 
 impl<B> Answering<B> {
@@ -294,6 +296,7 @@ impl<B> Answering<B> {
             body,
             under_way,
             given: 0,
+            is_long: false,
         }
     }
 }
@@ -307,22 +310,21 @@ impl<B: Body<Data: Buf> + Unpin> Body for Answering<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let activity = &self.under_way.0;
-        if activity.is_blocked.load(Ordering::Acquire) {
+        if !self.is_long && activity.is_blocked.load(Ordering::Acquire) {
             activity.is_body_waiting.store(true, Ordering::Release);
             return Poll::Pending;
         }
-        if self.given >= GIVEN_BYTES {
-            let is_sent = self.given >= GATHERED_BYTES_MAX;
+        if !self.is_long && self.given >= GIVEN_BYTES {
+            // While there is nothing to take hyper sends what it has.
             self.given = 0;
-            if !is_sent {
-                // While there is nothing to take hyper sends what it has.
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
+            context.waker().wake_by_ref();
+            return Poll::Pending;
         }
         let frame = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
-            self.given += frame.data_ref().map_or(0, Buf::remaining);
+            let bytes = frame.data_ref().map_or(0, Buf::remaining);
+            self.is_long = bytes >= GATHERED_BYTES_MAX;
+            self.given += bytes;
         }
         frame
     }
@@ -420,8 +422,10 @@ mod tests {
         assert!(sending.tried(true), "the body waits for that");
         assert!(!sending.tried(true) && !sending.tried(false) && !sending.tried(true));
         assert_eq!(given(&mut body).await, 2);
-        // hyper sends as much before it asks for more.
+        // Of such frames hyper takes two at most, and they are the download's memory.
         let mut body = Answering::new(Endless(GATHERED_BYTES_MAX), place.begin());
+        assert_eq!(given(&mut body).await, 100);
+        sending.tried(false);
         assert_eq!(given(&mut body).await, 100);
     }
 

@@ -28,11 +28,11 @@ use terrace_objects::{read::PIECES_PER_READ, write::PIECE_BYTES};
 
 /// Most bytes of downloads besides the cache: with what 700 connections gather, and the rest of the
 /// server, less than 300 MB. One sender may have three of four parts.
-pub const DOWNLOADS_BYTES_MAX: u64 = 48 << 20;
+pub const DOWNLOADS_BYTES_MAX: u64 = 56 << 20;
 /// With so many pieces at hand, or fewer, the next are read.
 pub const PIECES_LOW: usize = 1;
-/// Pieces that a connection sends at a time.
-const PIECES_SENT: usize = 1;
+/// Pieces that a connection has: it takes one while it has less than half of one.
+const PIECES_SENT: usize = 2;
 /// An object that is no longer needs no memory: it is one piece, which its connection has.
 const SHORT_BYTES: u64 = 128 << 10;
 /// Most bytes of one download: 24 of one sender read ahead at the same time.

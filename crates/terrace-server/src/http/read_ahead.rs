@@ -7,7 +7,7 @@
 //! should the client go on.
 //!
 //! Invariant: besides the cache, downloads have what the pool has, and for each connection a short
-//! piece or a short object, since a connection takes no more while it cannot send
+//! piece or a short object, since a connection takes no more short pieces while it cannot send
 //! ([`super::connections`]).
 
 use super::{
@@ -26,8 +26,8 @@ use std::{
 };
 use terrace_objects::{read::PIECES_PER_READ, write::PIECE_BYTES};
 
-/// Most bytes of downloads besides the cache: with what 700 connections gather, and the rest of the
-/// server, less than 300 MB. One sender may have three of four parts.
+/// Most bytes of downloads besides the cache: with a short piece for each of 700 connections, and
+/// the rest of the server, less than 300 MB. One sender may have three of four parts.
 pub const DOWNLOADS_BYTES_MAX: u64 = 56 << 20;
 /// With so many pieces at hand, or fewer, the next are read.
 pub const PIECES_LOW: usize = 1;

@@ -7,8 +7,8 @@ MIB       how long the longest bodies are   (default: 700)
 NAME      of an abuse, as the functions here are called   (default: all)
 
 Serves from a directory of its own on free ports, with the settings that are the default but for an abuse
-that has its own, and removes the directory. Prints a row for each abuse: what it was answered, the peak while it went on, the seconds it
-took. Ends with 1 if a peak is over 300 MB.
+that has its own, and removes the directory. Prints a row for each abuse: what it was answered, the peak
+while it went on, the seconds it took. Ends with 1 if a peak is over 300 MB.
 """
 
 import base64

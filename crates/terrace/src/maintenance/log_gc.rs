@@ -23,7 +23,7 @@ use crate::{
     engine::Engine,
     log::{
         commit::Committer,
-        segments::{LEFT_BY_COPIES, SCARCE_SEGMENTS, Segment, SegmentState, Segments},
+        segments::{LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState, Segments},
     },
     maintenance::{
         moves::{self, Committed},
@@ -320,7 +320,10 @@ impl LogGc {
         let waits_for_us = || log.is_closing() || log.cleaning_waits();
         let gives_room =
             || self.engine.lacks_block_room() && self.engine.blocks_give_room(waits_for_us) && !log.cleaning_waits();
-        if is_applied && segments.iter().all(is_finished) && !gives_room() {
+        // Nothing is sealed where the log has little more than the segment that is written and the
+        // next: that is no want of room while callers can have one.
+        let callers_have_none = segments.available_now() <= RESERVED_SEGMENTS;
+        if callers_have_none && is_applied && segments.iter().all(is_finished) && !gives_room() {
             log.recycling_stuck_at(committed_seq);
             log.notify_progress();
         }

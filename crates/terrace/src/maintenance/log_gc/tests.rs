@@ -4,6 +4,7 @@
 use super::*;
 use crate::{
     Durability, Options, PutOptions, Store,
+    log::format::SegmentUse,
     tests::{bytes, small_options},
 };
 
@@ -98,4 +99,28 @@ fn while_blocks_refuse_only_segments_with_enough_dead_are_read() {
         oldest,
         "a fifth of it is dead"
     );
+}
+
+/// Half of a small log was copies, and besides the segment that was written and the next three were
+/// free. None was sealed that could be drained, so recycling was stuck; the commit that then took a
+/// segment had the reserve given up, and what came after it was refused, though nothing had been
+/// tried. The model found it beside heavy load.
+#[test]
+fn recycling_is_not_stuck_while_callers_can_have_a_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small_options(dir.path())).unwrap();
+    store.put("key", "value").unwrap();
+    let engine = Arc::clone(store.engine());
+    let (log, segments) = (&engine.log, &engine.log.segments);
+    let mut gc = LogGc::new(Arc::clone(&engine));
+    while segments.available() > RESERVED_SEGMENTS {
+        assert!(gc.next_segment(segments, false).is_none());
+        assert!(!log.recycling_is_stuck() && !log.has_been_full());
+        segments
+            .take_for(SegmentUse::Copies, log.committed_seq(), RESERVED_SEGMENTS)
+            .unwrap();
+    }
+    assert!(!log.has_been_full(), "no segment is left, but none was tried");
+    assert!(gc.next_segment(segments, false).is_none());
+    assert!(log.recycling_is_stuck() && log.has_been_full());
 }

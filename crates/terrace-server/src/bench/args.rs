@@ -95,6 +95,9 @@ pub struct BenchArgs {
     /// File of earlier results, by --results, to show the rates beside; may be repeated
     #[arg(long, value_name = "FILE")]
     pub beside: Vec<PathBuf>,
+    /// Picture of the rows, and of those of --beside, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@
 
 mod args;
 mod client;
+mod picture;
 mod report;
 mod sign;
 mod work;
@@ -129,6 +130,10 @@ impl<'a> Bench<'a> {
         }
         if self.args.json {
             output::print_json(&rows)?;
+        }
+        if let Some(file) = &self.args.picture {
+            let all: Vec<Row> = self.earlier.iter().chain(&rows).cloned().collect();
+            picture::write(file, &all)?;
         }
         let failed: u64 = rows.iter().map(|row| row.failed).sum();
         if failed > 0 {

@@ -89,7 +89,8 @@ impl Row {
         }
     }
 
-    fn percentile_ms(&self, wanted: f64) -> f64 {
+    /// Milliseconds within which so many of a hundred were answered; 0 where that was not kept.
+    pub fn percentile_ms(&self, wanted: f64) -> f64 {
         let found = self
             .latencies_us
             .iter()
@@ -97,8 +98,20 @@ impl Row {
         found.map_or(0.0, |(_, micros)| *micros as f64 / 1e3)
     }
 
-    /// Whether both say the same of different servers.
-    fn is_like(&self, other: &Self) -> bool {
+    /// What was asked for, in words.
+    pub fn title(&self) -> String {
+        let more = [(self.tls, ", TLS"), (self.cold, ", cold")];
+        let more: String = more.iter().filter(|(is, _)| *is).map(|(_, text)| *text).collect();
+        format!(
+            "{} {}, {}{more}",
+            self.operation,
+            size(self.object_bytes),
+            self.connections
+        )
+    }
+
+    /// Whether both asked for the same, of one server or of two.
+    pub fn asks_the_same(&self, other: &Self) -> bool {
         let facts = |row: &Self| (row.object_bytes, row.objects, row.connections, row.cold, row.tls);
         self.operation == other.operation && facts(self) == facts(other)
     }
@@ -125,7 +138,7 @@ impl Row {
             None => write!(line, " {:>9}", "-"),
         };
         let mut named: Vec<&str> = Vec::new();
-        for other in earlier.iter().rev().filter(|other| self.is_like(other)) {
+        for other in earlier.iter().rev().filter(|other| self.asks_the_same(other)) {
             if other.name != self.name && !named.contains(&other.name.as_str()) {
                 named.push(&other.name);
                 let _ = write!(
@@ -200,11 +213,11 @@ pub fn processor_time(pid: u32) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn row(name: &str, per_second: f64) -> Row {
+    pub fn row(name: &str, per_second: f64) -> Row {
         Row {
             name: name.to_owned(),
             operation: "get".to_owned(),

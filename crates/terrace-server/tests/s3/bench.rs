@@ -78,8 +78,21 @@ fn it_measures_each_operation_and_leaves_nothing() {
     assert_eq!(count("ListObjectsV2"), measured("list"));
     let left = service.client.get("/terrace-bench?list-type=2").status(200);
     assert_eq!(elements(&left, "Key"), [""; 0], "all of it is deleted");
-    let second = ["--name", "second", "--operations", "head", "--beside", "rows"];
-    let run = bench(&place, &endpoint, &service, &second).output().unwrap();
+    stands_beside(&place, &service, rows.len());
+}
+
+/// A second run beside that many rows of the first.
+fn stands_beside(place: &Place, service: &Service, rows: usize) {
+    let endpoint = format!("http://{}", service.client.address);
+    let second = [
+        ["--name", "second"],
+        ["--operations", "head"],
+        ["--beside", "rows"],
+        ["--picture", "rows.svg"],
+    ];
+    let run = bench(place, &endpoint, service, second.as_flattened())
+        .output()
+        .unwrap();
     let text = String::from_utf8(run.stdout).unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let beside = text
@@ -87,6 +100,10 @@ fn it_measures_each_operation_and_leaves_nothing() {
         .filter(|line| line.starts_with("head") && line.contains(" x first"))
         .count();
     assert_eq!(beside, 4, "{text}");
+    let picture = std::fs::read_to_string(place.path("rows.svg")).unwrap();
+    let drawn = |text: &str| picture.matches(text).count();
+    assert_eq!((drawn("\nfirst\n"), drawn("\nsecond\n")), (1, 1), "the servers");
+    assert_eq!(drawn("<circle"), 2 + 2 * (rows + 4), "two for each row of each");
 }
 
 #[test]

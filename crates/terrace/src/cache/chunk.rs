@@ -34,6 +34,8 @@ pub const END_BYTES: usize = 2 * OFFSET_BYTES;
 /// begins.
 const HEAD_BYTES: usize = 8 + 4 + 3 * 2 + 1 + 2 * OFFSET_BYTES;
 const PLACE_BYTES: usize = 16;
+/// Heads that are got from memory side by side, when a key is looked for among fifty or ninety.
+const LOOKED_AT_TOGETHER: usize = 9;
 /// Beside the home: there is a place.
 const HAS_PLACE: u8 = 0x80;
 
@@ -117,8 +119,9 @@ impl Pair<'_> {
         self.bytes() > bytes_max
     }
 
+    /// Writes its head; its value is at `value_at` among the values.
     #[allow(clippy::cast_possible_truncation)] // none of its parts is longer than a chunk
-    fn encode(&self, heads: &mut Vec<u8>, values: &mut Vec<u8>) {
+    fn encode_head(&self, value_at: usize, heads: &mut Vec<u8>) {
         heads.extend_from_slice(&self.version.to_le_bytes());
         heads.extend_from_slice(&self.checksum.to_le_bytes());
         for part in [self.key, self.attributes, self.value] {
@@ -126,25 +129,23 @@ impl Pair<'_> {
         }
         let has_place = if self.place.is_some() { HAS_PLACE } else { 0 };
         heads.push(self.home as u8 | has_place);
-        heads.extend_from_slice(&(values.len() as u16).to_le_bytes());
+        heads.extend_from_slice(&(value_at as u16).to_le_bytes());
         if let Some(Place(container, offset)) = self.place {
             heads.extend_from_slice(&container.to_le_bytes());
             heads.extend_from_slice(&offset.to_le_bytes());
         }
         heads.extend_from_slice(self.key);
         heads.extend_from_slice(self.attributes);
-        values.extend_from_slice(self.value);
     }
 }
 
-/// Makes a chunk.
+/// Makes a chunk of pairs, each of which is copied once: when all are known.
 #[derive(Debug, Default)]
-pub struct ChunkWriter {
-    heads: Vec<u8>,
-    values: Vec<u8>,
-    /// Where each head begins.
-    starts: Vec<u16>,
-    /// It has pairs that are not short.
+pub struct ChunkWriter<'a> {
+    pairs: Vec<Pair<'a>>,
+    /// What they take.
+    pairs_bytes: usize,
+    /// There are pairs that are not short.
     is_long: bool,
 }
 
@@ -159,10 +160,9 @@ pub enum Added {
     TooLong,
 }
 
-impl ChunkWriter {
+impl<'a> ChunkWriter<'a> {
     /// Adds the pair with the next key, unless the chunk would have more than `bytes_max`.
-    #[allow(clippy::cast_possible_truncation)] // shorter than a chunk
-    pub fn add(&mut self, pair: &Pair<'_>, bytes_max: usize) -> Added {
+    pub fn add(&mut self, pair: &Pair<'a>, bytes_max: usize) -> Added {
         if pair.is_too_long() {
             return Added::TooLong;
         }
@@ -172,35 +172,36 @@ impl ChunkWriter {
         } else {
             SHORT_CHUNK_BYTES_MAX
         });
-        if !self.starts.is_empty() && self.bytes() + pair.bytes_in_chunk() > bytes_max {
+        let pairs_bytes = self.pairs_bytes + pair.bytes_in_chunk();
+        if !self.pairs.is_empty() && pairs_bytes + END_BYTES > bytes_max {
             return Added::Full;
         }
-        let start = self.heads.len();
-        pair.encode(&mut self.heads, &mut self.values);
+        self.pairs.push(*pair);
+        self.pairs_bytes = pairs_bytes;
         self.is_long = is_long;
-        self.starts.push(start as u16);
         Added::Here
-    }
-
-    /// Bytes of the chunk that it has now.
-    fn bytes(&self) -> usize {
-        self.heads.len() + self.values.len() + self.starts.len() * OFFSET_BYTES + END_BYTES
     }
 
     /// The chunk, and an empty writer. `None` if nothing was added.
     #[allow(clippy::cast_possible_truncation)] // shorter than a chunk
     pub fn take(&mut self) -> Option<Chunk> {
-        let count = self.starts.len();
-        if count == 0 {
+        let (pairs, is_home) = (std::mem::take(&mut self.pairs), std::mem::take(&mut self.is_long));
+        let bytes_all = std::mem::take(&mut self.pairs_bytes) + END_BYTES;
+        if pairs.is_empty() {
             return None;
         }
-        let values_at = self.heads.len();
-        let mut bytes = Vec::with_capacity(self.bytes());
-        bytes.append(&mut self.heads);
-        bytes.append(&mut self.values);
-        let ends = self.starts.drain(..).chain([values_at as u16, count as u16]);
-        bytes.extend(ends.flat_map(u16::to_le_bytes));
-        Chunk::open(bytes.into(), std::mem::take(&mut self.is_long))
+        let mut bytes = Vec::with_capacity(bytes_all);
+        let mut ends = Vec::with_capacity(pairs.len() + 2);
+        let mut value_at = 0;
+        for pair in &pairs {
+            ends.push(bytes.len() as u16);
+            pair.encode_head(value_at, &mut bytes);
+            value_at += pair.value.len();
+        }
+        ends.extend([bytes.len() as u16, pairs.len() as u16]);
+        pairs.iter().for_each(|pair| bytes.extend_from_slice(pair.value));
+        bytes.extend(ends.into_iter().flat_map(u16::to_le_bytes));
+        Chunk::open(bytes.into(), is_home)
     }
 }
 
@@ -274,7 +275,8 @@ impl Chunk {
         self.bytes.slice_ref(part)
     }
 
-    /// The number of the first pair with a key that is not before `key`.
+    /// The number of the first pair with a key that is not before `key`. To look at a key is little
+    /// work and a long wait for memory, so some are got side by side.
     pub fn first_from(&self, key: &[u8]) -> usize {
         let is_before = |number| self.pair(number).is_some_and(|pair| pair.key < key);
         if !is_before(0) {
@@ -282,14 +284,23 @@ impl Chunk {
         }
         let mut among: Range<usize> = 1..self.count;
         while !among.is_empty() {
-            let middle = among.start + among.len() / 2;
-            if is_before(middle) {
-                among.start = middle + 1;
-            } else {
-                among.end = middle;
-            }
+            let step = among.len().div_ceil(LOOKED_AT_TOGETHER + 1);
+            let looked_at = among.clone().skip(step - 1).step_by(step);
+            std::hint::black_box(looked_at.clone().fold(0, |sum, number| sum ^ self.fetch_head(number)));
+            let before = looked_at.clone().take_while(|number| is_before(*number)).last();
+            let start = before.map_or(among.start, |number| number + 1);
+            let end = (start + step - 1).min(among.end);
+            among = start..end;
         }
         among.start
+    }
+
+    /// Begins to get the head of a pair from memory. What it gives is to be used for something, or
+    /// it is not done.
+    fn fetch_head(&self, number: usize) -> u8 {
+        let start = u16_at(&self.bytes, self.starts_at + number * OFFSET_BYTES).unwrap_or(0);
+        let byte = |at| self.bytes.get(at).copied().unwrap_or(0);
+        byte(start) ^ byte(start + HEAD_BYTES + PLACE_BYTES)
     }
 }
 

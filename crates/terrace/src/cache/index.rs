@@ -10,7 +10,7 @@
 use super::{
     CachedValue, Place,
     chunk::{Chunk, Pair},
-    record::{Head, WORD_BYTES, Words},
+    record::{HEAD_BYTES_MAX, Head, WORD_BYTES, Words},
     table::{Found, Inserted, SEGMENT_WORDS_MAX, SEGMENTS_MAX, Slot, Table},
 };
 use crate::metrics::subtract;
@@ -26,8 +26,13 @@ const TABLES_MAX: u64 = 64;
 const TABLE_FOR_BYTES: u64 = 4 << 20;
 /// Sets of slots that a table begins with.
 const SETS: usize = 8;
-/// A table becomes longer when more of its slots than this are taken, in per cent.
-const FILLED_MAX: usize = 85;
+/// A table becomes longer when more of its slots than this are taken, in per cent: then it has lost
+/// one in a hundred.
+const FILLED_MAX: usize = 82;
+/// As many segments as a thread can have hold of without counting on each.
+const SEGMENTS_TOGETHER: usize = 7;
+/// A line of memory.
+const LINE_BYTES: usize = 64;
 /// Where in its segment a chunk is itself: no pair has such a number.
 pub const CHUNK_AT: usize = SEGMENT_WORDS_MAX - 1;
 
@@ -154,6 +159,14 @@ impl Segment {
         }
     }
 
+    /// Begins to get what is at a word from memory, of about so many bytes. See [`Table::fetch`].
+    fn fetch(&self, at: usize, bytes: usize) -> u64 {
+        let words = self.words(at).0;
+        let words = &words[..words.len().min(bytes / WORD_BYTES + HEAD_BYTES_MAX / WORD_BYTES)];
+        let lines = words.iter().step_by(LINE_BYTES / WORD_BYTES);
+        lines.fold(0, |sum, word| sum ^ word.load(Ordering::Relaxed))
+    }
+
     /// The head of the record at a word.
     pub fn head(&self, at: usize) -> Option<Head> {
         self.words(at).head()
@@ -196,17 +209,13 @@ impl Drop for Index {
     }
 }
 
-/// A table, and how many of its slots are taken.
-#[derive(Debug)]
-struct Part {
-    table: ArcSwap<Table>,
-    taken: AtomicUsize,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Index {
-    parts: Box<[Part]>,
+    /// All at once: a thread that looks for many values gets hold of them once.
+    tables: ArcSwap<Vec<Table>>,
+    /// How many slots of each are taken.
+    taken: Box<[AtomicUsize]>,
     /// By number, from 1 on.
     segments: Box<[ArcSwapOption<Segment>]>,
     bytes: AtomicU64,
@@ -215,22 +224,18 @@ pub struct Index {
 impl Index {
     /// For so many bytes of values in at most so many segments.
     pub fn new(capacity_bytes: u64, segments: usize) -> Self {
-        let parts = (capacity_bytes / TABLE_FOR_BYTES)
+        let tables = (capacity_bytes / TABLE_FOR_BYTES)
             .clamp(1, TABLES_MAX)
             .next_power_of_two();
-        let parts: Box<[Part]> = (0..parts)
-            .map(|_| Part {
-                table: ArcSwap::from_pointee(Table::new(SETS)),
-                taken: AtomicUsize::new(0),
-            })
-            .collect();
+        let tables: Vec<_> = (0..tables).map(|_| Table::new(SETS)).collect();
+        let tables_bytes: u64 = tables.iter().map(Table::bytes).sum();
         let segments: Box<[_]> = (0..segments.min(SEGMENTS_MAX))
             .map(|_| ArcSwapOption::empty())
             .collect();
-        let tables: u64 = parts.iter().map(|part| part.table.load().bytes()).sum();
-        let bytes = tables + (segments.len() * size_of::<ArcSwapOption<Segment>>()) as u64;
+        let bytes = tables_bytes + (segments.len() * size_of::<ArcSwapOption<Segment>>()) as u64;
         Self {
-            parts,
+            taken: tables.iter().map(|_| AtomicUsize::new(0)).collect(),
+            tables: ArcSwap::from_pointee(tables),
             segments,
             bytes: AtomicU64::new(bytes),
         }
@@ -246,8 +251,9 @@ impl Index {
         1..u32::try_from(self.segments.len()).unwrap_or(u32::MAX)
     }
 
-    fn part(&self, hash: u64) -> &Part {
-        &self.parts[(hash >> 32) as usize % self.parts.len()]
+    /// Which table has the slots of a place.
+    const fn part(&self, hash: u64) -> usize {
+        (hash >> 32) as usize % self.taken.len()
     }
 
     fn segment_of(&self, number: u32) -> Option<&ArcSwapOption<Segment>> {
@@ -267,10 +273,39 @@ impl Index {
         })
     }
 
+    /// Begins to get the slots of these places from memory: no load waits for another.
+    pub fn fetch_slots(&self, places: impl Iterator<Item = Place>) {
+        let tables = self.tables.load();
+        let slots = places.map(Place::hash).map(|hash| tables[self.part(hash)].fetch(hash));
+        std::hint::black_box(slots.fold(0, |sum, slots| sum ^ slots));
+    }
+
+    /// Begins to get what finding the values of these places will need from memory: their slots,
+    /// and of each about so many bytes.
+    pub fn fetch(&self, wanted: &[(Place, usize)]) {
+        self.fetch_slots(wanted.iter().map(|(place, _)| *place));
+        let tables = self.tables.load();
+        let segment_of = |(place, bytes): &(Place, usize)| {
+            let hash = place.hash();
+            let slot = tables[self.part(hash)].find(hash).next()?.slot;
+            Some((self.segment_of(slot.segment())?.load(), slot.at(), *bytes))
+        };
+        // No load of a value begins before one of a segment has ended.
+        for few in wanted.chunks(SEGMENTS_TOGETHER) {
+            let segments: [_; SEGMENTS_TOGETHER] = std::array::from_fn(|at| few.get(at).and_then(segment_of));
+            let words = segments.iter().flatten().map(|(segment, at, bytes)| {
+                let segment = segment.as_ref();
+                segment.map_or(0, |segment| segment.fetch(*at, *bytes))
+            });
+            std::hint::black_box(words.fold(0, |sum, word| sum ^ word));
+        }
+    }
+
     /// What `read` finds at a word of a segment where a place may be. Counts as a read of it.
     fn read<R>(&self, place: Place, read: impl Fn(&Segment, usize) -> Option<R>) -> Option<R> {
         let hash = place.hash();
-        let table = self.part(hash).table.load();
+        let tables = self.tables.load();
+        let table = &tables[self.part(hash)];
         let at_slot = |found: Found<'_>| {
             let segment = self.segment_of(found.slot.segment())?.load();
             let segment = segment.as_ref()?;
@@ -289,7 +324,8 @@ impl Index {
     /// Has `change` do something with the slot that leads to the value of a place, if there is one.
     pub fn with_slot<R>(&self, place: Place, change: impl FnOnce(&Found<'_>, &Segment) -> R) -> Option<R> {
         let hash = place.hash();
-        let table = self.part(hash).table.load();
+        let tables = self.tables.load();
+        let table = &tables[self.part(hash)];
         let (found, segment) = table.find(hash).find_map(|found| {
             let segment = self.segment_of(found.slot.segment())?.load();
             let is_here = segment.as_ref()?.place(found.slot.at()) == Some(place);
@@ -307,21 +343,22 @@ impl Index {
         use_: impl FnOnce(&Found<'_>) -> R,
     ) -> Option<R> {
         let hash = place.hash();
-        let table = self.part(hash).table.load();
+        let tables = self.tables.load();
+        let table = &tables[self.part(hash)];
         let found = table.find_record(hash, segment, at)?;
         Some(use_(&found))
     }
 
     /// A slot that led somewhere leads nowhere any more.
     pub fn note_gone(&self, place: Place) {
-        let taken = &self.part(place.hash()).taken;
+        let taken = &self.taken[self.part(place.hash())];
         let _ = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| taken.checked_sub(1));
     }
 
     /// Whether the value of a place was here not long ago.
     pub fn was_here(&self, place: Place) -> bool {
         let hash = place.hash();
-        self.part(hash).table.load().was_here(hash)
+        self.tables.load()[self.part(hash)].was_here(hash)
     }
 
     /// Leads from a place to the record at a word of a segment. With the owner's lock held: makes a
@@ -329,24 +366,28 @@ impl Index {
     pub fn insert(&self, place: Place, segment: u32, at: usize) {
         let hash = place.hash();
         let part = self.part(hash);
-        let table = part.table.load();
+        let tables = self.tables.load();
+        let table = &tables[part];
         if table.insert(hash, Slot::new(hash, segment, at, 0)) == Inserted::Added {
-            let taken = part.taken.fetch_add(1, Ordering::Relaxed) + 1;
+            let taken = self.taken[part].fetch_add(1, Ordering::Relaxed) + 1;
             if taken * 100 > table.slots() * FILLED_MAX {
-                self.lengthen(part, &table);
+                self.lengthen(&tables, part);
             }
         }
     }
 
-    fn lengthen(&self, part: &Part, table: &Table) {
+    fn lengthen(&self, tables: &[Table], part: usize) {
+        let table = &tables[part];
         let longer = Table::longer_than(table);
         let hash_of = |slot: Slot| {
             let segment = self.segment(slot.segment())?;
             segment.place(slot.at()).map(Place::hash)
         };
-        part.taken.store(table.copy_to(&longer, hash_of), Ordering::Relaxed);
+        self.taken[part].store(table.copy_to(&longer, hash_of), Ordering::Relaxed);
         self.bytes.fetch_add(longer.bytes() - table.bytes(), Ordering::Relaxed);
-        part.table.store(Arc::new(longer));
+        let mut tables = tables.to_vec();
+        tables[part] = longer;
+        self.tables.store(Arc::new(tables));
     }
 
     /// The segment with a number.

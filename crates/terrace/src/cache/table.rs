@@ -6,10 +6,17 @@
 //! something else, and all that costs is a read from the device. Of what has left, the slot stays
 //! until it is needed, as a *ghost*: a value that comes back soon is recognised by it.
 //!
+//! Which sets is said by the bits of the hash that a slot has and eight more. So of a table with
+//! many sets where a slot is says what those eight are, and to copy the table nothing need be
+//! looked at that slots lead to.
+//!
 //! Slots are read and changed without a lock. A table that is full is replaced by a longer one,
 //! with the owner's lock held; what is changed in the old one meanwhile is lost, which is allowed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 /// Slots of a set.
 const WAYS: usize = 8;
@@ -18,6 +25,12 @@ const USES_BITS: u32 = 2;
 const AT_BITS: u32 = 14;
 const SEGMENT_BITS: u32 = 24;
 const TAG_BITS: u32 = 64 - USES_BITS - AT_BITS - SEGMENT_BITS;
+/// Bits of the number by which a set is found: those that a slot has, and above them as many more.
+const HIGH_BITS: u32 = 8;
+const HIGH_MASK: u64 = ((1 << HIGH_BITS) - 1) << TAG_BITS;
+/// From so many sets on where a slot is says what the higher bits are: no two numbers that differ
+/// in these alone have the same set.
+const SETS_THAT_SAY: usize = 1 << HIGH_BITS;
 /// More reads are not counted.
 const USES_MAX: u64 = (1 << USES_BITS) - 1;
 /// Segments have smaller numbers; none has 0, which is a ghost's.
@@ -33,6 +46,16 @@ const EMPTY: u64 = 0;
 
 const fn tag(hash: u64) -> u64 {
     hash >> (64 - TAG_BITS) << (64 - TAG_BITS)
+}
+
+/// The two numbers by which the sets of a place are found: what they differ in is said by the bits
+/// of the hash that a slot has, so either gives the other.
+const fn set_numbers(hash: u64) -> [u64; 2] {
+    let tag = hash >> (64 - TAG_BITS);
+    let number = hash & HIGH_MASK | tag;
+    // Not 0, so it is another.
+    let difference = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HIGH_BITS) | 1;
+    [number, number ^ difference << TAG_BITS]
 }
 
 impl Slot {
@@ -124,9 +147,9 @@ pub enum Inserted {
     Displaced,
 }
 
-/// The slots.
-#[derive(Debug)]
-pub struct Table(Box<[AtomicU64]>);
+/// The slots. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Table(Arc<[AtomicU64]>);
 
 impl Table {
     /// A table with this many sets of slots.
@@ -136,30 +159,57 @@ impl Table {
 
     /// An empty one that is a quarter longer.
     pub fn longer_than(table: &Self) -> Self {
-        let sets = table.0.len() / WAYS;
+        let sets = table.set_count();
         Self::new(sets + sets.div_ceil(4))
     }
 
     /// Slots it has.
-    pub const fn slots(&self) -> usize {
+    pub fn slots(&self) -> usize {
         self.0.len()
     }
 
     /// RAM it takes.
-    pub const fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         (self.0.len() * size_of::<AtomicU64>()) as u64
     }
 
     /// The two sets that a place may be in; they may be the same.
     fn sets(&self, hash: u64) -> [&[AtomicU64]; 2] {
-        let sets = (self.0.len() / WAYS) as u64;
-        let other = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        [hash & 0xffff_ffff, other].map(|bits| {
-            let set = (bits * sets) >> 32;
-            #[allow(clippy::cast_possible_truncation)] // fewer than the memory has
-            let first = set as usize * WAYS;
+        set_numbers(hash).map(|number| {
+            let first = self.set_of(number) * WAYS;
             &self.0[first..first + WAYS]
         })
+    }
+
+    fn set_count(&self) -> usize {
+        self.0.len() / WAYS
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // fewer than the memory has
+    fn set_of(&self, number: u64) -> usize {
+        ((number * self.set_count() as u64) >> (HIGH_BITS + TAG_BITS)) as usize
+    }
+
+    /// A hash for which the slot would be in this set, if there are enough sets to say so. (One of
+    /// two, with the same sets.)
+    fn hash_in(&self, set: usize, slot: Slot) -> Option<u64> {
+        if self.set_count() < SETS_THAT_SAY {
+            return None;
+        }
+        let tag = slot.0 >> (64 - TAG_BITS);
+        let lowest = ((set as u64) << (HIGH_BITS + TAG_BITS)).div_ceil(self.set_count() as u64);
+        let number = lowest & HIGH_MASK | tag;
+        let numbers = [number, number + (1 << TAG_BITS)];
+        let number = numbers.into_iter().find(|number| self.set_of(*number) == set)?;
+        Some(tag << (64 - TAG_BITS) | number & HIGH_MASK)
+    }
+
+    /// Begins to get the slots of a place from memory, for a caller that looks at something else
+    /// before. What it gives is to be used for something, or it is not done.
+    pub fn fetch(&self, hash: u64) -> u64 {
+        let ends = |set: &[AtomicU64]| set[0].load(Ordering::Relaxed) ^ set[WAYS - 1].load(Ordering::Relaxed);
+        let [one, other] = self.sets(hash);
+        ends(one) ^ ends(other)
     }
 
     /// Slots that may lead to the record of a place.
@@ -219,12 +269,15 @@ impl Table {
         }
     }
 
-    /// Copies what it has to a longer table; `hash_of` says the hash of what a slot leads to.
-    /// Returns how many it has.
+    /// Copies what it has to a longer table; `hash_of` says the hash of what a slot leads to, where
+    /// the table does not. Returns how many it has.
     pub fn copy_to(&self, longer: &Self, hash_of: impl Fn(Slot) -> Option<u64>) -> usize {
         let slots = self.0.iter().map(|cell| Slot(cell.load(Ordering::Acquire)));
-        let live = slots.filter(|slot| slot.is_live());
-        let with_hash = live.filter_map(|slot| Some((hash_of(slot)?, slot)));
+        let live = slots.enumerate().filter(|(_, slot)| slot.is_live());
+        let with_hash = live.filter_map(|(at, slot)| {
+            let hash = self.hash_in(at / WAYS, slot).or_else(|| hash_of(slot))?;
+            Some((hash, slot))
+        });
         with_hash.fold(0, |count, (hash, slot)| {
             count + usize::from(longer.insert(hash, slot) == Inserted::Added)
         })

@@ -350,7 +350,22 @@ fn a_table_has_what_was_put_there_and_becomes_longer() {
         let found = table.find_record(**hash, 1 + number, 7);
         found.is_some_and(|found| (found.slot.segment(), found.slot.at()) == (1 + number, 7))
     });
-    assert!(found.count() > 3_900);
+    let found = found.count();
+    assert!(found > 3_900);
+    // Where slots are says enough of their hashes: nothing that they lead to is looked at.
+    let longer = Table::new(1_200);
+    assert_eq!(table.copy_to(&longer, |_| None), found);
+    let again = (0_u32..)
+        .zip(&hashes)
+        .filter(|(number, hash)| longer.find_record(**hash, 1 + number, 7).is_some());
+    assert_eq!(again.count(), found);
+    let short = Table::new(255);
+    short.insert(hashes[0], table::Slot::new(hashes[0], 1, 7, 0));
+    for (hash, copied) in [(None, 0), (Some(hashes[0]), 1)] {
+        let longer = Table::longer_than(&short);
+        assert_eq!(short.copy_to(&longer, |_| hash), copied);
+        assert_eq!(longer.find_record(hashes[0], 1, 7).is_some(), hash.is_some());
+    }
     let first = table.find_record(hashes[0], 1, 7).unwrap();
     assert!(!table.was_here(hashes[0]) && first.leave(hashes[0]) && table.was_here(hashes[0]));
     assert!(!first.leave(hashes[0]) && table.find(hashes[0]).next().is_none());

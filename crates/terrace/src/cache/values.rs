@@ -313,6 +313,12 @@ impl Values {
         self.index.get(place, key)
     }
 
+    /// Begins to get what reading these values needs from memory, if they are here: a value by
+    /// itself is little work and a long wait.
+    pub fn fetch(&self, wanted: &[(Place, usize)]) {
+        self.index.fetch(wanted);
+    }
+
     /// Keeps a value, unless it would take more than an eighth of the room. Says how much more RAM
     /// it all takes.
     pub fn insert(&self, item: &Item<'_>, rank: Rank, whole: impl FnOnce() -> CachedValue) -> u64 {

@@ -20,6 +20,11 @@ use std::{ops::Range, sync::Arc};
 /// are written while they run.
 const MOMENT_ATTEMPTS: usize = 3;
 
+/// Values of the cache whose memory is fetched side by side, and so many bytes of each: what the
+/// processor's first cache has room for.
+const FETCHED_TOGETHER: usize = 32;
+const FETCHED_BYTES_MAX: usize = 1 << 10;
+
 /// Reads several objects, all as of one moment. The results are in the order of the keys.
 ///
 /// That moment is the last commit, *s*, up to which all is visible before the reads. An object with
@@ -92,21 +97,26 @@ fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Opti
     hits.into_iter().flatten().collect()
 }
 
-/// Reads the values of objects that one scan has shown, in their order. Says how many reads of a
-/// device that took.
+/// Reads the values of objects that one scan has shown, in their order. Says how many of them RAM
+/// had not.
 pub fn values(snapshot: &Snapshot, items: &[Listed]) -> (Vec<Result<Bytes>>, usize) {
-    let engine = snapshot.engine();
     let mut values = values_in_ram(snapshot, items);
-    let read_for = values_in_log(snapshot, items, &mut values);
+    let missing = values.iter().filter(|value| value.is_none()).count();
+    read_missing(snapshot, items, &mut values);
+    (values.into_iter().flatten().collect(), missing)
+}
+
+/// Reads those of these objects' values that are not there yet.
+pub fn read_missing(snapshot: &Snapshot, items: &[Listed], values: &mut [Option<Result<Bytes>>]) {
+    let engine = snapshot.engine();
+    let read_for = values_in_log(snapshot, items, values);
     let missing = items.iter().enumerate().filter(|&(at, _)| values[at].is_none());
     let missing: Vec<_> = missing.map(|(at, item)| (at, item.clone(), snapshot.clone())).collect();
-    let device_reads = read_for.len() + missing.len();
     let read_alone = |(at, item, snapshot): (usize, Listed, Snapshot)| (at, item.value(&snapshot));
     for (at, value) in engine.read_queue.each(missing, read_alone) {
         values[at] = Some(value);
     }
-    in_order::charge(engine, items, &values, read_for.into_iter());
-    (values.into_iter().flatten().collect(), device_reads)
+    in_order::charge(engine, items, values, read_for.into_iter());
 }
 
 /// What RAM has of these objects.
@@ -114,10 +124,21 @@ pub fn values_in_ram(snapshot: &Snapshot, items: &[Listed]) -> Vec<Option<Result
     let engine = snapshot.engine();
     let mut values = copied_values(engine, items);
     values_in_frames(engine, items, &mut values);
-    let in_ram = |item: &Listed| find_in_ram(engine, &item.key, &item.entry).transpose();
-    for (item, value) in items.iter().zip(&mut values) {
-        if value.is_none() {
-            *value = in_ram(item).map(|hit| hit.map(|hit| hit.value));
+    let missing: Vec<usize> = (0..items.len()).filter(|at| values[*at].is_none()).collect();
+    for together in missing.chunks(FETCHED_TOGETHER) {
+        let place = |at: &usize| {
+            let entry = &items[*at].entry;
+            Some((
+                engine.place_of(&entry.home)?,
+                usize::try_from(entry.length).ok()?.min(FETCHED_BYTES_MAX),
+            ))
+        };
+        let places: Vec<_> = together.iter().filter_map(place).collect();
+        engine.cache.fetch(&places);
+        for at in together {
+            let item = &items[*at];
+            let hit = find_in_ram(engine, &item.key, &item.entry).transpose();
+            values[*at] = hit.map(|hit| hit.map(|hit| hit.value));
         }
     }
     if snapshot.read(|_| Ok(())).is_err() {

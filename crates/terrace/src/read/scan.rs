@@ -236,12 +236,12 @@ impl Scan {
     }
 
     fn values_of(&self, items: Vec<Listed>, gaps: Vec<(usize, Bytes)>) -> Values {
-        let (values, device_reads) = multi_get::values(&self.snapshot, &items);
+        let (values, not_in_ram) = multi_get::values(&self.snapshot, &items);
         Values {
             items,
             values,
             gaps,
-            device_reads,
+            not_in_ram,
         }
     }
 }
@@ -252,8 +252,8 @@ struct Values {
     values: Vec<Result<Bytes>>,
     /// Keys of dead objects, each with how many living ones come before it.
     gaps: Vec<(usize, Bytes)>,
-    /// Reads of a device that it took.
-    device_reads: usize,
+    /// How many of the values came from a device.
+    not_in_ram: usize,
 }
 
 impl Iterator for Scan {

@@ -63,7 +63,8 @@ impl Values {
         let Some((number, segment)) = own.and_then(|number| Some((number, self.index.segment(number)?))) else {
             return Vec::new();
         };
-        let mut came = Vec::new();
+        self.index.fetch_slots(chunk.pairs().filter_map(|pair| pair.place));
+        let mut came = Vec::with_capacity(chunk.count());
         for (at, pair) in chunk.pairs().enumerate() {
             let Some(from) = pair.place else { continue };
             // Before a slot leads there: a thread that takes it out subtracts these words again.

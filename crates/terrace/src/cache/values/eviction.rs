@@ -178,10 +178,8 @@ impl Values {
     fn records(&self, queued: &Queued, segment: &Segment) -> Vec<Leaving> {
         let mut records = Vec::new();
         let mut add = |place, at, words| {
-            let uses = self
-                .index
-                .with_slot_of(place, queued.number, at, |found| found.slot.uses());
-            records.extend(uses.map(|uses| Leaving { place, at, words, uses }));
+            let uses = 0;
+            records.push(Leaving { place, at, words, uses });
         };
         match &segment.contents {
             Contents::Records(_) => {
@@ -202,6 +200,16 @@ impl Values {
             }
             Contents::Whole { .. } => {}
         }
+        self.index.fetch_slots(records.iter().map(|record| record.place));
+        let uses_of = |record: &Leaving| {
+            self.index
+                .with_slot_of(record.place, queued.number, record.at, |found| found.slot.uses())
+        };
+        records.retain_mut(|record| {
+            let uses = uses_of(record);
+            record.uses = uses.unwrap_or(0);
+            uses.is_some()
+        });
         records
     }
 

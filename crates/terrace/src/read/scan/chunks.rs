@@ -19,6 +19,9 @@ use bytes::Bytes;
 
 /// A range that had a chunk and is read anew has at most so many keys: others may have come.
 const LOST_KEYS_MAX: usize = 1000;
+/// Of values that move to chunks one part in so many may be read from a device for it. Where none
+/// might be, two of five scans of values that just fit into RAM listed their range for nothing.
+const NOT_IN_RAM_PART: usize = 8;
 
 impl Scan {
     /// Shows what comes next, from one chunk or from the index, `wanted` pairs at most. Gives how
@@ -77,10 +80,10 @@ impl Scan {
         }
     }
 
-    /// Adds to what was read what comes behind it, as far as that is long, is in RAM, and has room
-    /// in the last chunk: short chunks take more RAM, and more of them are met. Gives where it ends
-    /// (empty: no end), if there is anything to add. What was read is behind the scan afterwards,
-    /// and nothing else.
+    /// Adds to what was read what comes behind it, as far as that is long, nearly all in RAM, and
+    /// has room in the last chunk: short chunks take more RAM, and more of them are met. Gives
+    /// where it ends (empty: no end), if there is anything to add. What was read is behind the scan
+    /// afterwards, and nothing else.
     fn read_ahead(&mut self, read: &mut Values) -> Option<Vec<u8>> {
         let last = read.items.last().filter(|last| is_long(last) && self.index.is_some());
         let last = last?.key.clone();
@@ -88,7 +91,11 @@ impl Scan {
         (self.index, self.index_end, self.is_over) = (None, None, false);
         self.go_behind(&last);
         let mut end = listed_end?;
-        let values = multi_get::values_in_ram(&self.snapshot, &ahead);
+        let mut values = multi_get::values_in_ram(&self.snapshot, &ahead);
+        let missing = values.iter().filter(|value| value.is_none()).count();
+        if are_few(missing, ahead.len()) {
+            multi_get::read_missing(&self.snapshot, &ahead, &mut values);
+        }
         let sound = values.into_iter().map_while(|value| value.filter(Result::is_ok));
         let before = read.values.len();
         read.values.extend(sound);
@@ -333,10 +340,15 @@ impl Scan {
     }
 }
 
-/// Whether longer values of what was read move to chunks. Where something had to be read from a
-/// device, not all that is wanted fits into RAM.
+/// Whether longer values of what was read move to chunks. Where many had to be read from a device,
+/// not all that is wanted fits into RAM.
 const fn may_move(takes: Takes, read: &Values) -> bool {
-    takes.long && read.device_reads == 0
+    takes.long && are_few(read.not_in_ram, read.items.len())
+}
+
+/// Whether so few of so many values have to be read from a device that chunks are made of them.
+const fn are_few(not_in_ram: usize, count: usize) -> bool {
+    not_in_ram * NOT_IN_RAM_PART <= count
 }
 
 /// What of a chunk an object takes whose value moves there.
@@ -362,8 +374,8 @@ fn is_long(item: &Listed) -> bool {
 }
 
 /// Makes chunks of pairs that come in the order of their keys.
-struct Chunks {
-    writer: ChunkWriter,
+struct Chunks<'a> {
+    writer: ChunkWriter<'a>,
     made: Vec<Made>,
     made_bytes: usize,
     bytes_max: usize,
@@ -371,7 +383,7 @@ struct Chunks {
     start: Vec<u8>,
 }
 
-impl Chunks {
+impl<'a> Chunks<'a> {
     fn new(bytes_max: usize, start: Vec<u8>) -> Self {
         Self {
             writer: ChunkWriter::default(),
@@ -383,7 +395,7 @@ impl Chunks {
     }
 
     /// Adds what is at a key. A chunk ends before what belongs in none, and the next begins behind.
-    fn add(&mut self, key: &[u8], pair: Option<Pair<'_>>) {
+    fn add(&mut self, key: &[u8], pair: Option<Pair<'a>>) {
         let mut added = self.try_add(pair.as_ref());
         if added == Added::Full {
             self.close(key, key.to_vec());
@@ -394,7 +406,7 @@ impl Chunks {
         }
     }
 
-    fn try_add(&mut self, pair: Option<&Pair<'_>>) -> Added {
+    fn try_add(&mut self, pair: Option<&Pair<'a>>) -> Added {
         pair.map_or(Added::TooLong, |pair| self.writer.add(pair, self.bytes_max))
     }
 

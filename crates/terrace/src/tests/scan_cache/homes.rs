@@ -110,6 +110,36 @@ fn a_short_scan_makes_a_full_chunk() {
     assert_eq!(all(&store), Vec::from_iter(written.clone()));
 }
 
+/// One value that was not in RAM, and a scan had listed fifty for nothing.
+#[test]
+fn a_chunk_is_made_though_a_few_of_its_values_are_not_in_ram() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, written) = scanned(dir.path(), 300);
+    let mut options = store.engine().options.clone();
+    options.read_only = false;
+    drop(store);
+    for (one_in, is_made) in [(12, true), (4, false)] {
+        let store = Store::open(options.clone()).unwrap();
+        for n in (0..100).filter(|n| n % one_in != 1) {
+            store.get(key(n)).unwrap().unwrap();
+        }
+        let few = || {
+            let mut scan = store.scan(ScanRange::range(key(24)..)).unwrap();
+            let found = scan.next_values(24).unwrap();
+            let found = found.into_iter().map(|(_, value)| value.unwrap().to_vec());
+            assert!(found.eq(written.range(key(24)..).take(24).map(|(_, value)| value.clone())));
+            store.stats()
+        };
+        let flash_reads = store.stats().reads.flash_reads;
+        let first = few();
+        assert!(first.reads.flash_reads > flash_reads);
+        assert_eq!(first.scan_cache.made > 0, is_made, "{first:?}");
+        let second = few();
+        assert_eq!(second.reads.flash_reads, first.reads.flash_reads);
+        assert_eq!(second.scan_cache.pair_hits, if is_made { 24 } else { 0 });
+    }
+}
+
 /// Each key that came into a full chunk left a chunk of one pair behind.
 #[test]
 fn a_chunk_that_becomes_too_long_is_halved() {

@@ -1,12 +1,11 @@
-//! Access keys: who may do what in which bucket.
+//! Access keys and their permissions in each bucket.
 //!
-//! A key is a record below [`keyspace::ACCESS_KEYS`]: JSON with the secret, when it was made, the
-//! account that it belongs to, until when it is good, and either a level for each bucket, for each
-//! prefix `BUCKET/PREFIX`, or for all buckets under the name `*`, or a policy: what a key may do is
-//! said in one place. A server keeps a copy of all of them ([`Keys`]), and no other process can
-//! change the store while it runs: `terrace key` asks it to. Signatures are checked with the
-//! secret, so it must be there: encrypted where a key for that is given ([`Secrets`]), else as it
-//! is, and then whoever can read the store's files can use it.
+//! A key is a JSON record below [`keyspace::ACCESS_KEYS`]: its secret, creation time, account and
+//! expiry, and its permissions: either a level for each bucket, each prefix `BUCKET/PREFIX` or all
+//! buckets (`*`), or a policy, never both. The server keeps a copy of all keys ([`Keys`]). No other
+//! process can change the store while the server runs, so `terrace key` sends its changes to the
+//! server. The secret is needed to check signatures. It is stored encrypted if a master key is
+//! given ([`Secrets`]), else as plain text that any reader of the store's files can use.
 
 use super::{
     account::{self, Accounts},
@@ -28,10 +27,10 @@ use terrace::{Error, ScanRange, Store};
 
 /// The bucket name that stands for all of them.
 pub const ALL_BUCKETS: &str = "*";
-/// Letters of an access key's ID after its first four.
+/// Random letters in an access key's ID, after its four-letter prefix.
 const ID_LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
-/// What a key may do in a bucket; each level includes those before it.
+/// Permission level in a bucket; each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -56,7 +55,7 @@ impl fmt::Display for Level {
 /// `BUCKET=LEVEL` or `BUCKET/PREFIX=LEVEL` on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// A bucket, the objects of one whose keys begin alike, or `*`.
+    /// A bucket name, `BUCKET/PREFIX`, or `*`.
     pub bucket: String,
     /// The level there.
     pub level: Level,
@@ -90,25 +89,25 @@ impl FromStr for Grant {
     }
 }
 
-/// A key that is to be made.
+/// Parameters of a new key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// What it may do.
+    /// Its permissions.
     pub grants: Vec<Grant>,
-    /// To which account it is to belong.
+    /// Name of its account.
     pub account: String,
-    /// The e-mail address of that account, if it gets another.
+    /// A new e-mail address for that account, if it gets one.
     pub email: Option<String>,
-    /// Until when it is good, in milliseconds since 1970, if not for ever.
+    /// Expiry time in milliseconds since 1970; `None` if it never expires.
     pub expires_ms: Option<u64>,
-    /// The policy that says what it may do, in place of grants.
+    /// A policy, instead of grants.
     #[serde(default)]
     pub policy: Option<String>,
 }
 
 impl NewKey {
-    /// One of the account that is always there, for ever.
+    /// A key of the default account without expiry.
     pub fn of_default(grants: &[Grant]) -> Self {
         Self {
             grants: grants.to_vec(),
@@ -119,7 +118,8 @@ impl NewKey {
         }
     }
 
-    /// Checks that what it may do is said once, and can be judged by.
+    /// Checks that permissions are given either as grants or as a policy, and that a policy is
+    /// valid.
     ///
     /// # Errors
     /// [`Error::Invalid`]
@@ -141,21 +141,21 @@ pub struct Stored {
     /// The secret, if it is not encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
-    /// The secret, if it is.
+    /// The secret, if it is encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret_aes_256_gcm: Option<String>,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
     /// Level by bucket.
     pub grants: BTreeMap<String, Level>,
     /// Its account, if not [`account::DEFAULT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     account: Option<String>,
-    /// Until when it is good, in milliseconds since 1970.
+    /// Expiry time, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
-    /// Its policy as it was put. Then it has no levels, so that a program from before there were
-    /// policies lets it do nothing.
+    /// Its policy as the client sent it. A key with a policy has no grants, so an older program,
+    /// which ignores policies, allows it nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
 }
@@ -166,7 +166,7 @@ impl Stored {
         self.account.as_deref().unwrap_or(account::DEFAULT)
     }
 
-    /// Stores a key.
+    /// Converts a key to its record.
     fn of(id: &str, key: &AccessKey, secrets: &Secrets) -> terrace::Result<Self> {
         let sealed = secrets.seal(id, &key.secret)?;
         Ok(Self {
@@ -180,7 +180,7 @@ impl Stored {
         })
     }
 
-    /// The key that was stored.
+    /// Converts a record to a key.
     fn open(self, id: &str, secrets: &Secrets) -> terrace::Result<AccessKey> {
         let account = Arc::from(self.account());
         let secret = match (self.secret, &self.secret_aes_256_gcm) {
@@ -199,17 +199,17 @@ impl Stored {
     }
 }
 
-/// The policy of a key.
+/// A key's policy.
 #[derive(Clone, PartialEq)]
 pub struct Own {
-    /// As it was put.
+    /// As the client sent it.
     pub text: String,
-    /// As it is judged by.
+    /// Parsed.
     pub rules: Arc<Policy>,
 }
 
 impl Own {
-    /// One that was checked when it was put. What cannot be read all the same denies everything.
+    /// Parses a stored policy. One that cannot be parsed denies everything.
     fn open(id: &str, text: String) -> Self {
         let rules = Policy::of_key(&text).unwrap_or_else(|wrong| {
             tracing::error!(
@@ -231,21 +231,21 @@ impl Own {
 pub struct AccessKey {
     /// The secret.
     pub secret: String,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
     /// Level by bucket.
     pub grants: BTreeMap<String, Level>,
     /// The account that it belongs to.
     pub account: Arc<str>,
-    /// Until when it is good, in milliseconds since 1970.
+    /// Expiry time, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
-    /// The policy that says what it may do, if not levels.
+    /// A policy, instead of levels.
     pub policy: Option<Own>,
 }
 
 impl fmt::Debug for AccessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the secret: this ends in logs.
+        // Never the secret: this output ends in logs.
         f.debug_struct("AccessKey")
             .field("account", &self.account)
             .field("grants", &self.grants)
@@ -254,7 +254,7 @@ impl fmt::Debug for AccessKey {
 }
 
 impl AccessKey {
-    /// A new key with an ID.
+    /// Makes a key with a new ID.
     pub fn generate(new: &NewKey) -> (String, Self) {
         let mut random = [0; 46];
         keyspace::fill_random(&mut random);
@@ -274,7 +274,7 @@ impl AccessKey {
         (id, key)
     }
 
-    /// What it may do in all of `bucket`, or with what has this key, or begins with it.
+    /// Level in all of `bucket`, or for the object `key`, or for keys with that prefix.
     pub fn level(&self, bucket: &str, key: Option<&str>) -> Option<Level> {
         let whole = self.grants.get(bucket).max(self.grants.get(ALL_BUCKETS)).copied();
         let Some(key) = key else { return whole };
@@ -285,7 +285,7 @@ impl AccessKey {
             .fold(whole, Option::max)
     }
 
-    /// The prefixes in a bucket that it has a level for.
+    /// The prefixes in a bucket for which it has a level.
     fn prefixes(&self, bucket: &str) -> impl Iterator<Item = (&str, Level)> {
         self.grants.iter().filter_map(move |(place, level)| {
             let prefix = place.strip_prefix(bucket)?.strip_prefix('/')?;
@@ -297,7 +297,7 @@ impl AccessKey {
         self.policy.as_ref().map(|policy| Arc::clone(&policy.rules))
     }
 
-    /// Says anew what it may do: what this policy says, or nothing.
+    /// Replaces its permissions by a policy, or by none.
     fn set_policy(&mut self, id: &str, text: Option<&str>) {
         self.grants.clear();
         self.policy = text.map(|text| Own::open(id, text.to_owned()));
@@ -313,18 +313,18 @@ fn letters(random: &[u8]) -> String {
     letters.map(char::from).collect()
 }
 
-/// What a key may do with what a request is about.
+/// A key's permissions for the subject of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
     /// The account that it belongs to.
     pub account: Arc<str>,
-    /// What it may do there.
+    /// Its level there.
     pub level: Option<Level>,
-    /// The policy that says what it may do, if not levels.
+    /// Its policy, instead of a level.
     pub policy: Option<Arc<Policy>>,
 }
 
-/// Makes a key of a store that no process has open.
+/// Makes a key in a store that no other process has open.
 ///
 /// # Errors
 /// The store's; [`Error::Invalid`] if another account has the e-mail address.
@@ -349,11 +349,11 @@ fn put(store: &Store, id: &str, key: &Stored) -> terrace::Result<()> {
     store.put(keyspace::access_key(id), json).map(|_| ())
 }
 
-/// Has a key of a store that no process has open do what this policy says, or nothing, in place of
-/// what it could do. What is stored then; `None` if there is no such key.
+/// Replaces the permissions of a key by a policy, or by none, in a store that no other process has
+/// open. Returns the new record; `None` if there is no such key.
 ///
 /// # Errors
-/// The store's; [`Error::Invalid`] for what is no policy of a key.
+/// [`Error::Invalid`] if the policy is not valid for a key; the store's.
 pub fn set_policy(store: &Store, id: &str, text: Option<&str>) -> terrace::Result<Option<Stored>> {
     text.map_or(Ok(()), check_policy)?;
     let Some(mut found) = stored(store)?.remove(id) else {
@@ -365,7 +365,7 @@ pub fn set_policy(store: &Store, id: &str, text: Option<&str>) -> terrace::Resul
     Ok(Some(found))
 }
 
-/// Removes a key. Whether it was there.
+/// Removes a key. Returns whether it existed.
 ///
 /// # Errors
 /// The store's.
@@ -380,7 +380,7 @@ pub fn remove(store: &Store, id: &str) -> terrace::Result<bool> {
 /// All keys of a store as they are stored, by ID.
 ///
 /// # Errors
-/// The store's; [`Error::Corruption`] for a record that is none.
+/// The store's; [`Error::Corruption`] for a record that cannot be decoded.
 pub fn stored(store: &Store) -> terrace::Result<BTreeMap<String, Stored>> {
     let mut keys = BTreeMap::new();
     for item in store.scan(ScanRange::prefix(keyspace::ACCESS_KEYS))? {
@@ -393,12 +393,12 @@ pub fn stored(store: &Store) -> terrace::Result<BTreeMap<String, Stored>> {
     Ok(keys)
 }
 
-/// The access keys of a store that a server has open: they are changed here, and nowhere else.
+/// The access keys of a store that a server has open. All changes go through this type.
 #[derive(Debug, Default)]
 pub struct Keys {
     by_id: RwLock<HashMap<String, AccessKey>>,
     accounts: RwLock<Accounts>,
-    /// What temporary credentials are made with, once there were any.
+    /// Derives temporary credentials; `None` until the first session.
     sessions: RwLock<Option<Arc<Sessions>>>,
     /// Held while a key is made.
     making: Mutex<()>,
@@ -406,7 +406,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Reads all of them, and encrypts those that are not yet, if there is a key for that.
+    /// Reads all keys, and encrypts plain secrets if a master key is given.
     ///
     /// # Errors
     /// As [`stored`] and [`Secrets::open`].
@@ -430,7 +430,7 @@ impl Keys {
         })
     }
 
-    /// Of a key that is there and good, or that of a session, whatever is asked.
+    /// Calls `ask` with a key that exists and has not expired. A session ID stands for its key.
     fn of<T>(&self, id: &str, ask: impl FnOnce(&AccessKey) -> T) -> Option<T> {
         let parent = session::parent(id);
         let id = parent.as_deref().unwrap_or(id);
@@ -440,7 +440,7 @@ impl Keys {
     /// The secret of a key, or of a session of one, if there is such a key.
     pub fn secret(&self, id: &str) -> Option<String> {
         if session::parent(id).is_some() {
-            // A session has what its key has, but not its secret.
+            // A session has its key's permissions, but a secret of its own.
             self.of(id, |_| ())?;
             return Some(self.sessions.read().as_ref()?.secret(id));
         }
@@ -450,13 +450,13 @@ impl Keys {
     /// The session with this ID and token.
     ///
     /// # Errors
-    /// Why there is none.
+    /// [`NoSession`]
     pub fn session(&self, id: &str, token: &str) -> Result<Session, NoSession> {
         let sessions = self.sessions.read().clone();
         sessions.ok_or(NoSession::Invalid)?.open(id, token)
     }
 
-    /// Temporary credentials of a key. `None` if its ID is of another form. Blocks.
+    /// Makes temporary credentials for a key. `None` if its ID has another form. Blocks.
     ///
     /// # Errors
     /// The store's.
@@ -482,7 +482,8 @@ impl Keys {
         self.of(id, |key| Arc::clone(&key.account))
     }
 
-    /// What a key may do in all of `bucket`, or with what has this key or begins with it.
+    /// Permissions of a key in all of `bucket`, or for the object `key`, or for keys with that
+    /// prefix.
     pub fn standing(&self, id: &str, bucket: &str, key: Option<&str>) -> Option<Standing> {
         self.of(id, |found| Standing {
             account: Arc::clone(&found.account),
@@ -496,19 +497,20 @@ impl Keys {
         self.of(id, AccessKey::rules).flatten()
     }
 
-    /// Whether a key may do everything in all buckets of its account, and no policy says otherwise.
+    /// Whether a key has every permission in all buckets of its account, and no policy that limits
+    /// it.
     pub fn may_everything(&self, id: &str) -> bool {
         let may = |key: &AccessKey| key.policy.is_none() && key.grants.get(ALL_BUCKETS) == Some(&Level::Admin);
         self.of(id, may) == Some(true)
     }
 
-    /// Whether what a key may do in `bucket` depends on what it does it with.
+    /// Whether the permissions of a key in `bucket` differ between objects.
     pub fn is_limited(&self, id: &str, bucket: &str) -> bool {
         self.of(id, |key| key.prefixes(bucket).next().is_some()) == Some(true)
     }
 
-    /// Whether a key sees `bucket` among those of its account: it may do something there, or its
-    /// policy lets it list buckets.
+    /// Whether `bucket` is in a key's list of buckets: it has a permission there, or its policy
+    /// allows it to list buckets.
     pub fn sees(&self, id: &str, bucket: &str) -> bool {
         let sees = |key: &AccessKey| {
             key.policy.is_some() || key.level(bucket, None).is_some() || key.prefixes(bucket).next().is_some()
@@ -516,7 +518,7 @@ impl Keys {
         self.of(id, sees) == Some(true)
     }
 
-    /// Asks the accounts.
+    /// Calls `ask` with the accounts.
     pub fn accounts<T>(&self, ask: impl FnOnce(&Accounts) -> T) -> T {
         ask(&self.accounts.read())
     }
@@ -527,14 +529,14 @@ impl Keys {
         keys.iter().map(|(id, key)| (id.clone(), key.clone())).collect()
     }
 
-    /// Makes a key. It counts from now on. Blocks.
+    /// Makes a key. It is valid when this returns. Blocks.
     ///
     /// # Errors
     /// The store's; [`Error::Invalid`] if another account has the e-mail address.
     pub fn create(&self, opened: &Store, new: &NewKey) -> terrace::Result<(String, AccessKey)> {
         new.check()?;
         let _making = self.making.lock();
-        // What a list is read with waits for no disk.
+        // Works on a copy, so that no reader of the list waits for a disk.
         let mut accounts = self.accounts.read().clone();
         accounts.join(opened, &new.account, new.email.as_deref())?;
         *self.accounts.write() = accounts;
@@ -544,11 +546,11 @@ impl Keys {
         Ok((id, key))
     }
 
-    /// Has a key do what this policy says, or nothing, in place of what it could do; requests that
-    /// come from now on are judged by it. The key then; `None` if it is not there. Blocks.
+    /// Replaces the permissions of a key by a policy, or by none, for all later requests. Returns
+    /// the new key; `None` if it does not exist. Blocks.
     ///
     /// # Errors
-    /// The store's; [`Error::Invalid`] for what is no policy of a key.
+    /// [`Error::Invalid`] if the policy is not valid for a key; the store's.
     pub fn set_policy(&self, opened: &Store, id: &str, text: Option<&str>) -> terrace::Result<Option<AccessKey>> {
         text.map_or(Ok(()), check_policy)?;
         let _making = self.making.lock();
@@ -561,11 +563,11 @@ impl Keys {
         Ok(Some(key))
     }
 
-    /// Removes a key: requests that are not under way yet are refused. Whether it was there.
-    /// Blocks.
+    /// Removes a key: later requests are refused, those under way finish. Returns whether it
+    /// existed. Blocks.
     ///
     /// # Errors
-    /// The store's. The key counts no more in this server all the same.
+    /// The store's. This server refuses the key nevertheless.
     pub fn remove(&self, opened: &Store, id: &str) -> terrace::Result<bool> {
         let _making = self.making.lock();
         self.by_id.write().remove(id);

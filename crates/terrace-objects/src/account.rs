@@ -1,10 +1,11 @@
-//! Accounts: to whom access keys, buckets and objects belong.
+//! Accounts, which own access keys, buckets and objects.
 //!
-//! An account is its name. What S3 calls its canonical ID is made of the name, so nothing that is
-//! stored has to be found by it; records name accounts. An account is there once a key was made for
-//! it, as a record below [`keyspace::ACCOUNTS`] with its e-mail address, and stays when its keys
-//! are removed, since buckets may be its own. The account of keys and buckets whose records name
-//! none is [`DEFAULT`]; it always is there, and has no record unless it has an address.
+//! An account is identified by its name. Its canonical ID in S3 is computed from the name, so no
+//! index from ID to name is stored; records contain the name. The first key made for an account
+//! creates its record below [`keyspace::ACCOUNTS`], which holds its e-mail address. The record
+//! stays when the keys are removed, since the account may own buckets. Keys and buckets whose
+//! records have no account belong to [`DEFAULT`], which always exists and has a record only if it
+//! has an address.
 
 use super::keyspace;
 use ring::digest;
@@ -12,22 +13,22 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use terrace::{Error, ScanRange, Store};
 
-/// The account of all that was made before there were accounts, and of keys that are made for no
-/// other. Its canonical ID is this too, as it was: lists and policies that clients keep name it.
+/// The account of everything made before accounts existed, and of keys made without one. Its
+/// canonical ID is this text too, since lists and policies that clients have stored contain it.
 pub const DEFAULT: &str = "terrace";
-/// The canonical ID that Amazon EC2 has in S3, by which lists grant to it, and its display name.
+/// Amazon EC2's canonical ID, which access control lists may contain, and its display name.
 pub const EC2: (&str, &str) = (
     "6aa5a366c34c1cbe25dc49211496e913e0351eb0e8c37aa3477e40942ec6b97c",
     "za-team",
 );
-/// Longest name: no name is as long as a canonical ID.
+/// Longest name. It is shorter than a canonical ID, so the two cannot be confused.
 const NAME_BYTES_MAX: usize = 63;
 /// Longest e-mail address, by RFC 5321.
 const EMAIL_BYTES_MAX: usize = 254;
-/// What canonical IDs are made of besides names.
+/// Prefix of the text that is hashed for a canonical ID.
 const CONTEXT: &str = "terrace account ";
 
-/// The canonical ID of an account: 64 hex digits, but of [`DEFAULT`].
+/// The canonical ID of an account: 64 hex digits, except for [`DEFAULT`].
 pub fn canonical_id(name: &str) -> String {
     if name == DEFAULT {
         return DEFAULT.to_owned();
@@ -36,18 +37,17 @@ pub fn canonical_id(name: &str) -> String {
     super::text::hex(hash.as_ref())
 }
 
-/// Whether somebody who writes `text` for an account means this one: its name or its canonical ID.
+/// Whether `text`, a name or a canonical ID, means this account.
 pub fn is_named(name: &str, text: &str) -> bool {
     name == text || (text.len() > NAME_BYTES_MAX && canonical_id(name) == text)
 }
 
-/// Whether some account could be meant by that: it is made of what names and canonical IDs are made
-/// of. One that is longer than either is an account that nobody has.
+/// Whether `text` has the form of a name or a canonical ID.
 pub fn can_be_named(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_plain)
 }
 
-/// Whether names of accounts may have it.
+/// Whether names of accounts may contain it.
 const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
@@ -55,7 +55,7 @@ const fn is_plain(byte: u8) -> bool {
 /// Reads the name of an account.
 ///
 /// # Errors
-/// Saying what a name looks like.
+/// A message that says what a valid name is.
 pub fn read_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(is_plain) {
         return Err(format!(
@@ -66,9 +66,9 @@ pub fn read_name(text: &str) -> Result<String, String> {
 }
 
 /// Reads an e-mail address, as far as it must be one to be found by.
-///
+/// Reads an e-mail address. Checks only what is needed to find an account by it.
 /// # Errors
-/// That it is none.
+/// A message that the address is not valid.
 pub fn read_email(text: &str) -> Result<String, String> {
     let is_address = text
         .split_once('@')
@@ -83,7 +83,7 @@ pub fn read_email(text: &str) -> Result<String, String> {
 /// What is stored of an account.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Its e-mail address, in small letters.
+    /// Its e-mail address, in lower case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
 }
@@ -96,7 +96,7 @@ impl Accounts {
     /// Reads all of them.
     ///
     /// # Errors
-    /// The store's; [`Error::Corruption`] for a record that is none.
+    /// The store's; [`Error::Corruption`] for a record that cannot be decoded.
     pub fn load(store: &Store) -> terrace::Result<Self> {
         let mut all = BTreeMap::from([(DEFAULT.to_owned(), Account::default())]);
         for item in store.scan(ScanRange::prefix(keyspace::ACCOUNTS))? {
@@ -109,7 +109,8 @@ impl Accounts {
         Ok(Self(all))
     }
 
-    /// Has an account of this name, with this e-mail address if one is given.
+    /// Creates an account of this name unless it exists, and sets its e-mail address if one is
+    /// given.
     ///
     /// # Errors
     /// [`Error::Invalid`] if another account has the address; the store's.
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
     use terrace::Options;
 
-    /// What is stored and what others store, byte for byte: lists name accounts by these IDs.
+    /// The stored ID, byte for byte: access control lists contain it.
     #[test]
     fn golden() {
         assert_eq!(canonical_id(DEFAULT), "terrace");

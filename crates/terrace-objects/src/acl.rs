@@ -1,18 +1,18 @@
-//! Access control lists as they are stored and judged. `ops::acl` of the server has them as
-//! requests write them.
+//! Access control lists as they are stored and evaluated. The server's `ops::acl` converts them
+//! from and to the form of requests.
 //!
-//! A list is a text. The empty one grants everything to the owner, as every list does that was not
-//! put; `public-read` lets everybody read besides. Any other is its grants, each a grantee and a
-//! permission: `press=FULL_CONTROL @all=READ`. Accounts are grantees by their names, groups begin
-//! with `@`. A list without grants is `-`.
+//! A list is stored as text. The empty text, the default, grants everything to the owner and
+//! nothing to others. `public-read` also lets every client read. Any other text is a series of
+//! grants, each a grantee and a permission: `press=FULL_CONTROL @all=READ`. A grantee is an
+//! account's name, or a group, which begins with `@`. A list without grants is `-`.
 
 use std::fmt::{self, Write as _};
 
-/// What is stored where everybody may read, and the owner do everything.
+/// Stored text of a list that lets every client read and the owner do everything.
 pub const PUBLIC_READ: &str = "public-read";
-/// What is stored of a list without grants.
+/// Stored text of a list without grants.
 const NO_GRANTS: &str = "-";
-/// Most grants of a list, as S3 has it.
+/// Most grants of a list, S3's limit.
 pub const GRANTS_MAX: usize = 100;
 
 /// What can be granted of a bucket or an object.
@@ -40,7 +40,7 @@ impl Permission {
         Self::WriteAcp,
     ];
 
-    /// As S3 writes it.
+    /// S3's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "READ",
@@ -51,7 +51,7 @@ impl Permission {
         }
     }
 
-    /// Reads what S3 writes.
+    /// Parses S3's name.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|permission| permission.name() == text)
     }
@@ -61,23 +61,23 @@ impl Permission {
     }
 }
 
-/// To whom something is granted.
+/// The grantee of a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grantee<'a> {
-    /// Everybody.
+    /// Every client.
     All,
-    /// Everybody who signs.
+    /// Every client that signs its requests.
     Authenticated,
     /// The server itself, which delivers logs.
     Logs,
-    /// Amazon EC2, which reads images of machines: nobody here.
+    /// Amazon EC2, which reads machine images in AWS; no client here.
     Ec2,
     /// An account, by its name.
     Account(&'a str),
 }
 
 impl<'a> Grantee<'a> {
-    /// The groups, with the URIs that S3 has for them, and others that are no accounts here.
+    /// The groups with S3's URIs, and the other grantees that are not accounts.
     const GROUPS: [(Self, &'static str, Option<&'static str>); 4] = [
         (
             Self::All,
@@ -109,13 +109,13 @@ impl<'a> Grantee<'a> {
         group.and_then(|(_, _, uri)| uri)
     }
 
-    /// Reads what is stored.
+    /// Parses stored text.
     pub fn read(text: &'a str) -> Self {
         let group = Grantee::GROUPS.into_iter().find(|(_, known, _)| *known == text);
         group.map_or(Self::Account(text), |(group, ..)| group)
     }
 
-    /// Whether people are meant who are not named.
+    /// Whether it includes clients that are not named.
     pub const fn is_public(self) -> bool {
         matches!(self, Self::All | Self::Authenticated)
     }
@@ -135,17 +135,17 @@ impl fmt::Display for Grantee<'_> {
 /// A grant.
 pub type Grant<'a> = (Grantee<'a>, Permission);
 
-/// A list, with the account whose bucket or object it is of.
+/// A list, and the owner of its bucket or object.
 #[derive(Debug, Clone, Copy)]
 pub struct List<'a> {
-    /// What is stored.
+    /// The stored text.
     pub text: &'a str,
     /// The owner.
     pub owner: &'a str,
 }
 
 impl<'a> List<'a> {
-    /// The grants. What does not read as one grants nothing.
+    /// The grants. Text that cannot be parsed grants nothing.
     pub fn grants(self) -> impl Iterator<Item = Grant<'a>> {
         let is_canned = matches!(self.text, "" | PUBLIC_READ);
         let own = is_canned.then_some((Grantee::Account(self.owner), Permission::FullControl));
@@ -158,10 +158,10 @@ impl<'a> List<'a> {
         own.into_iter().chain(all).chain(written)
     }
 
-    /// Whether it grants this to `account`, or to whoever does not sign. What is granted to people
-    /// who are not named counts only if `with_public`.
+    /// Whether it grants this permission to `account`, or, if that is `None`, to unsigned requests.
+    /// Grants to groups that include clients not named count only if `with_public`.
     pub fn allows(self, asked: Permission, account: Option<&str>, with_public: bool) -> bool {
-        // Most have none.
+        // Most objects have no list of their own.
         if self.text.is_empty() {
             return account == Some(self.owner);
         }
@@ -176,12 +176,12 @@ impl<'a> List<'a> {
         })
     }
 
-    /// Whether it grants anything to people who are not named.
+    /// Whether it has a grant to clients that are not named.
     pub fn is_public(self) -> bool {
         self.grants().any(|(grantee, _)| grantee.is_public())
     }
 
-    /// Whether it grants something to others than these accounts.
+    /// Whether it has a grant to any account but these.
     pub fn opens_beyond(self, accounts: &[&str]) -> bool {
         self.grants().any(|(grantee, _)| match grantee {
             Grantee::Account(name) => !accounts.contains(&name),
@@ -190,7 +190,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// Whether all of what is stored of a list reads as grants.
+/// Whether all of a stored text can be parsed.
 pub fn is_readable(text: &str) -> bool {
     let is_grant = |grant: &str| {
         let (grantee, permission) = grant.rsplit_once('=').unwrap_or_default();
@@ -199,7 +199,7 @@ pub fn is_readable(text: &str) -> bool {
     matches!(text, "" | PUBLIC_READ | NO_GRANTS) || text.split(' ').all(is_grant)
 }
 
-/// The list of these grants of what belongs to `owner`, as it is stored.
+/// The stored text of these grants, for a subject of `owner`.
 pub fn stored(grants: &[Grant<'_>], owner: &str) -> String {
     let own = (Grantee::Account(owner), Permission::FullControl);
     match grants {
@@ -228,7 +228,7 @@ mod tests {
         List { text, owner: "press" }
     }
 
-    /// What is stored, byte for byte.
+    /// The stored text, byte for byte.
     #[test]
     fn golden() {
         let all = (Grantee::All, Permission::Read);
@@ -250,7 +250,7 @@ mod tests {
             assert_eq!(stored(grants, "press"), text);
             assert_eq!(list(text).grants().collect::<Vec<_>>(), grants, "{text}");
         }
-        // As objects have it from before there were accounts.
+        // The form of objects written before accounts existed.
         assert!(list("public-read").is_public() && !list("").is_public() && !list("-").is_public());
         assert_eq!(
             list("nothing =READ b=EVERYTHING").grants().count(),
@@ -273,7 +273,7 @@ mod tests {
                 .filter(|(permission, _)| list(text).allows(*permission, account, with_public));
             allowed.map(|(_, letter)| letter).collect::<String>()
         };
-        for (text, own, other, nobody, not_public) in [
+        for (text, own, other, unsigned, not_public) in [
             ("", "rwac", "", "", ""),
             ("-", "", "", "", ""),
             ("public-read", "rwac", "r", "r", ""),
@@ -285,7 +285,7 @@ mod tests {
         ] {
             assert_eq!(allowed(text, Some("press"), true), own, "{text}");
             assert_eq!(allowed(text, Some("b"), true), other, "{text}");
-            assert_eq!(allowed(text, None, true), nobody, "{text}");
+            assert_eq!(allowed(text, None, true), unsigned, "{text}");
             assert_eq!(allowed(text, Some("b"), false), not_public, "{text}");
         }
     }

@@ -1,12 +1,12 @@
 //! Buckets: their records, and a copy of all of them in memory.
 //!
 //! A record is JSON below [`keyspace::BUCKETS`]. Only this process writes to the store while it is
-//! open, so the copy is the truth for every request, and no request reads a record.
+//! open, so the copy is always current and no request reads a record.
 //!
-//! A bucket can only be deleted empty. So that no object slips in while that is being looked at, a
-//! thread that commits an object holds [`Bucket::enter`] meanwhile, and deleting waits for all of
-//! them and keeps new ones out. Of what they committed some may not be durable yet, and no reader
-//! sees it: it is made durable before the look.
+//! Only an empty bucket can be deleted. A thread that commits an object holds [`Bucket::enter`],
+//! and deleting waits for those threads and blocks new ones, so that no object is added between the
+//! check and the deletion. Some of their commits may not be durable yet, and so not visible; the
+//! deleting thread makes them durable before it checks.
 
 mod owned;
 pub mod unreadable;
@@ -39,31 +39,31 @@ use unreadable::Unreadable;
 
 /// Most buckets.
 const BUCKETS_MAX: usize = 10_000;
-/// Longest record of a bucket: more than a thousand lifecycle rules and all else that S3's own
-/// limits allow, in usual lengths. All of them are in memory, and each change writes a whole one.
+/// Longest record of a bucket: room for more than a thousand lifecycle rules and all other settings
+/// within S3's limits, at usual lengths. All records are in memory, and each change writes a whole
+/// record.
 const RECORD_BYTES_MAX: usize = 1 << 20;
-/// Keys of a bucket with versioning that can be changed at the same time, at best.
+/// Number of locks that serialise changes of the keys of a versioned bucket.
 const TURNS: usize = 1024;
 
-/// What is stored of a bucket.
+/// The stored record of a bucket.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// When it was created, in milliseconds since 1970.
     pub created_ms: u64,
-    /// Its policy lets anybody read its objects.
+    /// Its policy lets every client read its objects.
     #[serde(default, skip_serializing_if = "is_false")]
     pub public_read: bool,
-    /// Its policy lets anybody list it.
+    /// Its policy lets every client list it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub public_list: bool,
-    /// The policy that says so, as it was put.
+    /// Its policy, as the client sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// The same as it is judged by. `None` of a policy from before policies were: it says what the
-    /// two flags say.
+    /// The policy parsed. `None` for the two flags above alone, which older records have instead.
     #[serde(skip)]
     pub rules: Option<Arc<Policy>>,
-    /// What decides who may and cannot be read.
+    /// Settings that decide access and cannot be parsed.
     #[serde(skip)]
     pub unreadable: Unreadable,
     /// Cross-origin rules.
@@ -72,67 +72,67 @@ pub struct Record {
     /// Tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<(String, String)>,
-    /// Whether what is replaced and deleted stays as a version.
+    /// Versioning state.
     #[serde(default, skip_serializing_if = "Versioning::is_never")]
     pub versioning: Versioning,
-    /// What is deleted when.
+    /// Lifecycle rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lifecycle: Vec<Rule>,
-    /// Rules may put short objects into archives without saying that they mean them, of which there
-    /// are none here: it is kept as it was put.
+    /// `TransitionDefaultMinimumObjectSize` of the lifecycle. Kept only to be returned: there are
+    /// no archives here.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lifecycle_minimum_varies: bool,
-    /// Its access control list says that everybody may list it.
+    /// Its access control list lets every client list it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub acl_public: bool,
-    /// What keeps it from being public.
+    /// Its public access block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_access_block: Option<PublicAccessBlock>,
-    /// Its versions may be locked. Then it has versioning, and keeps it.
+    /// Object lock settings. A bucket with them has versioning enabled for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<lock::Settings>,
-    /// Where its requests are logged.
+    /// Where its access log is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logging: Option<logging::Settings>,
-    /// Its web site.
+    /// Its web site settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub website: Option<website::Settings>,
-    /// Which targets are told of what happens in it.
+    /// Its event notification rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notifications: Vec<notification::Rule>,
-    /// Objects are encrypted of which a request does not say so.
+    /// Encryption of objects whose request asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
-    /// Object ownership as it was put.
+    /// Object ownership, as the client sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
-    /// Other accounts' requests are let in only if they say that they pay.
+    /// Requester pays: requests of other accounts must say that they pay.
     #[serde(default, skip_serializing_if = "is_false")]
     pub requester_pays: bool,
-    /// The account that it belongs to, if not [`crate::account::DEFAULT`].
+    /// Its account, if not [`crate::account::DEFAULT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Where the request that made it said that it is to be.
+    /// The location constraint of the request that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// Its access control list, if it says anything else than [`Record::acl_public`] can.
+    /// Its access control list, if [`Record::acl_public`] cannot express it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acl: Option<String>,
 }
 
-/// How objects of a bucket are encrypted: with a key that the master key wraps, or one of the
-/// store's.
+/// Default encryption of a bucket: with a key that the master key wraps, or with a KMS key of the
+/// store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encryption {
-    /// `BucketKeyEnabled` as it was put; it says something only of keys that are elsewhere.
+    /// `BucketKeyEnabled` as the client sent it. It has no effect here.
     pub bucket_key: bool,
-    /// The key of the store, as it was put; empty for the default one.
+    /// The KMS key as the client named it; empty for the default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kms_key: Option<String>,
 }
 
 impl Encryption {
-    /// The same as what encrypts asks for it.
+    /// Converts to the form that `crypt` takes.
     pub fn wanted(&self) -> Wanted<'_> {
         Wanted {
             kms_key: self.kms_key.as_deref(),
@@ -141,48 +141,48 @@ impl Encryption {
     }
 }
 
-/// What keeps a bucket from being public, whatever its lists and its policy say.
+/// Public access block: overrides what lists and the policy allow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublicAccessBlock {
-    /// Public lists are not taken.
+    /// `BlockPublicAcls`: public lists are refused.
     pub refuse_lists: bool,
-    /// Public lists that are there do not count.
+    /// `IgnorePublicAcls`: public lists that exist have no effect.
     pub ignore_lists: bool,
-    /// Public policies are not taken.
+    /// `BlockPublicPolicy`: public policies are refused.
     pub refuse_policies: bool,
-    /// A public policy that is there does not count.
+    /// `RestrictPublicBuckets`: a public policy that exists has no effect.
     pub ignore_policies: bool,
 }
 
 impl Record {
-    /// A public policy counts for everybody.
+    /// A public policy has effect.
     pub fn obeys_policy(&self) -> bool {
         !self.public_access_block.is_some_and(|block| block.ignore_policies)
     }
 
-    /// Its policy says more than that everybody may read all of it, or list it, so each request has
-    /// to be judged by it.
+    /// Its policy has rules besides "every client may read all objects" and "every client may
+    /// list", so each request is evaluated against it.
     pub fn has_more_rules(&self) -> bool {
         self.rules.is_some() && !self.public_read && !self.public_list
     }
 
-    /// Everybody may read all of its objects.
+    /// Every client may read all of its objects.
     pub fn is_read_by_all(&self) -> bool {
         self.public_read && self.obeys_policy()
     }
 
-    /// Its policy lets everybody list it.
+    /// Its policy lets every client list it.
     pub fn is_listed_by_all(&self) -> bool {
         self.public_list && self.obeys_policy()
     }
 }
 
-/// Whether a bucket keeps what is replaced and deleted. Once it was switched on it can only be
+/// Whether replaced and deleted objects are kept as versions. Once enabled, it can only be
 /// suspended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Versioning {
-    /// It was never switched on: every object has one version, `null`.
+    /// It was never enabled: every object has one version, `null`.
     #[default]
     Never,
     /// Every change makes a new version.
@@ -192,13 +192,13 @@ pub enum Versioning {
 }
 
 impl Versioning {
-    #[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls it with
+    #[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
     fn is_never(&self) -> bool {
         *self == Self::Never
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls it with
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
 const fn is_false(value: &bool) -> bool {
     !*value
 }
@@ -215,9 +215,9 @@ pub struct CorsRule {
     pub methods: Vec<String>,
     /// Request headers that may be sent, each with at most one `*`.
     pub headers: Vec<String>,
-    /// Answer headers that may be read.
+    /// Response headers that scripts may read.
     pub expose: Vec<String>,
-    /// How long a browser may remember the answer.
+    /// How long a browser may cache the answer, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age_seconds: Option<i32>,
 }
@@ -228,31 +228,32 @@ pub struct Bucket {
     /// Its name.
     pub name: String,
     record: RwLock<Arc<Record>>,
-    /// False once it is deleted.
+    /// False once it has been deleted.
     exists: RwLock<bool>,
-    /// Held while its record changes, or it is deleted.
+    /// Held while the record is changed or the bucket deleted.
     changing: Mutex<()>,
     /// See [`Bucket::turn`].
     turns: OnceLock<Box<[Turn]>>,
-    /// Chooses among the turns; no client can know how.
+    /// Chooses the turn of a key. Its seed is random, so that clients cannot choose keys that
+    /// collide.
     hasher: RandomState,
 }
 
-/// What threads that change versions of the same key take, one after the other.
+/// Serialises threads that change versions of the same key.
 #[derive(Debug, Default)]
 struct Turn {
-    /// Where they wait before they take anything of the engine's.
+    /// Where requests wait before they take an engine permit.
     queue: Arc<tokio::sync::Mutex<()>>,
     change: Mutex<()>,
 }
 
-/// The front of a queue; see [`Bucket::queue`].
+/// A place at the head of a queue; see [`Bucket::queue`].
 pub type Queued = tokio::sync::OwnedMutexGuard<()>;
 
-/// The record of a bucket as the store has it.
+/// Reads the record of a bucket from the store.
 ///
 /// # Errors
-/// The store's; [`Error::Corruption`] for a record that is none.
+/// The store's; [`Error::Corruption`] for a record that cannot be decoded.
 pub fn stored(store: &Store, name: &str) -> terrace::Result<Option<Record>> {
     let json = store.get(keyspace::bucket(name))?;
     json.map(|json| decode(name, &json)).transpose()
@@ -266,7 +267,7 @@ fn decode(name: &str, json: &[u8]) -> terrace::Result<Record> {
 }
 
 impl Bucket {
-    /// A bucket that no request finds by its name, yet or at all.
+    /// Makes a bucket that is not in [`Buckets`].
     pub fn apart(name: String, mut record: Record) -> Self {
         record.read_texts(&name);
         Self {
@@ -279,7 +280,7 @@ impl Bucket {
         }
     }
 
-    /// Its record as it is now.
+    /// The current record.
     pub fn record(&self) -> Arc<Record> {
         Arc::clone(&self.record.read())
     }
@@ -298,13 +299,13 @@ impl Bucket {
         }
     }
 
-    /// The same for a caller that must not be held up. `None` while it is being deleted, or gone.
+    /// Like [`Bucket::enter`], without waiting. `None` while it is being deleted, or afterwards.
     pub fn try_enter(&self) -> Option<RwLockReadGuard<'_, bool>> {
         self.exists.try_read().filter(|exists| **exists)
     }
 
-    /// Waits for all that have entered, and for what they committed to be durable and so visible;
-    /// keeps others out for as long as the guard lives. Blocks.
+    /// Waits until all threads that have entered are done, makes their commits durable and so
+    /// visible, and blocks other threads while the guard lives. Blocks.
     ///
     /// # Errors
     /// `NoSuchBucket` if it is gone, the store's.
@@ -319,35 +320,35 @@ impl Bucket {
         Ok(alone)
     }
 
-    /// When a current object will be deleted by the bucket's rules.
+    /// When the lifecycle rules will delete a current object.
     pub fn expiration(&self, subject: Subject<'_>) -> Option<lifecycle::Expiration> {
         lifecycle::expiration(&self.record.read().lifecycle, subject)
     }
 
-    /// When an upload will be aborted by the bucket's rules that was begun then.
+    /// When the lifecycle rules will abort an upload begun at this time.
     pub fn abortion(&self, key: &str, begun_ms: u64) -> Option<lifecycle::Expiration> {
         lifecycle::abortion(&self.record.read().lifecycle, key, begun_ms)
     }
 
-    /// What answers say of which version they are about: nothing where there never was versioning.
+    /// The version ID for a response: `None` if versioning was never enabled.
     pub fn shown(&self, name: Name) -> Option<String> {
         (self.versioning() != Versioning::Never).then(|| name.to_string())
     }
 
-    /// Its versioning, which stays what it is for as long as one is in ([`Bucket::enter`]).
+    /// The versioning state. It cannot change while a thread has entered ([`Bucket::enter`]).
     pub fn versioning(&self) -> Versioning {
         self.record.read().versioning
     }
 
-    /// Waits until no other thread changes versions of `key`, and keeps others waiting for as long
-    /// as the guard lives. A change of versions is about several records, of which not all are
-    /// there to be named in a condition. Taken after [`Bucket::enter`], and one at a time. Blocks.
+    /// Waits until no other thread changes versions of `key`, and excludes others while the guard
+    /// lives. A change of versions concerns several records, some of which do not exist and so
+    /// cannot be named in a condition. Take it after [`Bucket::enter`], one at a time. Blocks.
     pub fn turn(&self, key: &str) -> MutexGuard<'_, ()> {
         self.turn_of(key).change.lock()
     }
 
-    /// Waits where no thread and no permit is held until it will not be long before
-    /// [`Bucket::turn`] comes. `None` where no turn is needed.
+    /// Waits, without a thread or an engine permit, until [`Bucket::turn`] is nearly free. `None`
+    /// where no turn is needed.
     pub async fn queue(&self, key: &str) -> Option<Queued> {
         if self.versioning() == Versioning::Never {
             return None;
@@ -369,9 +370,9 @@ impl Bucket {
 #[derive(Debug, Default)]
 pub struct Buckets {
     by_name: RwLock<BTreeMap<String, Arc<Bucket>>>,
-    /// Held while a bucket is created. Taken before that of any bucket.
+    /// Held while a bucket is created. Taken before the lock of any bucket.
     creating: Mutex<()>,
-    /// Requests of some bucket may be logged: once true, until the server stops.
+    /// Some bucket has an access log. Once true, it stays true until the server stops.
     is_any_logged: AtomicBool,
 }
 
@@ -379,7 +380,7 @@ impl Buckets {
     /// Reads all of them.
     ///
     /// # Errors
-    /// The store's; [`Error::Corruption`] for a record that is none.
+    /// The store's; [`Error::Corruption`] for a record that cannot be decoded.
     pub fn load(store: &Store) -> terrace::Result<Self> {
         let mut by_name = BTreeMap::new();
         let mut is_any_logged = false;
@@ -409,15 +410,15 @@ impl Buckets {
             .ok_or(ObjectError::NoSuchBucket)
     }
 
-    /// Whether this is the bucket of its name: not if it was deleted, even if another was made
-    /// since.
+    /// Whether this bucket exists: false if it was deleted, even if another of the same name was
+    /// created since.
     pub fn is_there(&self, bucket: &Arc<Bucket>) -> bool {
         self.get(&bucket.name).is_ok_and(|found| Arc::ptr_eq(&found, bucket))
     }
 
-    /// The bucket that a request is about, if its requests are logged.
+    /// The bucket of a request, if it has an access log.
     pub fn logged<'n>(&self, name: impl FnOnce() -> Option<&'n str>) -> Option<Arc<Bucket>> {
-        // Most servers have no such bucket, and then this costs nothing.
+        // Without such a bucket, this costs one load.
         if !self.is_any_logged.load(Ordering::Relaxed) {
             return None;
         }
@@ -426,7 +427,7 @@ impl Buckets {
         is_logged.then_some(bucket)
     }
 
-    /// All of them, by name.
+    /// All buckets, by name.
     pub fn all(&self) -> Vec<Arc<Bucket>> {
         self.by_name.read().values().map(Arc::clone).collect()
     }
@@ -479,9 +480,8 @@ impl Buckets {
         Ok(())
     }
 
-    /// Switches versioning on, or suspends it. Blocks, also for commits under way in the bucket:
-    /// each of them is done as one setting says, and a commit that begins after this goes by the
-    /// new one.
+    /// Enables or suspends versioning. Waits for commits under way in the bucket: each commit sees
+    /// one setting, and later ones see the new setting. Blocks.
     ///
     /// # Errors
     /// `NoSuchBucket`, the store's.
@@ -498,16 +498,16 @@ impl Buckets {
         })
     }
 
-    /// Deletes an empty bucket, and aborts uploads that were not completed, as S3 does it. Blocks,
-    /// also for commits under way in it; no other bucket waits.
+    /// Deletes an empty bucket and aborts its incomplete uploads, as S3 does. Waits for commits
+    /// under way in the bucket; other buckets do not wait. Blocks.
     ///
     /// # Errors
     /// `NoSuchBucket`, `BucketNotEmpty` if it has objects or versions, the store's.
     pub fn delete(&self, store: &Store, name: &str) -> ObjectResult {
         let bucket = self.get(name)?;
         let _changing = bucket.changing.lock();
-        // Looked at before other requests are kept waiting: most buckets that a client tries to
-        // delete are not empty, and where much was deleted the look takes long.
+        // Checked first without blocking other requests: most buckets that clients try to delete
+        // are not empty, and after many deletions the check takes long.
         check_empty(store, name)?;
         let mut exists = bucket.alone(store)?;
         check_empty(store, name)?;
@@ -533,7 +533,7 @@ fn check_empty(store: &Store, name: &str) -> ObjectResult {
     Ok(())
 }
 
-/// Changes a record; the caller keeps others from changing it meanwhile.
+/// Changes a record. The caller holds `changing`.
 fn apply<E: From<ObjectError>>(
     store: &Store,
     bucket: &Bucket,

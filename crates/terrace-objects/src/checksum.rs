@@ -1,9 +1,9 @@
-//! Checksums as S3 has them: their algorithms, how they are named, and what a client may ask for.
+//! S3's checksum algorithms and their names.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::fmt;
 
-/// What a request says that makes no sense; the text is for the client that sent it.
+/// Why a request's checksum headers are not valid; the text goes to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong(pub String);
 
@@ -20,9 +20,9 @@ impl std::error::Error for Wrong {}
 pub enum Algorithm {
     /// CRC-32 as in zip files.
     Crc32,
-    /// CRC-32C, Castagnoli's.
+    /// CRC-32C (Castagnoli).
     Crc32c,
-    /// CRC-64/NVME; what is used if nothing else is asked for.
+    /// CRC-64/NVME, the default.
     Crc64Nvme,
     /// SHA-1
     Sha1,
@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 5] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
 
     /// The name in `x-amz-checksum-algorithm`.
@@ -61,7 +61,7 @@ impl Algorithm {
             .find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
     }
 
-    /// The header, and the attribute, that a checksum is in.
+    /// Name of the header, and of the attribute, that holds a checksum.
     pub const fn header(self) -> &'static str {
         match self {
             Self::Crc32 => "x-amz-checksum-crc32",
@@ -82,11 +82,11 @@ impl Algorithm {
         }
     }
 
-    /// The kind of an object's checksum after a multipart upload, given what was asked for when it
-    /// began.
+    /// The kind of an object's checksum after a multipart upload. `asked` is what the request that
+    /// began the upload asked for.
     ///
     /// # Errors
-    /// [`Wrong`] for combinations S3 does not have.
+    /// [`Wrong`] for combinations that S3 does not allow.
     pub fn kind(self, asked: Option<&str>) -> Result<Kind, Wrong> {
         match (self, asked) {
             (Self::Crc64Nvme, None | Some("FULL_OBJECT")) | (Self::Crc32 | Self::Crc32c, Some("FULL_OBJECT")) => {
@@ -118,14 +118,14 @@ impl Kind {
 /// A checksum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checksum {
-    /// What computed it.
+    /// Its algorithm.
     pub algorithm: Algorithm,
     /// Its bytes.
     pub value: Vec<u8>,
 }
 
 impl Checksum {
-    /// Reads what a client sent.
+    /// Parses a client's header.
     ///
     /// # Errors
     /// [`Wrong`] if it is not base64 of the right length.
@@ -138,7 +138,7 @@ impl Checksum {
         Ok(Self { algorithm, value })
     }
 
-    /// As S3 writes it.
+    /// S3's form: base64.
     pub fn text(&self) -> String {
         STANDARD.encode(&self.value)
     }

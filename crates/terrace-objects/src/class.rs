@@ -1,16 +1,16 @@
-//! Storage classes, as clients name them: what an object's record says, and rules of a lifecycle
-//! change. Where a value lives has nothing to do with it: that goes by its size and by how often it
-//! is read.
+//! Storage classes. An object's record contains the class that the client named, and lifecycle
+//! rules change it. It does not affect where a value is stored: size and reads decide that.
 
 use terrace::Attributes;
 
-/// The attribute with the class of an object, if that is not the standard one. Named as its header.
+/// The attribute with an object's class, absent for the standard class. Its name is the header's.
 pub const STORAGE_CLASS: &str = "x-amz-storage-class";
 
-/// A class whose objects can be read at once. Rules move objects to later ones only, in S3's order.
+/// A class whose objects can be read at once. Lifecycle rules move objects to later ones only, in
+/// S3's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// What is said of an object where nothing is.
+    /// The default.
     Standard,
     /// `REDUCED_REDUNDANCY`
     ReducedRedundancy,
@@ -51,13 +51,13 @@ impl Class {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
 
-    /// What attributes say.
+    /// Reads an object's attributes.
     pub fn of(attributes: &Attributes) -> Self {
         let named = attributes.get_str(STORAGE_CLASS).and_then(Self::parse);
         named.unwrap_or(Self::Standard)
     }
 
-    /// What the attribute is; none for the standard class.
+    /// The attribute's value; `None` for the standard class.
     pub fn stored(self) -> Option<&'static str> {
         (self != Self::Standard).then(|| self.name())
     }

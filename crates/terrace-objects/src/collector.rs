@@ -1,20 +1,18 @@
-//! Frees values that no object refers to any more, and values that were never finished.
+//! Deletes values that no object refers to any more, and values that were never finished.
 //!
-//! What replaces or deletes an object whose bytes are in values of their own commits a garbage
-//! marker with their [`Id`] in the same batch; a thread that starts to write values for a new
-//! object, or a part of an upload, first commits a pending marker, which the commit of the object
-//! or the part removes. So after a crash every value is either an object's, a part of an upload, or
-//! under a marker. The collector deletes what is under garbage markers at once, and what is under
-//! pending markers when their writer gives up, or when the server starts.
+//! A commit that replaces or deletes an object with separate values adds, in the same batch, a
+//! garbage marker with the values' [`Id`]. A thread that starts to write values for a new object or
+//! a part first commits a pending marker, which the commit of the object or the part removes. So
+//! after a crash every value belongs to an object or a part, or has a marker. The collector deletes
+//! values with garbage markers at once, and those with pending markers when their writer fails or
+//! the server starts.
 //!
-//! A reader goes on in the values of an object that is replaced meanwhile: it holds their ID
-//! ([`Collector::hold`]), then makes sure that the object still is what it read. The collector
-//! leaves held IDs for later. Whichever comes first, the other sees it: the marker is committed
-//! before the collector looks for holds, and the hold is taken before the reader looks at the
-//! object again.
+//! A reader may continue to read the values of an object that is replaced meanwhile: it holds their
+//! ID ([`Collector::hold`]), then checks that the object has not changed. The collector skips IDs
+//! that are held. The marker is committed before the collector checks for holds, and the hold is
+//! taken before the reader checks the object, so one of the two always sees the other.
 //!
-//! Failures of the store are logged and tried again later; what is left over costs space and
-//! nothing else.
+//! Failures of the store are logged and retried later; undeleted values cost only space.
 
 use super::engine::Engine;
 use super::keyspace::{self, Id};
@@ -33,37 +31,37 @@ use std::{
 use terrace::{Batch, Condition, Durability, ScanRange, Store};
 use tokio::sync::Notify;
 
-/// How often to look without being woken: for held IDs, and after failures.
+/// Interval of runs without a wake-up, for IDs that were held and for retries.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Keys deleted in one commit.
+/// Keys deleted per commit.
 const BATCH_KEYS: usize = 256;
-/// Keys read before something is done with them.
+/// Keys read per scan.
 const PAGE_KEYS: usize = 256;
-/// Uploads that were neither completed nor aborted are aborted after this.
+/// Age at which an incomplete upload is aborted.
 const UPLOAD_LIFE_MS: u64 = 7 * 24 * 3600 * 1000;
-/// How often to look for such uploads.
+/// Interval of checks for such uploads.
 const UPLOAD_CHECK_INTERVAL_MS: u64 = 3600 * 1000;
 
-/// What was being written and will not be finished.
+/// What is being written and may never be finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Discarded {
     /// All values of an ID, and its pending marker.
     Values(Id),
-    /// One value, and its marker: a part of an upload that may go on.
+    /// One value and its marker: a part of an upload that may continue.
     Part(Vec<u8>),
 }
 
-/// Deletes what is not needed.
+/// Deletes unreferenced values.
 #[derive(Debug, Default)]
 pub struct Collector {
     held: Mutex<HashMap<Id, Holds>>,
     discarded: Mutex<Vec<Discarded>>,
-    /// Held while a thread collects: one that finds the device full and comes meanwhile goes on
-    /// when that is done.
+    /// Held while a thread collects. A thread that finds the device full during a run waits for its
+    /// end.
     at_work: Mutex<()>,
-    /// Counts how often a thread began to collect.
+    /// Number of runs begun.
     begun: AtomicU64,
-    /// Counts what was collected.
+    /// Number of items deleted.
     collected: AtomicU64,
     wake: Notify,
 }
@@ -72,7 +70,7 @@ pub struct Collector {
 #[derive(Debug, Default)]
 struct Holds {
     count: usize,
-    /// The collector would have deleted what is held.
+    /// The collector skipped it because of the holds.
     is_awaited: bool,
 }
 
@@ -94,7 +92,7 @@ impl Drop for Hold {
     }
 }
 
-/// What is being written. Dropped before [`Unfinished::finished`], it is discarded.
+/// Values being written. If it is dropped before [`Unfinished::finished`], they are deleted.
 #[derive(Debug)]
 pub struct Unfinished {
     discarded: Option<Discarded>,
@@ -102,7 +100,7 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// Something refers to it from now on.
+    /// An object or a part refers to the values now.
     pub fn finished(mut self) {
         self.discarded = None;
     }
@@ -118,7 +116,7 @@ impl Drop for Unfinished {
 }
 
 impl Collector {
-    /// Keeps the values of `id` for as long as the hold lives.
+    /// Keeps the values of `id` while the hold lives.
     pub fn hold(self: &Arc<Self>, id: Id) -> Hold {
         self.held.lock().entry(id).or_default().count += 1;
         Hold {
@@ -127,12 +125,12 @@ impl Collector {
         }
     }
 
-    /// The values of `id` are being written; their pending marker is committed already.
+    /// Values are being written under `id`; their pending marker has been committed.
     pub fn unfinished_values(self: &Arc<Self>, id: Id) -> Unfinished {
         self.unfinished(Discarded::Values(id))
     }
 
-    /// The part whose value is at `key` is being written; its pending marker is committed already.
+    /// A part's value is being written at `key`; its pending marker has been committed.
     pub fn unfinished_part(self: &Arc<Self>, key: Vec<u8>) -> Unfinished {
         self.unfinished(Discarded::Part(key))
     }
@@ -144,13 +142,12 @@ impl Collector {
         }
     }
 
-    /// There is a new garbage marker.
+    /// Tells the collector of a new garbage marker.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// Whether there is a holder of an ID that is not needed any more. Its last holder wakes the
-    /// collector then.
+    /// Whether a garbage ID is held. If so, its last holder wakes the collector.
     fn is_held(&self, id: Id) -> bool {
         let mut held = self.held.lock();
         let holds = held.get_mut(&id);
@@ -160,8 +157,8 @@ impl Collector {
         })
     }
 
-    /// Before anything is written: whatever is pending is a former process's and never will be
-    /// finished.
+    /// Must run before anything is written: every pending marker then is of a former process, and
+    /// its values will never be finished.
     ///
     /// # Errors
     /// The store's.
@@ -179,7 +176,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Collects whenever there is something, for ever.
+    /// Runs until the process ends: collects when woken, and at intervals.
     pub async fn run(self: Arc<Self>, engine: Engine) {
         let mut uploads_checked_ms = 0;
         loop {
@@ -197,33 +194,33 @@ impl Collector {
             if let Ok(Err(error)) = turn.await {
                 tracing::warn!(%error, "values that are not needed could not be deleted; this is tried again");
             }
-            // Woken or not, a look costs one scan of an empty range.
+            // A run without garbage costs one scan of an empty range.
             let _ = tokio::time::timeout(INTERVAL, self.wake.notified()).await;
         }
     }
 
-    /// How often a thread began to collect.
+    /// Number of runs begun.
     pub fn begun_so_far(&self) -> u64 {
         self.begun.load(Ordering::Acquire)
     }
 
-    /// How much was collected, by any thread.
+    /// Number of items deleted, by any thread.
     pub fn collected_so_far(&self) -> u64 {
         self.collected.load(Ordering::Acquire)
     }
 
-    /// Collects what there is now.
+    /// Deletes the garbage that exists now.
     ///
     /// # Errors
-    /// The store's; what was not collected stays to be.
+    /// The store's; what was not deleted stays marked.
     pub fn collect(&self, store: &Store) -> terrace::Result<()> {
         let _at_work = self.at_work.lock();
         self.collect_all(store)
     }
 
-    /// The same, for a caller that saw that it had begun so often when all was deleted that may be
-    /// needed. Waits if another thread is at it, and collects nothing if all of that is collected
-    /// then.
+    /// Like [`Collector::collect`], for a caller that read `begun` after it deleted what it needs
+    /// gone. If a run is under way, waits for its end, and does nothing if that run began later
+    /// than `begun`.
     ///
     /// # Errors
     /// As for [`Collector::collect`].
@@ -263,9 +260,9 @@ impl Collector {
     }
 }
 
-/// Does something with each key that begins with `prefix`, up to the last one that is there now. No
-/// scan is open meanwhile: its snapshot would keep what the work frees from being room again, and
-/// on a full device the work may wait for just that room.
+/// Calls `work` with each key that begins with `prefix`, up to the last one present now. No scan
+/// stays open meanwhile: its snapshot would keep the space that the work frees from being reused,
+/// and on a full device the work may wait for that space.
 ///
 /// # Errors
 /// The store's, and those of `work`.
@@ -293,7 +290,7 @@ pub fn each_key(
     }
 }
 
-/// Deletes the values and part records of `id`, then the marker.
+/// Deletes the values and part records of `id`, then its marker.
 fn delete_values(store: &Store, id: Id, marker: &[u8]) -> terrace::Result<()> {
     for prefix in [keyspace::values(id), keyspace::parts(id)] {
         delete_range(store, &prefix, |_| true)?;
@@ -302,7 +299,7 @@ fn delete_values(store: &Store, id: Id, marker: &[u8]) -> terrace::Result<()> {
     Ok(())
 }
 
-/// Deletes the keys that begin with `prefix` and that `chosen` wants gone.
+/// Deletes the keys that begin with `prefix` and that `chosen` selects.
 ///
 /// # Errors
 /// The store's.
@@ -323,14 +320,14 @@ pub fn delete_range(store: &Store, prefix: &[u8], chosen: impl Fn(&[u8]) -> bool
     Ok(())
 }
 
-/// Aborts uploads that were begun long ago.
+/// Aborts uploads older than the limit.
 fn expire_uploads(store: &Store, now_ms: u64) -> terrace::Result<()> {
     abort_uploads(store, keyspace::UPLOADS.as_bytes(), |id| {
         now_ms.saturating_sub(id.ms()) >= UPLOAD_LIFE_MS
     })
 }
 
-/// Aborts uploads whose records begin with `prefix` and that `chosen` wants gone.
+/// Aborts uploads whose records begin with `prefix` and that `chosen` selects.
 ///
 /// # Errors
 /// The store's.
@@ -343,7 +340,7 @@ pub fn abort_uploads(store: &Store, prefix: &[u8], chosen: impl Fn(Id) -> bool) 
     })
 }
 
-/// Aborts an upload that was neither completed nor aborted. Whether it was there.
+/// Aborts an incomplete upload. Returns whether it existed.
 ///
 /// # Errors
 /// The store's.
@@ -354,7 +351,7 @@ pub fn abort_upload(store: &Store, record: &[u8], id: Id) -> terrace::Result<boo
         .put(keyspace::garbage(id), "");
     match store.write(batch, Durability::Buffered) {
         Ok(_) => tracing::info!(%id, "an abandoned upload was aborted"),
-        // Completed or aborted meanwhile.
+        // Another thread completed or aborted it.
         Err(terrace::Error::ConditionFailed { .. }) => return Ok(false),
         Err(error) => return Err(error),
     }
@@ -399,8 +396,8 @@ mod tests {
         assert_eq!(count(&store), 1, "another's value stays");
     }
 
-    /// Each delete on a full device waited for a segment that the scan over the garbage held, and
-    /// was refused after ten seconds, as were the deletes of clients meanwhile.
+    /// Regression: on a full device each delete waited for a segment that the scan over the garbage
+    /// kept, and was refused after ten seconds, as were clients' deletes meanwhile.
     #[test]
     fn no_scan_is_open_while_something_is_done_with_its_keys() {
         let (_dir, store) = place();
@@ -410,7 +407,7 @@ mod tests {
         for key in keys.iter().map(String::as_str).chain(["same", "somf"]) {
             store.put(key, "").unwrap();
         }
-        // The store has its own at times, for a moment.
+        // The store itself holds snapshots for short times.
         let until = Instant::now() + Duration::from_secs(60);
         let mut met = Vec::new();
         each_key(&store, "some/", |key| {
@@ -426,24 +423,24 @@ mod tests {
         assert_eq!(count(&store), 2);
     }
 
-    /// Who found the device full while somebody collected what was deleted went on when the first
-    /// of that was gone, and was refused though more was to come.
+    /// Regression: a writer that found the device full while another thread collected retried after
+    /// the first deletions and was refused, although more space was about to be freed.
     #[test]
-    fn who_comes_in_the_middle_waits_for_the_end() {
+    fn a_full_writer_waits_for_the_end_of_a_run() {
         let (_dir, store) = place();
         let (store, collector) = (&store, &Collector::default());
         let garbage = || store.put(keyspace::garbage(Id::new()), "").unwrap();
         garbage();
         garbage();
         std::thread::scope(|scope| {
-            // Nobody gets on with this.
+            // The collecting thread blocks on this lock.
             let held = collector.held.lock();
             let before = collector.begun_so_far();
             scope.spawn(|| collector.collect(store).unwrap());
             while collector.begun_so_far() == before {
                 std::thread::yield_now();
             }
-            // What is deleted now may not be seen any more by who is at it.
+            // The run under way may not see what is deleted now.
             garbage();
             let begun = collector.begun_so_far();
             let waits = scope.spawn(move || {

@@ -1,18 +1,17 @@
 //! Replacing and deleting objects.
 //!
-//! Every change of an object is conditional on the version that was looked at: the conditions of a
-//! request are judged on exactly what the commit replaces, and if that object had values of its
-//! own, the same commit marks them as garbage. If another commit comes in between, all of it is
-//! judged again.
+//! Every change of an object is conditional on the version that was read: a request's conditions
+//! are evaluated on exactly the object that the commit replaces, and if that object had separate
+//! values, the same commit marks them as garbage. If another commit intervenes, the step starts
+//! again.
 //!
-//! In a bucket with versioning a change is about several records: the current object, what it
-//! replaces, which moves to its place among the other versions, and the record that says which
-//! version is `null`. They are one commit, so a crash leaves all of it or nothing, and the
-//! invariants in [`crate::versions`] hold either way; a value moves by its record, which has its ID
-//! or its bytes, so no value has two owners or none. Which versions there are is looked up before
-//! the commit, and not all of that can be put into conditions; so changes of the same key take
-//! turns ([`Bucket::turn`]). The setting cannot change under a commit, because switching it waits
-//! for all that have entered the bucket.
+//! In a versioned bucket a change concerns several records: the current object, the version that it
+//! becomes, and the record that names the `null` version. They are one commit, so after a crash all
+//! of them are there or none, and the invariants of [`crate::versions`] hold. A value moves with
+//! its record, which holds its ID or its bytes, so no value has two owners or none. The other
+//! versions are looked up before the commit, and not all of them can be named in conditions;
+//! therefore changes of the same key are serialised ([`Bucket::turn`]). The versioning state cannot
+//! change during a commit, because changing it waits for all threads in the bucket.
 
 use crate::{
     access::decide::{Claim, Permit},
@@ -31,20 +30,20 @@ use parking_lot::RwLockReadGuard;
 use std::time::SystemTime;
 use terrace::{Attributes, Batch, Committing, Condition, Durability, Error, RamAnswer, Store, Version};
 
-/// How often a change starts again before the client is asked to.
+/// Retries of a change before the client is told to retry.
 const ATTEMPTS: usize = 256;
 
 /// A condition on an entity tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tag {
-    /// There is an object.
+    /// Any object.
     Any,
-    /// It has this one, which is without quotes.
+    /// An object with this tag, without quotes.
     Is(String),
 }
 
 impl Tag {
-    /// Whether an object is what is named.
+    /// Whether an object satisfies it.
     fn is_met(&self, facts: &Facts) -> bool {
         match self {
             Self::Any => true,
@@ -53,7 +52,7 @@ impl Tag {
     }
 }
 
-/// What must hold for a change.
+/// Conditions of a change.
 #[derive(Debug, Clone, Default)]
 pub struct Requirement {
     /// `If-Match`
@@ -64,21 +63,21 @@ pub struct Requirement {
     pub modified: Option<SystemTime>,
     /// `x-amz-if-match-size`
     pub length: Option<i64>,
-    /// Governance does not keep a version from whoever asks.
+    /// The caller may delete versions under governance retention.
     pub bypasses: bool,
-    /// It is exactly the object that was read.
+    /// The object is still the version that was read.
     pub version: Option<Version>,
-    /// That whoever asks reads the object, if an entity tag is named: it decides who may hear
-    /// whether it is the right one.
+    /// If an entity tag is named: the claim to read the object. Without read permission the answer
+    /// must not tell whether the tag matches.
     pub reader: Option<Claim>,
 }
 
 impl Requirement {
-    /// Judges.
+    /// Evaluates the conditions.
     ///
     /// # Errors
-    /// `PreconditionFailed`; `NoSuchKey` if there is nothing that could match; `AccessDenied` if it
-    /// may not be told whether it does.
+    /// `PreconditionFailed`; `NoSuchKey` if there is no object to match; `AccessDenied` if the
+    /// caller may not learn the result.
     pub fn check(&self, existing: Option<&Facts>) -> ObjectResult {
         let read = self.version.is_some() || self.if_match.is_some();
         let needs_one = read || self.modified.is_some() || self.length.is_some();
@@ -86,7 +85,7 @@ impl Requirement {
             if !needs_one {
                 return Ok(());
             }
-            // That there is nothing is told as a read tells it.
+            // A missing object is reported as for a read.
             let missing = ObjectError::no_such_key();
             let told = self.reader.as_ref().map(|reader| reader.on_nothing(missing.clone()));
             return Err(told.unwrap_or(missing));
@@ -120,31 +119,31 @@ impl Requirement {
     }
 }
 
-/// What a change did.
+/// Result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is committed.
+    /// Committed.
     Done(Done),
     /// There was nothing to delete.
     Nothing,
-    /// A condition of what was to go with it did not hold.
+    /// A condition of `also` did not hold.
     OtherCondition,
 }
 
-/// What was committed.
+/// A committed change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
-    /// There are values to collect.
+    /// It left values to collect.
     pub garbage: bool,
     /// The version that was made or deleted. `None` where there never was versioning.
     pub version: Option<Name>,
     /// That version is a delete marker.
     pub is_delete_marker: bool,
-    /// The commit of the store.
+    /// The store's version of the commit.
     pub commit: Option<Version>,
 }
 
-/// What an object becomes.
+/// The new contents of an object.
 #[derive(Debug, Clone)]
 pub struct NewObject {
     /// The value of its record.
@@ -154,21 +153,21 @@ pub struct NewObject {
 }
 
 impl NewObject {
-    /// What it is to a target that is told of it.
+    /// The event of its being written.
     fn written(&self, how: impl FnOnce(u64, String) -> What) -> What {
         let (length, etag) = record::length_and_tag(&self.attributes, self.value.len());
         how(length, etag)
     }
 }
 
-/// Where a change takes place.
+/// Store, bucket and key of a change.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// The store.
     pub store: &'a Store,
-    /// What must survive a crash.
+    /// Durability of the commit.
     pub durability: Durability,
-    /// That it may, and in which bucket.
+    /// The permit to write, and the bucket.
     pub permit: &'a Permit,
     /// The object's key.
     pub key: &'a str,
@@ -179,7 +178,7 @@ impl<'a> Place<'a> {
         self.permit.bucket()
     }
 
-    /// Adds what is to be told of what happens here to the batch that it happens in.
+    /// Adds events of the change to its batch.
     fn add_events(&self, batch: &mut Batch, what: What, version: Option<Name>) -> Option<Announce> {
         let cause = self.permit.cause()?;
         let happened = Happened {
@@ -190,20 +189,19 @@ impl<'a> Place<'a> {
         cause.add_events(batch, self.bucket(), &happened)
     }
 
-    /// Keeps the bucket from being deleted, if it may be written to.
+    /// Enters the bucket, if the permit allows writing.
     fn enter(&self) -> ObjectResult<RwLockReadGuard<'a, bool>> {
         self.permit.to_write()?.enter()
     }
 }
 
-/// Puts an object in place of the current one (or deletes that, if there is no `new`), together
-/// with what `also` adds. What was there before stays as a version if the bucket's versioning says
-/// so. Blocks.
+/// Replaces the current object by `new`, or deletes it if `new` is `None`, in one commit with what
+/// `also` adds. The former object becomes a version if the bucket's versioning says so. Blocks.
 ///
 /// # Errors
 /// `AccessDenied` without a permit to write, `NoSuchBucket`, what the requirement says,
-/// `OperationAborted` if others are always faster, `NotImplemented` if what would stay as a version
-/// is too long to be moved, the store's.
+/// `OperationAborted` if other commits intervene too often, `NotImplemented` if the former object
+/// is too long to become a version, the store's.
 pub fn change(
     place: Place<'_>,
     requirement: &Requirement,
@@ -246,9 +244,9 @@ pub fn change(
     })
 }
 
-/// The same as [`change`] where it must not be held up: commits, if RAM has all that is to be
-/// looked at, no target has to be told anything, and what is replaced leaves nothing behind; to be
-/// awaited. `None` says nothing: [`change`] judges it, and says why.
+/// [`change`] without waiting: commits if RAM has all records that are needed, no event is due, and
+/// the former object leaves no garbage. The commit is then to be awaited. `None` means nothing:
+/// call [`change`], which reports why.
 pub fn try_change(place: Place<'_>, requirement: &Requirement, new: Option<&NewObject>) -> Option<Committing> {
     let _entered = place.permit.to_write().ok()?.try_enter()?;
     if place.bucket().versioning() != Versioning::Never || place.permit.cause().is_some() {
@@ -273,7 +271,8 @@ pub fn try_change(place: Place<'_>, requirement: &Requirement, new: Option<&NewO
     place.store.try_write(&batch, place.durability)
 }
 
-/// Deletes one version for good. If it was the latest, the one before becomes it. Blocks.
+/// Deletes one version permanently. If it was the latest, its predecessor becomes the latest.
+/// Blocks.
 ///
 /// # Errors
 /// As [`change`]; `AccessDenied` if it is locked.
@@ -316,9 +315,8 @@ pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -
     })
 }
 
-/// Replaces the record at `at`, of which the version `looked_at` was looked at, by another with the
-/// same bytes: a version gets another description, but remains what it is. Whether it was still
-/// that. Blocks.
+/// Replaces the attributes of the record at `at`, if its version still is `looked_at`; its bytes
+/// and its identity stay. Returns whether it was replaced. Blocks.
 ///
 /// # Errors
 /// `NoSuchBucket`, the store's.
@@ -346,17 +344,17 @@ pub fn redescribe(place: Place<'_>, at: &[u8], looked_at: Version, new: &NewObje
     }
 }
 
-/// What to do with a step.
+/// What to do with a prepared step.
 enum Next {
     /// Commit it.
     Write,
-    /// Look again: something has changed since.
+    /// Start again: a record has changed.
     Again,
-    /// Nothing: there is nothing to delete.
+    /// There is nothing to delete.
     Nothing,
 }
 
-/// Builds a step and commits it, until no other commit came in between.
+/// Prepares a step with `build` and commits it; retries while other commits intervene.
 fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> ObjectResult<Next>) -> ObjectResult<Outcome> {
     for _ in 0..ATTEMPTS {
         let mut step = Step {
@@ -379,7 +377,7 @@ fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> ObjectResult<Next>
                 let commit = Some(version);
                 return Ok(Outcome::Done(Done { commit, ..step.done }));
             }
-            // What else a change is about is an upload; the other conditions are ours.
+            // Conditions outside the step's own records are on an upload.
             Err(Error::ConditionFailed { key, .. }) if key.starts_with(keyspace::UPLOADS) => {
                 return Ok(Outcome::OtherCondition);
             }
@@ -394,22 +392,23 @@ fn condition_of(existing: Option<&Facts>) -> Condition {
     existing.map_or(Condition::Absent, |facts| Condition::VersionIs(facts.version))
 }
 
-/// What becomes the current object when the latest version goes.
+/// What becomes the current object when the latest version is deleted.
 enum Heir {
-    /// The version before, with the value of its record.
+    /// The previous version and its record's value.
     Object(Box<Found>, Bytes),
-    /// None: what goes is not the latest, or there is none before it, or that is a delete marker.
+    /// Nothing: the deleted version is not the latest, or there is no other, or that is a delete
+    /// marker.
     None,
 }
 
-/// One commit on its way.
+/// A commit being prepared.
 struct Step<'a> {
     place: Place<'a>,
     /// The key of the current object.
     object: Vec<u8>,
     batch: Batch,
     done: Done,
-    /// What it is to a target that is told of it, if one is.
+    /// The event, if a target is to be told.
     what: Option<What>,
 }
 
@@ -431,7 +430,7 @@ impl Step<'_> {
         self.batch.delete_if(&self.object, condition);
     }
 
-    /// Nothing refers to the values of a version any more.
+    /// Marks the values of a version as garbage.
     fn discard(&mut self, facts: &Facts) {
         if let Some(id) = facts.values {
             self.batch.put(keyspace::garbage(id), "").frees(facts.length);
@@ -439,7 +438,7 @@ impl Step<'_> {
         }
     }
 
-    /// Removes the record of a version that is not the current object.
+    /// Removes the record of a version other than the current object.
     fn delete_other(&mut self, found: &Found) {
         self.batch
             .delete_if(&found.place, Condition::VersionIs(found.facts.version));
@@ -449,8 +448,8 @@ impl Step<'_> {
         }
     }
 
-    /// Makes a version the latest: an object, or a delete marker. The current object becomes one of
-    /// the others, unless it is replaced. False if it has changed since.
+    /// Makes an object or a delete marker the latest version. The current object is kept as a
+    /// version or replaced. False if it has changed.
     fn succeed(&mut self, existing: Option<&Facts>, new: Option<&NewObject>, is_null: bool) -> ObjectResult<bool> {
         let (bucket, key) = (self.place.bucket().name.as_str(), self.place.key);
         let former = self.former_order(existing)?;
@@ -489,9 +488,8 @@ impl Step<'_> {
         Ok(true)
     }
 
-    /// What orders the latest version there is. An object that was put where there was no
-    /// versioning has nothing that does; it gets what comes after all others, and not before its
-    /// time.
+    /// The order of the latest version. An object put before versioning was enabled has none; it
+    /// gets one after all others and not earlier than its own time.
     fn former_order(&self, existing: Option<&Facts>) -> ObjectResult<Option<Id>> {
         if let Some(order) = existing.and_then(|facts| facts.order) {
             return Ok(Some(order));
@@ -504,13 +502,14 @@ impl Step<'_> {
         Ok(Some(of_latest.map_or(of_time, |latest| of_time.max(latest.next()))))
     }
 
-    /// Makes the current object one of the others. False if it has changed since.
+    /// Keeps the current object as a version. False if it has changed.
     fn displace(&mut self, existing: &Facts, order: Id) -> ObjectResult<bool> {
         let Some(value) = self.value_of(&self.object, existing)? else {
             return Ok(false);
         };
         if existing.is_null {
-            // There is no other, unless a program wrote to the store without a server.
+            // There is a second `null` version only if a program wrote to the store without a
+            // server.
             self.remove_null()?;
             self.name_null(order);
         }
@@ -521,7 +520,7 @@ impl Step<'_> {
         Ok(true)
     }
 
-    /// Notes which of the versions that are not the current object is the `null` version.
+    /// Records which version, other than the current object, is the `null` version.
     fn name_null(&mut self, order: Id) {
         let mut attributes = Attributes::new();
         record::set_version(&mut attributes, order, true);
@@ -543,10 +542,10 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// What becomes the current object when `found` goes. `None` if that has changed since.
+    /// What becomes the current object when `found` is deleted. `None` if that has changed.
     fn heir(&self, found: &Found, is_current: bool) -> ObjectResult<Option<Heir>> {
         let bucket = self.place.bucket().name.as_str();
-        // A delete marker is the latest version if there is no current object and nothing later.
+        // A delete marker is the latest version if there is no current object and no later marker.
         if !is_current && (!found.facts.is_delete_marker || self.head(&self.object)?.is_some()) {
             return Ok(Some(Heir::None));
         }
@@ -563,7 +562,7 @@ impl Step<'_> {
         Ok(value.map(|value| Heir::Object(Box::new(heir), value)))
     }
 
-    /// The value of a record that was looked at; `None` if it has changed since.
+    /// The value of a record that was read before; `None` if it has changed.
     fn value_of(&self, at: &[u8], facts: &Facts) -> ObjectResult<Option<Bytes>> {
         let reader = self.place.store.reader(at).map_err(|error| self.fail(&error))?;
         let Some(reader) = reader.filter(|reader| reader.info().version == facts.version) else {

@@ -1,7 +1,6 @@
-//! Checksums as S3 has them: what is computed while bytes pass, and how those of parts combine.
+//! Computes S3's checksums of a stream, and combines those of parts.
 //!
-//! MD5 is always computed, because the entity tag is made of it. Beside it go the checksums that
-//! are asked for.
+//! MD5 is always computed, because the entity tag is made of it; other checksums when asked for.
 
 mod md5;
 
@@ -17,7 +16,7 @@ use md5::Md5;
 use sha1::Digest as _;
 use terrace::Attributes;
 
-/// How the checksum of a whole is computed from those of its parts, if it can be.
+/// How the checksum of an object is combined from those of its parts, if it can be.
 const fn combination(algorithm: Algorithm) -> Option<crc_fast::CrcAlgorithm> {
     match algorithm {
         Algorithm::Crc32 => Some(crc_fast::CrcAlgorithm::Crc32IsoHdlc),
@@ -27,10 +26,10 @@ const fn combination(algorithm: Algorithm) -> Option<crc_fast::CrcAlgorithm> {
     }
 }
 
-/// Name of the attribute that holds a checksum's kind if it is not of the bytes.
+/// Name of the attribute with a checksum's kind, absent for a checksum of the bytes.
 pub const KIND_ATTRIBUTE: &str = "x-amz-checksum-type";
 
-/// The same as headers.
+/// The checksum attributes of an object as headers.
 pub fn headers(attributes: &Attributes) -> impl Iterator<Item = (&'static str, &str)> {
     let text = |algorithm: Algorithm| Some((algorithm.header(), attributes.get_str(algorithm.header())?));
     let checksums = Algorithm::ALL.into_iter().filter_map(text);
@@ -72,27 +71,27 @@ impl Hasher {
     }
 }
 
-/// A CRC as it is written: its low bytes, the highest first.
+/// A CRC in S3's form: big-endian.
 fn of_number(algorithm: Algorithm, number: u64) -> Vec<u8> {
     let bytes = number.to_be_bytes();
     bytes[bytes.len() - algorithm.bytes()..].to_vec()
 }
 
-/// Computes while bytes pass.
+/// Computes the digests of a stream.
 pub struct Digests {
     md5: Md5,
     hashers: Vec<Hasher>,
     length: u64,
 }
 
-/// What was computed.
+/// The results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Computed {
     /// MD5 of the bytes.
     pub md5: [u8; 16],
     /// The checksums asked for, in that order.
     pub checksums: Vec<Checksum>,
-    /// Number of bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
@@ -112,7 +111,7 @@ impl Digests {
         }
     }
 
-    /// Takes bytes in.
+    /// Adds bytes.
     pub fn update(&mut self, data: &[u8]) {
         self.md5.update(data);
         for hasher in &mut self.hashers {
@@ -121,8 +120,7 @@ impl Digests {
         self.length += data.len() as u64;
     }
 
-    /// Takes runs of bytes into several, each its own: as many as [`LANES`] at a time take little
-    /// longer than one.
+    /// Adds runs of bytes to several streams. Up to [`LANES`] streams take little longer than one.
     pub fn update_side_by_side<'d>(all: impl Iterator<Item = (&'d mut Self, &'d [Bytes])>) {
         let take_in = |(digests, runs): (&'d mut Self, &'d [Bytes])| {
             for run in runs {
@@ -147,7 +145,7 @@ impl Digests {
 }
 
 impl Computed {
-    /// The entity tag of a value that came in one piece, without quotes.
+    /// The entity tag of an object uploaded in one piece, without quotes.
     pub fn etag(&self) -> String {
         hex(&self.md5)
     }
@@ -157,7 +155,7 @@ impl Computed {
         self.checksums.iter().find(|checksum| checksum.algorithm == algorithm)
     }
 
-    /// Compares with what the client says.
+    /// Compares with the client's digests.
     ///
     /// # Errors
     /// `BadDigest`.
@@ -189,14 +187,14 @@ pub fn multipart_etag(parts: &[[u8; 16]]) -> String {
     format!("{}-{}", hex(&md5.finish()), parts.len())
 }
 
-/// The MD5 that an entity tag of one piece is, without its quotes.
+/// The MD5 in an entity tag of an object uploaded in one piece, without quotes.
 pub fn md5_of_etag(text: &str) -> Option<[u8; 16]> {
     let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
     number.map(u128::to_be_bytes)
 }
 
-/// The checksum of an object of several parts as text: each part's checksum, and its length. `None`
+/// The checksum of an object of several parts as text, from each part's checksum and length. `None`
 /// without parts, or if this algorithm has no checksum of this kind.
 pub fn multipart_checksum(algorithm: Algorithm, kind: Kind, parts: &[(Checksum, u64)]) -> Option<String> {
     if kind == Kind::Composite {

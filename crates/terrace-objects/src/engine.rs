@@ -1,21 +1,21 @@
-//! Engine calls from asynchronous code: on threads for blocking work, a bounded number at a time.
+//! Engine calls from asynchronous code: a bounded number at a time, on threads for blocking work.
 //!
-//! A permit is held for one call only, never while a client is being waited for: a hundred slow
-//! clients must not keep the hundred and first from its page. When the engine is so busy that no
-//! permit comes free for a while, the answer is 503 instead of an ever longer queue.
+//! A permit is held for one engine call, never while waiting for a client, so slow clients do not
+//! use up permits. If no permit becomes free in time, the call fails with [`NotRun::Busy`], which
+//! becomes a 503: the queue stays bounded.
 
 use std::{any::Any, sync::Arc, time::Duration};
 use terrace::Store;
 use tokio::sync::Semaphore;
 
-/// Engine calls at a time.
+/// Concurrent engine calls.
 pub const CALLS_MAX: usize = 64;
-/// Probes at a time.
+/// Concurrent probes.
 const PROBES_MAX: usize = 4;
 /// Longest wait for a permit.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What a call returns, of whatever type.
+/// A call's result, type-erased.
 type Done = Box<dyn Any + Send>;
 /// A call.
 type Work = Box<dyn FnOnce(&Store) -> Done + Send>;
@@ -28,13 +28,13 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Guards `store`.
+    /// Wraps a store.
     pub fn new(store: Store) -> Self {
         Self::with_calls(store, CALLS_MAX)
     }
 
-    /// Guards `store` for requests that ask how the server is: they come first when it is busiest,
-    /// and read nothing of a device.
+    /// Wraps a store for health probes, which have permits of their own so that a busy server
+    /// answers them, and read no device.
     pub fn for_probes(store: Store) -> Self {
         Self::with_calls(store, PROBES_MAX)
     }
@@ -46,23 +46,23 @@ impl Engine {
         }
     }
 
-    /// The store, for calls that neither ask a device nor wait for another thread. They cost less
-    /// than to hand them to another thread.
+    /// The store, for calls that neither read a device nor wait. Running them here is cheaper than
+    /// handing them to another thread.
     pub const fn now(&self) -> &Store {
         &self.store
     }
 
-    /// Runs `work` where it may block, and hands back whatever it returns.
+    /// Runs `work` on a thread that may block, and returns its result.
     ///
     /// # Errors
-    /// [`NotRun`] if there is no result.
+    /// [`NotRun`]
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce(&Store) -> T + Send + 'static) -> Result<T, NotRun> {
         let done = self.run_boxed(Box::new(move |store| Box::new(work(store)))).await?;
         done.downcast().map(|done| *done).map_err(|_| NotRun::Panicked)
     }
 
-    /// The same for any work: what is made of it to run beside others is compiled once, not for
-    /// each of a hundred operations.
+    /// Not generic, so that the code around the call is compiled once and not for each of a hundred
+    /// operations.
     async fn run_boxed(&self, work: Work) -> Result<Done, NotRun> {
         let permits = Arc::clone(&self.permits);
         let permit = match tokio::time::timeout(WAIT_MAX, permits.acquire_owned()).await {
@@ -71,8 +71,8 @@ impl Engine {
         };
         let store = self.store.clone();
         let call = tokio::task::spawn_blocking(move || {
-            // Moved in: a client that goes away drops this future, but the call still counts until
-            // it is over.
+            // Moved in: if the client disconnects, this future is dropped, but the permit stays
+            // taken until the call ends.
             let _permit = permit;
             work(&store)
         });
@@ -86,8 +86,8 @@ impl Engine {
 /// Why a call gave no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotRun {
-    /// The engine was too busy for too long.
+    /// No permit became free in time.
     Busy,
-    /// The call panicked, or the server is ending.
+    /// The call panicked, or the server is stopping.
     Panicked,
 }

@@ -1,89 +1,88 @@
-//! What can go wrong with objects: one enum, with the facts that an answer needs and no words of a
-//! protocol. A service says in its own words what each of them is, in one place.
+//! Errors of the object model: one enum with the facts of each error, independent of a protocol. A
+//! service translates them in one place.
 //!
-//! What it tells of the engine keeps the engine's error, so that a caller that is no client, such
-//! as the command line, sees that.
+//! Engine errors are kept as they are, for callers such as the command line.
 
 use crate::engine::NotRun;
 use std::{fmt, time::SystemTime};
 
-/// What went wrong.
+/// An error.
 #[derive(Debug, Clone)]
 pub enum ObjectError {
-    /// The engine could not do something with the record under a key.
+    /// The engine failed on the record at this key.
     Engine(terrace::Error, Vec<u8>),
-    /// A call of the engine gave no result.
+    /// An engine call returned no result.
     NotRun(NotRun),
-    /// What cannot be.
+    /// A state that cannot occur.
     Impossible,
-    /// There is no bucket of this name, or not any more.
+    /// The bucket does not exist, or was deleted.
     NoSuchBucket,
     /// A bucket of another account has the name.
     BucketIsTaken,
     /// A bucket of the same account has the name.
     BucketExists,
-    /// There are as many buckets as there may be, which is so many.
+    /// The number of buckets is at its limit, given here.
     TooManyBuckets(usize),
-    /// A bucket with something in it cannot be deleted.
+    /// The bucket is not empty.
     BucketNotEmpty,
-    /// A bucket whose versions may be locked keeps its versioning.
+    /// Versioning of a bucket with object lock cannot be suspended.
     VersioningIsKept,
-    /// A setting of the bucket that decides who may cannot be read.
+    /// A setting that decides access to the bucket cannot be parsed.
     BucketUnreadable,
-    /// The settings of a bucket are longer than so many bytes.
+    /// The bucket's record exceeds this many bytes.
     SettingsTooLong(usize),
-    /// No object has the key; the latest version may be a delete marker.
+    /// No current object has the key; if that is because of a delete marker, that one.
     NoSuchKey(Option<Marker>),
-    /// No version has the name.
+    /// No version has this ID.
     NoSuchVersion,
-    /// The text is no name that a version can have.
+    /// The text is not a valid version ID.
     NoVersionName,
-    /// The version is a delete marker, and was asked for as if it were an object.
+    /// The version is a delete marker, and the request wants an object.
     IsDeleteMarker(Marker),
-    /// The object was replaced again and again while it was being opened.
+    /// The object was replaced repeatedly while it was being opened.
     AlwaysReplaced,
-    /// Others were faster with their changes, again and again.
+    /// Other commits intervened repeatedly.
     AlwaysChanged,
     /// A condition of the request does not hold.
     Condition(Condition),
-    /// Whoever asks may not.
+    /// The caller has no permission.
     Denied,
-    /// A lock keeps the version.
+    /// A lock keeps the version from being deleted.
     Locked,
-    /// What stays as a version must be short enough to be moved, unless it has values of its own.
+    /// An object without separate values is too long to be kept as a version.
     TooLongToMove,
-    /// The same of what gets another description.
+    /// An object without separate values is too long for its attributes to be replaced.
     TooLongToDescribe,
-    /// Fewer or more bytes came than were announced.
+    /// The body was shorter or longer than announced.
     Incomplete,
-    /// More bytes came than a value can have.
+    /// The body exceeds the largest value.
     TooLong,
-    /// What was computed of the bytes is not what was said of them.
+    /// The bytes do not match the client's digest.
     BadDigest(Digest),
-    /// There is no master key to encrypt with.
+    /// There is no master key.
     NoMasterKey,
-    /// The master key of the object is not one of those that the server has.
+    /// The server lacks the master key of the object.
     MasterKeyMissing,
-    /// There is no key of the store that AWS would call so.
+    /// No KMS key has this name, given as an ARN.
     KmsNotFound(String),
-    /// The key is not to be used for now.
+    /// The KMS key is disabled.
     KmsDisabled(String),
-    /// The key is for others.
+    /// The caller may not use the KMS key.
     KmsDenied(String),
-    /// The key is for callers that sign by version 4.
+    /// KMS keys need a signature of version 4.
     KmsNeedsVersion4,
-    /// The object needs a client's key, and none was given.
+    /// The object is encrypted with a client's key, and the request has none.
     KeyNeeded,
-    /// A client's key was given for an object that has none.
+    /// The request has a client's key, and the object is not encrypted with one.
     KeyNotNeeded,
 }
 
-/// A delete marker that is in the way.
+/// The delete marker that is the latest version.
 #[derive(Debug, Clone)]
 pub struct Marker {
-    /// The name of the version.
+    /// Its version ID.
     pub version: String,
-    /// When it was made.
+    /// Its time.
     pub modified: SystemTime,
 }
 
@@ -92,17 +91,17 @@ pub struct Marker {
 pub enum Condition {
     /// On the version that was looked at.
     Version,
-    /// On the entity tag that it must have.
+    /// On the entity tag, `If-Match`.
     Match,
-    /// On the entity tag that it must not have.
+    /// On the entity tag, `If-None-Match`.
     NoneMatch,
-    /// On when it was modified.
+    /// On the time of modification.
     Modified,
     /// On its length.
     Length,
 }
 
-/// What was said of bytes.
+/// Which digest does not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digest {
     /// Their MD5.
@@ -115,17 +114,17 @@ pub enum Digest {
 pub type ObjectResult<T = ()> = Result<T, ObjectError>;
 
 impl ObjectError {
-    /// What the engine said of the record under `key`.
+    /// An engine error on the record at `key`.
     pub fn engine(error: &terrace::Error, key: &[u8]) -> Self {
         Self::Engine(error.clone(), key.to_vec())
     }
 
-    /// No object has the key, and nothing more is known.
+    /// [`ObjectError::NoSuchKey`] without a delete marker.
     pub const fn no_such_key() -> Self {
         Self::NoSuchKey(None)
     }
 
-    /// A tier has no room.
+    /// Whether a tier is full.
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::Engine(terrace::Error::OutOfSpace { .. }, _))
     }
@@ -145,7 +144,7 @@ impl From<NotRun> for ObjectError {
     }
 }
 
-/// For logs; clients are told by their service.
+/// For logs; services have their own texts for clients.
 impl fmt::Display for ObjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The decoders that are not public, for fuzz targets. No part of the interface.
+//! Private decoders, for fuzz targets only.
 
 use crate::{
     access_key::Stored,
@@ -16,11 +16,11 @@ use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 use std::ops::Range;
 
-/// The record of a bucket that JSON is, as JSON.
+/// Decodes and encodes the record of a bucket.
 pub fn bucket(json: &[u8]) -> Option<Vec<u8>> {
     let record: Record = serde_json::from_slice(json).ok()?;
     let again = serde_json::to_vec(&record).ok();
-    // As it is used: its policy is read, and whose it is.
+    // Also parse its policy and owner, as a server does.
     let bucket = Bucket::apart("bucket".to_owned(), record);
     let record = bucket.record();
     assert!(
@@ -29,33 +29,33 @@ pub fn bucket(json: &[u8]) -> Option<Vec<u8>> {
     );
     assert!(
         !record.owner().is_empty() || record.account.is_some(),
-        "everything is somebody's"
+        "everything has an owner"
     );
     record.list().grants().count();
     again
 }
 
-/// The record of an access key that JSON is, as JSON.
+/// Decodes and encodes the record of an access key.
 pub fn access_key(json: &[u8]) -> Option<Vec<u8>> {
     let key: Stored = serde_json::from_slice(json).ok()?;
-    // As it is used: its policy is read.
+    // Also parse its policy, as a server does.
     if let Some(text) = &key.policy {
         let _ = Policy::of_key(text);
     }
     serde_json::to_vec(&key).ok()
 }
 
-/// The record of an account that JSON is, as JSON.
+/// Decodes and encodes the record of an account.
 pub fn account(json: &[u8]) -> Option<Vec<u8>> {
     again::<Account>(json)
 }
 
-/// The record of the key of sessions that JSON is, as JSON.
+/// Decodes and encodes the record of the session key.
 pub fn session_key(json: &[u8]) -> Option<Vec<u8>> {
     again::<StoredKey>(json)
 }
 
-/// What the token of a session has of its bounds that JSON is, as JSON.
+/// Decodes and encodes the bounds in a session's token.
 pub fn session_bounds(json: &[u8]) -> Option<Vec<u8>> {
     again::<Bounds>(json)
 }
@@ -69,14 +69,14 @@ fn data_key() -> DataKey {
     DataKey::of_bytes([7; 32], false)
 }
 
-/// Bytes as they are stored encrypted, with a key that is always the same.
+/// Encrypts bytes as they are stored, with a fixed key.
 pub fn sealed(plain: &[u8]) -> Option<Vec<u8>> {
     let key = data_key().of_value(RECORD_NUMBER, &[0; SALT_BYTES]).ok()?;
     pieces::seal(key, plain).ok()
 }
 
-/// A range of a value that was so long, decrypted with that key from what is stored from where the
-/// range begins. `None` if that is not what was encrypted, or not all of it.
+/// Decrypts a range of a value of `length` bytes from its stored form with that key. `None` if it
+/// is damaged or incomplete.
 pub fn opened(stored: &[u8], length: u64, range: Range<u64>) -> Option<Vec<u8>> {
     let key = data_key().of_value(RECORD_NUMBER, &[0; SALT_BYTES]).ok()?;
     let mut opener = Opener::new(key, length, &range);

@@ -1,4 +1,4 @@
-//! Objects that were received whole, on their way into their bucket.
+//! Commits objects whose bodies have been received.
 
 use crate::{
     collector::Collector,
@@ -20,13 +20,13 @@ pub struct Kept {
     pub etag: String,
     /// All attributes.
     pub attributes: Attributes,
-    /// When it was.
+    /// Time of the commit.
     pub modified_ms: u64,
-    /// The version it is, where there is or was versioning.
+    /// Its version ID, if versioning was ever enabled.
     pub version: Option<Name>,
-    /// The commit of the store, where there was one of its own.
+    /// The store's version, if it was a commit of its own.
     pub commit: Option<Version>,
-    /// When it will be deleted.
+    /// When lifecycle rules will delete it.
     pub expiration: Option<Expiration>,
 }
 
@@ -49,9 +49,8 @@ impl Kept {
     }
 }
 
-/// Commits what was received whole in memory where it must not be held up, if
-/// [`commit::try_change`] can: what it will have stored, and what says when it has. `None` says
-/// nothing: [`keep`] does.
+/// [`keep`] without waiting, for a body in memory, if [`commit::try_change`] can. Returns the
+/// result, and what tells when it is durable. `None` means nothing: call [`keep`].
 pub fn try_keep(
     place: Place<'_>,
     requirement: &Requirement,
@@ -71,7 +70,7 @@ pub fn try_keep(
     Some((kept, committing))
 }
 
-/// Commits what was received, and how it was encrypted, as an object. Blocks.
+/// Commits a received body and its encryption as an object. Blocks.
 ///
 /// # Errors
 /// As [`commit::change`].
@@ -115,7 +114,7 @@ pub fn keep(
         }
     };
     let Outcome::Done(done) = commit::change(place, requirement, Some(&new), &also)? else {
-        // A put has no condition of others, and is never nothing.
+        // A put has no conditions of its own and always writes.
         return Err(ObjectError::Impossible);
     };
     drop(held);

@@ -1,36 +1,35 @@
-//! Where everything of S3 is in the store's one ordered keyspace. docs/s3.md shows the same as a
-//! table.
+//! Layout of S3's data in the store's one ordered keyspace. docs/s3.md has it as a table.
 //!
-//! An object is at `BUCKET/KEY`. Bucket names have no slash, so `BUCKET/` is a prefix of that
-//! bucket's keys and of nothing else, and a listing of a bucket is a scan of one range. What the
-//! image page keeps under `images/` and `catalogue/` are therefore the objects of two buckets with
-//! these names, once a request creates them.
+//! An object is at `BUCKET/KEY`. Bucket names contain no slash, so `BUCKET/` is a prefix of that
+//! bucket's keys only, and listing a bucket is a scan of one range. The image page's keys under
+//! `images/` and `catalogue/` therefore are the objects of two buckets with these names, once a
+//! request creates them.
 //!
-//! Everything else is below [`SYSTEM_PREFIX`]. It begins with a zero byte, which no bucket name
-//! has, so no S3 request can name such a key.
+//! Everything else is below [`SYSTEM_PREFIX`], which begins with a zero byte. No bucket name
+//! contains one, so no S3 request can name such a key.
 
 use std::{
     fmt,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// How the keys of everything begin that is not an object.
+/// Prefix of all keys that are not objects.
 pub const SYSTEM_PREFIX: &str = "\0s3/";
 /// Access keys: the access key's ID follows.
 pub const ACCESS_KEYS: &str = "\0s3/key/";
 /// Accounts: the account's name follows.
 pub const ACCOUNTS: &str = "\0s3/account/";
-/// What temporary credentials are made with.
+/// The key from which temporary credentials are derived.
 pub const SESSION_KEY: &str = "\0s3/session-key";
-/// The master key that a store has drawn for itself, because none was given.
+/// The master key that the store generated because none was given.
 pub const OWN_MASTER_KEY: &str = "\0s3/own-master-key";
-/// Keys that clients name for SSE-KMS: the name of one follows.
+/// KMS keys that clients name: the name of one follows.
 pub const KMS_KEYS: &str = "\0s3/kms-key/";
 /// Which master keys have been used: the name of one follows.
 pub const MASTER_KEYS: &str = "\0s3/master-key/";
 /// Buckets: the bucket's name follows.
 pub const BUCKETS: &str = "\0s3/bucket/";
-/// Multipart uploads that are not complete.
+/// Incomplete multipart uploads.
 pub const UPLOADS: &str = "\0s3/upload/";
 /// Values that no object refers to any more: an [`Id`] follows.
 pub const GARBAGE: &str = "\0s3/garbage/";
@@ -42,9 +41,9 @@ pub const EVENTS: &str = "\0s3/event/";
 
 /// Versions of objects that are not the current one, and delete markers.
 pub const VERSIONS: &str = "\0s3/version/";
-/// Which of those has no ID of its own.
+/// Which version of an object is the `null` version, if the current object is not.
 const NULL_VERSIONS: &str = "\0s3/null-version/";
-/// Values of parts that are being written: what follows `VALUES` in the key of the value follows.
+/// Values of parts that are being written: the value's key after [`VALUES`] follows.
 pub const PENDING_PARTS: &str = "\0s3/pending-part/";
 /// Records of parts of uploads: the upload's [`Id`] and the part's number follow.
 const PARTS: &str = "\0s3/part/";
@@ -54,23 +53,23 @@ const VALUES: &str = "\0s3/data/";
 /// A part of the keyspace.
 #[derive(Debug, Clone, Copy)]
 pub struct Space {
-    /// How its keys begin; the whole key of a space of one.
+    /// Prefix of its keys; the whole key if there is only one.
     pub prefix: &'static str,
     /// The module that knows what is stored there.
     pub codec: &'static str,
-    /// What takes something out of it.
+    /// What deletes from it.
     pub deleted_by: &'static str,
 }
 
-/// All of them but the objects. The table of docs/s3.md is held against this one.
+/// All spaces except the objects. A test compares the table of docs/s3.md with this one.
 #[rustfmt::skip]
 pub const SPACES: [Space; 16] = [
     Space { prefix: BUCKETS,        codec: "`bucket`",     deleted_by: "DeleteBucket" },
-    Space { prefix: SESSION_KEY,    codec: "`session`",    deleted_by: "nobody" },
+    Space { prefix: SESSION_KEY,    codec: "`session`",    deleted_by: "nothing" },
     Space { prefix: MASTER_KEYS,    codec: "`secrets`",    deleted_by: "`terrace rewrap`" },
-    Space { prefix: OWN_MASTER_KEY, codec: "`secrets`",    deleted_by: "nobody" },
+    Space { prefix: OWN_MASTER_KEY, codec: "`secrets`",    deleted_by: "nothing" },
     Space { prefix: KMS_KEYS,       codec: "`secrets`",    deleted_by: "`terrace kms delete`" },
-    Space { prefix: ACCOUNTS,       codec: "`account`",    deleted_by: "nobody" },
+    Space { prefix: ACCOUNTS,       codec: "`account`",    deleted_by: "nothing" },
     Space { prefix: ACCESS_KEYS,    codec: "`access_key`", deleted_by: "`terrace key remove`" },
     Space { prefix: VERSIONS,       codec: "`record`",     deleted_by: "deletes of a version, rules" },
     Space { prefix: NULL_VERSIONS,  codec: "`commit`",     deleted_by: "the commit that ends it" },
@@ -83,18 +82,18 @@ pub const SPACES: [Space; 16] = [
     Space { prefix: GARBAGE,        codec: "–",            deleted_by: "the collector" },
 ];
 
-/// Longest key of an object that S3 allows, in bytes.
+/// Longest key of an object, S3's limit, in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Length of an [`Id`] as text.
 const ID_TEXT_BYTES: usize = 32;
 
-/// Names the stored values of one object, or one multipart upload. Displays as 32 hex digits, which
-/// sort by time.
+/// Identifies the separate values of one object or upload. Displays as 32 hex digits that sort by
+/// time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(pub [u8; 16]);
 
 impl Id {
-    /// A new one: six bytes of time, ten of chance.
+    /// A new ID: six bytes of time, ten random ones.
     #[allow(clippy::new_without_default)] // each is another
     pub fn new() -> Self {
         let mut bytes = [0; 16];
@@ -115,25 +114,24 @@ impl Id {
 }
 
 impl Id {
-    /// The first that is later than `self`: what orders the versions of one object must never stand
-    /// still.
+    /// The next later ID: the order of an object's versions must always advance.
     pub const fn next(self) -> Self {
         Self(u128::from_be_bytes(self.0).saturating_add(1).to_be_bytes())
     }
 
-    /// The earliest of a millisecond since 1970.
+    /// The smallest ID of a millisecond since 1970.
     pub fn first_of(ms: u64) -> Self {
         let mut bytes = [0; 16];
         bytes[..6].copy_from_slice(&ms.to_be_bytes()[2..]);
         Self(bytes)
     }
 
-    /// When it was made, in milliseconds since 1970.
+    /// Its time, in milliseconds since 1970.
     pub fn ms(self) -> u64 {
         self.0[..6].iter().fold(0, |ms, byte| ms << 8 | u64::from(*byte))
     }
 
-    /// The one whose text sorts the other way round.
+    /// The ID whose text sorts in the opposite order.
     const fn inverted(self) -> Self {
         Self((!u128::from_be_bytes(self.0)).to_be_bytes())
     }
@@ -154,7 +152,7 @@ pub fn now_ms() -> u64 {
 /// Fills `bytes` from the operating system's generator.
 pub fn fill_random(bytes: &mut [u8]) {
     if let Err(error) = getrandom::fill(bytes) {
-        // Names and secrets made without chance would be worse than no server.
+        // Predictable names and secrets would be worse than no server.
         panic!("the operating system gives no random bytes: {error}");
     }
 }
@@ -164,7 +162,7 @@ pub fn object(bucket: &str, key: &str) -> Vec<u8> {
     [bucket.as_bytes(), b"/", key.as_bytes()].concat()
 }
 
-/// What the keys of a bucket's objects begin with.
+/// Prefix of the keys of a bucket's objects.
 pub fn objects(bucket: &str) -> Vec<u8> {
     [bucket.as_bytes(), b"/"].concat()
 }
@@ -197,13 +195,13 @@ pub fn account(name: &str) -> Vec<u8> {
     format!("{ACCOUNTS}{name}").into_bytes()
 }
 
-/// The key that says that a master key has been used.
+/// The key of the record that says that a master key has been used.
 pub fn master_key(name: &str) -> Vec<u8> {
     format!("{MASTER_KEYS}{name}").into_bytes()
 }
 
-/// The key of the object that a record is of: its own, that of one of its versions, or of an upload
-/// that may become one.
+/// The key of the object to which a record belongs: the object itself, one of its versions, or an
+/// upload.
 pub fn object_of(place: &[u8]) -> &[u8] {
     let rest = [VERSIONS, UPLOADS]
         .into_iter()
@@ -212,7 +210,7 @@ pub fn object_of(place: &[u8]) -> &[u8] {
     rest.map_or(place, |rest| rest.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
-/// What the keys of a bucket's uploads begin with.
+/// Prefix of the keys of a bucket's uploads.
 pub fn uploads(bucket: &str) -> Vec<u8> {
     format!("{UPLOADS}{bucket}/").into_bytes()
 }
@@ -223,19 +221,19 @@ pub fn upload(bucket: &str, key: &str, id: Id) -> Vec<u8> {
     format!("{UPLOADS}{bucket}/{key}\0{id}").into_bytes()
 }
 
-/// What an upload's key is made of after its bucket's prefix.
+/// Splits an upload's key after its bucket's prefix.
 pub fn parse_upload(rest: &[u8]) -> Option<(&str, Id)> {
     let text = std::str::from_utf8(rest).ok()?;
     let (key, id) = text.rsplit_once('\0')?;
     Some((key, Id::parse(id)?))
 }
 
-/// What the keys of a bucket's versions begin with.
+/// Prefix of the keys of a bucket's versions.
 pub fn versions(bucket: &str) -> Vec<u8> {
     format!("{VERSIONS}{bucket}/").into_bytes()
 }
 
-/// What the keys of the versions of one object begin with.
+/// Prefix of the keys of one object's versions.
 pub fn versions_of(bucket: &str, key: &str) -> Vec<u8> {
     format!("{VERSIONS}{bucket}/{key}\0").into_bytes()
 }
@@ -246,19 +244,18 @@ pub fn version(bucket: &str, key: &str, order: Id) -> Vec<u8> {
     format!("{VERSIONS}{bucket}/{key}\0{}", order.inverted()).into_bytes()
 }
 
-/// What a version's key is made of after its bucket's prefix.
+/// Splits a version's key after its bucket's prefix.
 pub fn parse_version(rest: &[u8]) -> Option<(&str, Id)> {
     let (key, order) = parse_upload(rest)?;
     Some((key, order.inverted()))
 }
 
-/// The key of the record that says which of an object's versions, other than the current one, has
-/// no ID of its own.
+/// The key of the record that names an object's `null` version, if the current object is not.
 pub fn null_version(bucket: &str, key: &str) -> Vec<u8> {
     format!("{NULL_VERSIONS}{bucket}/{key}").into_bytes()
 }
 
-/// What the keys of an upload's parts begin with.
+/// Prefix of the keys of an upload's parts.
 pub fn parts(id: Id) -> Vec<u8> {
     format!("{PARTS}{id}/").into_bytes()
 }
@@ -268,24 +265,24 @@ pub fn part(id: Id, number: u16) -> Vec<u8> {
     format!("{PARTS}{id}/{number:05}").into_bytes()
 }
 
-/// The number of the part that a key's last five bytes name.
+/// The part number in the last five bytes of a key.
 pub fn parse_part(key: &[u8]) -> Option<u16> {
     let digits = key.get(key.len().checked_sub(5)?..)?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// What the keys of all values of an object or an upload begin with.
+/// Prefix of the keys of all values of an object or an upload.
 pub fn values(id: Id) -> Vec<u8> {
     format!("{VALUES}{id}/").into_bytes()
 }
 
-/// The key of a value. A part that is sent again gets another `nonce`, so that the earlier one
-/// stays as it is until the new one has taken its place.
+/// The key of a value. A part that is sent again has another `nonce`, so that the earlier value
+/// stays intact until the new one replaces it.
 pub fn value(id: Id, number: u16, nonce: u32) -> Vec<u8> {
     format!("{VALUES}{id}/{number:05}-{nonce:08x}").into_bytes()
 }
 
-/// What the keys of the events for a target begin with.
+/// Prefix of the keys of events for a target.
 pub fn events(target: &str) -> Vec<u8> {
     format!("{EVENTS}{target}/").into_bytes()
 }
@@ -295,30 +292,29 @@ pub fn event(target: &str, id: Id) -> Vec<u8> {
     format!("{EVENTS}{target}/{id}").into_bytes()
 }
 
-/// The key that says that the values of `id` are garbage.
+/// The key of the garbage marker of `id`.
 pub fn garbage(id: Id) -> Vec<u8> {
     format!("{GARBAGE}{id}").into_bytes()
 }
 
-/// The key that says that the values of `id` are being written.
+/// The key of the pending marker of `id`.
 pub fn pending(id: Id) -> Vec<u8> {
     format!("{PENDING}{id}").into_bytes()
 }
 
-/// The key that says that the value of a part is being written.
+/// The key of the pending marker of a part's value.
 pub fn pending_part(value: &[u8]) -> Vec<u8> {
     let rest = value.strip_prefix(VALUES.as_bytes()).unwrap_or(value);
     [PENDING_PARTS.as_bytes(), rest].concat()
 }
 
-/// The key of the value that a key of [`PENDING_PARTS`] is about.
+/// The value's key for a key of [`PENDING_PARTS`].
 pub fn value_of_pending_part(marker: &[u8]) -> Option<Vec<u8>> {
     let rest = marker.strip_prefix(PENDING_PARTS.as_bytes())?;
     Some([VALUES.as_bytes(), rest].concat())
 }
 
-/// A key that is never there. Deleting it durably makes everything durable that was committed
-/// before.
+/// A key that never exists. Deleting it with durability makes all earlier commits durable.
 pub fn sync_marker() -> Vec<u8> {
     format!("{SYSTEM_PREFIX}sync").into_bytes()
 }
@@ -397,7 +393,7 @@ mod tests {
             let within = SPACES.iter().filter(|other| one.prefix.starts_with(other.prefix));
             assert_eq!(within.count(), 1, "{one:?} lies in another");
         }
-        // What is deleted so that everything is durable is in none of them.
+        // The sync marker is in none of the spaces.
         let marker = String::from_utf8(sync_marker()).unwrap();
         assert!(!SPACES.iter().any(|space| marker.starts_with(space.prefix)));
     }

@@ -1,18 +1,18 @@
-//! What S3 objects are in a Terrace store, without the protocol that they come and go by.
+//! The object model of S3 on a Terrace store, without the protocol.
 //!
-//! Names and people: where everything is ([`keyspace`]), whose it is ([`account`], [`access_key`],
-//! [`session`], [`secrets`]), what others may do with it ([`policy`], [`acl`], [`lock`]), and the
-//! one place where that is decided ([`access`]).
+//! Names and permissions: the layout of keys ([`keyspace`]), owners and credentials ([`account`],
+//! [`access_key`], [`session`], [`secrets`]), rules ([`policy`], [`acl`], [`lock`]), and the one
+//! place that decides access ([`access`]).
 //!
-//! Objects: what is stored of a bucket ([`bucket`] with [`lifecycle`], [`logging`],
-//! [`notification`], [`website`]) and of an object ([`record`], [`manifest`], [`part`], [`upload`],
-//! [`tags`], [`checksum`], [`crypt`]), how values are written ([`mod@write`], [`digest`]), objects
-//! replaced ([`commit`], [`keep`], [`outbox`]), read ([`read`], [`versions`], [`local`]) and listed
-//! ([`list`]), and how what nothing refers to, or no rule wants any more, goes ([`collector`] and
-//! [`walk`], by [`engine`]). [`error`] says what can go wrong.
+//! Objects: records of a bucket ([`bucket`] with [`lifecycle`], [`logging`], [`notification`],
+//! [`website`]) and of an object ([`record`], [`manifest`], [`part`], [`upload`], [`tags`],
+//! [`checksum`], [`crypt`]); writing values ([`mod@write`], [`digest`]), replacing objects
+//! ([`commit`], [`keep`], [`outbox`]), reading ([`read`], [`versions`], [`local`]) and listing them
+//! ([`list`]); deleting unreferenced and expired data ([`collector`], [`walk`]). [`engine`] calls
+//! the engine, and [`error`] has the errors.
 //!
-//! Nothing here knows HTTP or S3's XML, so that another protocol could ask the same questions, and
-//! so that a fuzzer reaches every decoder. docs/adr/0022-crates.md has the reasons.
+//! Nothing here knows HTTP or S3's XML, so another protocol can use it, and a fuzzer reaches every
+//! decoder. docs/adr/0022-crates.md has the reasons.
 
 pub mod access;
 pub mod access_key;

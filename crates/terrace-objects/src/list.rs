@@ -1,63 +1,62 @@
 //! Pages of listings: of objects, of their versions, and of uploads.
 //!
-//! One scan of the ordered index as of one moment; no value is read. What a delimiter rolls up into
-//! a common prefix is not read through: after a few keys of it the scan begins anew behind it. A
-//! page ends when it is full and there is something more to show, so a page that is not truncated
-//! is the end, and no prefix is shown that no key has.
+//! A page is one scan of the ordered index at one snapshot; no value is read. After a few keys of a
+//! common prefix the scan seeks behind it. A page ends only when it is full and there is a further
+//! entry, so a page that is not truncated is the last, and no prefix is shown without a key.
 
 use crate::error::{ObjectError, ObjectResult};
 use std::ops::Bound;
 use terrace::{ObjectInfo, ScanRange, Store};
 
-/// Keys of a common prefix to read before seeking behind it: a seek costs as much as some steps.
+/// Keys of a common prefix to read before seeking behind it: a seek costs as much as several steps.
 const STEPS_BEFORE_SEEK: usize = 16;
 
-/// What to list.
+/// Parameters of a listing.
 pub struct Query<'a> {
-    /// What all keys of the listing begin with in the store.
+    /// Prefix of all keys of the listing in the store.
     pub base: &'a [u8],
     /// Only keys that begin with this.
     pub prefix: &'a str,
-    /// Roll up keys that have this after the prefix.
+    /// Keys with this text after the prefix are grouped into a common prefix.
     pub delimiter: Option<&'a str>,
-    /// Begin after this.
+    /// Where to start, exclusive.
     pub after: Option<After<'a>>,
     /// Most entries.
     pub limit: usize,
 }
 
-/// Where a listing goes on.
+/// Where a listing continues.
 pub enum After<'a> {
-    /// A key of an object, or a common prefix that was shown: then behind all keys of it.
+    /// After an object's key, or after all keys of a common prefix that was shown.
     Shown(&'a str),
-    /// A key as it is in the store, without the base.
+    /// A raw key without the base.
     Raw(Vec<u8>),
 }
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry<T> {
-    /// What has a key.
+    /// A key and its data.
     Key(T),
     /// A common prefix.
     Prefix(String),
 }
 
-/// A key, without the base, and what is kept of what is stored under it.
+/// A key without the base, and what `keep` returned for it.
 pub type Stored<T> = (Vec<u8>, T);
 
 /// A page.
 #[derive(Debug)]
 pub struct Page<T> {
-    /// In order.
+    /// In key order.
     pub entries: Vec<Entry<T>>,
-    /// There is more.
+    /// There are further entries.
     pub truncated: bool,
 }
 
-/// Lists. `name_of` gives the part of a key, without the base, that is the object's key; keys
-/// without one are left out. `keep` takes what is to be shown of an entry: attributes may be long,
-/// and a page has a thousand entries.
+/// Lists a page. `name_of` extracts the object's key from a raw key without the base; keys for
+/// which it returns `None` are skipped. `keep` selects what to keep of each entry, since attributes
+/// may be long and a page has a thousand entries.
 ///
 /// # Errors
 /// The store's.
@@ -95,18 +94,18 @@ pub fn page<T>(
     roll_up(&roll, from).map_err(fail)
 }
 
-/// What is rolled up, and how far.
+/// Grouping of names.
 pub struct Roll<'a> {
-    /// What all names begin with.
+    /// Prefix of all names.
     pub prefix: &'a str,
-    /// Names that have this after the prefix are shown as a common prefix.
+    /// Names with this text after the prefix are grouped into a common prefix.
     pub delimiter: Option<&'a str>,
     /// Most entries.
     pub limit: usize,
 }
 
-/// Fills a page with what `from` gives, in the order of its names. `from` is asked for everything
-/// first, and then, where that is worth a seek, for what is behind a common prefix.
+/// Fills a page from `from`, in the order of names. `from` is called first for the whole range, and
+/// again where a seek behind a common prefix is cheaper than reading on.
 ///
 /// # Errors
 /// Those of `from`.
@@ -153,7 +152,7 @@ pub fn roll_up<T, I: Iterator<Item = terrace::Result<(String, T)>>>(
     Ok(page)
 }
 
-/// The common prefix that a key belongs to.
+/// The common prefix of a name.
 pub fn common_prefix<'n>(name: &'n str, prefix: &str, delimiter: &str) -> Option<&'n str> {
     let rest = name.get(prefix.len()..)?;
     let end = prefix.len() + rest.find(delimiter)? + delimiter.len();
@@ -183,7 +182,7 @@ fn first_range(query: &Query<'_>) -> ScanRange {
     }
 }
 
-/// Where the first key is that does not begin with `prefix`.
+/// The bound behind all keys that begin with `prefix`.
 pub fn behind(prefix: &[u8]) -> Bound<Vec<u8>> {
     match ScanRange::prefix(prefix).end {
         Bound::Excluded(key) => Bound::Included(key),
@@ -249,7 +248,7 @@ mod tests {
         }
     }
 
-    /// What S3's documentation says a listing is, without pages or seeks.
+    /// A listing as S3's documentation defines it, without pages or seeks.
     fn expected(keys: &[String], prefix: &str, delimiter: Option<&str>) -> Vec<String> {
         let mut all = BTreeSet::new();
         for key in keys.iter().filter(|key| key.starts_with(prefix)) {

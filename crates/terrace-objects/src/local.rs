@@ -1,5 +1,5 @@
-//! What commands and the page need of objects: those whose bytes are in values of their own, read
-//! and changed by the process that has the store itself.
+//! Objects for the commands and the page, in the process that has the store open: reads and changes
+//! of objects with separate values.
 
 use crate::{
     access::decide::{Claim, Permit},
@@ -25,20 +25,19 @@ use std::{
 };
 use terrace::{Attributes, Durability, Error, ObjectInfo, ReadOptions, Store, Version};
 
-/// What a reader needs besides the store. Clones are the same.
+/// What a reader needs besides the store. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
-    /// Values that are read are kept here meanwhile.
+    /// Holds the values being read.
     pub collector: Arc<Collector>,
-    /// How long reads of the large tier may take before no more are begun.
+    /// Reads of the large tier are refused while its expected wait is longer.
     pub large_wait: Option<Duration>,
     /// The master keys.
     pub secrets: Secrets,
 }
 
 impl Reading {
-    /// How values are read for requests that are refused rather than made to wait while the large
-    /// tier is busy.
+    /// Read options for requests that are refused rather than queued while the large tier is busy.
     pub const fn options(&self) -> ReadOptions {
         ReadOptions {
             large_wait_max: self.large_wait,
@@ -46,23 +45,23 @@ impl Reading {
     }
 }
 
-/// Whether a key is the system's, which only the server and `terrace key` may change.
+/// Whether only the server and `terrace key` may change a key.
 pub fn is_system(key: &[u8]) -> bool {
     key.starts_with(keyspace::SYSTEM_PREFIX.as_bytes())
 }
 
-/// Whether the bytes of an object are in values of its own, or encrypted: the value of its record
-/// is something else than its bytes.
+/// Whether the value of an object's record is not its bytes: they are in separate values, or
+/// encrypted.
 pub fn has_values(info: &ObjectInfo) -> bool {
     record::values(&info.attributes).is_some() || Encryption::of(&info.attributes).is_some()
 }
 
-/// How long an object is, wherever its bytes are.
+/// The length of an object, wherever its bytes are.
 pub fn length(info: &ObjectInfo) -> u64 {
     Facts::of(info).length
 }
 
-/// The bytes of an object that has values of its own.
+/// The bytes of an object with separate values.
 pub struct Values {
     store: Store,
     wait_max: Duration,
@@ -70,9 +69,8 @@ pub struct Values {
     piece: Bytes,
 }
 
-/// Opens an object that has values of its own, which are kept for as long as it is open. `None` for
-/// any other. `reading` is what a server that has the store open shares; of a store that no process
-/// has open, anything.
+/// Opens an object with separate values, and holds them while it is open. `None` for any other.
+/// `reading` is the server's shared state; for a store that no server has open, any will do.
 ///
 /// # Errors
 /// The store's.
@@ -86,26 +84,24 @@ pub fn open(store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Opt
     }))
 }
 
-/// Why an object with a client's key cannot be read here.
+/// Why an object encrypted with a client's key cannot be read here.
 const ONLY_FOR_CLIENTS: &str =
     "the object is encrypted with a key that only an S3 client has (SSE-C), so only S3 can read it";
 
-/// Why one with a key that asks who reads cannot be shown to everybody.
-const ONLY_FOR_SIGNERS: &str =
-    "the object is encrypted with a key of the store that is for those who sign (SSE-KMS), so only S3 can read it";
+/// Why an object encrypted with a restricted KMS key cannot be shown to unsigned requests.
+const ONLY_FOR_SIGNERS: &str = "the object is encrypted with a key of the store that only signed requests may use (SSE-KMS), so only S3 can read it";
 
-/// What the page may show of a bucket, or of what an import keeps where one would be: an object is
-/// judged by the bucket as it is once the object was opened, so that what was put when the bucket
-/// had been closed is not shown.
+/// Decides what the page may show of a bucket or an import. The bucket's record is read after the
+/// object was opened, so an object put after the bucket was closed is not shown.
 pub struct Shown<'s> {
     store: &'s Store,
     bucket: String,
-    /// The bucket's record that was read last, by its version.
+    /// The bucket's last record, by version.
     known: RefCell<(Option<Version>, Claim)>,
 }
 
 impl<'s> Shown<'s> {
-    /// Of the bucket that `key` is in.
+    /// For the bucket of `key`.
     ///
     /// # Errors
     /// The store's.
@@ -116,7 +112,7 @@ impl<'s> Shown<'s> {
         Ok(Self { store, bucket, known })
     }
 
-    /// Whether an object that was looked at is shown.
+    /// Whether the page may show an object, which the caller has read already.
     ///
     /// # Errors
     /// The store's.
@@ -124,7 +120,7 @@ impl<'s> Shown<'s> {
         Ok(self.claim()?.on(&Facts::of(info)).is_ok())
     }
 
-    /// By the bucket as it is now.
+    /// A claim on the bucket's current record.
     fn claim(&self) -> terrace::Result<Claim> {
         let mut known = self.known.borrow_mut();
         if known.0 != version_of(self.store, &self.bucket)? {
@@ -133,8 +129,7 @@ impl<'s> Shown<'s> {
         Ok(known.1.clone())
     }
 
-    /// Opens an object that has values of its own, as [`open`] does. `None` also for one that is
-    /// not shown.
+    /// Like the function [`open`]; `None` also if the page may not show the object.
     ///
     /// # Errors
     /// The store's.
@@ -150,7 +145,7 @@ fn version_of(store: &Store, bucket: &str) -> terrace::Result<Option<Version>> {
     Ok(store.head(keyspace::bucket(bucket))?.map(|info| info.version))
 }
 
-/// What the page may see of a bucket, as of this version of its record or a later one.
+/// The page's claim on a bucket, and a version of its record. The claim is at least as new.
 fn read_bucket(store: &Store, bucket: &str) -> terrace::Result<(Option<Version>, Claim)> {
     let version = version_of(store, bucket)?;
     Ok((version, Claim::of_page(store, bucket)?))
@@ -177,7 +172,8 @@ fn open_values(claim: &Claim, store: &Store, key: &[u8], reading: &Reading) -> t
     unlocked.transpose()
 }
 
-/// A failed read as an error of the store. `wait_max` is how long it could have waited.
+/// Converts a failed read to an error of the store. `wait_max` is the longest wait that was
+/// allowed.
 pub fn failed(error: ObjectError, wait_max: Duration) -> Error {
     match error {
         ObjectError::Engine(error, _) => error,
@@ -198,14 +194,13 @@ impl Read for Values {
     }
 }
 
-/// Whether only the server gives attributes of this name: they say where the bytes of an object
-/// are, and which version it is.
+/// Whether only the server may set this attribute: it locates an object's bytes or its version.
 pub fn is_own_attribute(name: &str) -> bool {
     name == "etag" || name.starts_with("s3-")
 }
 
-/// The objects of buckets, in a store that no server has open. They change by the commits that
-/// requests go through, so that nothing is left over, and versions stay what they are.
+/// Objects of buckets in a store that no server has open. They are changed by the same commits as
+/// requests make, so values and versions stay consistent.
 pub struct Objects<'s> {
     store: &'s Store,
     durability: Durability,
@@ -214,7 +209,7 @@ pub struct Objects<'s> {
     secrets: Secrets,
 }
 
-/// An object of a bucket, or the place for one.
+/// The key of an object in its bucket; the object may not exist.
 pub struct Object<'s> {
     objects: &'s Objects<'s>,
     permit: Permit,
@@ -226,9 +221,9 @@ pub struct Object<'s> {
 pub enum Failed {
     /// The store failed.
     Store(Error),
-    /// What is read from failed.
+    /// Reading the input failed.
     Input(io::Error),
-    /// It cannot be.
+    /// The change is not allowed.
     Refused(ObjectError),
 }
 
@@ -242,7 +237,7 @@ impl From<ObjectError> for Failed {
 }
 
 impl<'s> Objects<'s> {
-    /// Reads the buckets. What is put into those that want it encrypted is, if there is a master
+    /// Reads the buckets. Objects are encrypted where a bucket asks for it and there is a master
     /// key.
     ///
     /// # Errors
@@ -257,8 +252,7 @@ impl<'s> Objects<'s> {
         })
     }
 
-    /// What a key of the store is in its bucket. `None` if it is in no bucket, or no S3 client can
-    /// name it.
+    /// Finds the bucket of a key of the store. `None` if it is in no bucket, or S3 cannot name it.
     pub fn find(&'s self, key: &[u8]) -> Option<Object<'s>> {
         let (bucket, key) = std::str::from_utf8(key).ok()?.split_once('/')?;
         if key.is_empty() || key.len() > keyspace::KEY_BYTES_MAX || key.contains('\0') {
@@ -282,13 +276,13 @@ impl Object<'_> {
         }
     }
 
-    /// Whether more goes with it than its record.
+    /// Whether deleting or replacing it concerns more than its record.
     pub fn is_more_than(&self, info: &ObjectInfo) -> bool {
         record::values(&info.attributes).is_some() || self.permit.bucket().versioning() != Versioning::Never
     }
 
-    /// Puts what `input` gives, which is `length` bytes if that is known. `None` if there is an
-    /// object and `if_absent`.
+    /// Puts what `input` returns, `length` bytes if that is known. `None` if `if_absent` and an
+    /// object exists.
     ///
     /// # Errors
     /// [`Failed`]
@@ -354,7 +348,7 @@ impl Object<'_> {
         let begin = || Writing::begin(collector, store, Target::Object, length, data_key);
         let mut writing = begin().or_else(|error| {
             let seen = collector.collected_so_far();
-            // What was deleted before is room, too, once it is collected.
+            // Collecting what was deleted before may free space.
             let has_room = error.is_full() && collector.collect(store).is_ok() && collector.collected_so_far() != seen;
             if has_room { begin() } else { Err(error) }
         })?;
@@ -395,8 +389,8 @@ mod tests {
     use super::*;
     use terrace::{Options, ScanRange};
 
-    /// The page read the bucket's record first and opened the object then: of a bucket that was
-    /// closed in between it showed what was put once it was closed.
+    /// Regression: the page read the bucket's record before it opened the object, so it showed an
+    /// object put after the bucket was closed.
     #[test]
     fn what_the_page_shows_is_judged_when_it_is_open() {
         let dir = tempfile::tempdir().unwrap();
@@ -428,8 +422,8 @@ mod tests {
         assert_eq!(sees(), (false, false));
     }
 
-    /// A command put the object and the marker for the values it replaced in two commits: a crash
-    /// in between left the values for ever.
+    /// Regression: a command put the object and the garbage marker of the replaced values in two
+    /// commits; a crash between them left the values for ever.
     #[test]
     fn what_is_replaced_is_garbage_in_the_same_commit() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,34 +1,33 @@
-//! What keeps a version from being deleted: a time until which it is retained, and a legal hold.
-//! And the default retention that a bucket gives to new versions.
+//! Object lock: retention until a time, legal hold, and a bucket's default retention.
 //!
-//! All of it is attributes of the version, judged in the step of the commit that would delete it,
-//! so there is no way around it: lifecycle rules and commands delete by the same step, and the
-//! collector deletes only values of versions that are gone. Versions need versioning: a bucket with
-//! locks has it, and cannot suspend it.
+//! Locks are attributes of the version and are checked in the commit that would delete it.
+//! Lifecycle rules and commands delete by the same commit, and the collector deletes only values of
+//! versions that are gone, so nothing bypasses a lock. A bucket with locks has versioning, and it
+//! cannot be suspended.
 
 use super::keyspace::now_ms;
 use serde::{Deserialize, Serialize};
 use terrace::Attributes;
 
-/// Attribute: how a version is retained.
+/// Attribute: retention mode.
 const MODE: &str = "x-amz-object-lock-mode";
-/// Attribute: until when, in milliseconds since 1970.
+/// Attribute: end of retention, in milliseconds since 1970.
 const UNTIL_MS: &str = "s3-retain-until-ms";
-/// Attribute: whether there is a legal hold.
+/// Attribute: legal hold.
 const HOLD: &str = "x-amz-object-lock-legal-hold";
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
-/// Days of a year, as default retentions count them.
+/// Days of a year in default retentions.
 const YEAR_DAYS: u64 = 365;
 
 /// How a version is retained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
-    /// Whoever has the right to may delete it all the same.
+    /// A caller with permission may delete it.
     #[serde(rename = "GOVERNANCE")]
     Governance,
-    /// Nobody may.
+    /// No caller may delete it.
     #[serde(rename = "COMPLIANCE")]
     Compliance,
 }
@@ -50,25 +49,25 @@ impl Mode {
     }
 }
 
-/// A retention.
+/// Retention of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// How.
+    /// Its mode.
     pub mode: Mode,
-    /// Until when, in milliseconds since 1970.
+    /// Its end, in milliseconds since 1970.
     pub until_ms: u64,
 }
 
-/// What new versions of a bucket get if nothing else is said.
+/// A bucket's default retention for new versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Default {
-    /// How.
+    /// Its mode.
     pub mode: Mode,
     /// How long, in days or in years.
     pub period: Period,
 }
 
-/// How long a version is retained from when it is written.
+/// Length of retention from the time of writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Period {
@@ -78,16 +77,16 @@ pub enum Period {
     Years(u32),
 }
 
-/// A bucket that may have locks.
+/// Object lock settings of a bucket.
 #[derive(Debug, Clone, Copy, std::default::Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// What new versions get.
+    /// The default retention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Default>,
 }
 
 impl Settings {
-    /// Gives a new version the default retention, unless it has one.
+    /// Gives a new version the default retention, unless it has its own.
     pub fn apply(&self, attributes: &mut Attributes) {
         let Some(default) = self.default.filter(|_| retention(attributes).is_none()) else {
             return;
@@ -107,7 +106,7 @@ impl Settings {
     }
 }
 
-/// The retention of a version, whether it is over or not.
+/// The retention of a version, ended or not.
 pub fn retention(attributes: &Attributes) -> Option<Retention> {
     Some(Retention {
         mode: Mode::parse(attributes.get_str(MODE)?)?,
@@ -115,7 +114,7 @@ pub fn retention(attributes: &Attributes) -> Option<Retention> {
     })
 }
 
-/// Whether a version has a legal hold. `None` if no request ever said.
+/// Whether a version has a legal hold. `None` if no request ever set it.
 pub fn legal_hold(attributes: &Attributes) -> Option<bool> {
     attributes.get_str(HOLD).map(|text| text == "ON")
 }
@@ -134,7 +133,7 @@ pub fn set_legal_hold(attributes: &mut Attributes, is_held: bool) {
     attributes.set(HOLD, if is_held { "ON" } else { "OFF" });
 }
 
-/// Takes over what another says of locks.
+/// Copies lock attributes.
 pub fn copy(from: &Attributes, to: &mut Attributes) {
     set_retention(to, retention(from));
     if let Some(is_held) = legal_hold(from) {
@@ -147,8 +146,7 @@ fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
     kept.fold(Attributes::new(), |all, (name, value)| all.with(name, value))
 }
 
-/// Whether a version may not be deleted now. `bypasses` if governance does not count for whoever
-/// asks.
+/// Whether a version may not be deleted now. `bypasses` if the caller may ignore governance.
 pub fn is_kept(attributes: &Attributes, bypasses: bool) -> bool {
     let is_retained = retention(attributes).is_some_and(|retention| retention.binds(bypasses));
     is_retained || legal_hold(attributes) == Some(true)
@@ -160,7 +158,7 @@ impl Retention {
         counts && self.until_ms > now_ms()
     }
 
-    /// Whether it may become another: one that binds may become longer, and nothing else.
+    /// Whether it may be replaced: a binding retention may only be extended.
     pub fn may_become(self, new: Option<Self>, bypasses: bool) -> bool {
         let is_longer = new.is_some_and(|new| new.mode == self.mode && new.until_ms >= self.until_ms);
         is_longer || !self.binds(bypasses)

@@ -1,42 +1,42 @@
-//! Where the requests of a bucket are logged, as its record has it.
+//! A bucket's access log settings.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the requests of a bucket are logged, as it is stored.
+/// Access log settings, as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The bucket that gets the log.
     pub target: String,
-    /// When that bucket was created: another one that has its name later gets nothing.
+    /// Creation time of that bucket: a later bucket of the same name gets no log.
     pub target_created_ms: u64,
-    /// What the log's keys begin with.
+    /// Prefix of the log's keys.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// How the keys go on.
+    /// The rest of the keys.
     #[serde(default)]
     pub format: Format,
-    /// Only the target's policy lets the log in, so it must go on to do that; else whoever switched
-    /// logging on owns the target.
+    /// Only the target's policy permits the log, so each delivery checks it; otherwise the caller
+    /// that enabled the log owns the target.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_policy: bool,
-    /// The list that logs get, as lists are stored.
+    /// The access control list of log objects, as stored.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub list: String,
 }
 
-/// How keys of logs are made.
+/// Format of log keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// Not named by the settings: `PREFIXyyyy-mm-dd-hh-mm-ss-UNIQUE`.
+    /// Default, not in the settings: `PREFIXyyyy-mm-dd-hh-mm-ss-UNIQUE`.
     #[default]
     Default,
-    /// The same, named by the settings.
+    /// The same format, in the settings.
     Simple,
     /// `PREFIXaccount/region/bucket/yyyy/mm/dd/yyyy-mm-dd-00-00-00-UNIQUE`, by the day of the
     /// requests.
     EventTime,
-    /// The same by the time it is written.
+    /// The same, by the day of delivery.
     DeliveryTime,
 }
 

@@ -1,15 +1,14 @@
-//! The value of an object whose bytes are elsewhere: a list of the values they are in.
+//! Manifest: the value of an object whose bytes are in separate values, a list of these.
 //!
-//! What is larger than some bytes ([`crate::write::WHOLE_BYTES_MAX`]) is written as values of its
-//! own before its object exists, because the entity tag is known only at their end, and because
-//! parts arrive in any order. The object itself then is small. Completing an upload writes this
-//! list and moves nothing.
+//! A body longer than [`crate::write::WHOLE_BYTES_MAX`] is written as separate values before its
+//! object exists, because the entity tag is known only at its end and parts arrive in any order.
+//! Completing an upload writes this list and moves no data.
 //!
-//! Bytes, little-endian: `TMF1`, algorithm of the parts' checksums `u8` (0 none, else 1 + its place
-//! in [`Algorithm::ALL`]), whether the values are encrypted `u8`, two zero bytes, number of parts
-//! `u32`; then for each part its number `u16`, nonce `u32`, length `u64`, the salt of its key if it
-//! is encrypted (16 bytes), and its checksum. Lengths are of what is not encrypted. The engine's
-//! checksum covers them; a list that does not decode is corruption all the same.
+//! Format, little-endian: `TMF1`, algorithm of the parts' checksums `u8` (0 none, else 1 + index in
+//! [`Algorithm::ALL`]), encrypted or not `u8`, two zero bytes, number of parts `u32`; then for each
+//! part its number `u16`, nonce `u32`, length before encryption `u64`, the salt of its key if
+//! encrypted (16 bytes), and its checksum. The engine's checksum covers all of it; a list that does
+//! not decode is corruption.
 
 use super::checksum::{Algorithm, Checksum};
 
@@ -26,20 +25,19 @@ pub const MANIFEST_BYTES_MAX: u64 = (HEAD_BYTES + PARTS_MAX * (PART_BYTES + SALT
 /// One value of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The part's number in the upload; 1 for an object that was put at once.
+    /// Part number in the upload; 1 for an object put in one request.
     pub number: u16,
-    /// What its key ends with.
+    /// Last component of its key.
     pub nonce: u32,
-    /// Its length in bytes, before it was encrypted.
+    /// Length in bytes before encryption.
     pub length: u64,
-    /// What its key is derived with, if it is encrypted.
+    /// Salt of its key, if encrypted.
     pub salt: Option<[u8; SALT_BYTES]>,
     /// Its checksum, if the list has checksums.
     pub checksum: Option<Checksum>,
 }
 
-/// Writes a list. The parts' checksums are kept if all of them have one of `algorithm`, and their
-/// salts: all parts of an object have one, or none.
+/// Encodes a list. Checksums are kept if every part has one of `algorithm`, and so are salts.
 pub fn encode(parts: &[Part], algorithm: Option<Algorithm>) -> Vec<u8> {
     let of = |part: &Part, algorithm| matches!(&part.checksum, Some(checksum) if checksum.algorithm == algorithm);
     let algorithm = algorithm.filter(|algorithm| parts.iter().all(|part| of(part, *algorithm)));
@@ -69,7 +67,7 @@ fn part_bytes(algorithm: Option<Algorithm>, is_sealed: bool) -> usize {
     PART_BYTES + salt_bytes + algorithm.map_or(0, Algorithm::bytes)
 }
 
-/// Reads a list. `None` if the bytes are not one.
+/// Decodes a list. `None` if it is not valid.
 pub fn decode(bytes: &[u8]) -> Option<Vec<Part>> {
     let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES)?;
     if head[..4] != *MAGIC || head[5] > 1 || head[6..8] != [0, 0] {

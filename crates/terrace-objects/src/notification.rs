@@ -1,8 +1,8 @@
-//! Which targets are to be told of what happens in a bucket, as its record has it.
+//! A bucket's event notification rules.
 
 use serde::{Deserialize, Serialize};
 
-/// Events that rules can be about.
+/// Events that rules can name.
 pub const EVENTS: [&str; 12] = [
     "s3:ObjectCreated:Put",
     "s3:ObjectCreated:Post",
@@ -18,7 +18,7 @@ pub const EVENTS: [&str; 12] = [
     "s3:LifecycleTransition",
 ];
 
-/// What a target is called by the client that puts a rule: all the same here.
+/// Kind of target in the client's request; all kinds are handled alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -30,21 +30,21 @@ pub enum Kind {
     Function,
 }
 
-/// A rule, as it is stored.
+/// A rule, as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// Its name, unique in the bucket.
     pub id: String,
-    /// As what it was put.
+    /// Kind in the client's request.
     pub kind: Kind,
-    /// Where events go, as it was put: the target's name is behind the last colon.
+    /// Target as the client wrote it; its name is after the last colon.
     pub arn: String,
-    /// Of which kinds: of [`EVENTS`], or several of these by a `*` at the end.
+    /// Events: names of [`EVENTS`], or prefixes of them that end with `*`.
     pub events: Vec<String>,
-    /// Of keys that begin with this.
+    /// Only keys with this prefix.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// Of keys that end with this.
+    /// Only keys with this suffix.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub suffix: String,
 }
@@ -55,14 +55,14 @@ impl Rule {
         self.arn.rsplit_once(':').map_or("", |(_, name)| name)
     }
 
-    /// Whether it is about an event of a key.
+    /// Whether it applies to an event of a key.
     pub fn is_about(&self, event: &str, key: &str) -> bool {
         self.events.iter().any(|wanted| fits(wanted, event))
             && key.starts_with(&self.prefix)
             && key.ends_with(&self.suffix)
     }
 
-    /// Whether some event may be what both are about.
+    /// Whether some event matches both rules.
     pub fn overlaps(&self, other: &Self) -> bool {
         let shares = EVENTS.iter().any(|event| {
             let wants = |rule: &Self| rule.events.iter().any(|wanted| fits(wanted, event));
@@ -75,7 +75,7 @@ impl Rule {
     }
 }
 
-/// Whether an event is a kind that a rule names.
+/// Whether an event matches a rule's name.
 pub fn fits(wanted: &str, event: &str) -> bool {
     wanted
         .strip_suffix('*')

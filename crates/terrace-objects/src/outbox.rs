@@ -1,39 +1,39 @@
-//! What changes of objects tell, in the commit that they are made in. The caller that asked for the
-//! change knows which targets they tell, and in which words.
+//! Events of changes, stored in the same commit as the change. The caller that makes the change
+//! decides which targets get them and in which format.
 
 use crate::{bucket::Bucket, class::Class, record::Name};
 use std::fmt;
 use terrace::Batch;
 
-/// To be called once the commit is in the store.
+/// To be called after the commit.
 pub type Announce = Box<dyn FnOnce()>;
 
-/// Why something is changed. It goes with the permit to change it.
+/// Cause of a change, which becomes part of its events. It travels with the permit.
 pub trait Cause: fmt::Debug + Send + Sync {
-    /// Adds what is to be told of something to the batch that it happens in.
+    /// Adds events to the batch of the change.
     fn add_events(&self, batch: &mut Batch, bucket: &Bucket, happened: &Happened<'_>) -> Option<Announce>;
 }
 
-/// Something that happened to an object.
+/// A change of an object.
 #[derive(Debug, Clone)]
 pub struct Happened<'a> {
     /// The object's key.
     pub key: &'a str,
-    /// The version it happened to, where there are or were versions.
+    /// Its version, if versioning was ever enabled.
     pub version: Option<Name>,
-    /// What.
+    /// The kind of change.
     pub what: What,
 }
 
-/// What happened.
+/// Kind of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// It was written: its length and its entity tag, without quotes.
+    /// Written: length, and entity tag without quotes.
     Written(u64, String),
-    /// It got another description: the same, and its class.
+    /// Attributes replaced: length, entity tag and class.
     Described(u64, String, Class),
-    /// It, or a version of it, was deleted for good.
+    /// Deleted permanently, or one of its versions.
     Deleted,
-    /// A delete marker took its place.
+    /// Replaced by a delete marker.
     Marked,
 }

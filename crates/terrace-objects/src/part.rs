@@ -1,4 +1,4 @@
-//! What is stored of a part of an upload: attributes of a record without a value.
+//! The record of a part of an upload: attributes, no value.
 
 use crate::{
     checksum::{Algorithm, Checksum},
@@ -14,15 +14,15 @@ use terrace::{Attributes, Error, ObjectInfo};
 pub struct PartRecord {
     /// Its number.
     pub number: u16,
-    /// What the key of its value ends with.
+    /// Last component of its value's key.
     pub nonce: u32,
     /// Length in bytes.
     pub length: u64,
-    /// What its key is derived with, if it is encrypted.
+    /// Salt of its key, if encrypted.
     pub salt: Option<[u8; SALT_BYTES]>,
-    /// MD5 of its bytes, or what stands for it.
+    /// MD5 of its bytes, or its replacement for encrypted ones.
     pub md5: [u8; 16],
-    /// When it came, in milliseconds since 1970.
+    /// Time of upload, in milliseconds since 1970.
     pub modified_ms: u64,
     /// Its checksums, as attributes.
     pub attributes: Attributes,
@@ -53,7 +53,7 @@ impl PartRecord {
     /// Reads what is stored.
     ///
     /// # Errors
-    /// The engine's, for what is damaged.
+    /// The engine's corruption error for a damaged record.
     pub fn read(key: &[u8], info: &ObjectInfo) -> ObjectResult<Self> {
         let read = || {
             let get = |name| info.attributes.get(name);
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use terrace::{HomeKind, Version};
 
-    /// What is stored, byte for byte.
+    /// The stored bytes.
     #[test]
     fn golden() {
         let part = |salt| PartRecord {

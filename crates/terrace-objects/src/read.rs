@@ -1,10 +1,10 @@
-//! Objects on their way out.
+//! Reads objects.
 //!
-//! A reader sees one object to its end, however it changes meanwhile: the value of a record is
-//! pinned by its reader, and values of their own are held ([`Hold`]). What RAM has of a body is
-//! handed out as it is; the rest is read in long reads, one call each. What is encrypted gives no
-//! byte before it is unlocked ([`Opened::unlock`]), and is decrypted a few pieces at a time: where
-//! it is read, or, if RAM has it, where it is sent.
+//! A reader sees one version of an object to its end: its reader pins the record's value, and
+//! separate values are held ([`Hold`]). Pieces in RAM are returned without copying; the rest is
+//! read in long reads, one call each. An encrypted object returns no byte before it is unlocked
+//! ([`Opened::unlock`]). It is decrypted a few pieces at a time: on the reading thread, or, for
+//! pieces in RAM, on the sending thread.
 
 use crate::{
     access::decide::{Claim, Permit},
@@ -24,42 +24,41 @@ use bytes::Bytes;
 use std::{ops::Range, sync::Arc};
 use terrace::{Error, HomeKind, ObjectInfo, ReadOptions, Reader, Store};
 
-/// Bytes read at a time, once an object is read on.
+/// Bytes per device read, after the first.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// Pieces of what is encrypted that are decrypted at a time: what was decrypted before is on its
-/// way meanwhile. As many bytes as a piece of what is not encrypted has, so that a connection,
-/// which gathers 408 KiB before it sends, sends both in the same runs: with 448 KiB a client got a
-/// third less (docs/s3.md).
+/// Encrypted pieces decrypted per call, while earlier ones are being sent. They have as many bytes
+/// as a piece that is not encrypted, so that a connection, which gathers 408 KiB before it sends,
+/// sends both kinds in equal runs: with 448 KiB a client got a third less (docs/s3.md).
 const DECRYPTED_PIECES: u64 = (PIECE_BYTES / pieces::PIECE_BYTES) as u64;
-/// Length of pieces for a reader that holds little, at most: what a connection sends at a time.
+/// Longest piece for a reader that holds little memory: what a connection sends at a time.
 pub const SHORT_PIECE_BYTES: usize = 64 << 10;
-/// Most pieces of one object that one read of a device brings.
+/// Most pieces of one object per device read.
 pub const PIECES_PER_READ: usize = READ_BYTES_MAX / PIECE_BYTES;
-/// How often opening starts again because the object was replaced meanwhile.
+/// Retries of opening an object that is replaced meanwhile.
 const ATTEMPTS: usize = 64;
 
-/// An object that is open.
+/// An open object.
 pub struct Opened {
-    /// What is known of it.
+    /// Its metadata.
     pub facts: Facts,
-    /// Its parts, if it has values of its own.
+    /// Its parts, if it has separate values.
     pub parts: Option<Vec<Part>>,
-    /// What the store knows of its record.
+    /// The engine's metadata of its record.
     pub info: ObjectInfo,
     key: Vec<u8>,
     source: Source,
     permit: Permit,
-    /// Where it is read on, and up to where.
+    /// The remaining range.
     range: Range<u64>,
-    /// How much to read next.
+    /// Length of the next read.
     read_bytes: usize,
-    /// Little of it is to be in RAM at a time.
+    /// The reader wants little memory held.
     holds_little: bool,
-    /// What decrypts it, once it is unlocked.
+    /// Its data key, once unlocked.
     data_key: Option<DataKey>,
-    /// What decrypts the value that is being read.
+    /// Decrypts the current value.
     opener: Option<Opener>,
-    /// How the first piece is read.
+    /// Options of the first read.
     reading: ReadOptions,
 }
 
@@ -67,14 +66,14 @@ enum Source {
     Record(Reader),
     Values {
         id: Id,
-        /// Which part is open.
+        /// The open part.
         current: Option<(usize, Reader)>,
         _hold: Hold,
     },
 }
 
-/// Opens the object at a key of the store for whoever may read exactly what is there. `None` if
-/// there is none. Up to its first piece it is read by `reading`; an answer that has begun goes on.
+/// Opens the object at a key of the store if the claim is good for the version found. `None` if
+/// there is none. `reading` applies up to the first piece; an answer that has begun is finished.
 ///
 /// # Errors
 /// `AccessDenied`, the store's; `SlowDown` as `reading` asks for.
@@ -115,19 +114,19 @@ pub fn open(
     Err(ObjectError::AlwaysReplaced)
 }
 
-/// Describes the object at a key of the store if RAM has its record and the claim is good, without
-/// waiting for anything. `None` says nothing about the key.
+/// Describes the object at a key if its record is in RAM and the claim is good, without waiting.
+/// `None` means nothing.
 pub fn describe_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Facts> {
-    // What is wrong with it is found out again by a caller that may wait.
+    // The caller retries with a call that may wait, which reports errors.
     let facts = Facts::of(&store.head_in_ram(key).ok()?.found()?);
     claim.on(&facts).ok()?;
     Some(facts)
 }
 
-/// Opens the object at a key of the store if RAM has all of it and the claim is good, without
-/// waiting for anything. `None` says nothing about the key.
+/// Opens the object at a key if all of it is in RAM and the claim is good, without waiting. `None`
+/// means nothing.
 pub fn open_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Opened> {
-    // What is wrong with it is found out again by a caller that may wait.
+    // The caller retries with a call that may wait, which reports errors.
     let reader = store.reader_in_ram(key).ok()??;
     let facts = Facts::of(reader.info());
     let permit = claim.on(&facts).ok()?;
@@ -153,9 +152,9 @@ fn read_parts(reader: &Reader, key: &[u8], length: u64) -> ObjectResult<Vec<Part
     Ok(parts)
 }
 
-/// Notes that an object is read from its beginning, and has the next one read ahead, if its reader
-/// goes in order. Only where its bytes are on the large tier. The engine does the same for values
-/// by their keys; but those of longer objects have no order.
+/// Notes that an object is read from its beginning, and prefetches the next one if its reader goes
+/// in order. Only for objects on the large tier. The engine does this for values by their keys, but
+/// keys of separate values have no such order.
 pub fn note(store: &Store, reading: &ReadOptions, opened: &Opened) {
     if opened.home() != HomeKind::Block {
         return;
@@ -163,7 +162,7 @@ pub fn note(store: &Store, reading: &ReadOptions, opened: &Opened) {
     let Some(next) = store.note_read(opened.place()) else {
         return;
     };
-    // What cannot be read now is not an error of any request yet.
+    // A failed prefetch is no error of a request.
     let facts = store.head(&next).ok().flatten().map(|info| Facts::of(&info));
     let Some((id, length)) = facts.and_then(|facts| Some((facts.values?, facts.length))) else {
         return;
@@ -175,9 +174,8 @@ pub fn note(store: &Store, reading: &ReadOptions, opened: &Opened) {
     }
 }
 
-/// How many bytes of an object of this length the first read of a device has: all of it, if one
-/// read can bring that, since on a disk a second one is a seek; of a longer one little, so that it
-/// begins soon.
+/// Length of the first device read. A short object is read whole, since a second read on a disk
+/// costs a seek; of a longer one little is read, so that the answer begins soon.
 const fn first_read_bytes(length: u64) -> usize {
     if length <= READ_BYTES_MAX as u64 {
         READ_BYTES_MAX
@@ -187,7 +185,7 @@ const fn first_read_bytes(length: u64) -> usize {
 }
 
 impl Opened {
-    /// An object whose bytes are its record's value.
+    /// An object stored in its record's value.
     fn of_record(reader: Reader, facts: Facts, key: &[u8], permit: Permit) -> Self {
         Self::new(reader.info().clone(), Source::Record(reader), facts, key, permit)
     }
@@ -209,8 +207,7 @@ impl Opened {
         }
     }
 
-    /// Lets it be read by a client that gives this key, or none. Nothing to do if it is not
-    /// encrypted.
+    /// Unlocks it with the client's key, if one is given. No effect if it is not encrypted.
     ///
     /// # Errors
     /// As [`unlock`].
@@ -221,12 +218,12 @@ impl Opened {
         Ok(())
     }
 
-    /// What is left of its range.
+    /// The remaining range.
     pub const fn rest(&self) -> Range<u64> {
         self.range.start..self.range.end
     }
 
-    /// What it was opened by.
+    /// The permit with which it was opened.
     pub fn permit(&self) -> &Permit {
         &self.permit
     }
@@ -236,12 +233,12 @@ impl Opened {
         &self.key
     }
 
-    /// The value of the record itself: the bytes, or the list of parts. For rewriting a record with
+    /// The value of the record itself: the bytes, or the manifest. For rewriting the record with
     /// other attributes.
     ///
     /// # Errors
-    /// The store's; `NotImplemented` for a value that was not put through S3 and is too long to
-    /// hold.
+    /// The store's; `NotImplemented` for a value that was not put through S3 and is too long for
+    /// memory.
     pub fn record_value(&self) -> ObjectResult<Bytes> {
         match (&self.source, &self.parts) {
             (Source::Record(reader), _) => {
@@ -261,7 +258,7 @@ impl Opened {
         }
     }
 
-    /// Where the bytes are that were read last: the tier that serves a body, by its first piece.
+    /// The home of the bytes read last.
     pub fn home(&self) -> HomeKind {
         match &self.source {
             Source::Record(reader) => reader.info().home,
@@ -271,19 +268,19 @@ impl Opened {
         }
     }
 
-    /// Reads only these bytes from now on.
+    /// Restricts reading to this range.
     ///
     /// # Errors
     /// The store's.
     pub fn seek(&mut self, range: Range<u64>) -> ObjectResult {
         self.opener = None;
         match &mut self.source {
-            // Where it is in what is encrypted is known when it is read.
+            // The position in an encrypted value is computed when it is read.
             Source::Record(_) if self.facts.encryption.is_some() => {}
             Source::Record(reader) => reader
                 .seek_to(range.start)
                 .map_err(|error| ObjectError::engine(&error, &self.key))?,
-            // Opened again where the range begins.
+            // Opened again at the beginning of the range.
             Source::Values { current, .. } => *current = None,
         }
         self.range = range;
@@ -325,7 +322,7 @@ impl Opened {
         let piece = reader
             .read_piece(wanted.min(read_bytes))
             .map_err(|error| ObjectError::engine(&error, &self.key))?;
-        // A reader that goes on has the device read longer.
+        // After the first read, reads are long.
         self.read_bytes = READ_BYTES_MAX;
         if piece.is_empty() {
             let error = Error::corruption("a value", "it is shorter than the store says");
@@ -334,8 +331,8 @@ impl Opened {
         Ok(self.of_range(piece))
     }
 
-    /// The next bytes of an object that is encrypted: as many as one read brings, decrypted here,
-    /// where one may take one's time.
+    /// The next bytes of an encrypted object: one read's worth, decrypted on this thread, which may
+    /// block.
     fn next_decrypted(&mut self, store: &Store, reading: &ReadOptions) -> ObjectResult<Bytes> {
         let damaged = |reason| ObjectError::engine(&Error::corruption("an encrypted object", reason), &self.key);
         let data_key = self.data_key.as_ref().ok_or_else(|| damaged("it was not unlocked"))?;
@@ -383,8 +380,8 @@ impl Opened {
         Ok(self.of_range(piece))
     }
 
-    /// The next piece if it is in RAM, and nothing must be opened for it: what is encrypted is
-    /// decrypted here, some 0.1 ms' work.
+    /// The next piece, if it is in RAM and its part is open. Decrypts an encrypted one here, which
+    /// takes about 0.1 ms.
     pub fn piece_in_ram(&mut self) -> Option<Bytes> {
         if self.range.is_empty() {
             return None;
@@ -398,7 +395,7 @@ impl Opened {
         let piece = if self.facts.encryption.is_some() {
             let opener = self.opener.as_mut()?;
             take_sealed_in_ram(opener, reader, at_once);
-            // Damage is found again by a caller that may wait, and told.
+            // The caller retries with a call that may wait, which reports damage.
             opener.open(at_once).ok().filter(|piece| !piece.is_empty())?
         } else {
             reader.piece_in_ram()?
@@ -406,7 +403,7 @@ impl Opened {
         Some(self.of_range(piece))
     }
 
-    /// What of the next piece belongs to the range.
+    /// Cuts a piece to the range.
     fn of_range(&mut self, mut piece: Bytes) -> Bytes {
         let left = self.range.end - self.range.start;
         piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
@@ -414,16 +411,16 @@ impl Opened {
         piece
     }
 
-    /// From now on, or no more, only a short piece of it is in RAM for this reader at a time: one
-    /// that takes its time pins nothing of the cache then, and has nothing read ahead.
+    /// With `little`, at most a short piece is in RAM for this reader at a time: a slow reader then
+    /// pins no cache memory and has nothing prefetched.
     pub const fn hold_little(&mut self, little: bool) {
         self.holds_little = little;
     }
 
-    /// How much to read of a device.
+    /// Length of the next device read.
     fn bytes_to_read(&self) -> usize {
         if self.holds_little {
-            // What is read goes to the cache, and comes from there.
+            // Goes through the cache.
             PIECE_BYTES
         } else {
             self.read_bytes
@@ -439,7 +436,7 @@ impl Opened {
     }
 }
 
-/// Has the next pieces that are to be decrypted at hand, as far as RAM has them.
+/// Takes the next pieces to decrypt, as far as they are in RAM.
 fn take_sealed_in_ram(opener: &mut Opener, reader: &mut Reader, pieces: u64) {
     while !opener.has(pieces)
         && let Some(sealed) = reader.piece_in_ram()
@@ -448,8 +445,8 @@ fn take_sealed_in_ram(opener: &mut Opener, reader: &mut Reader, pieces: u64) {
     }
 }
 
-/// Opens the part that has the byte at `position`, if it is not open, and goes there unless it is
-/// encrypted. Its reader, the part, and where in it the byte is.
+/// Opens the part with the byte at `position`, if it is not open, and seeks there unless it is
+/// encrypted. Returns its reader, the part, and the offset in it.
 fn open_part<'a>(
     (store, reading): (&Store, &ReadOptions),
     key: &[u8],
@@ -476,7 +473,7 @@ fn open_part<'a>(
             .reader_with(&value, reading)
             .map_err(fail)?
             .ok_or_else(|| damaged("it is missing"))?;
-        // How long it is otherwise is known where it is decrypted.
+        // The length of an encrypted one is checked on decryption.
         if part.salt.is_none() {
             if reader.info().length != part.length {
                 return Err(damaged("it has another length than the list says"));
@@ -489,12 +486,12 @@ fn open_part<'a>(
     Ok((reader, part, inside))
 }
 
-/// What decrypts an object, whose bucket and key are `name`, for a caller that gives this key, or
-/// none. `None` if it is not encrypted.
+/// The data key of an object whose bucket and key are `name`, for this caller and, if given, this
+/// client's key. `None` if it is not encrypted.
 ///
 /// # Errors
-/// `InvalidRequest` if the object needs a client's key and none is given, or the other way round;
-/// `AccessDenied` if it is another one.
+/// `InvalidRequest` if a client's key is missing or not needed; `AccessDenied` if it is the wrong
+/// one.
 pub fn unlock(
     facts: &Facts,
     name: &[u8],
@@ -523,7 +520,7 @@ pub fn unlock(
     }
 }
 
-/// Whether a key is given where one is needed, and only there.
+/// Checks that a client's key is given exactly if one is needed.
 fn check(facts: &Facts, customer: Option<&CustomerKey>) -> ObjectResult {
     match (facts.encryption, customer) {
         (Some(Encryption::Customer), None) => Err(ObjectError::KeyNeeded),
@@ -532,14 +529,14 @@ fn check(facts: &Facts, customer: Option<&CustomerKey>) -> ObjectResult {
     }
 }
 
-/// The same where only the description of an object is read: whether this key opens it.
+/// Checks a client's key for a request that reads only the metadata.
 ///
 /// # Errors
 /// As [`unlock`].
 pub fn check_key(facts: &Facts, name: &[u8], secrets: &Secrets, customer: Option<&CustomerKey>) -> ObjectResult {
     match facts.encryption {
-        // No key of the store is asked for it.
-        Some(Encryption::Customer) => unlock(facts, name, secrets, customer, || Caller::Nobody).map(drop),
+        // KMS keys are not checked here.
+        Some(Encryption::Customer) => unlock(facts, name, secrets, customer, || Caller::Anonymous).map(drop),
         _ => check(facts, customer),
     }
 }

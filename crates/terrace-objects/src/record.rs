@@ -1,11 +1,10 @@
-//! What S3 knows of an object: attributes of its record in the store, which the ordered index
-//! keeps, so listing and describing objects reads no value.
+//! Metadata of an object: attributes of its record, which the ordered index keeps, so that listing
+//! and describing objects reads no value.
 //!
-//! Attributes are named like the headers they come from and go to. Some are our own: when it was
-//! last modified; for an object whose bytes are in values of their own, their length and the [`Id`]
-//! those values are under; and which version it is, for what is written in a bucket with
-//! versioning. An object that was not put through S3 lacks all of this; its length is its value's,
-//! and its entity tag is made of version and checksum, as the page does it.
+//! Attributes have the names of the headers they come from. Others are our own: time of
+//! modification; length and [`Id`] of separate values; the version ID in a versioned bucket. An
+//! object that was not put through S3 has none of them: its length is its value's, and its entity
+//! tag is computed from version and checksum, as for the page.
 
 use crate::{
     class::{Class, STORAGE_CLASS},
@@ -21,36 +20,36 @@ use std::{
 };
 use terrace::{Attributes, ObjectInfo, Version};
 
-/// Entity tag with its quotes; the same name and form as imports use.
+/// Entity tag with quotes; the same attribute as imports write.
 const ETAG: &str = "etag";
 /// Milliseconds since 1970.
 const MODIFIED_MS: &str = "s3-modified-ms";
-/// Length of an object whose bytes are elsewhere, or encrypted.
+/// Length of an object whose record's value is not its bytes.
 const LENGTH: &str = "s3-length";
-/// The ID of the values that hold the bytes.
+/// The [`Id`] of its separate values.
 const VALUES: &str = "s3-values";
-/// The [`Id`] that orders the versions of an object, and names this one unless it is the `null`
+/// The [`Id`] that orders the object's versions. It is the version's ID, unless this is the `null`
 /// version.
 const VERSION: &str = "s3-version";
-/// The name of the version that has no ID.
+/// The ID of the version without an [`Id`].
 const NULL_NAME: &str = "null";
-/// There if this is the `null` version although it has an [`Id`].
+/// Present on a `null` version that has an order.
 const NULL: &str = "s3-null";
-/// There if this version says that the object is deleted.
+/// Present on a delete marker.
 const DELETED: &str = "s3-delete-marker";
-/// What names of user metadata begin with.
+/// Prefix of user metadata.
 pub const METADATA_PREFIX: &str = "x-amz-meta-";
-/// Tags, encoded as a query.
+/// Tags, in query encoding.
 pub const TAGGING: &str = "x-amz-tagging";
-/// Access control list as [`crate::acl`] has it, if it says anything.
+/// Access control list in [`crate::acl`]'s form, if not the default.
 const ACL: &str = "x-amz-acl";
-/// The account that it belongs to, if not to that of its bucket.
+/// Its account, if not the bucket's.
 const ACCOUNT: &str = "s3-account";
 /// Media type.
 const CONTENT_TYPE: &str = "content-type";
-/// What S3 answers for objects that were put without a media type.
+/// S3's media type for objects put without one.
 pub const CONTENT_TYPE_DEFAULT: &str = "binary/octet-stream";
-/// Headers that are kept as they are.
+/// Headers stored as they are.
 pub const KEPT: [&str; 8] = [
     CONTENT_TYPE,
     "cache-control",
@@ -61,12 +60,12 @@ pub const KEPT: [&str; 8] = [
     REDIRECT,
     STORAGE_CLASS,
 ];
-/// When caches are to forget the object.
+/// `Expires` for caches.
 pub const EXPIRES: &str = "expires";
 /// Where a web site redirects requests for the object.
 pub const REDIRECT: &str = "x-amz-website-redirect-location";
 
-/// Adds what the server knows of an object that was received in one piece. Returns its time, in
+/// Adds the server's attributes to an object received in one piece. Returns its time in
 /// milliseconds since 1970.
 pub fn complete(attributes: &mut Attributes, computed: &Computed, values: Option<Id>) -> u64 {
     let modified_ms = keyspace::now_ms();
@@ -86,25 +85,24 @@ pub fn stamp(attributes: &mut Attributes, etag: &str, modified_ms: u64) {
     attributes.set(MODIFIED_MS, modified_ms.to_string());
 }
 
-/// Says that the bytes are encrypted, with what, and how many they are otherwise.
+/// Adds the wrapped data key and the length before encryption.
 pub fn encrypt(attributes: &mut Attributes, sealed_key: &[u8], length: u64) {
     attributes.set(LENGTH, length.to_string());
     attributes.set(ENCRYPTION, sealed_key);
 }
 
-/// Says that the bytes are in the values under `id`.
+/// Adds ID and length of separate values.
 pub fn place(attributes: &mut Attributes, id: Id, length: u64) {
     attributes.set(LENGTH, length.to_string());
     attributes.set(VALUES, id.to_string());
 }
 
-/// The ID of the values that hold the bytes, if that is where they are.
+/// The ID of its separate values, if it has them.
 pub fn values(attributes: &Attributes) -> Option<Id> {
     attributes.get_str(VALUES).and_then(Id::parse)
 }
 
-/// Says which version it is: the [`Id`] that orders it, and whether it goes by that name or is the
-/// `null` version.
+/// Sets the order of a version, and whether it is the `null` version.
 pub fn set_version(attributes: &mut Attributes, order: Id, is_null: bool) {
     attributes.set(VERSION, order.to_string());
     if is_null {
@@ -120,42 +118,42 @@ pub fn delete_marker(order: Id, is_null: bool, modified_ms: u64) -> Attributes {
     attributes
 }
 
-/// The same attributes with other tags.
+/// A copy with other tags.
 pub fn with_tagging(attributes: &Attributes, tagging: Option<&str>) -> Attributes {
     with(attributes, TAGGING, tagging.filter(|tagging| !tagging.is_empty()))
 }
 
-/// The same attributes with another access control list.
+/// A copy with another access control list.
 pub fn with_list(attributes: &Attributes, list: &str) -> Attributes {
     with(attributes, ACL, Some(list).filter(|list| !list.is_empty()))
 }
 
-/// The same attributes of what belongs to an account, or to that of its bucket.
+/// A copy with another account, or with the bucket's.
 pub fn of_account(attributes: &Attributes, account: Option<&str>) -> Attributes {
     with(attributes, ACCOUNT, account)
 }
 
-/// The same attributes with the list, and of the account, that other attributes say.
+/// A copy with list and account of `other`.
 pub fn owned_as(attributes: &Attributes, other: &Attributes) -> Attributes {
     of_account(&with_list(attributes, list(other)), account(other))
 }
 
-/// The same attributes, redirecting where other attributes say.
+/// A copy with the redirect of `other`.
 pub fn with_redirect(attributes: &Attributes, other: &Attributes) -> Attributes {
     with(attributes, REDIRECT, other.get_str(REDIRECT))
 }
 
-/// The same attributes in another storage class.
+/// A copy with another storage class.
 pub fn with_class(attributes: &Attributes, class: Class) -> Attributes {
     with(attributes, STORAGE_CLASS, class.stored())
 }
 
-/// The same attributes with another wrapped key.
+/// A copy with another wrapped key.
 pub fn with_encryption(attributes: &Attributes, sealed_key: &[u8]) -> Attributes {
     with(attributes, ENCRYPTION, Some(sealed_key))
 }
 
-/// The same attributes with another value of one of them, or without it.
+/// A copy with one attribute set or removed.
 fn with(attributes: &Attributes, name: &str, value: Option<impl AsRef<[u8]>>) -> Attributes {
     if value.is_none() && attributes.get(name).is_none() {
         return attributes.clone();
@@ -178,26 +176,26 @@ pub fn account(attributes: &Attributes) -> Option<&str> {
     attributes.get_str(ACCOUNT)
 }
 
-/// Length and entity tag, without quotes, of an object with these attributes, whose record has a
-/// value of so many bytes.
+/// Length and entity tag, without quotes, of an object with these attributes whose record's value
+/// has `value_bytes` bytes.
 pub fn length_and_tag(attributes: &Attributes, value_bytes: usize) -> (u64, String) {
     let elsewhere = values(attributes).and_then(|_| attributes.get_str(LENGTH)?.parse().ok());
     let etag = attributes.get_str(ETAG).unwrap_or("").trim_matches('"');
     (elsewhere.unwrap_or(value_bytes as u64), etag.to_owned())
 }
 
-/// The [`Id`] that a version goes by, if it is not the `null` version.
+/// The version's [`Id`], unless it is the `null` version.
 pub fn version_id(attributes: &Attributes) -> Option<Id> {
     let id = attributes.get_str(VERSION).and_then(Id::parse);
     id.filter(|_| attributes.get(NULL).is_none())
 }
 
-/// The tags among attributes, encoded as a query.
+/// The tags, in query encoding.
 pub fn tagging(attributes: &Attributes) -> Option<&str> {
     attributes.get_str(TAGGING)
 }
 
-/// The attributes of an object that keeps its bytes and gets another description and time.
+/// Attributes of an object whose bytes stay and whose metadata and time are replaced.
 pub fn redescribed(facts: &Facts, description: &Attributes, modified_ms: u64) -> Attributes {
     let own = facts.attributes.iter().filter(|(name, _)| !is_description(name));
     let all = own.chain(description.iter());
@@ -206,7 +204,7 @@ pub fn redescribed(facts: &Facts, description: &Attributes, modified_ms: u64) ->
     attributes
 }
 
-/// Whether a name can be a header's.
+/// Whether a text is a valid header name.
 fn is_token(name: &str) -> bool {
     !name.is_empty()
         && name
@@ -214,7 +212,7 @@ fn is_token(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// Whether a text of user metadata goes into a header as it is; any other goes by RFC 2047.
+/// Whether a metadata value can be sent in a header as it is; otherwise it is encoded by RFC 2047.
 fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
@@ -223,41 +221,40 @@ fn is_description(name: &str) -> bool {
     KEPT.contains(&name) || name.starts_with(METADATA_PREFIX) || name == TAGGING
 }
 
-/// An object as S3 shows it.
+/// An object as S3 describes it.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// The commit that wrote the record.
+    /// The store's version of the record.
     pub version: Version,
     /// Length in bytes.
     pub length: u64,
     /// Entity tag without quotes.
     pub etag: String,
-    /// When it was last modified; 1970 if that was not noted.
+    /// Time of modification; 1970 if unknown.
     pub modified: SystemTime,
-    /// When it was last modified, in milliseconds since 1970; 0 if that was not noted.
+    /// Time of modification, in milliseconds since 1970; 0 if unknown.
     pub modified_ms: u64,
-    /// Where its bytes are if they are not the record's value.
+    /// The ID of its separate values, if it has them.
     pub values: Option<Id>,
-    /// What orders it among the object's versions. `None` if it was put where there was no
-    /// versioning.
+    /// Its order among the object's versions. `None` if it was put before versioning was enabled.
     pub order: Option<Id>,
-    /// It goes by the name `null`.
+    /// It is the `null` version.
     pub is_null: bool,
-    /// It says that the object is deleted.
+    /// It is a delete marker.
     pub is_delete_marker: bool,
     /// How its bytes are encrypted, if they are.
     pub encryption: Option<Encryption>,
-    /// All of it.
+    /// All attributes.
     pub attributes: Attributes,
 }
 
 impl Facts {
-    /// Reads what the store knows.
+    /// Reads the engine's metadata.
     pub fn of(info: &ObjectInfo) -> Self {
         Self::with(info, info.attributes.clone())
     }
 
-    /// The same with those attributes only that a listing shows.
+    /// Like [`Facts::of`], with only the attributes that a listing shows.
     pub fn listed(info: &ObjectInfo) -> Self {
         let checksums = Algorithm::ALL.map(Algorithm::header);
         let shown = info.attributes.iter().filter(|(name, _)| {
@@ -280,7 +277,7 @@ impl Facts {
             version: info.version,
             length: number(LENGTH).filter(|_| is_elsewhere).unwrap_or(info.length),
             etag: etag.map_or_else(|| format!("{:x}-{:08x}", info.version.0, info.checksum), str::to_owned),
-            // Whole seconds: headers have no fractions, and listings must not differ from them.
+            // Whole seconds, so that listings and headers, which have no fractions, agree.
             modified: UNIX_EPOCH + Duration::from_secs(modified_ms / 1000),
             modified_ms,
             values,
@@ -292,11 +289,11 @@ impl Facts {
         }
     }
 
-    /// The headers that were put with it and go out as they came, by their names, and its user
-    /// metadata, but for what must be encoded.
+    /// The headers that are returned as the client sent them, and the user metadata that needs no
+    /// encoding.
     pub fn shown(&self) -> impl Iterator<Item = (&str, &str)> {
         let shown = self.attributes.iter().filter(|(name, _)| {
-            // `Expires` is shown only if it is a date.
+            // `Expires` is returned only if it is a valid date.
             (KEPT.contains(name) && *name != EXPIRES) || name.starts_with(METADATA_PREFIX)
         });
         shown.filter_map(|(name, value)| {
@@ -305,7 +302,7 @@ impl Facts {
         })
     }
 
-    /// A header that was put with it.
+    /// A header that the client sent with the object.
     pub fn header(&self, name: &str) -> Option<String> {
         self.attributes.get_str(name).map(str::to_owned)
     }
@@ -316,7 +313,7 @@ impl Facts {
             .unwrap_or_else(|| CONTENT_TYPE_DEFAULT.to_owned())
     }
 
-    /// User metadata that must be encoded to go into a header.
+    /// User metadata that must be encoded for a header.
     pub fn encoded_metadata(&self) -> Option<HashMap<String, String>> {
         let named = self.attributes.iter().filter_map(|(name, value)| {
             is_token(name).then_some(())?;
@@ -333,47 +330,47 @@ impl Facts {
         Class::of(&self.attributes)
     }
 
-    /// It was put over S3, which notes when that was; no import and no command does.
+    /// Whether it was put through S3, which records the time; imports and commands do not.
     pub fn is_of_s3(&self) -> bool {
         self.attributes.get(MODIFIED_MS).is_some()
     }
 
-    /// Its access control list as it is stored.
+    /// Its access control list as stored.
     pub fn list(&self) -> &str {
         list(&self.attributes)
     }
 
-    /// The account that it belongs to, if not to that of its bucket.
+    /// Its account, if not its bucket's.
     pub fn account(&self) -> Option<&str> {
         account(&self.attributes)
     }
 
-    /// Tags, encoded as a query.
+    /// Its tags, in query encoding.
     pub fn tagging(&self) -> Option<&str> {
         tagging(&self.attributes)
     }
 
-    /// What a copy takes along that a client could have said.
+    /// The attributes that a copy keeps: those that a client can set.
     pub fn description(&self) -> Attributes {
         let kept = self.attributes.iter().filter(|(name, _)| is_description(name));
         kept.fold(Attributes::new(), |all, (name, value)| all.with(name, value))
     }
 }
 
-/// What a version is called.
+/// A version ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
     /// `null`
     Null,
-    /// Its ID.
+    /// An ID of its own.
     Id(Id),
 }
 
 impl Name {
-    /// What a request names. `None` if it names none.
+    /// Parses a request's version ID. `None` if it has none.
     ///
     /// # Errors
-    /// `InvalidArgument` for what no version can be called.
+    /// `InvalidArgument` for text that is no version ID.
     pub fn parse(text: Option<&str>) -> ObjectResult<Option<Self>> {
         match text {
             None | Some("") => Ok(None),
@@ -385,7 +382,7 @@ impl Name {
         }
     }
 
-    /// The name of a version.
+    /// The version ID of an object.
     pub fn of(facts: &Facts) -> Self {
         match facts.order {
             Some(order) if !facts.is_null => Self::Id(order),

@@ -1,21 +1,21 @@
-//! The master keys, and what is encrypted with them directly: secrets of access keys as the store
-//! keeps them. What else they wrap is keys of objects (`crypt` of the server).
+//! The master keys, and what they encrypt directly: secrets of access keys in the store. They also
+//! wrap data keys ([`crate::crypt`]).
 //!
-//! Several keys may be given. The first is the current one, with which everything new is encrypted;
-//! the others only open what is there, until `terrace rewrap` has encrypted that anew.
+//! Several keys may be given. The first is the current one and encrypts everything new. The others
+//! only decrypt existing data, until `terrace rewrap` has encrypted that again.
 //!
-//! AES-256-GCM by `ring`, a nonce drawn for each secret, and the access key's ID as additional
-//! data, so that no secret can be moved to another ID. What is stored is base64 of nonce,
-//! ciphertext and tag (docs/s3.md). Data keys are wrapped with a key derived from the master key,
-//! so the two uses share no nonces. 2^32 nonces may be drawn for each.
+//! The cipher is AES-256-GCM from `ring`, with a random nonce per secret and the access key's ID as
+//! additional data, so that a secret cannot be moved to another ID. Nonce, ciphertext and tag are
+//! stored as base64 (docs/s3.md). Data keys are wrapped with a key derived from the master key, so
+//! the two uses share no nonces; each may use 2^32.
 //!
-//! The store notes which master keys have been used ([`Secrets::register`]), so that a server that
-//! lacks one says so when it starts, and not when a request reads.
+//! The store records which master keys have been used ([`Secrets::register`]), so a server that
+//! lacks one fails at start and not when a request reads.
 //!
-//! Where none is given, the store draws a master key of its own when a request first asks for
-//! SSE-S3 ([`Secrets::draw_own`]), and keeps it beside what it wraps. That is what "the server has
-//! the key" means to a client of SSE-S3; whoever has all of the store's files has the key, too. It
-//! wraps data keys only: encrypting secrets of access keys with it would protect nothing.
+//! If none is given, the store generates a master key when a request first asks for SSE-S3
+//! ([`Secrets::draw_own`]) and stores it beside the data that it wraps. Any reader of all the
+//! store's files then has the key. It wraps data keys only; encrypting secrets of access keys with
+//! it would protect nothing.
 
 pub mod kms;
 
@@ -33,21 +33,21 @@ use terrace::{Condition, Durability, Error, PutOptions, ScanRange, Store};
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
-/// Most master keys at a time: the current one, and those of rotations that are not done.
+/// Most master keys: the current one, and former ones of unfinished rotations.
 const KEYS_MAX: usize = 16;
-/// What the additional data begins with.
+/// Prefix of the additional data.
 const CONTEXT: &str = "terrace access key ";
-/// What the key is derived for that wraps data keys.
+/// Context for deriving the key that wraps data keys.
 const WRAPPING: &[u8] = b"terrace wrapping key";
-/// What the name of a master key is derived for.
+/// Context for deriving the ID of a master key.
 const NAMING: &[u8] = b"terrace master key id";
 
-/// How the record of a key that a store has drawn calls it, if it is encrypted.
+/// The field of a generated key's record that holds it encrypted.
 pub const SEALED: &str = "key_aes_256_gcm";
-/// What a store's own master key is encrypted as the secret of; no access key has this ID.
+/// ID under which the store's own master key is encrypted; no access key has it.
 pub const OWN_ID: &str = "own-master-key";
 
-/// A key that a store has drawn, as it is stored: 64 hex digits, encrypted or not.
+/// A key that the store generated, as stored: 64 hex digits, or the encrypted key.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct StoredKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub(crate) struct StoredKey {
 }
 
 impl StoredKey {
-    /// A key that is encrypted as the secret of `id`, if a master key is given.
+    /// Encrypts `key` under `id`, if a master key is given.
     ///
     /// # Errors
     /// As [`Secrets::seal`].
@@ -70,7 +70,7 @@ impl StoredKey {
         })
     }
 
-    /// The key, and whether it is stored as it is.
+    /// The key, and whether it is stored unencrypted.
     ///
     /// # Errors
     /// As [`Secrets::open`].
@@ -86,7 +86,7 @@ impl StoredKey {
         Ok((key, self.key_aes_256_gcm.is_none()))
     }
 
-    /// The same encrypted with the current master key. `None` if it is, or there is none.
+    /// Encrypts it with the current master key. `None` if it is already, or there is no master key.
     ///
     /// # Errors
     /// As [`Secrets::open`].
@@ -103,12 +103,12 @@ impl StoredKey {
     }
 }
 
-/// Where a store keeps a key that it has drawn, and what that is encrypted as the secret of.
+/// Where a store keeps a key that it generated, and the ID for its encryption.
 #[derive(Clone, Copy)]
 pub(crate) struct Drawn {
     /// The key of its record.
     pub place: &'static str,
-    /// The ID of an access key that there is none of.
+    /// An ID that no access key has.
     pub id: &'static str,
 }
 
@@ -118,10 +118,10 @@ const OWN: Drawn = Drawn {
 };
 
 impl Drawn {
-    /// Draws a key and stores it. It is durable when this returns.
+    /// Generates a key and stores it durably.
     ///
     /// # Errors
-    /// The store's: [`Error::ConditionFailed`] if there is one.
+    /// The store's; [`Error::ConditionFailed`] if there is one already.
     pub fn draw(self, store: &Store, secrets: &Secrets) -> terrace::Result<[u8; KEY_BYTES]> {
         let mut key = [0; KEY_BYTES];
         keyspace::fill_random(&mut key);
@@ -146,7 +146,7 @@ impl Drawn {
         store.put_with(self.place, json, &options).map(drop)
     }
 
-    /// The key, if there is one, and whether it is stored as it is.
+    /// The stored key, if there is one, and whether it is unencrypted.
     ///
     /// # Errors
     /// The store's, and as [`Secrets::open`].
@@ -159,7 +159,7 @@ impl Drawn {
         record.open(self.id, secrets).map(Some)
     }
 
-    /// The same, encrypted from now on if a master key is given.
+    /// The stored key, if there is one. Encrypts it in the store if a master key is given.
     ///
     /// # Errors
     /// As [`Drawn::stored`].
@@ -174,7 +174,7 @@ impl Drawn {
     }
 }
 
-/// The bytes that hex digits are.
+/// Decodes hex digits.
 fn of_hex(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2).map(|pair| {
         let is_hex = pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit);
@@ -184,7 +184,7 @@ fn of_hex(text: &str) -> Option<Vec<u8>> {
     pairs.collect()
 }
 
-/// Names a master key without telling anything of it.
+/// Identifies a master key without revealing it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub [u8; 8]);
 
@@ -209,13 +209,13 @@ impl KeyId {
     }
 }
 
-/// One master key, as what it is used for.
+/// One master key, as the keys derived from it.
 #[derive(Clone)]
 struct MasterKey {
     id: KeyId,
     secrets: LessSafeKey,
     wrapping: LessSafeKey,
-    /// The store has drawn it, and keeps it.
+    /// The store generated it.
     is_own: bool,
 }
 
@@ -225,7 +225,7 @@ impl MasterKey {
         Self::of(&of_hex(text)?)
     }
 
-    /// `None` if it has another length.
+    /// `None` if the length is wrong.
     fn of(bytes: &[u8]) -> Option<Self> {
         let master = hmac::Key::new(hmac::HMAC_SHA256, bytes);
         let mut id = [0; 8];
@@ -244,43 +244,43 @@ impl MasterKey {
     }
 }
 
-/// The name of a key, and what wraps data keys with it; `None` if it has another length.
+/// The ID of a key, and the derived key that wraps data keys; `None` if the length is wrong.
 pub(crate) fn wrapping_of(bytes: &[u8]) -> Option<(KeyId, LessSafeKey)> {
     MasterKey::of(bytes).map(|key| (key.id, key.wrapping))
 }
 
-/// The cipher of a key; `None` if it has another length.
+/// The cipher of a key; `None` if the length is wrong.
 pub fn cipher(key: &[u8]) -> Option<LessSafeKey> {
     UnboundKey::new(&AES_256_GCM, key).ok().map(LessSafeKey::new)
 }
 
-/// The master keys, if there are any. Clones are the same.
+/// The master keys. Clones share them.
 #[derive(Clone, Default)]
 pub struct Secrets(Arc<RwLock<Vec<MasterKey>>>, KmsKeys);
 
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the keys: this ends in logs.
+        // Never the keys: this output ends in logs.
         f.debug_struct("Secrets").field("ids", &self.ids()).finish()
     }
 }
 
-/// The current master key, which stays that for as long as this lives.
+/// The current master key, which is not replaced while this lives.
 pub struct Current<'s>(RwLockReadGuard<'s, Vec<MasterKey>>);
 
 impl Current<'_> {
-    /// Its name, and what wraps with it. `None` without a key.
+    /// Its ID and the key that wraps data keys. `None` if there is no master key.
     pub fn wrapping(&self) -> Option<(KeyId, &LessSafeKey)> {
         self.0.first().map(|key| (key.id, &key.wrapping))
     }
 }
 
 impl Secrets {
-    /// Encrypts with the first of these keys, and opens with all of them: 64 hex digits each, with
-    /// white space between them.
+    /// Parses keys of 64 hex digits each, separated by white space. The first encrypts, all
+    /// decrypt.
     ///
     /// # Errors
-    /// Saying what a key looks like.
+    /// A message that says what a valid key is.
     pub fn with_key(text: &str) -> Result<Self, String> {
         let keys: Option<Vec<_>> = text.split_ascii_whitespace().map(MasterKey::parse).collect();
         let keys = keys.filter(|keys| (1..=KEYS_MAX).contains(&keys.len()));
@@ -292,35 +292,35 @@ impl Secrets {
             })
     }
 
-    /// The keys that clients name.
+    /// The KMS keys.
     pub const fn kms(&self) -> &KmsKeys {
         &self.1
     }
 
-    /// Whether there is a key, be it the store's own.
+    /// Whether there is a master key, given or the store's own.
     pub fn has_key(&self) -> bool {
         !self.0.read().is_empty()
     }
 
-    /// Whether a key was given.
+    /// Whether a master key was given.
     pub fn is_given(&self) -> bool {
         self.0.read().iter().any(|key| !key.is_own)
     }
 
-    /// The names of all keys, the current one first.
+    /// The IDs of all keys, the current one first.
     pub fn ids(&self) -> Vec<KeyId> {
         self.0.read().iter().map(|key| key.id).collect()
     }
 
-    /// The names of those that were given, the current one first.
+    /// The IDs of the given keys, the current one first.
     fn given(&self) -> Vec<KeyId> {
         let keys = self.0.read();
         keys.iter().filter(|key| !key.is_own).map(|key| key.id).collect()
     }
 
-    /// Takes the store's own master key, if it has drawn one: behind those that are given, so that
-    /// it only opens what is there. Not if it is encrypted with a key that is not given: whatever
-    /// needs it says so. Blocks, and writes nothing.
+    /// Loads the store's own master key, if there is one, after the given ones, so that it only
+    /// decrypts if any are given. Does nothing if it is encrypted with a key that is not given;
+    /// operations that need it then fail. Blocks, and writes nothing.
     ///
     /// # Errors
     /// The store's.
@@ -333,7 +333,7 @@ impl Secrets {
         Ok(())
     }
 
-    /// The same, which is encrypted from now on if a key is given.
+    /// Like [`Secrets::load_own`], and encrypts it in the store if a master key is given.
     ///
     /// # Errors
     /// The store's, and as [`Secrets::open`].
@@ -344,18 +344,18 @@ impl Secrets {
         Ok(())
     }
 
-    /// Has a master key: if none is given the store draws one. It is durable before anything is
-    /// wrapped with it. Blocks.
+    /// Ensures that there is a master key: generates one if none is given. It is durable before
+    /// anything is wrapped with it. Blocks.
     ///
     /// # Errors
     /// As [`Secrets::load_own`].
     pub fn draw_own(&self, store: &Store) -> terrace::Result<()> {
-        // Of two that come at once one draws, and the other takes that.
+        // If two threads do this at once, the second loads the first one's key.
         match OWN.draw(store, self) {
             Ok(own) => {
                 self.add_own(&own);
                 tracing::info!(
-                    "the store has drawn a master key of its own for SSE-S3: whoever has its files has the key; \
+                    "the store has generated a master key of its own for SSE-S3, which is stored in its files; \
                      `--secrets-key-file` and `terrace rewrap` keep it elsewhere"
                 );
                 Ok(())
@@ -372,20 +372,19 @@ impl Secrets {
         }
     }
 
-    /// The current key. A thread that commits what was wrapped with it holds this until that is
-    /// done.
+    /// The current key. A thread holds this until what it wrapped with the key is committed.
     pub fn current(&self) -> Current<'_> {
         Current(self.0.read())
     }
 
-    /// What unwraps what the key of this name wrapped.
+    /// The key that unwraps what the master key of this ID wrapped.
     pub fn unwrapping(&self, id: KeyId) -> Option<LessSafeKey> {
         let keys = self.0.read();
         keys.iter().find(|key| key.id == id).map(|key| key.wrapping.clone())
     }
 
-    /// Takes the keys of `other`, once everything is committed that was wrapped with the current
-    /// one, and keeps the store's own. Blocks.
+    /// Replaces the given keys by those of `other` and keeps the store's own, after all commits
+    /// that hold [`Current`]. Blocks.
     pub fn replace(&self, other: &Self) {
         let mut new = other.0.read().clone();
         new.retain(|key| !key.is_own);
@@ -394,7 +393,7 @@ impl Secrets {
         *keys = new;
     }
 
-    /// Compares with the master keys that the store says have been used. Blocks.
+    /// Compares with the IDs of used master keys in the store. Blocks.
     ///
     /// # Errors
     /// [`Error::Invalid`] if one is missing; the store's.
@@ -414,7 +413,7 @@ impl Secrets {
         Ok(())
     }
 
-    /// The same, and notes the current one, if nothing says that it is the wrong one. Blocks.
+    /// Like [`Secrets::check`], and records the current key as used. Blocks.
     ///
     /// # Errors
     /// As [`Secrets::check`].
@@ -435,7 +434,7 @@ impl Secrets {
             .map(drop)
     }
 
-    /// Notes that nothing is encrypted with any but the current master key. Blocks.
+    /// Records that nothing is encrypted with any but the current master key. Blocks.
     ///
     /// # Errors
     /// The store's.
@@ -447,10 +446,10 @@ impl Secrets {
         Ok(())
     }
 
-    /// The secret of the access key `id`, encrypted. `None` if no key was given.
+    /// Encrypts the secret of the access key `id`. `None` if no master key was given.
     ///
     /// # Errors
-    /// The library's, which says nothing.
+    /// The cryptographic library's, which has no details.
     pub fn seal(&self, id: &str, secret: &str) -> terrace::Result<Option<String>> {
         let mut nonce = [0; NONCE_LEN];
         keyspace::fill_random(&mut nonce);
@@ -468,15 +467,15 @@ impl Secrets {
         Ok(Some(STANDARD_NO_PAD.encode([&nonce[..], &text].concat())))
     }
 
-    /// The secret that was encrypted.
+    /// Decrypts a secret.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no key, or another one, or what is stored is damaged.
+    /// [`Error::Invalid`] if the key is missing or wrong, or the stored text is damaged.
     pub fn open(&self, id: &str, sealed: &str) -> terrace::Result<String> {
         self.open_by(id, sealed).map(|(secret, _)| secret)
     }
 
-    /// The same secret encrypted with the current key. `None` if it is.
+    /// Encrypts a stored secret with the current key. `None` if it is already.
     ///
     /// # Errors
     /// As [`Secrets::open`].
@@ -512,7 +511,7 @@ impl Secrets {
     }
 }
 
-/// The names of the master keys that the store says have been used.
+/// The IDs of used master keys in the store.
 fn used(store: &Store) -> terrace::Result<Vec<KeyId>> {
     let mut ids = Vec::new();
     for item in store.scan(ScanRange::prefix(keyspace::MASTER_KEYS))? {

@@ -1,14 +1,14 @@
-//! Temporary credentials: what AssumeRole gives out, and what a request is that comes with it.
+//! Temporary credentials, which AssumeRole returns, and requests that use them.
 //!
-//! Nothing is stored of a session. Its access key ID has that of the key it was made with, whose
-//! account and levels it has while that key is there. Its secret is made of its ID, and its token
-//! is what it is bound to besides, sealed: until when it is good, and a policy that has to allow
-//! what it does. Both are made with a key of the store, drawn when the first session is, so a
-//! server that starts again knows them.
+//! The store keeps no record of a session. Its ID contains that of its access key, whose account
+//! and permissions it has while that key exists. Its secret is derived from its ID. Its token
+//! contains, encrypted, its expiry and the policy that limits it. Secret and token are made with a
+//! key that the store generates for the first session and keeps, so sessions survive a restart of
+//! the server.
 //!
-//! The token is AES-256-GCM by `ring`, a nonce drawn for each, with the session's ID as additional
-//! data, so that no token goes with another ID; base64 of nonce, ciphertext and tag. 2^32 tokens
-//! may be drawn nonces for.
+//! A token is AES-256-GCM from `ring`, with a random nonce and the session's ID as additional data,
+//! so that it is valid for no other ID; it is base64 of nonce, ciphertext and tag. At most 2^32
+//! tokens may be made.
 
 use super::{
     keyspace,
@@ -24,16 +24,16 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 use terrace::{Error, Store};
 
-/// How IDs of access keys begin, and their length.
+/// Prefix and length of access key IDs.
 const OF_KEYS: (&str, usize) = ("TRCE", 20);
-/// How IDs of sessions begin: the rest of the key's ID follows, and as much of chance.
+/// Prefix of session IDs. The rest of the key's ID follows, then as many random letters.
 const OF_SESSIONS: &str = "TRCS";
-/// Letters of a secret.
+/// Length of a secret.
 const SECRET_LETTERS: usize = 40;
-/// What the keys for tokens and for secrets are made of besides the store's.
+/// Contexts for deriving the keys for tokens and for secrets.
 const CONTEXTS: [&str; 2] = ["terrace session token", "terrace session secret"];
 
-/// What it is encrypted as the secret of; no access key has this ID.
+/// ID under which the session key is encrypted; no access key has it.
 pub const KEY_ID: &str = "session-key";
 /// Where the store keeps it.
 const DRAWN: Drawn = Drawn {
@@ -41,8 +41,7 @@ const DRAWN: Drawn = Drawn {
     id: KEY_ID,
 };
 
-/// The ID of the access key that the session with this ID was made with. `None` if it is no
-/// session's.
+/// The ID of the access key of the session with this ID. `None` if it is no session's.
 pub fn parent(id: &str) -> Option<String> {
     let (beginning, length) = OF_KEYS;
     let rest = id.strip_prefix(OF_SESSIONS)?;
@@ -50,27 +49,27 @@ pub fn parent(id: &str) -> Option<String> {
     (own.len() == of_key.len()).then(|| format!("{beginning}{of_key}"))
 }
 
-/// A new ID of a session of a key; `letters` are of chance.
+/// Makes a session ID for a key from random `letters`.
 fn id_of(key: &str, letters: &str) -> Option<String> {
     let (beginning, length) = OF_KEYS;
     let of_key = key.strip_prefix(beginning).filter(|_| key.len() == length)?;
     Some(format!("{OF_SESSIONS}{of_key}{letters}"))
 }
 
-/// What a session is bound to, as its token has it.
+/// The limits of a session, in its token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// Until when it is good, in milliseconds since 1970.
+    /// Expiry, in milliseconds since 1970.
     pub expires_ms: u64,
-    /// The policy that has to allow what it does, if there is one.
+    /// The policy that must allow what the session does, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Its tags, which policies may ask about.
+    /// Its tags, for conditions of policies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<(String, String)>,
 }
 
-/// What a session gets.
+/// A new session's credentials.
 pub struct Made {
     /// Its access key ID.
     pub id: String,
@@ -80,25 +79,25 @@ pub struct Made {
     pub token: String,
 }
 
-/// Why a token is none.
+/// Why a token was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoSession {
-    /// It was not made here, or for another ID.
+    /// It is not from this store, or is for another ID.
     Invalid,
-    /// It was good until now.
+    /// It has expired.
     Expired,
 }
 
-/// A session whose token was good when its request came.
+/// A session whose token was valid when its request arrived.
 #[derive(Debug, Clone, Default)]
 pub struct Session {
-    /// What has to allow what it does.
+    /// The policy that must allow what it does.
     pub policy: Option<Arc<Policy>>,
-    /// What policies may ask about.
+    /// Its tags, for conditions of policies.
     pub tags: Vec<(String, String)>,
 }
 
-/// What sessions are made and known with.
+/// Makes and checks sessions.
 pub struct Sessions {
     token: LessSafeKey,
     secret: hmac::Key,
@@ -106,13 +105,13 @@ pub struct Sessions {
 
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the keys: this ends in logs.
+        // Never the keys: this output ends in logs.
         f.write_str("Sessions")
     }
 }
 
 impl Sessions {
-    /// Draws a key for sessions, and keeps it.
+    /// Generates and stores the session key.
     ///
     /// # Errors
     /// The store's.
@@ -120,8 +119,8 @@ impl Sessions {
         Self::of(&DRAWN.draw(store, secrets)?)
     }
 
-    /// What sessions are made with, if there were any; encrypted from now on, if there is a key for
-    /// that.
+    /// Reads the session key, if there is one, and encrypts it in the store if a master key is
+    /// given.
     ///
     /// # Errors
     /// The store's, and as [`Secrets::open`].
@@ -130,10 +129,10 @@ impl Sessions {
         key.map(|key| Self::of(&key)).transpose()
     }
 
-    /// Of this key of the store.
+    /// Derives the keys from the session key.
     ///
     /// # Errors
-    /// The library's, which says nothing.
+    /// The cryptographic library's, which has no details.
     fn of(key: &[u8; KEY_BYTES]) -> terrace::Result<Self> {
         let whole = hmac::Key::new(hmac::HMAC_SHA256, key);
         let [token, secret] = CONTEXTS.map(|context| hmac::sign(&whole, context.as_bytes()));
@@ -152,10 +151,10 @@ impl Sessions {
         text
     }
 
-    /// A new session of a key. `None` if the key has an ID of another form.
+    /// Makes a session for an access key. `None` if the key's ID has another form.
     ///
     /// # Errors
-    /// The library's, which says nothing.
+    /// The cryptographic library's, which has no details.
     pub fn make(&self, key: &str, letters: &str, bounds: &Bounds) -> terrace::Result<Option<Made>> {
         let Some(id) = id_of(key, letters) else {
             return Ok(None);
@@ -181,7 +180,7 @@ impl Sessions {
     /// The session with this ID and token.
     ///
     /// # Errors
-    /// Why there is none.
+    /// [`NoSession`]
     pub fn open(&self, id: &str, token: &str) -> Result<Session, NoSession> {
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| NoSession::Invalid)?;
         let (nonce, text) = bytes.split_first_chunk::<NONCE_LEN>().ok_or(NoSession::Invalid)?;
@@ -194,7 +193,7 @@ impl Sessions {
         if bounds.expires_ms <= keyspace::now_ms() {
             return Err(NoSession::Expired);
         }
-        // It was read when the token was made.
+        // It was checked when the token was made.
         let policy = bounds.policy.map(|text| Policy::of_session(&text)).transpose();
         let policy = policy.map_err(|_| NoSession::Invalid)?;
         Ok(Session {
@@ -230,7 +229,7 @@ mod tests {
         assert_eq!(id_of("TRCEOLD", LETTERS), None);
     }
 
-    /// What goes out, byte for byte: a server of tomorrow must know it.
+    /// The format of tokens, byte for byte: a later server must accept them.
     #[test]
     fn golden() {
         let sessions = Sessions::of(&[7; KEY_BYTES]).unwrap();

@@ -1,8 +1,8 @@
-//! Tags of an object as they are stored: as a query.
+//! Tags of an object as stored: in query encoding.
 
 use crate::text::{percent_decode, percent_encode};
 
-/// Tags as a query.
+/// Encodes tags.
 pub fn encode(tags: &[(String, String)]) -> String {
     let pairs = tags
         .iter()
@@ -10,7 +10,7 @@ pub fn encode(tags: &[(String, String)]) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Reads a query. `None` if it is none.
+/// Decodes tags. `None` if the text is not valid.
 pub fn decode(text: &str) -> Option<Vec<(String, String)>> {
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
     pairs

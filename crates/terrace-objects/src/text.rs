@@ -1,10 +1,10 @@
-//! Bytes as text, and text that is written with percent signs.
+//! Hex and percent-encoding.
 
 /// Lowercase hex.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(bytes.len() * 2);
-    // Not by `fmt`: each signed request has its hash written, which was 2 % of a GET's time.
+    // Not with `fmt`: each signed request formats its hash, which was 2 % of the time of a GET.
     for byte in bytes {
         text.push(char::from(DIGITS[usize::from(byte >> 4)]));
         text.push(char::from(DIGITS[usize::from(byte & 15)]));
@@ -12,7 +12,7 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// Percent-encoded text, but for slashes.
+/// Percent-encodes text, except slashes.
 pub fn percent_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -26,7 +26,7 @@ pub fn percent_encode(text: &str) -> String {
     out
 }
 
-/// Text of a query without percent-encoding; `None` if it is none.
+/// Decodes percent-encoded text of a query; `None` if it is not valid.
 pub fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());
@@ -47,7 +47,7 @@ pub fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The same of a path, in which a plus is a plus.
+/// Like [`percent_decode`], for a path: a plus stays a plus.
 pub fn percent_decode_path(text: &str) -> Option<String> {
     percent_decode(&text.replace('+', "%2B"))
 }

@@ -1,29 +1,28 @@
-//! What is stored of an upload that is not complete: attributes of a record without a value, what
-//! the client said of the object and what only an upload has.
+//! The record of an incomplete upload: attributes of the future object and of the upload, no value.
 
 use crate::checksum::{Algorithm, Kind};
 use terrace::Attributes;
 
-/// The checksum algorithm of its parts.
+/// Checksum algorithm of its parts.
 const ALGORITHM: &str = "s3-algorithm";
-/// There if the client chose the algorithm.
+/// Present if the client chose the algorithm.
 const CHOSEN: &str = "s3-algorithm-chosen";
-/// The kind of the object's checksum.
+/// Kind of the object's checksum.
 const KIND: &str = "s3-checksum-kind";
 
-/// What only an upload has.
+/// Attributes of the upload itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UploadRecord {
-    /// The checksum algorithm of its parts.
+    /// Checksum algorithm of its parts.
     pub algorithm: Algorithm,
-    /// The kind of the object's checksum.
+    /// Kind of the object's checksum.
     pub kind: Kind,
     /// Whether the client chose the algorithm.
     pub is_chosen: bool,
 }
 
 impl UploadRecord {
-    /// What to store: this beside what the client said of the object.
+    /// The attributes to store: these and those of the object.
     pub fn to_attributes(self, description: Attributes) -> Attributes {
         let attributes = description
             .with(ALGORITHM, self.algorithm.name())
@@ -35,8 +34,7 @@ impl UploadRecord {
         }
     }
 
-    /// Reads what is stored. A record that names no algorithm, or none that is known, has that of
-    /// clients that choose none.
+    /// Reads a record. One without a known algorithm has the default of clients that choose none.
     pub fn read(attributes: &Attributes) -> Self {
         let text = |name| attributes.get_str(name);
         Self {
@@ -52,7 +50,7 @@ impl UploadRecord {
         }
     }
 
-    /// What the client said of the object, without what only uploads have.
+    /// The attributes of the future object.
     pub fn description(attributes: &Attributes) -> Attributes {
         let kept = attributes
             .iter()
@@ -71,7 +69,7 @@ mod tests {
         pairs.map(|(name, value)| (name.to_owned(), value.to_vec())).collect()
     }
 
-    /// What is stored, byte for byte: of a client that chose the checksum, and of one that did not.
+    /// The stored attributes, byte for byte, with and without a chosen checksum.
     #[test]
     fn golden() {
         let description = Attributes::new()
@@ -114,7 +112,7 @@ mod tests {
                 "an object has nothing of its upload"
             );
         }
-        // What is read of such bytes, whoever wrote them.
+        // Reading attributes from any source.
         let by_hand = of_chosen
             .iter()
             .fold(Attributes::new(), |all, (name, value)| all.with(*name, *value));

@@ -1,9 +1,8 @@
-//! The walk that deletes what is due by the rules of a bucket's lifecycle, and changes storage
-//! classes.
+//! Lifecycle walk: deletes versions that are due by a bucket's rules, and changes storage classes.
 //!
-//! One page of versions per call, so that requests go in between. What a version is judged by
-//! besides itself (since when it is not the latest, how many are between, whether a delete marker
-//! is all there is) depends on those shown before it, which [`Walk`] remembers from page to page.
+//! Each call handles one page of versions, so that requests are served in between. Some conditions
+//! (since when a version is not the latest, how many are newer, whether a delete marker is alone)
+//! depend on earlier versions, which [`Walk`] remembers between pages.
 
 use crate::{
     access::decide::Claim,
@@ -23,10 +22,10 @@ use crate::{
 use std::sync::Arc;
 use terrace::{Durability, Store};
 
-/// Versions per call.
+/// Versions per page.
 const PAGE: usize = 500;
 
-/// Aborts the uploads of a bucket that are due. Whether there were any. Blocks.
+/// Aborts uploads of a bucket that are due. Returns whether there were any. Blocks.
 ///
 /// # Errors
 /// The store's.
@@ -49,26 +48,26 @@ pub fn abort_uploads(store: &Store, bucket: &Bucket, now_ms: u64) -> terrace::Re
     Ok(any)
 }
 
-/// How far a walk is, and what it must remember.
+/// State of a walk.
 #[derive(Debug)]
 pub struct Walk {
     now_ms: u64,
-    /// The version judged last: its key and what orders it.
+    /// Key and order of the last version.
     last: Option<(String, Option<Id>)>,
-    /// When that was written, which is since when the next one of the same key is not the latest.
+    /// Time of the last version: since then the next one of the same key has not been the latest.
     last_ms: u64,
-    /// Versions of this key, shown before, that are not the latest.
+    /// Number of earlier versions of this key that are not the latest.
     newer: u32,
-    /// A delete marker that is the latest version, if no other version of its key was shown yet.
+    /// A delete marker that is the latest version and so far the only version of its key.
     marker: Option<(String, Facts)>,
-    /// Something was deleted that had values of its own.
+    /// A deleted version had separate values.
     pub garbage: bool,
-    /// What is told of why, if a target is to be told.
+    /// Cause of the changes, for events.
     cause: Option<Arc<dyn Cause>>,
 }
 
 impl Walk {
-    /// One that judges as of a time.
+    /// A walk that evaluates rules at this time.
     pub const fn new(now_ms: u64) -> Self {
         Self {
             now_ms,
@@ -81,12 +80,12 @@ impl Walk {
         }
     }
 
-    /// The same, with what is told of why.
+    /// Sets the cause of the changes, for events.
     pub fn caused_by(self, cause: Option<Arc<dyn Cause>>) -> Self {
         Self { cause, ..self }
     }
 
-    /// Judges the next page. Whether it was the last.
+    /// Handles the next page. Returns whether it was the last.
     ///
     /// # Errors
     /// The store's.
@@ -98,10 +97,10 @@ impl Walk {
             delimiter: None,
             after: match &last {
                 None => After::Nothing,
-                // By order: it may have been deleted, and what was judged before it must not be
-                // judged again.
+                // By order: the version may have been deleted, and earlier ones must not be handled
+                // again.
                 Some((key, Some(order))) => After::Order(key, *order),
-                // It was put where there was no versioning, so that it is the only one there was.
+                // It was put before versioning was enabled, so it is the key's only version.
                 Some((key, None)) => After::Version(key, Name::Null),
             },
             limit: PAGE,
@@ -126,7 +125,7 @@ impl Walk {
         } else {
             self.judge_marker(store, bucket, rules)?;
             self.newer = 0;
-            // The latest version was removed without a server; since when is not known.
+            // The latest version was removed without a server, at an unknown time.
             self.last_ms = self.now_ms;
         }
         let name = Name::of(&facts);
@@ -165,7 +164,7 @@ impl Walk {
         Ok(())
     }
 
-    /// A delete marker that turned out to be all there is of its object.
+    /// Handles a delete marker that is the only version of its key.
     fn judge_marker(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule]) -> ObjectResult {
         let Some((key, facts)) = self.marker.take() else {
             return Ok(());
@@ -179,7 +178,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Deletes what was judged, if it is still exactly that.
+    /// Deletes a version, if it has not changed since it was read.
     fn delete(
         &mut self,
         store: &Store,
@@ -206,9 +205,9 @@ impl Walk {
         match outcome {
             Ok(Outcome::Done(done)) => self.garbage |= done.garbage,
             Ok(Outcome::Nothing | Outcome::OtherCondition) => {}
-            // Replaced or gone meanwhile, or locked: then it is due again when that is over.
+            // Replaced, deleted or locked meanwhile. A locked version is due again after its lock.
             Err(ObjectError::Condition(_) | ObjectError::NoSuchKey(_) | ObjectError::Denied | ObjectError::Locked) => {}
-            // The key alone cannot be deleted that way; the others can.
+            // This key cannot be deleted this way; the walk continues with others.
             Err(error @ ObjectError::TooLongToMove) => {
                 tracing::warn!(%error, bucket = bucket.name, key, "an expired object cannot be deleted");
             }
@@ -217,8 +216,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Gives a version the class that rules want, if it still is what was judged and they want a
-    /// later one: its bytes, its time and all else stay. Locks are about other things.
+    /// Changes the class of a version, if it has not changed since it was read and the new class is
+    /// later. Bytes and time stay. Locks do not prevent it.
     fn reclass(
         &self,
         store: &Store,
@@ -240,7 +239,7 @@ impl Walk {
         let Some(reader) = reader.filter(|reader| reader.info().version == facts.version) else {
             return Ok(());
         };
-        // What was not put over S3 and is this long stays as it is.
+        // A value this long that was not put through S3 stays as it is.
         let bytes = reader.info().length;
         if bytes > MANIFEST_BYTES_MAX {
             return Ok(());
@@ -256,7 +255,7 @@ impl Walk {
             permit: &permit,
             key,
         };
-        // Replaced or gone meanwhile: what is there now is judged by the next walk.
+        // Replaced or deleted meanwhile: the next walk handles what is there now.
         match commit::redescribe(place, &at, facts.version, &new) {
             Ok(_) | Err(ObjectError::NoSuchBucket) => Ok(()),
             Err(error) => Err(error),

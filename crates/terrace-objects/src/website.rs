@@ -1,48 +1,48 @@
-//! What a web site is like, as it is stored.
+//! A bucket's web site settings.
 
 use serde::{Deserialize, Serialize};
 
-/// A web site.
+/// Web site settings, as stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// What is behind the keys of folders.
+    /// Suffix of the index page of a folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,
-    /// The key of what is shown where something goes wrong.
+    /// Key of the error page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Where all requests go; then there is nothing else.
+    /// Redirect of all requests; then there are no other settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_to: Option<AllTo>,
-    /// Where some requests go. The first that is for one counts.
+    /// Redirect rules. The first that matches applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
 
-/// Where all requests go.
+/// Redirect of all requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllTo {
     /// The host.
     pub host: String,
-    /// `http` or `https`, if it is not that of the request.
+    /// `http` or `https`; `None` for that of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
 }
 
-/// Where some requests go.
+/// A redirect rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Those for keys that begin with this.
+    /// Only keys with this prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Those that would be answered with this status.
+    /// Only responses with this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Where to.
+    /// The target.
     pub redirect: Redirect,
 }
 
-/// Where a rule sends requests. What is not said stays as it is in the request.
+/// Target of a redirect rule. Fields that are `None` stay as in the request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirect {
     /// The host.
@@ -51,19 +51,19 @@ pub struct Redirect {
     /// `http` or `https`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// The status, if it is not 301.
+    /// The status; `None` for 301.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// What takes the place of the rule's prefix in the key.
+    /// Replaces the rule's prefix of the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_prefix: Option<String>,
-    /// What takes the place of the whole key.
+    /// Replaces the whole key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 
 impl Settings {
-    /// The rule for a key: before it is looked for, or after it was answered with a status.
+    /// The rule for a key: before it is read, or, with `status`, after it failed.
     pub fn rule_for(&self, key: &str, status: Option<u16>) -> Option<&Rule> {
         self.rules.iter().find(|rule| {
             let has_prefix = rule.prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix));

@@ -1,11 +1,10 @@
-//! Values on their way into the store.
+//! Writes values to the store.
 //!
-//! A small body becomes the value of its object. A larger one goes into a value of its own, which
-//! is committed without waiting for the device; the commit of the object that follows waits, and
-//! the log's order covers both. Bytes that are to be encrypted are encrypted where they are
-//! written.
+//! A small body becomes the value of its object's record. A larger one becomes a separate value,
+//! which is committed without waiting for the device; the object's commit waits, and the order of
+//! the log covers both. Encrypted bytes are encrypted as they are written.
 //!
-//! Whatever goes wrong before that commit, what was written is discarded ([`Unfinished`]).
+//! If anything fails before the object's commit, the value is deleted ([`Unfinished`]).
 
 use crate::{
     collector::{Collector, Unfinished},
@@ -22,14 +21,14 @@ use bytes::Bytes;
 use std::sync::Arc;
 use terrace::{Condition, Durability, Error, PutOptions, Store, VALUE_BYTES_MAX, ValueWriter, WriterOptions};
 
-/// Bytes taken from a connection at a time.
+/// Bytes read from a connection at a time.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// Longest body that becomes the value of its object itself.
+/// Longest body that becomes the value of its object's record.
 pub const WHOLE_BYTES_MAX: usize = PIECE_BYTES;
-/// How often a nonce is drawn: two that are the same come once in 2^32 draws.
+/// How often a nonce is drawn: two are equal once in 2^32.
 const DRAWS: usize = 16;
 
-/// Where a body goes.
+/// The use of a body.
 #[derive(Debug, Clone, Copy)]
 pub enum Target {
     /// It becomes an object.
@@ -38,41 +37,41 @@ pub enum Target {
     Part(Id, u16),
 }
 
-/// A body that has arrived whole and is what it was said to be.
+/// A complete body that matches the client's digests.
 pub enum Received {
-    /// It is in memory, encrypted if it is to be.
+    /// In memory, encrypted if required.
     Whole(Bytes, Computed),
-    /// It is a value, to which nothing refers yet.
+    /// A separate value to which nothing refers yet.
     Stored(Stored),
 }
 
-/// A value to which nothing refers yet.
+/// A separate value to which nothing refers yet.
 pub struct Stored {
     /// The ID it is under.
     pub id: Id,
-    /// Its place in a manifest, without checksum.
+    /// Its entry in a manifest, without checksum.
     pub part: Part,
-    /// What was computed on the way.
+    /// Its digests.
     pub computed: Computed,
-    /// To be finished when something refers to it.
+    /// To be finished when something refers to the value.
     pub unfinished: Unfinished,
 }
 
-/// What is in memory, as it is to be received: encrypted, if there is a key for that.
+/// A body in memory, encrypted if there is a data key.
 ///
 /// # Errors
-/// None that can happen.
+/// None in practice.
 pub fn whole(bytes: Bytes, mut computed: Computed, data_key: Option<&DataKey>) -> ObjectResult<Received> {
     let Some(data_key) = data_key else {
         return Ok(Received::Whole(bytes, computed));
     };
-    // The object has no other value.
+    // The record's own value is the object's only one.
     let sealed = pieces::seal(data_key.of_value(RECORD_NUMBER, &[0; SALT_BYTES])?, &bytes)?;
     computed.md5 = data_key.etag(computed.md5);
     Ok(Received::Whole(sealed.into(), computed))
 }
 
-/// A value that is being written.
+/// A separate value being written.
 pub struct Writing {
     id: Id,
     number: u16,
@@ -82,11 +81,11 @@ pub struct Writing {
     writer: ValueWriter,
     written: u64,
     encrypting: Option<Encrypting>,
-    // Last, so that the writer is gone before its value is discarded.
+    // Dropped last, so that the writer is gone before its value is deleted.
     unfinished: Unfinished,
 }
 
-/// How a value is encrypted on its way.
+/// Encryption of a value being written.
 struct Encrypting {
     data_key: DataKey,
     salt: [u8; SALT_BYTES],
@@ -106,7 +105,7 @@ impl Encrypting {
 }
 
 impl Writing {
-    /// Begins one, to be encrypted if there is a key for that.
+    /// Begins a value, encrypted if there is a data key.
     ///
     /// # Errors
     /// The store's.
@@ -144,7 +143,8 @@ impl Writing {
         for _ in 0..DRAWS {
             let nonce = draw();
             let key = keyspace::value(id, number, nonce);
-            // A part that is sent again has an ID that is known: its nonce must be no other's.
+            // A part that is sent again has a known ID: its nonce must differ from the earlier
+            // one's.
             let is_taken = |store: &Store| store.head(&key).map(|info| info.is_some());
             if matches!(target, Target::Part(..)) && is_taken(store).map_err(|error| fail(error, &key))? {
                 continue;
@@ -157,8 +157,7 @@ impl Writing {
         Err(ObjectError::Impossible)
     }
 
-    /// Begins at a place a value of this length, which is to be encrypted or not. `None` if another
-    /// is being written there.
+    /// Begins a value at a key. `None` if another is being written there.
     fn begin_at(
         collector: &Arc<Collector>,
         store: &Store,
@@ -173,14 +172,14 @@ impl Writing {
             ..PutOptions::default()
         };
         let fail = |error| ObjectError::engine(&error, &key);
-        // Room first: a write that is refused on a full device leaves nothing in the log. Until it
-        // is finished it is no value.
+        // Reserves space first: a write that is refused on a full device leaves nothing in the log.
+        // The value exists only once it is finished.
         let options = WriterOptions {
             length: length.map(|length| if is_sealed { sealed_length(length) } else { length }),
             put: buffered.clone(),
         };
         let writer = store.writer(&key, options).map_err(fail)?;
-        // The marker comes first in the log, so after a crash there is no value without one.
+        // The marker is committed first, so after a crash every value has one.
         let marker = match target {
             Target::Object => keyspace::pending(id),
             Target::Part(..) => keyspace::pending_part(&key),
@@ -210,7 +209,7 @@ impl Writing {
         }))
     }
 
-    /// Writes a piece.
+    /// Writes bytes.
     ///
     /// # Errors
     /// `IncompleteBody` beyond the announced length, `EntityTooLarge`, the store's.
@@ -221,8 +220,8 @@ impl Writing {
         Ok(self)
     }
 
-    /// Gives back the memory that it takes, but for some KiB and a piece that is to be encrypted,
-    /// until more comes.
+    /// Frees the memory of its buffers, except some KiB and a piece to be encrypted, until more
+    /// bytes come.
     ///
     /// # Errors
     /// The store's.
@@ -231,7 +230,7 @@ impl Writing {
         rested.map_err(|error| ObjectError::engine(&error, &self.key))
     }
 
-    /// RAM that it takes as long as it may yet be a short value.
+    /// RAM that its buffers take while it may still be a short value.
     pub const fn spooled_bytes(&self) -> usize {
         self.writer.spooled_bytes()
     }
@@ -255,7 +254,7 @@ impl Writing {
         }
     }
 
-    /// Ends it, of whose bytes `computed` was computed.
+    /// Finishes the value, whose digests are `computed`.
     ///
     /// # Errors
     /// The store's.
@@ -291,10 +290,10 @@ mod tests {
     use super::*;
     use terrace::Options;
 
-    /// A part that was sent again and drew the nonce of the one before was written over it, and
-    /// registering it deleted what it took for the other's value: its own.
+    /// Regression: a part that was sent again drew the earlier part's nonce and overwrote its
+    /// value; registering the part then deleted the replaced value, which was its own.
     #[test]
-    fn a_nonce_is_nobody_elses() {
+    fn a_nonce_is_used_once() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options::new(dir.path())).unwrap();
         let collector = Arc::new(Collector::default());

@@ -1,29 +1,29 @@
-//! What somebody can want to do, and what it takes: the level of a key, or what a list grants.
+//! Actions, and the permission for each: the level of a key, or a grant of a list.
 
 use crate::{access_key::Level, acl::Permission};
 
-/// What somebody wants to do.
+/// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Read an object as it is now.
+    /// Read the current object.
     Read,
-    /// Read a version by its name.
+    /// Read a version by its ID.
     ReadVersion,
     /// List the bucket.
     List,
-    /// List its versions, or uploads.
+    /// List its versions or uploads.
     ListMore,
-    /// Read what no list opens: tags, parts, settings.
+    /// Read tags, parts or settings, which no list grants.
     Inspect,
     /// Write and delete objects.
     Write,
-    /// Change tags: what no list opens.
+    /// Change tags, which no list grants.
     Describe,
-    /// Read the list of an object.
+    /// Read the access control list of an object.
     ReadAcl,
     /// Change it.
     WriteAcl,
-    /// Read the list of the bucket.
+    /// Read the access control list of the bucket.
     ReadBucketAcl,
     /// Change it.
     WriteBucketAcl,
@@ -31,7 +31,7 @@ pub enum Action {
     Configure,
 }
 
-/// Whose list can allow something.
+/// The subject whose list can grant an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listed {
     Object,
@@ -39,9 +39,8 @@ pub(super) enum Listed {
 }
 
 impl Action {
-    /// What an operation of S3 is. One that is not in this table needs the highest level, so an
-    /// operation that is added later, or that only answers `NotImplemented`, is never open by
-    /// mistake.
+    /// The action of an S3 operation. Operations not in this table need the highest level, so one
+    /// that is added later, or only answers `NotImplemented`, is never open by mistake.
     pub fn of(operation: &str) -> Self {
         match operation {
             "GetObject" | "HeadObject" => Self::Read,
@@ -69,13 +68,13 @@ impl Action {
         }
     }
 
-    /// What it is to read an object, or a version by its name: names of versions are for those who
-    /// have a key to the bucket.
+    /// The action of reading an object, or a version by its ID. Reading by ID needs a key to the
+    /// bucket.
     pub const fn reading(is_named: bool) -> Self {
         if is_named { Self::ReadVersion } else { Self::Read }
     }
 
-    /// The level that allows it to a key.
+    /// The level of a key that allows it.
     pub(super) const fn level(self) -> Level {
         match self {
             Self::Read | Self::ReadVersion | Self::List | Self::ListMore | Self::Inspect | Self::ReadAcl => Level::Read,
@@ -84,8 +83,8 @@ impl Action {
         }
     }
 
-    /// What has to be granted for it, in which list ("Mapping of ACL permissions and access policy
-    /// permissions" in the guide).
+    /// The permission and the list that grant it ("Mapping of ACL permissions and access policy
+    /// permissions" in the S3 guide).
     pub(super) const fn granted_by(self) -> Option<(Listed, Permission)> {
         Some(match self {
             Self::Read | Self::ReadVersion => (Listed::Object, Permission::Read),
@@ -99,12 +98,12 @@ impl Action {
         })
     }
 
-    /// It is for those who have a key, whatever is granted to everybody.
+    /// Whether it needs a key, whatever lists grant to every client.
     pub(super) const fn needs_key(self) -> bool {
         matches!(self, Self::ReadVersion | Self::ListMore)
     }
 
-    /// It is of an object that is there, so the object's owner grants it.
+    /// Whether it concerns an existing object, so that the object's owner grants it.
     pub(super) fn is_of_object(self) -> bool {
         matches!(self.granted_by(), Some((Listed::Object, _)))
     }

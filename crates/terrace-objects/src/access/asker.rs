@@ -1,7 +1,6 @@
-//! What policies are asked of a request: whoever makes it, what for, and what they may ask about
-//! it.
+//! Questions to policies: the caller, the action and the condition values of a request.
 //!
-//! To policies a key is a user of its account, named by the key's ID.
+//! Policies see a key as a user of its account, named by the key's ID.
 
 use crate::{
     bucket::Record,
@@ -12,58 +11,58 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The account that a bucket belongs to.
+/// The account of a bucket.
 pub const RESOURCE_ACCOUNT: &str = "s3:ResourceAccount";
 
-/// The version that a request names.
+/// The version ID in a request.
 const VERSION: &str = "s3:versionid";
 
-/// A question to the policies of buckets: whoever makes a request, what for, and what policies may
-/// ask about it. It goes with the request to its operation.
+/// A question to the policies: caller, action and condition values of a request. It is passed with
+/// the request to its operation.
 #[derive(Debug, Clone)]
 pub struct Asker {
-    /// The account and the ID of a key.
+    /// Account and ID of the caller's key.
     pub caller: Option<(Arc<str>, String)>,
-    /// `None` of what no policy says anything of.
+    /// `None` for operations that have no action in policies.
     pub action: Option<&'static str>,
-    /// The key of the object that it is about, if it is about one.
+    /// The object's key, if it concerns one.
     pub key: Option<String>,
-    /// A policy is nothing to whoever may do everything in the bucket, and asks about that policy.
+    /// The caller may do everything in the bucket and reads or changes its policy, so that the
+    /// policy does not apply.
     pub is_theirs: bool,
-    /// What has to allow whatever is done in a session.
+    /// The session's policy, which must allow the action.
     pub bound: Option<Arc<Policy>>,
-    /// The policy of the key, if it has one.
+    /// The key's policy, if it has one.
     pub own: Option<Arc<Policy>>,
-    /// What it says of the object is in its body.
+    /// The object's attributes are in the body, a form.
     pub is_form: bool,
-    /// What policies may ask about.
+    /// Condition values.
     pub context: Arc<Context>,
 }
 
-/// What policies say of a request.
+/// Result of all policies for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opinion {
-    /// What the bucket's policy says, or that some policy denies it.
+    /// The result of the bucket's policy, or that some policy denies it.
     pub verdict: Verdict,
-    /// Whether the key's own policy allows it. `None` if it has none, and its levels say what it
-    /// may.
+    /// Whether the key's policy allows it. `None` if the key has none and its level decides.
     pub own: Option<bool>,
 }
 
 impl Opinion {
-    /// There are none.
+    /// There are no policies.
     pub const NONE: Self = Self {
         verdict: Verdict::Silent,
         own: None,
     };
-    /// One denies it.
+    /// A policy denies it.
     pub const DENIED: Self = Self {
         verdict: Verdict::Denied,
         own: None,
     };
 
-    /// Whether something may be done along with what is allowed: no policy denies it, and a key
-    /// that has a policy needs that one, or the bucket's, to allow it.
+    /// Whether an additional action is allowed with one that is already: no policy denies it, and
+    /// if the key has a policy, that or the bucket's allows it.
     pub fn may_also(self) -> bool {
         match self.verdict {
             Verdict::Denied => false,
@@ -74,7 +73,7 @@ impl Opinion {
 }
 
 impl Asker {
-    /// The same request, but about an action on an object that it does not name in its path.
+    /// The same request with another action, on an object that is not in its path.
     pub fn about(&self, action: &'static str, key: Option<&str>) -> Self {
         Self {
             action: Some(action),
@@ -84,7 +83,7 @@ impl Asker {
         }
     }
 
-    /// The same, but about this version, or about none that has a name.
+    /// The same with this version ID, or without one.
     pub fn of_version(&self, name: Option<&str>) -> Self {
         let mut context = (*self.context).clone();
         context.forget(VERSION);
@@ -94,12 +93,12 @@ impl Asker {
         self.knowing(context)
     }
 
-    /// The same by a key with this policy.
+    /// The same for a key with this policy.
     pub fn owning(self, own: Option<Arc<Policy>>) -> Self {
         Self { own, ..self }
     }
 
-    /// The same, of which other things are known.
+    /// The same with other condition values.
     pub fn knowing(&self, context: Context) -> Self {
         Self {
             context: Arc::new(context),
@@ -107,21 +106,21 @@ impl Asker {
         }
     }
 
-    /// Whether it may also be another thing that is done with the same object, or bucket
+    /// Whether an additional action on the same object or bucket is allowed
     /// ([`Opinion::may_also`]).
     pub fn may_also(&self, action: &'static str, record: &Record, bucket: &str) -> bool {
         let asker = self.about(action, self.key.as_deref());
         asker.judge(record, bucket, None).may_also()
     }
 
-    /// Whether the key's own policy allows another thing with the same object, or bucket.
+    /// Whether the key's policy allows another action on the same object or bucket.
     pub fn owns(&self, action: &'static str, record: &Record, bucket: &str) -> bool {
         let asker = self.about(action, self.key.as_deref());
         let opinion = asker.judge(record, bucket, None);
         opinion.verdict != Verdict::Denied && opinion.own == Some(true)
     }
 
-    /// Whether the policies of key and session allow it to list buckets, where there are some.
+    /// Whether the policies of key and session, if any, allow listing buckets.
     pub fn may_list_buckets(&self) -> bool {
         let asker = self.about("s3:ListAllMyBuckets", None);
         let resource = asker.resource("*");
@@ -153,7 +152,7 @@ impl Asker {
         })
     }
 
-    /// What policies say of it, if it is about a version with these facts.
+    /// Evaluates the policies, for a version with these facts if there is one.
     pub fn judge(&self, record: &Record, bucket: &str, facts: Option<&Facts>) -> Opinion {
         let is_asked = |policy: &Arc<Policy>| policy.keys().any(|key| key.starts_with(actions::OBJECT_TAGS));
         let mut policies = [&record.rules, &self.own, &self.bound].into_iter().flatten();
@@ -168,8 +167,7 @@ impl Asker {
         self.judge_in(record, bucket, &context, None)
     }
 
-    /// The best that policies can say of it when the object is open, and the request's body has
-    /// been read.
+    /// The most favourable result possible once the object is open and the body read.
     pub fn judge_at_best(&self, record: &Record, bucket: &str) -> Opinion {
         let is_open = |key: &str| self.action.is_some_and(|action| actions::is_known_later(action, key));
         self.judge_in(record, bucket, &self.context, Some(&is_open))
@@ -183,7 +181,7 @@ impl Asker {
         open: Option<&dyn Fn(&str) -> bool>,
     ) -> Opinion {
         let resource = self.resource(bucket);
-        // The source of a copy may be in a bucket of another account than the copy.
+        // The source of a copy may be in another account's bucket than the copy.
         let context = context.with(RESOURCE_ACCOUNT, record.owner());
         let question = self.question(&resource, &context);
         let judge =
@@ -203,21 +201,21 @@ impl Asker {
         }
     }
 
-    /// A public policy counts only for those of the owner's account, if the bucket is kept from
-    /// being public.
+    /// Whether a public policy has no effect for this caller: the bucket restricts it to the
+    /// owner's account.
     fn is_ignored(&self, policy: &Policy, record: &Record) -> bool {
         let is_owners = self.caller().is_some_and(|caller| caller.account == record.owner());
         !is_owners && !record.obeys_policy() && policy.is_public()
     }
 }
 
-/// What a policy says, or the best that it can say while some keys of conditions are `open`.
+/// Evaluates a policy; most favourably, if `open` condition keys have no values yet.
 fn judge_by(policy: &Policy, question: &Question<'_>, open: Option<&dyn Fn(&str) -> bool>) -> Verdict {
     open.map_or_else(|| policy.judge(question), |open| policy.judge_at_best(question, open))
 }
 
-/// What the policy of the bucket `target` says of a service that puts an object there for another
-/// bucket of the same account.
+/// Evaluates the policy of the bucket `target` for a service that puts an object there on behalf of
+/// another bucket of the same account.
 pub fn of_service(service: &str, source: &str, record: &Record, target: &str, key: &str) -> Verdict {
     if record.is_unreadable() {
         return Verdict::Denied;
@@ -228,7 +226,7 @@ pub fn of_service(service: &str, source: &str, record: &Record, target: &str, ke
     let mut context = Context::default();
     add_time(&mut context);
     context.add("aws:SourceArn", format!("arn:aws:s3:::{source}"));
-    // Both are of one account.
+    // Both buckets have the same account.
     context.add("aws:SourceAccount", record.owner());
     context.add(RESOURCE_ACCOUNT, record.owner());
     context.add("aws:PrincipalServiceName", service);
@@ -243,10 +241,10 @@ pub fn of_service(service: &str, source: &str, record: &Record, target: &str, ke
     })
 }
 
-/// Adds what time it is.
+/// Adds the current time to condition values.
 pub fn add_time(context: &mut Context) {
     let seconds = (keyspace::now_ms() / 1000).to_string();
-    // A number of seconds is a date, too.
+    // A number of seconds is a valid date.
     context.add("aws:CurrentTime", seconds.clone());
     context.add("aws:EpochTime", seconds);
 }

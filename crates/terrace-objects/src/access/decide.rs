@@ -1,16 +1,16 @@
-//! Who may: the one place where that is decided.
+//! Decides access, for all callers, in one place.
 //!
-//! A request is a [`Claim`]: who wants to do what in which bucket. What opens an object takes the
-//! claim, opens exactly one version and has the claim decided on that version, so what is judged is
-//! what is read. What changes an object takes the [`Permit`] that came of it, and changes nothing
-//! but the bucket that the permit is for.
+//! A request's [`Claim`] names principal, action and bucket. A function that opens an object takes
+//! the claim, opens exactly one version and decides the claim on it, so the version that is checked
+//! is the one that is read. A function that changes an object takes the resulting [`Permit`] and
+//! changes only the permit's bucket.
 //!
-//! The bucket's record is read after the version was opened: an object that was put once the bucket
-//! had been closed is judged by the closed bucket.
+//! The bucket's record is read after the version is opened, so an object put after the bucket was
+//! closed is judged by the closed bucket.
 //!
-//! A key may do what its level says, or its policy, with what belongs to its own account. With what
-//! belongs to another it may do what that account grants, by the bucket's policy or by lists, and
-//! no more than its level or its policy says either. What any policy denies is denied.
+//! For objects and buckets of its own account, a key's level or policy decides. For those of
+//! another account, that account must also grant it, by the bucket's policy or by lists. A denial
+//! of any policy is final.
 
 pub use super::action::Action;
 
@@ -31,29 +31,30 @@ use crate::{
 use std::{fmt, sync::Arc};
 use terrace::Store;
 
-/// Who asks.
+/// The principal of a request.
 #[derive(Clone)]
 pub enum Principal {
-    /// Nobody in particular: a request without a signature.
-    Everybody,
-    /// An access key whose signature was right.
+    /// A request without a signature.
+    Anonymous,
+    /// An access key whose signature was verified.
     Key {
         /// Its ID.
         id: Arc<str>,
-        /// What keys may do, at the moment of the decision.
+        /// For the key's permissions at the time of the decision.
         keys: Arc<Keys>,
     },
-    /// The page, which shows everybody what was not put over S3: imports, and what the command line
+    /// The page, which shows every client what was not put through S3: imports, and objects put on
+    /// the command line.
     /// put.
     Page,
-    /// The server's own work and the command line, which have the store's files.
+    /// The server itself and the command line, which have the store's files.
     System,
 }
 
 impl fmt::Debug for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Everybody => f.write_str("Everybody"),
+            Self::Anonymous => f.write_str("Anonymous"),
             Self::Key { id, .. } => f.debug_tuple("Key").field(id).finish(),
             Self::Page => f.write_str("Page"),
             Self::System => f.write_str("System"),
@@ -62,59 +63,59 @@ impl fmt::Debug for Principal {
 }
 
 impl Principal {
-    /// Whose request has the signature of this key, which was checked, or none.
+    /// The principal of a request with a verified signature of this key, or with none.
     pub fn of(signer: Option<&str>, keys: &Arc<Keys>) -> Self {
-        signer.map_or(Self::Everybody, |signer| Self::Key {
+        signer.map_or(Self::Anonymous, |signer| Self::Key {
             id: Arc::from(signer),
             keys: Arc::clone(keys),
         })
     }
 
-    /// The same principal, as the caller of a key of the store.
+    /// The same principal as a caller of KMS keys.
     pub fn caller(&self) -> Caller {
         match self {
-            Self::Everybody | Self::Page => Caller::Nobody,
+            Self::Anonymous | Self::Page => Caller::Anonymous,
             Self::System => Caller::Server,
-            Self::Key { id, keys } => keys.account(id).map_or(Caller::Nobody, |account| Caller::Key {
+            Self::Key { id, keys } => keys.account(id).map_or(Caller::Anonymous, |account| Caller::Key {
                 account,
                 id: session::parent(id).unwrap_or_else(|| id.to_string()),
             }),
         }
     }
 
-    /// The account of a key, and its level in a bucket, or with what has this key in it.
+    /// The account of a key, and its permissions in a bucket or for an object.
     fn standing(&self, bucket: &str, key: Option<&str>) -> Option<Standing> {
         match self {
-            Self::Everybody | Self::Page | Self::System => None,
+            Self::Anonymous | Self::Page | Self::System => None,
             Self::Key { id, keys } => keys.standing(id, bucket, key),
         }
     }
 }
 
-/// What it is to be done with.
+/// The subject of an action.
 #[derive(Clone, Copy)]
 pub enum Subject<'a> {
-    /// The bucket, or an object that is to come.
+    /// The bucket, or an object that will be created.
     Bucket,
-    /// A version that is open.
+    /// A version that has been opened.
     Version(&'a Facts),
-    /// There is no such object, or version.
+    /// A missing object or version.
     Nothing,
 }
 
-/// Why not: what may be told.
+/// Reason for a refusal, as far as the caller may know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// 403: nothing, not even whether it is there.
+    /// 403: not even whether the object exists.
     Forbidden,
-    /// 404: that it is not there.
+    /// 404: that it does not exist.
     Missing,
-    /// 500: that it cannot be known, because of what cannot be read.
+    /// 500: a setting cannot be parsed, so access cannot be decided.
     Unknown,
 }
 
 impl Denied {
-    /// The answer, where `missing` says what is not there.
+    /// The error for the client; `missing` is the one for a missing object.
     pub fn told(self, missing: ObjectError) -> ObjectError {
         match self {
             Self::Forbidden => ObjectError::Denied,
@@ -130,7 +131,7 @@ impl From<Denied> for ObjectError {
     }
 }
 
-/// That something may be done in a bucket. Only [`Claim::decide`] makes it.
+/// Permission for an action in a bucket. Only [`Claim::decide`] makes one.
 #[derive(Debug, Clone)]
 pub struct Permit {
     action: Action,
@@ -141,28 +142,28 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// The bucket that it is for.
+    /// Its bucket.
     pub fn bucket(&self) -> &Arc<Bucket> {
         &self.bucket
     }
 
-    /// Why, if a target is to be told of what is done with it.
+    /// The cause of the change, if a target is to be told.
     pub fn cause(&self) -> Option<&dyn Cause> {
         self.cause.as_deref()
     }
 
-    /// The principal it was given to, as the caller of a key of the store.
+    /// The principal as a caller of KMS keys.
     pub fn caller(&self) -> Caller {
         if self.is_weak {
-            return Caller::Nobody;
+            return Caller::Anonymous;
         }
         self.principal.caller()
     }
 
-    /// The bucket, to write to.
+    /// The bucket, for writing.
     ///
     /// # Errors
-    /// `AccessDenied` if it is a permit to do something else.
+    /// `AccessDenied` if the permit is for another action.
     pub fn to_write(&self) -> ObjectResult<&Bucket> {
         match self.action {
             Action::Write | Action::Describe | Action::WriteAcl | Action::Configure => Ok(&self.bucket),
@@ -171,7 +172,7 @@ impl Permit {
     }
 }
 
-/// Whether the page shows it whatever the bucket's policy and lists say: they are S3's.
+/// Whether the page shows it without asking the bucket's policy and lists, which are S3's.
 fn is_published(principal: &Principal, action: Action, subject: Subject<'_>) -> bool {
     match (principal, action, subject) {
         (Principal::Page, Action::Read, Subject::Version(facts)) => !facts.is_of_s3(),
@@ -179,7 +180,8 @@ fn is_published(principal: &Principal, action: Action, subject: Subject<'_>) -> 
     }
 }
 
-/// Whether the bucket's policy allows it whoever asks. It says nothing of what belongs to others.
+/// Whether the bucket's policy allows it to all callers. It does not apply to objects of other
+/// accounts.
 fn is_public(action: Action, subject: Subject<'_>, record: &Record) -> bool {
     match (action, subject) {
         (Action::Read, Subject::Version(facts)) => record.is_read_by_all() && record.owner_of(facts) == record.owner(),
@@ -189,7 +191,7 @@ fn is_public(action: Action, subject: Subject<'_>, record: &Record) -> bool {
     }
 }
 
-/// Whether a list allows it to `account`, or to whoever does not sign.
+/// Whether a list grants it to `account`, or, if `None`, to unsigned requests.
 fn is_granted(action: Action, subject: Subject<'_>, record: &Record, account: Option<&str>) -> bool {
     let Some((listed, asked)) = action.granted_by() else {
         return false;
@@ -205,7 +207,7 @@ fn is_granted(action: Action, subject: Subject<'_>, record: &Record, account: Op
     list.allows(asked, account, record.obeys_public_lists())
 }
 
-/// Whether it is `account` that has to allow it.
+/// Whether `account` is the owner that must allow it.
 fn is_of(account: &str, action: Action, subject: Subject<'_>, record: &Record) -> bool {
     match subject {
         Subject::Version(facts) if action.is_of_object() => account == record.owner_of(facts),
@@ -213,23 +215,22 @@ fn is_of(account: &str, action: Action, subject: Subject<'_>, record: &Record) -
     }
 }
 
-/// Whether a key may do everything in the bucket of its account, in no session that bounds it.
+/// Whether a key may do everything in its account's bucket, without a session's limits.
 fn is_owners(standing: Option<&Standing>, asker: Option<&Asker>, record: &Record) -> bool {
     let is_bound = asker.is_some_and(|asker| asker.bound.is_some());
     let may = |standing: &Standing| standing.level == Some(Level::Admin) && *standing.account == *record.owner();
     standing.is_some_and(may) && !is_bound
 }
 
-/// Who wants to do what in which bucket.
+/// Principal, action and bucket of a request, to be decided.
 #[derive(Clone)]
 pub struct Claim {
     principal: Principal,
     action: Action,
     bucket: Arc<Bucket>,
-    /// What the bucket's policy is asked.
+    /// The question to policies.
     asker: Option<Asker>,
-    /// The key of the object that it is about, or how those begin that it is about, where somebody
-    /// may depend on it.
+    /// The object's key, or a prefix, where the permissions of a key may depend on it.
     key: Option<Arc<str>>,
     cause: Option<Arc<dyn Cause>>,
     is_weak: bool,
@@ -246,7 +247,7 @@ impl fmt::Debug for Claim {
 }
 
 impl Claim {
-    /// That `principal` wants to do `action` in `bucket`.
+    /// A claim of `principal` to do `action` in `bucket`.
     pub fn new(principal: Principal, action: Action, bucket: &Arc<Bucket>) -> Self {
         Self {
             principal,
@@ -260,62 +261,62 @@ impl Claim {
         }
     }
 
-    /// The same, or that its account pays for the request, as far as anybody does.
+    /// Sets whether the request agrees to pay.
     pub fn paying(self, pays: bool) -> Self {
         Self { pays, ..self }
     }
 
-    /// The same, or that its signature covers too little to use a key of the store.
+    /// Sets whether its signature covers too little to use a KMS key.
     pub fn weakly(self, is_weak: bool) -> Self {
         Self { is_weak, ..self }
     }
 
-    /// The same, about objects with this key, or that begin with it.
+    /// Limits it to objects with this key or prefix.
     pub fn within(self, key: Option<Arc<str>>) -> Self {
         Self { key, ..self }
     }
 
-    /// The same, with what events tell of why.
+    /// Sets the cause, for events.
     pub fn caused_by(self, cause: Option<Arc<dyn Cause>>) -> Self {
         Self { cause, ..self }
     }
 
-    /// The same, with what the bucket's policy is to be asked of it.
+    /// Sets the question to policies.
     pub fn asking(self, asker: Option<Asker>) -> Self {
         Self { asker, ..self }
     }
 
-    /// The same, with another question to policies in place of the one that it has, if it has one.
+    /// Replaces its question to policies, if it has one.
     pub fn asking_anew(self, anew: impl FnOnce(&Asker) -> Asker) -> Self {
         let asker = self.asker.as_ref().map(anew);
         self.asking(asker)
     }
 
-    /// The same, but to policies it is this action on an object.
+    /// The same with this action on an object for policies.
     pub fn about(self, action: &'static str, key: &str) -> Self {
         let asker = self.asker.as_ref().map(|asker| asker.about(action, Some(key)));
         self.asking(asker).within(Some(Arc::from(key)))
     }
 
-    /// The same, but to policies it is about this version, or names none, whatever the request's
-    /// query says: of copies and lists of objects that is said elsewhere.
+    /// The same with this version ID for policies, or none, whatever the request's query says.
+    /// Copies and lists of objects name versions elsewhere.
     pub fn of_version(self, name: Option<&str>) -> Self {
         self.asking_anew(|asker| asker.of_version(name))
     }
 
-    /// The same, but about another thing of the same object; `asked` is what policies call it.
+    /// The same for another action on the same object; `asked` is its name in policies.
     pub fn of_another(&self, action: Action, asked: &'static str) -> Self {
         let claim = Self { action, ..self.clone() };
         claim.asking_anew(|asker| asker.about(asked, asker.key.as_deref()))
     }
 
-    /// That the server itself wants to write in `bucket`.
+    /// A claim of the server to write in `bucket`.
     pub fn of_system(bucket: &Arc<Bucket>) -> Self {
         Self::new(Principal::System, Action::Write, bucket)
     }
 
-    /// That the page shows what is in `bucket`, of which the store says who may. Of imports no
-    /// bucket need say anything.
+    /// A claim of the page to read in `bucket`, with the settings in the store. The bucket of an
+    /// import need not exist.
     ///
     /// # Errors
     /// The store's.
@@ -325,25 +326,24 @@ impl Claim {
         Ok(Self::new(Principal::Page, Action::Read, &bucket))
     }
 
-    /// That the command line wants to read whatever there is.
+    /// A claim of the command line to read anything.
     pub fn of_operator() -> Self {
         let nowhere = Arc::new(Bucket::apart(String::new(), Record::default()));
         Self::new(Principal::System, Action::Read, &nowhere)
     }
 
-    /// The bucket.
+    /// Its bucket.
     pub fn bucket(&self) -> &Arc<Bucket> {
         &self.bucket
     }
 
-    /// Decides whether it may be done with `subject`, in the bucket as it is now: what a policy
-    /// denies is denied, and what the bucket's allows is allowed; else the level or the policy of
-    /// the key, and the lists decide. That there is nothing is told, as S3 does it ("Permissions"
-    /// of GetObject in its API reference), to those who may list the bucket, as they could find it
-    /// out.
+    /// Decides the claim for `subject` in the bucket as it is now. A denial of a policy is final,
+    /// and what the bucket's policy allows is allowed; otherwise the level or policy of the key and
+    /// the lists decide. As in S3 ("Permissions" of GetObject in its API reference), only callers
+    /// that may list the bucket are told that an object does not exist.
     ///
     /// # Errors
-    /// What may be told of it.
+    /// The reason, as far as the caller may know it.
     pub fn decide(&self, subject: Subject<'_>) -> Result<Permit, Denied> {
         let record = self.bucket.record();
         let facts = match subject {
@@ -389,26 +389,26 @@ impl Claim {
         }
     }
 
-    /// Whether it goes on though something of the bucket cannot be read: what needs no decision by
-    /// it, and what may put that anew. Which operations that are is looked at where they come in.
+    /// Whether it may proceed although a setting cannot be parsed: it depends on no setting, or may
+    /// replace the setting. Operations are checked for the latter when they arrive.
     fn may_repair(&self, subject: Subject<'_>) -> bool {
         matches!(self.principal, Principal::System)
             || is_published(&self.principal, self.action, subject)
             || matches!(self.action, Action::Configure | Action::WriteBucketAcl)
     }
 
-    /// What policies say. Of whom nothing is known that a policy may ask about, only what a policy
-    /// says to everybody counts, and of any other policy the worst is assumed.
+    /// Evaluates the policies. For a principal without condition values, only a policy's statement
+    /// for all callers counts, and the least favourable result is assumed of any other.
     fn opinion(&self, standing: Option<&Standing>, record: &Record, judge: impl FnOnce(&Asker) -> Opinion) -> Opinion {
         let has_own = standing.is_some_and(|standing| standing.policy.is_some());
         match (&self.principal, &self.asker) {
             (Principal::System, _) => Opinion::NONE,
-            // What a policy says of it that cannot be read is unknown; but whoever may do
-            // everything in the bucket cannot be kept from it.
+            // The result of a policy that cannot be parsed is unknown; but a caller that may do
+            // everything in the bucket cannot be denied it.
             (_, asker) if record.has_unreadable_policy() && !is_owners(standing, asker.as_ref(), record) => {
                 Opinion::DENIED
             }
-            // A key that got its policy since the request came is one of these.
+            // This includes a key whose policy was set after the request arrived.
             (_, asker) if has_own && asker.as_ref().is_none_or(|asker| asker.own.is_none()) => Opinion::DENIED,
             (_, Some(asker)) => judge(asker),
             (_, None) if record.has_more_rules() => Opinion::DENIED,
@@ -427,8 +427,8 @@ impl Claim {
         if let Principal::System = self.principal {
             return true;
         }
-        // What a key of the bucket's account may do its level says, or its own policy, or that of
-        // the bucket. That of another has to have both.
+        // In its own account, a key needs its level, its policy or the bucket's to allow it. In
+        // another, it needs both its own and the other account's permission.
         let able = standing.filter(|standing| own.unwrap_or_else(|| standing.level >= Some(action.level())));
         let able = able.map(|standing| &*standing.account);
         let is_stranger = standing.is_some_and(|standing| *standing.account != *record.owner());
@@ -436,7 +436,7 @@ impl Claim {
             let is_theirs = is_of(record.owner(), action, subject, record);
             verdict == Verdict::Allowed && is_theirs && (able.is_some() || !is_stranger)
         };
-        // Whoever is nobody can pay nothing.
+        // An unsigned request cannot pay.
         let is_charged = standing.is_some() && self.pays;
         let is_owner = standing.is_some_and(|standing| *standing.account == *record.owner());
         if record.requester_pays && !is_owner && !is_charged {
@@ -450,16 +450,16 @@ impl Claim {
                     || is_granted(action, subject, record, able))
     }
 
-    /// Whether nobody's list can allow it to who asks.
-    fn is_nobody(&self, action: Action) -> bool {
-        action.needs_key() && matches!(self.principal, Principal::Everybody | Principal::Page)
+    /// Whether no list can grant it to this principal.
+    fn is_for_keys_only(&self, action: Action) -> bool {
+        action.needs_key() && matches!(self.principal, Principal::Anonymous | Principal::Page)
     }
 
-    /// Checks that it may be another thing, too, that is done with the object of this key, as its
-    /// version with these facts is or as it is to come ([`Opinion::may_also`]).
+    /// Checks that an additional action is allowed on the object with this key, for a version with
+    /// these facts or one to be created ([`Opinion::may_also`]).
     ///
     /// # Errors
-    /// What may be told.
+    /// The reason, as far as the caller may know it.
     pub fn may_also(&self, action: &'static str, key: &str, facts: Option<&Facts>) -> Result<(), Denied> {
         let record = self.bucket.record();
         let also = self.clone().about(action, key);
@@ -472,41 +472,41 @@ impl Claim {
         }
     }
 
-    /// Decides it for the bucket, and for objects that are to come.
+    /// Decides it for the bucket, and for objects to be created.
     ///
     /// # Errors
-    /// What may be told.
+    /// The reason, as far as the caller may know it.
     pub fn on_bucket(&self) -> Result<Permit, Denied> {
         self.decide(Subject::Bucket)
     }
 
-    /// Decides it for a version that is open.
+    /// Decides it for a version that has been opened.
     ///
     /// # Errors
-    /// What may be told.
+    /// The reason, as far as the caller may know it.
     pub fn on(&self, facts: &Facts) -> Result<Permit, Denied> {
         self.decide(Subject::Version(facts))
     }
 
-    /// What may be told of nothing being there, if `missing` says that it is so.
+    /// The error for a missing object; `missing` if the caller may know that.
     pub fn on_nothing(&self, missing: ObjectError) -> ObjectError {
         match self.decide(Subject::Nothing) {
-            // Nothing can be done with what is not there.
+            // No action is possible on a missing object.
             Ok(_) => ObjectError::Denied,
             Err(denied) => denied.told(missing),
         }
     }
 
-    /// Refuses what can only be denied, before anything is opened or taken in for it: of what
-    /// policies ask about and is not known yet, the best is assumed.
+    /// Refuses early what will be denied in any case, before an object is opened or a body read.
+    /// Condition values that are not known yet are assumed to be favourable.
     ///
     /// # Errors
-    /// What may be told.
+    /// The reason, as far as the caller may know it.
     pub fn may_begin(&self) -> Result<(), Denied> {
         let record = self.bucket.record();
         let depends_on_object = match self.action {
             Action::Read => record.obeys_lists() || record.is_listed_by_all(),
-            action => action.is_of_object() && record.obeys_lists() && !self.is_nobody(action),
+            action => action.is_of_object() && record.obeys_lists() && !self.is_for_keys_only(action),
         };
         let judge = |asker: &Asker| asker.judge_at_best(&record, &self.bucket.name);
         match self.decide_by(judge, Subject::Bucket, &record) {

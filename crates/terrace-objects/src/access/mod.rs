@@ -1,5 +1,4 @@
-//! Access: [`decide`] has the answer, [`action`] what can be asked for, and [`asker`] the question
-//! that policies are asked.
+//! Access: [`decide`] decides, [`action`] has the actions, [`asker`] the questions to policies.
 
 pub mod action;
 pub mod asker;

@@ -1,4 +1,4 @@
-//! Keys are made, read, kept and limited.
+//! Tests of access keys: making, reading, storing, limits.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use terrace::Options;
@@ -12,7 +12,7 @@ fn generate(grants: &[&str]) -> (String, AccessKey) {
     AccessKey::generate(&new(grants))
 }
 
-/// What is stored, byte for byte; and what was stored before there were accounts.
+/// The stored record, byte for byte, and one from before accounts existed.
 #[test]
 fn golden() {
     let (_, key) = AccessKey::generate(&NewKey {
@@ -44,7 +44,7 @@ fn golden() {
 
 const POLICY: &str = r#"{"Statement":{"Effect":"Allow","Action":"s3:GetObject","Resource":"arn:aws:s3:::mine/*"}}"#;
 
-/// A key has levels or a policy; what it gets last counts, in the server and in the store.
+/// A key has levels or a policy; the last setting applies, in the server and in the store.
 #[test]
 fn policies_take_the_place_of_levels() {
     let dir = tempfile::tempdir().unwrap();
@@ -62,8 +62,8 @@ fn policies_take_the_place_of_levels() {
     let changed = keys.set_policy(&opened, &other, Some(POLICY)).unwrap().unwrap();
     assert!(changed.grants.is_empty() && policy(&keys, &other) && !keys.is_limited(&other, "mine"));
     keys.set_policy(&opened, &id, None).unwrap();
-    let of_nobody = keys.set_policy(&opened, "TRCENOBODY", Some(POLICY)).unwrap();
-    assert!(of_nobody.is_none() && !keys.sees(&id, "mine"));
+    let unknown = keys.set_policy(&opened, "TRCENOBODY", Some(POLICY)).unwrap();
+    assert!(unknown.is_none() && !keys.sees(&id, "mine"));
     let loaded = Keys::load(&opened, Secrets::default()).unwrap();
     assert_eq!(loaded.all(), keys.all());
     assert!(
@@ -90,7 +90,7 @@ fn policies_take_the_place_of_levels() {
     assert!(keys.set_policy(&opened, &id, Some("{}")).is_err() && set_policy(&opened, &id, Some("{}")).is_err());
 }
 
-/// A policy that cannot be read any more lets its key do nothing, and the server starts.
+/// A stored policy that cannot be parsed denies its key everything; the server starts.
 #[test]
 fn a_policy_that_cannot_be_read_denies() {
     use crate::policy::{Context, Question, Verdict};
@@ -110,7 +110,7 @@ fn a_policy_that_cannot_be_read_denies() {
     assert_eq!(keys.policy("TRCEA").unwrap().judge(&question), Verdict::Allowed);
 }
 
-/// The key for sessions is drawn once, kept, and encrypted where there is a key for that.
+/// The session key is generated once, stored, and encrypted if there is a master key.
 #[test]
 fn sessions_outlive_a_start() {
     let dir = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn sessions_outlive_a_start() {
     let keys = Keys::load(&opened, sealed()).unwrap();
     known(&keys);
     assert!(Keys::load(&opened, Secrets::default()).is_err());
-    // It ends with its key.
+    // A session ends when its key is removed.
     keys.remove(&opened, &id).unwrap();
     assert!(keys.secret(&made.id).is_none() && keys.standing(&made.id, "mine", None).is_none());
 }
@@ -230,7 +230,7 @@ fn keys_are_kept_and_removed() {
     assert!(keys.secret(&id).is_none() && stored(&opened).unwrap().is_empty());
 }
 
-/// Secrets were in the store's files as they are.
+/// Regression: secrets were stored unencrypted.
 #[test]
 fn secrets_are_encrypted_where_there_is_a_key() {
     let dir = tempfile::tempdir().unwrap();

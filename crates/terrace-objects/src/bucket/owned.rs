@@ -1,4 +1,4 @@
-//! Whose a bucket and what is in it are, and the lists they have.
+//! Owners and access control lists of buckets and objects.
 
 use crate::{
     account,
@@ -7,26 +7,26 @@ use crate::{
 };
 
 use super::Record;
-/// What [`Record::ownership`] says where there are no access control lists.
+/// Value of [`Record::ownership`] that disables access control lists.
 pub const NO_LISTS: &str = "BucketOwnerEnforced";
 
 impl Record {
-    /// Object ownership says that there are no access control lists.
+    /// Access control lists are disabled.
     pub fn has_no_lists(&self) -> bool {
         self.ownership.as_deref() == Some(NO_LISTS)
     }
 
-    /// Access control lists count.
+    /// Access control lists are enabled.
     pub fn obeys_lists(&self) -> bool {
         !self.has_no_lists()
     }
 
-    /// Lists that grant to people whom they do not name are not taken.
+    /// Lists with grants to clients that are not named are refused.
     pub fn refuses_public_lists(&self) -> bool {
         self.public_access_block.is_some_and(|block| block.refuse_lists)
     }
 
-    /// What they say of people whom they do not name counts.
+    /// Grants to clients that are not named have effect.
     pub fn obeys_public_lists(&self) -> bool {
         !self.public_access_block.is_some_and(|block| block.ignore_lists)
     }
@@ -36,19 +36,18 @@ impl Record {
         self.obeys_public_lists() && self.list().is_public()
     }
 
-    /// The account that it belongs to.
+    /// Its account.
     pub fn owner(&self) -> &str {
         self.account.as_deref().unwrap_or(account::DEFAULT)
     }
 
-    /// The account that an object in it belongs to: where there are no lists, everything is the
-    /// bucket owner's.
+    /// The account of an object in it: the bucket's, if lists are disabled.
     pub fn owner_of<'a>(&'a self, facts: &'a Facts) -> &'a str {
         let others = facts.account().filter(|_| !self.has_no_lists());
         others.unwrap_or_else(|| self.owner())
     }
 
-    /// Its access control list; where there are none, everything is the owner's.
+    /// Its access control list; if lists are disabled, one that grants all to the owner.
     pub fn list(&self) -> List<'_> {
         let canned = if self.acl_public && !self.has_no_lists() {
             acl::PUBLIC_READ
@@ -69,7 +68,7 @@ impl Record {
         }
     }
 
-    /// Gives it this list.
+    /// Sets its access control list.
     pub fn set_list(&mut self, text: String) {
         self.acl_public = text == acl::PUBLIC_READ;
         self.acl = Some(text).filter(|text| !text.is_empty() && !self.acl_public);

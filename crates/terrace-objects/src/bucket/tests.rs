@@ -7,14 +7,14 @@ use crate::{
 };
 use terrace::{Attributes, Durability, Options};
 
-/// The name of what went wrong.
+/// The name of an error.
 fn code<T>(result: ObjectResult<T>) -> String {
     let text = result.err().map_or_else(String::new, |error| format!("{error:?}"));
     text.split(['(', ' ']).next().unwrap_or_default().to_owned()
 }
 
-/// The hash that gives keys their turns had a key that everybody knew: whoever chose names that
-/// share one made each change wait for all others.
+/// Regression: the hash that assigns turns to keys had a known seed, so a client could choose keys
+/// that share a turn and make each change wait for all others.
 #[test]
 fn chosen_keys_do_not_share_a_turn() {
     let bucket = || Bucket::apart("abc".to_owned(), Record::default());
@@ -47,7 +47,7 @@ fn a_life_of_a_bucket() {
     store.put("abcd/x", "1").unwrap();
     assert_eq!(code(buckets.delete(&store, "abc")), "BucketNotEmpty");
     store.delete("abc/x").unwrap();
-    // A bucket in which somebody gave an upload up could not be deleted for a week.
+    // Regression: a bucket with an abandoned upload could not be deleted for a week.
     let id = keyspace::Id::new();
     store.put(keyspace::upload("abc", "k", id), "").unwrap();
     store.put(keyspace::value(id, 1, 1), "part").unwrap();
@@ -60,8 +60,8 @@ fn a_life_of_a_bucket() {
     assert_eq!(store.scan(ScanRange::all()).unwrap().count(), 1, "abcd/x");
 }
 
-/// Deleting a bucket, or switching its versioning, waited for that bucket's commits under a
-/// lock of all buckets: nobody else's settings could change meanwhile.
+/// Regression: deleting a bucket, or changing its versioning, waited for that bucket's commits
+/// under a lock of all buckets, so no other bucket could be changed meanwhile.
 #[test]
 fn a_bucket_that_waits_holds_up_no_other() {
     let dir = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ fn a_bucket_that_waits_holds_up_no_other() {
     let committing = one.enter().unwrap();
     std::thread::scope(|scope| {
         let deletes = scope.spawn(|| buckets.delete(&store, "one"));
-        // From then on it waits for the commit.
+        // From here on it waits for the commit.
         while !one.changing.is_locked() || !one.exists.is_locked() {
             std::thread::yield_now();
         }
@@ -95,9 +95,9 @@ fn a_bucket_that_waits_holds_up_no_other() {
     );
 }
 
-/// A put that is awaited is in the log when it has left the bucket, and not visible yet. To look
-/// whether a bucket is empty without making it durable first missed it: the bucket was deleted, and
-/// the object stayed where its next owner would find it.
+/// Regression: an awaited put is in the log when its thread has left the bucket, but not visible
+/// yet. The check for an empty bucket did not make it durable first and missed it: the bucket was
+/// deleted, and the object was there for the next owner of the name.
 #[test]
 fn a_bucket_is_not_empty_while_a_put_of_it_is_awaited() {
     let dir = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ fn a_bucket_is_not_empty_while_a_put_of_it_is_awaited() {
     assert!(was_refused > 0, "no put came before the look");
 }
 
-/// What cannot be read stays as it is with other changes, until it is repaired.
+/// A setting that cannot be parsed is kept by other changes until it is replaced.
 fn kept_until_repaired(store: &Store, buckets: &Buckets, record: &Record) {
     use crate::access::decide::{Action, Principal};
     let change = |change: fn(&mut Record)| {
@@ -160,12 +160,12 @@ fn kept_until_repaired(store: &Store, buckets: &Buckets, record: &Record) {
         }
     });
     assert!(!loaded.record().is_unreadable());
-    let everybody = Claim::new(Principal::Everybody, Action::List, &loaded);
-    assert!(everybody.on_bucket().is_ok());
+    let anonymous = Claim::new(Principal::Anonymous, Action::List, &loaded);
+    assert!(anonymous.on_bucket().is_ok());
 }
 
-/// A policy that could not be read counted as none, whatever it had denied. What decides who may is
-/// refused to go by, and stays stored as it is, until it is put anew.
+/// Regression: a policy that could not be parsed counted as none, even if it denied. The bucket now
+/// refuses access and keeps the stored setting until it is replaced.
 #[test]
 fn what_cannot_be_read_is_kept_and_refused() {
     use crate::access::decide::{Action, Denied, Principal};
@@ -200,9 +200,9 @@ fn what_cannot_be_read_is_kept_and_refused() {
         for other in ["GetObject", "PutBucketTagging", "DeleteBucket", "GetBucketPolicy"] {
             assert!(!record.is_open_to(other), "{name}, {other}");
         }
-        let everybody = Claim::new(Principal::Everybody, Action::List, &bucket);
-        assert_eq!(everybody.on_bucket().unwrap_err(), Denied::Unknown, "{name}");
-        assert_eq!(everybody.may_begin().unwrap_err(), Denied::Unknown, "{name}");
+        let anonymous = Claim::new(Principal::Anonymous, Action::List, &bucket);
+        assert_eq!(anonymous.on_bucket().unwrap_err(), Denied::Unknown, "{name}");
+        assert_eq!(anonymous.may_begin().unwrap_err(), Denied::Unknown, "{name}");
         assert!(Claim::of_system(&bucket).on_bucket().is_ok());
         assert_eq!(
             code(buckets.create(&store, "abc", Record::default())),
@@ -210,11 +210,11 @@ fn what_cannot_be_read_is_kept_and_refused() {
         );
         kept_until_repaired(&store, &buckets, &record);
     }
-    // While the policy cannot be read, only that can be put.
+    // While the policy cannot be parsed, only the policy can be put.
     put(r#""policy":"none","ownership":"none""#);
     let record = Buckets::load(&store).unwrap().get("abc").unwrap().record();
     assert!(record.is_open_to("PutBucketPolicy") && !record.is_open_to("PutBucketOwnershipControls"));
-    // A policy from before policies were says what the flags say.
+    // The flags of an older record act as its policy.
     put(r#""policy":"none","public_read":true"#);
     assert!(
         !Buckets::load(&store)
@@ -245,7 +245,7 @@ fn settings_have_a_bound() {
     long(20 << 10).unwrap();
 }
 
-/// What is stored, byte for byte: every setting that a bucket can have.
+/// The stored record, byte for byte, with every setting.
 #[test]
 fn golden() {
     let json = concat!(

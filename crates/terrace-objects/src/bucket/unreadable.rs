@@ -1,21 +1,20 @@
-//! Settings of a bucket that decide who may, and cannot be read.
+//! Settings that decide access to a bucket and cannot be parsed.
 //!
-//! What a setting says that cannot be read is unknown: a policy may have denied, a block may have
-//! kept the bucket from being public. So it does not count as none. The bucket refuses every
-//! request until whoever owns it has put the setting anew, or deleted it; what else there is in the
-//! record stays as it is, and so does what cannot be read, until then. Any other setting that
-//! cannot be read keeps the server from starting.
+//! Their effect is unknown: a policy may deny, a public access block may apply. So they do not
+//! count as absent. The bucket refuses every request until its owner replaces or deletes the
+//! setting. Until then the stored setting is kept as it is, like the rest of the record. Any other
+//! setting that cannot be parsed prevents the server from starting.
 
 use super::{NO_LISTS, Record};
 use crate::{acl, policy::Policy};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The values of such settings as they are stored, by their names in the record.
+/// The stored values of such settings, by field name of the record.
 pub type Unreadable = BTreeMap<&'static str, Value>;
 
-/// The settings, with the operations that put or delete them. While the policy cannot be read, it
-/// is what is to be put first: it may say something of the others.
+/// The settings, and the operations that replace or delete them. The policy must be repaired first,
+/// since it may decide about the others.
 const SETTINGS: [(&str, &[&str]); 5] = [
     (POLICY, &["PutBucketPolicy", "DeleteBucketPolicy"]),
     (ACCESS_BLOCK, &["PutPublicAccessBlock", "DeletePublicAccessBlock"]),
@@ -27,20 +26,20 @@ const SETTINGS: [(&str, &[&str]); 5] = [
     (LOCK, &["PutObjectLockConfiguration"]),
 ];
 
-/// The name of the policy in a record.
+/// Field name of the policy.
 pub const POLICY: &str = "policy";
-/// That of what keeps a bucket from being public.
+/// Field name of the public access block.
 pub const ACCESS_BLOCK: &str = "public_access_block";
-/// That of object ownership.
+/// Field name of object ownership.
 pub const OWNERSHIP: &str = "ownership";
-/// That of the access control list.
+/// Field name of the access control list.
 pub const LIST: &str = "acl";
-/// That of object lock.
+/// Field name of object lock.
 pub const LOCK: &str = "lock";
-/// What [`Record::ownership`] says besides [`NO_LISTS`].
+/// Values of [`Record::ownership`] besides [`NO_LISTS`].
 const WITH_LISTS: [&str; 2] = ["BucketOwnerPreferred", "ObjectWriter"];
 
-/// The record that JSON is, but for such settings. `None` if it is none without them either.
+/// Decodes a record without these settings. `None` if it still cannot be decoded.
 pub fn read_without(json: &[u8]) -> Option<Record> {
     let mut fields: Map<String, Value> = serde_json::from_slice(json).ok()?;
     let mut unreadable = Unreadable::new();
@@ -59,10 +58,10 @@ pub fn read_without(json: &[u8]) -> Option<Record> {
 }
 
 impl Record {
-    /// Reads what the texts in it say.
+    /// Parses the settings that are stored as text.
     pub fn read_texts(&mut self, bucket: &str) {
         let policy = self.policy.as_ref().map(|text| Policy::of_bucket(text, bucket));
-        // Of a policy from before policies were the two flags say what it says.
+        // Older records have the two flags instead of a policy.
         let is_old = self.public_read || self.public_list;
         let is_broken = matches!(policy, Some(Err(_))) && !is_old;
         self.rules = policy.and_then(Result::ok).map(Arc::new);
@@ -90,17 +89,17 @@ impl Record {
         }
     }
 
-    /// Something cannot be read that decides who may.
+    /// A setting that decides access cannot be parsed.
     pub fn is_unreadable(&self) -> bool {
         !self.unreadable.is_empty()
     }
 
-    /// The policy cannot be read.
+    /// The policy cannot be parsed.
     pub fn has_unreadable_policy(&self) -> bool {
         self.unreadable.contains_key(POLICY)
     }
 
-    /// Whether an operation may go on: everything can be read, or it puts anew what cannot be.
+    /// Whether an operation may proceed: all settings are valid, or it replaces an invalid one.
     pub fn is_open_to(&self, operation: &str) -> bool {
         let repairs = |name: &str| {
             let mut of_name = SETTINGS.iter().filter(|(known, _)| *known == name);
@@ -114,12 +113,12 @@ impl Record {
             }
     }
 
-    /// The setting of this name was put anew, or deleted.
+    /// The setting of this name was replaced or deleted.
     pub fn repaired(&mut self, name: &'static str) {
         self.unreadable.remove(name);
     }
 
-    /// What is stored.
+    /// The stored record.
     pub(super) fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         if !self.is_unreadable() {
             return serde_json::to_vec(self);

@@ -37,7 +37,7 @@ fn at<'a>(store: &'a Store, permit: &'a Permit) -> Place<'a> {
     }
 }
 
-/// What was done, whichever commit of the store it was.
+/// An outcome without the store's version.
 fn without_commit(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Done(done) => Outcome::Done(Done { commit: None, ..done }),
@@ -107,8 +107,8 @@ fn what_had_values_leaves_a_marker() {
     assert_eq!(again, Outcome::Nothing);
 }
 
-/// Of many that want to be the first, one is; and of many that replace at once, none leaves its
-/// values behind.
+/// Of many conditional puts exactly one creates the object; concurrent replacements leave no values
+/// behind.
 #[test]
 fn commits_that_meet() {
     let (_dir, store, permit) = place();
@@ -144,20 +144,19 @@ fn commits_that_meet() {
     assert_eq!(markers, 8 * 20 - 1);
 }
 
-/// What is committed where it must not be held up is what [`change`] would have committed, and
-/// whatever else there would be to do or to say is left to that.
+/// [`try_change`] commits the same as [`change`], and leaves the cases that wait or report to that.
 #[test]
 fn only_what_leaves_nothing_to_do_is_committed_at_once() {
     let (_dir, store, permit) = place();
-    // Longer than what the index keeps, of which RAM may have nothing.
+    // Longer than what the index keeps inline, so RAM may not have it.
     let new = object(&"new".repeat(100), None);
     let tried = |requirement: &Requirement, new: Option<&NewObject>| {
         let committing = try_change(at(&store, &permit), requirement, new);
         store.sync().unwrap();
         committing.is_some()
     };
-    // What is absent is not known before the index is filled after the open, and a thread that is
-    // not run may have the log's lock.
+    // Right after an open, absence is unknown until the index is filled, and another thread may
+    // hold the log's lock.
     let done = |requirement: &Requirement, new: Option<&NewObject>| {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while !tried(requirement, new) {
@@ -180,11 +179,11 @@ fn only_what_leaves_nothing_to_do_is_committed_at_once() {
     assert!(done(&any, Some(&object(&"newer".repeat(100), None))));
     assert!(done(&any, None));
     assert!(store.get(&key).unwrap().is_none());
-    // What has values of its own leaves garbage, which the collector must hear of.
+    // Separate values become garbage, and the collector must be woken.
     put(&store, &permit, &any, &object("values", Some(Id::new()))).unwrap();
     assert!(!tried(&any, Some(&new)) && !tried(&any, None));
     put(&store, &permit, &any, &new).unwrap();
-    // Versions are about more records than one.
+    // Versioning involves more than one record.
     let buckets = Buckets::load(&store).unwrap();
     for versioning in [Versioning::Enabled, Versioning::Suspended] {
         buckets.set_versioning(&store, "abc", versioning).unwrap();
@@ -192,7 +191,7 @@ fn only_what_leaves_nothing_to_do_is_committed_at_once() {
         assert!(try_change(at(&store, &permit), &any, Some(&new)).is_none());
         assert!(try_change(at(&store, &permit), &any, None).is_none());
     }
-    // Nor is there a put to a bucket that is gone, or without a permit to write.
+    // Nor is there a put to a deleted bucket, or without a permit to write.
     buckets.create(&store, "gone", Record::default()).unwrap();
     let gone = buckets.get("gone").unwrap();
     let permit = Claim::of_system(&gone).on_bucket().unwrap();

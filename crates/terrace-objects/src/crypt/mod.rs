@@ -1,19 +1,18 @@
 //! Encryption of objects.
 //!
-//! Every object, and every upload, has a data key of its own, drawn when it is begun. It is stored
-//! wrapped ([`SealedKey`]) among the attributes of its record: with the current master key for
-//! SSE-S3, with the client's key for SSE-C. So no key of a client encrypts bytes itself, and a new
-//! master key means that data keys are wrapped anew (`rewrap` of the server), and no byte of a long
-//! value. Each value of an object is encrypted with a key derived from the data key, the number of
-//! its part and a salt that is drawn when it is begun: a part that is sent again has another key.
+//! Every object and every upload has its own random data key. It is stored wrapped ([`SealedKey`])
+//! in the attributes of its record: with the current master key for SSE-S3, with the client's key
+//! for SSE-C. So a client's key encrypts no data itself, and a new master key requires rewrapping
+//! data keys (the server's `rewrap`) but no values. Each value of an object is encrypted with a key
+//! derived from the data key, its part number and a random salt, so a part that is sent again has
+//! another key.
 //!
-//! Bytes are encrypted in [`crate::write`] on their way in, in [`pieces`], and decrypted in
-//! [`crate::read`] on their way out. An object that is open gives no byte before it is unlocked.
+//! Bytes are encrypted in [`crate::write`] and decrypted in [`crate::read`], both by [`pieces`]. An
+//! open object returns no byte before it is unlocked.
 //!
-//! What the wrapping covers besides the data key is the object's bucket and key, so that a record
-//! that is moved to another key of the store cannot be read there. What is not encrypted: keys,
-//! lengths, attributes (metadata, tags, checksums), and the entity tag, which for SSE-C is
-//! therefore not the MD5 of the bytes.
+//! The additional data of the wrapping is the object's bucket and key, so a record moved to another
+//! key of the store cannot be read. Not encrypted: keys, lengths, attributes (metadata, tags,
+//! checksums), and the entity tag, which for SSE-C is therefore not the MD5 of the bytes.
 
 pub mod pieces;
 
@@ -35,57 +34,57 @@ use ring::{
 use std::fmt;
 use terrace::{Attributes, Error};
 
-/// The attribute of a record with the key of an object's bytes, wrapped, if they are encrypted.
+/// The attribute with an encrypted object's wrapped data key.
 pub const ENCRYPTION: &str = "s3-encryption";
-/// The attribute with what the client bound it to.
+/// The attribute with the client's encryption context.
 const KMS_CONTEXT: &str = "s3-kms-context";
-/// The attribute of an object for which a bucket key was asked.
+/// The attribute of an object whose request asked for a bucket key.
 const BUCKET_KEY: &str = "s3-bucket-key";
-/// Bytes of a data key that is wrapped: nonce, key and tag.
+/// Bytes of a wrapped data key: nonce, key and tag.
 const WRAPPED_BYTES: usize = NONCE_LEN + KEY_BYTES + pieces::TAG_BYTES;
 /// Bytes of a [`SealedKey`] as it is stored.
 const SEALED_KEY_BYTES: usize = 4 + 8 + WRAPPED_BYTES;
-/// How what is stored begins: its version.
+/// Version of the stored format.
 const VERSION: u8 = 1;
-/// What the additional data of a data key begins with.
+/// Prefix of a data key's additional data.
 const WRAPPING: &[u8] = b"terrace data key ";
-/// What the key of a value is derived for.
+/// Context for deriving the key of a value.
 const VALUE: &[u8] = b"terrace value ";
-/// What an entity tag is derived for.
+/// Context for deriving an entity tag.
 const ETAG: &[u8] = b"terrace etag ";
-/// The number that the value of a record itself has among an object's values.
+/// The part number of the value of a record itself.
 pub const RECORD_NUMBER: u16 = 0;
 
-/// How an object is encrypted, as far as its record says so.
+/// Encryption of an object, from its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encryption {
-    /// SSE-S3: with a key that the master key wraps.
+    /// SSE-S3: the master key wraps the data key.
     Master,
-    /// SSE-C: with a key that the client's wraps.
+    /// SSE-C: the client's key wraps it.
     Customer,
-    /// SSE-KMS: with a key that one of the store's wraps which the client named.
+    /// SSE-KMS: a KMS key of the store, which the client named, wraps it.
     Kms,
-    /// In a way that this program does not know.
+    /// Unknown to this program.
     Unknown,
 }
 
 impl Encryption {
-    /// What attributes say.
+    /// Reads attributes.
     pub fn of(attributes: &Attributes) -> Option<Self> {
         let bytes = attributes.get(ENCRYPTION)?;
         Some(SealedKey::decode(bytes).map_or(Self::Unknown, |sealed| sealed.encryption()))
     }
 }
 
-/// The key of the pieces of one value.
+/// The key of one value's pieces.
 #[derive(Clone)]
 pub struct PieceKey(LessSafeKey);
 
-/// What the bytes of one object are encrypted with.
+/// The key of one object's bytes.
 #[derive(Clone)]
 pub struct DataKey {
     bytes: [u8; KEY_BYTES],
-    /// Its entity tag tells nothing of the bytes.
+    /// Its entity tag is not the MD5 of the bytes.
     hides_md5: bool,
 }
 
@@ -96,7 +95,7 @@ impl DataKey {
         Self { bytes, hides_md5 }
     }
 
-    /// One that is given.
+    /// A given key.
     pub const fn of_bytes(bytes: [u8; KEY_BYTES], hides_md5: bool) -> Self {
         Self { bytes, hides_md5 }
     }
@@ -107,16 +106,16 @@ impl DataKey {
         context.sign()
     }
 
-    /// The key of one of the object's values.
+    /// Derives the key of one of the object's values.
     ///
     /// # Errors
-    /// None that can happen: a derived key has the cipher's length.
+    /// None in practice: a derived key has the cipher's length.
     pub fn of_value(&self, number: u16, salt: &[u8; SALT_BYTES]) -> ObjectResult<PieceKey> {
         let derived = self.derive(&[VALUE, &number.to_be_bytes(), salt]);
         cipher(derived.as_ref()).map(PieceKey).ok_or(ObjectError::Impossible)
     }
 
-    /// What stands for the MD5 of bytes in entity tags.
+    /// Replaces the MD5 in entity tags, if it is to be hidden.
     pub fn etag(&self, md5: [u8; 16]) -> [u8; 16] {
         if !self.hides_md5 {
             return md5;
@@ -127,26 +126,26 @@ impl DataKey {
     }
 }
 
-/// What an answer says of encryption.
+/// Encryption headers of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     /// SSE-S3
     Master,
-    /// SSE-C, and the MD5 of the key as the client gave it.
+    /// SSE-C, and the MD5 of the key as the client sent it.
     Customer(String),
     /// SSE-KMS
     Kms {
-        /// The key's name as AWS has it.
+        /// The key's name as an ARN.
         arn: String,
-        /// What the client bound it to, as it came.
+        /// The encryption context, as the client sent it.
         context: Option<String>,
-        /// It asked for a bucket key.
+        /// The request asked for a bucket key.
         bucket_key: bool,
     },
 }
 
 impl Told {
-    /// Of an object, to a client that gave this key.
+    /// The headers for an object; `customer` is the key in the request.
     pub fn of(attributes: &Attributes, customer: Option<&CustomerKey>) -> Option<Self> {
         match Encryption::of(attributes)? {
             Encryption::Customer => customer.map(|customer| Self::Customer(customer.md5.clone())),
@@ -161,19 +160,19 @@ impl Told {
     }
 }
 
-/// A key of the store that a client named, and what it bound it to.
+/// A KMS key and the encryption context.
 #[derive(Clone)]
 pub struct KmsProtection {
     /// The key.
     pub key: kms::Current,
-    /// JSON in base64, as it came.
+    /// The encryption context, JSON in base64, as the client sent it.
     pub context: Option<String>,
-    /// It asked for a bucket key, which makes no difference here.
+    /// The request asked for a bucket key, which has no effect here.
     pub bucket_key: bool,
 }
 
-/// What a data key is bound to that a key of the store wraps: neither names of objects nor of keys
-/// have zero bytes.
+/// Additional data of a data key that a KMS key wraps. Names of objects and of keys contain no zero
+/// bytes, which separate the fields.
 fn bound(name: &[u8], key: &str, context: &str) -> Vec<u8> {
     [name, b"\0kms\0", key.as_bytes(), b"\0", context.as_bytes()].concat()
 }
@@ -182,51 +181,51 @@ fn bound(name: &[u8], key: &str, context: &str) -> Vec<u8> {
 #[derive(Clone)]
 pub struct CustomerKey {
     bytes: [u8; KEY_BYTES],
-    /// Its MD5 as the client wrote it.
+    /// Its MD5, as the client sent it.
     pub md5: String,
 }
 
 impl fmt::Debug for CustomerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the key: this ends in logs.
+        // Never the key: this output ends in logs.
         f.debug_struct("CustomerKey").finish_non_exhaustive()
     }
 }
 
 impl CustomerKey {
-    /// A key whose MD5 the client wrote so.
+    /// A key and the MD5 that the client sent.
     pub const fn new(bytes: [u8; KEY_BYTES], md5: String) -> Self {
         Self { bytes, md5 }
     }
 
-    /// What encrypts with it.
+    /// Its cipher.
     fn cipher(&self) -> ObjectResult<LessSafeKey> {
         cipher(&self.bytes).ok_or(ObjectError::Impossible)
     }
 }
 
-/// What the data key of a new object is to be wrapped with.
+/// What wraps the data key of a new object.
 #[derive(Clone)]
 pub enum Protection {
     /// The current master key.
     Master(Secrets),
-    /// The client's.
+    /// The client's key.
     Customer(CustomerKey),
-    /// One of the store's that the client named.
+    /// A KMS key that the client named.
     Kms(Box<KmsProtection>),
 }
 
 /// The encryption of a new object.
 #[derive(Clone)]
 pub struct Sealing {
-    /// What it is wrapped with.
+    /// What wraps the data key.
     pub protection: Protection,
-    /// What its bytes are encrypted with.
+    /// The data key.
     pub data_key: DataKey,
 }
 
 impl Sealing {
-    /// Draws a data key.
+    /// Generates a data key.
     pub fn new(protection: Protection) -> Self {
         let hides_md5 = !matches!(protection, Protection::Master(_));
         Self {
@@ -235,7 +234,7 @@ impl Sealing {
         }
     }
 
-    /// What answers say of it.
+    /// The headers of a response.
     pub fn told(&self) -> Told {
         match &self.protection {
             Protection::Master(_) => Told::Master,
@@ -248,7 +247,7 @@ impl Sealing {
         }
     }
 
-    /// Adds to the attributes of its record what says how it is encrypted, besides its data key.
+    /// Adds the encryption attributes, except the data key, to a record.
     pub fn describe(&self, attributes: &mut Attributes) {
         let Protection::Kms(kms) = &self.protection else { return };
         attributes.set(KMS_KEY, kms.key.name.as_str());
@@ -260,7 +259,7 @@ impl Sealing {
         }
     }
 
-    /// What it is wrapped with, which must stay the current key until that is committed.
+    /// Holds the wrapping key: it stays current until what it wraps is committed.
     pub fn hold(&self) -> Held<'_> {
         match &self.protection {
             Protection::Master(secrets) => Held::Master(secrets.current()),
@@ -269,12 +268,12 @@ impl Sealing {
         }
     }
 
-    /// The data key for the record of the object `name`, which is its bucket and key, wrapped with
-    /// what [`Sealing::hold`] gave.
+    /// Wraps the data key for the object whose bucket and key are `name`, with the key from
+    /// [`Sealing::hold`].
     ///
     /// # Errors
-    /// `NotImplemented` if there is no master key any more; that the key of the store was disabled
-    /// or deleted since it was chosen.
+    /// `NotImplemented` if there no longer is a master key; an error if the KMS key was disabled or
+    /// deleted meanwhile.
     pub fn wrapped(&self, held: &Held<'_>, name: &[u8]) -> ObjectResult<SealedKey> {
         match &self.protection {
             Protection::Master(_) => {
@@ -297,32 +296,32 @@ impl Sealing {
     }
 }
 
-/// What a data key is wrapped with, held until that is committed.
+/// A wrapping key, held until what it wraps is committed.
 pub enum Held<'s> {
     /// The current master key.
     Master(Current<'s>),
-    /// The store's keys as they are.
+    /// The KMS keys.
     Kms(RwLockReadGuard<'s, ()>),
-    /// A client's key, which the store does not have.
+    /// A client's key, which needs no hold.
     Nothing,
 }
 
-/// What wraps a data key.
+/// The key that wraps a data key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrapper {
-    /// The master key of this name.
+    /// The master key with this ID.
     Master(KeyId),
-    /// A client's.
+    /// A client's key.
     Customer,
-    /// The version of this name of a key of the store, which an attribute names.
+    /// The version with this ID of a KMS key, which an attribute names.
     Kms(KeyId),
 }
 
-/// A data key as it is stored: version `u8`, kind `u8` (1 SSE-S3, 2 SSE-C, 3 SSE-KMS), two zero
-/// bytes, the name of what wraps it (zero for SSE-C), and nonce, key and tag of AES-256-GCM.
+/// A wrapped data key as stored: version `u8`, kind `u8` (1 SSE-S3, 2 SSE-C, 3 SSE-KMS), two zero
+/// bytes, ID of the wrapping key (zero for SSE-C), then nonce, key and tag of AES-256-GCM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealedKey {
-    /// What wraps it.
+    /// The wrapping key.
     pub by: Wrapper,
     wrapped: [u8; WRAPPED_BYTES],
 }
@@ -336,7 +335,7 @@ impl SealedKey {
         }
     }
 
-    /// Which master key wraps it, if one does.
+    /// The ID of the master key, if one wraps it.
     pub const fn master(&self) -> Option<KeyId> {
         match self.by {
             Wrapper::Master(id) => Some(id),
@@ -344,7 +343,7 @@ impl SealedKey {
         }
     }
 
-    /// What is stored.
+    /// The stored form.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, id) = match self.by {
             Wrapper::Master(id) => (1, id.0),
@@ -358,7 +357,7 @@ impl SealedKey {
         out
     }
 
-    /// Reads what is stored. `None` if it is nothing that this program knows.
+    /// Decodes the stored form. `None` if this program does not know it.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; SEALED_KEY_BYTES] = bytes.try_into().ok()?;
         let id: [u8; 8] = bytes[4..12].try_into().ok()?;
@@ -396,7 +395,7 @@ impl SealedKey {
         Ok(Self { by, wrapped })
     }
 
-    /// The data key, if it was wrapped with this key for the object of this name.
+    /// Unwraps the data key. `None` if another key wrapped it, or it belongs to another object.
     fn unwrap_with(&self, key: &LessSafeKey, name: &[u8]) -> Option<DataKey> {
         let (nonce, sealed) = self.wrapped.split_first_chunk::<NONCE_LEN>()?;
         let mut sealed = *<&[u8; KEY_BYTES + pieces::TAG_BYTES]>::try_from(sealed).ok()?;
@@ -409,20 +408,19 @@ impl SealedKey {
         })
     }
 
-    /// The data key, if this client's key wrapped it.
+    /// Unwraps the data key with a client's key. `None` if another key wrapped it.
     ///
     /// # Errors
-    /// None that can happen.
+    /// None in practice.
     pub fn unwrap_by(&self, customer: &CustomerKey, name: &[u8]) -> ObjectResult<Option<DataKey>> {
         Ok(self.unwrap_with(&customer.cipher()?, name))
     }
 
-    /// The same data key, of an object with these attributes, wrapped with the current master key,
-    /// or the latest version of the key of the store that wrapped it. `None` if it is, or is a
-    /// client's.
+    /// Wraps the data key of an object with these attributes again: with the current master key, or
+    /// the latest version of its KMS key. `None` if it is already, or if a client's key wraps it.
     ///
     /// # Errors
-    /// If it cannot be unwrapped.
+    /// The data key cannot be unwrapped.
     pub fn anew(&self, secrets: &Secrets, attributes: &Attributes, name: &[u8]) -> ObjectResult<Option<Self>> {
         match self.by {
             Wrapper::Customer => Ok(None),
@@ -450,8 +448,8 @@ impl SealedKey {
         Self::wrap(key, Wrapper::Master(id), name, &data_key).map(Some)
     }
 
-    /// The data key of an object with these attributes, if a key of the store wrapped it which this
-    /// caller may use.
+    /// Unwraps the data key of an object with these attributes, if a KMS key that this caller may
+    /// use wraps it.
     ///
     /// # Errors
     /// As [`KmsKeys::unwrapping`](kms::KmsKeys::unwrapping); damage.
@@ -470,7 +468,7 @@ impl SealedKey {
             .ok_or_else(|| damaged(name, "its key cannot be unwrapped"))
     }
 
-    /// The data key, if a master key wrapped it.
+    /// Unwraps the data key, if a master key wraps it.
     ///
     /// # Errors
     /// [`ObjectError::MasterKeyMissing`]; damage.
@@ -484,20 +482,19 @@ impl SealedKey {
     }
 }
 
-/// How a bucket wants objects to be encrypted of which a request says nothing.
+/// A bucket's default encryption.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// By a key of the store that is called so, or nothing; else by the master key.
+    /// The KMS key: by name, or empty for the default one. `None` for the master key.
     pub kms_key: Option<&'a str>,
-    /// It asks for bucket keys.
+    /// The bucket asks for bucket keys.
     pub bucket_key: bool,
 }
 
-/// How an object is encrypted of which a request of this caller says nothing, in a bucket that
-/// wants it, or not.
+/// Encryption of an object whose request asks for none, by the bucket's default.
 ///
 /// # Errors
-/// [`ObjectError::NoMasterKey`] if the bucket wants it encrypted and there is no master key; as
+/// [`ObjectError::NoMasterKey`] if the bucket asks for encryption and there is no master key; as
 /// [`by_kms`].
 pub fn by_default(secrets: &Secrets, wanted: Option<Wanted<'_>>, caller: &Caller) -> ObjectResult<Option<Sealing>> {
     let Some(wanted) = wanted else { return Ok(None) };
@@ -508,7 +505,7 @@ pub fn by_default(secrets: &Secrets, wanted: Option<Wanted<'_>>, caller: &Caller
     sealing.map(Some)
 }
 
-/// How an object is encrypted with a key of the store that a client calls so, or calls nothing.
+/// Encryption with a KMS key, by name, or the default one if the name is empty.
 ///
 /// # Errors
 /// As [`KmsKeys::wrapping`](kms::KmsKeys::wrapping).
@@ -532,7 +529,7 @@ pub fn by_kms(
     }))))
 }
 
-/// How an object is encrypted by the server.
+/// Encryption with the master key.
 ///
 /// # Errors
 /// [`ObjectError::NoMasterKey`]
@@ -543,7 +540,7 @@ pub fn by_master(secrets: &Secrets) -> ObjectResult<Sealing> {
     Ok(Sealing::new(Protection::Master(secrets.clone())))
 }
 
-/// An encrypted object is not what was encrypted.
+/// The corruption error for a damaged encrypted object.
 pub fn damaged(name: &[u8], reason: &'static str) -> ObjectError {
     ObjectError::engine(&Error::corruption("an encrypted object", reason), name)
 }

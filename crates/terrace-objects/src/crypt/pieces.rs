@@ -1,36 +1,35 @@
-//! Bytes of a value as they are stored encrypted: in pieces, so that a range can be read without
-//! what is before it.
+//! Format of encrypted values: separate pieces, so that a range can be read alone.
 //!
-//! A value is cut into pieces of [`PIECE_BYTES`]; the last may be shorter, and of nothing there is
-//! one of no bytes. Each is encrypted with AES-256-GCM and has its tag behind it. The key is the
-//! value's own (see [`DataKey::of_value`](super::DataKey::of_value)), and the nonce the number of
-//! the piece, so no nonce comes twice under one key. Number, and whether it is the last, are
-//! additional data: pieces cannot change places, and a value cannot be cut.
+//! A value is cut into pieces of [`PIECE_BYTES`]; the last may be shorter, and an empty value has
+//! one empty piece. Each piece is encrypted with AES-256-GCM and followed by its tag. The key is
+//! the value's own ([`DataKey::of_value`](super::DataKey::of_value)) and the nonce is the piece's
+//! number, so no nonce repeats under a key. The number, and whether the piece is the last, are
+//! additional data: pieces cannot be reordered, and a value cannot be truncated.
 
 use super::PieceKey;
 use bytes::Bytes;
 use ring::aead::{Aad, NONCE_LEN, Nonce};
 use std::{collections::VecDeque, ops::Range};
 
-/// Bytes of a piece before it is encrypted.
+/// Bytes of a piece before encryption.
 pub const PIECE_BYTES: usize = 64 << 10;
 /// Bytes of a tag.
 pub const TAG_BYTES: usize = 16;
-/// Bytes of a piece as it is stored.
+/// Stored bytes of a piece.
 const SEALED_BYTES: u64 = (PIECE_BYTES + TAG_BYTES) as u64;
-/// What the additional data begins with.
+/// Prefix of the additional data.
 const CONTEXT: &[u8; 14] = b"terrace piece ";
 
-/// A piece is not what was encrypted, or could not be.
+/// A piece is damaged, or could not be encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damaged;
 
-/// How long so many bytes are once they are encrypted.
+/// Stored length of a value.
 pub const fn sealed_length(length: u64) -> u64 {
     length + count(length) * TAG_BYTES as u64
 }
 
-/// How many pieces so many bytes are.
+/// Number of pieces of a value.
 const fn count(length: u64) -> u64 {
     let pieces = length.div_ceil(PIECE_BYTES as u64);
     if pieces == 0 { 1 } else { pieces }
@@ -50,7 +49,7 @@ fn aad(number: u64, is_last: bool) -> Aad<[u8; CONTEXT.len() + 9]> {
     Aad::from(bytes)
 }
 
-/// Encrypts bytes as they come. Holds one piece: which one is the last is known at the end only.
+/// Encrypts a stream. Buffers one piece, since only the end tells which piece is the last.
 pub struct Sealer {
     key: PieceKey,
     number: u64,
@@ -58,7 +57,7 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// Begins with the first piece of a value.
+    /// Begins a value.
     pub fn new(key: PieceKey) -> Self {
         Self {
             key,
@@ -67,10 +66,10 @@ impl Sealer {
         }
     }
 
-    /// Takes bytes. `write` gets what was encrypted.
+    /// Adds bytes. `write` receives encrypted pieces.
     ///
     /// # Errors
-    /// What `write` fails with; [`Damaged`].
+    /// Those of `write`; [`Damaged`].
     pub fn push<E: From<Damaged>>(
         &mut self,
         mut data: &[u8],
@@ -90,7 +89,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// Ends the value: `write` gets the last piece.
+    /// Ends the value: `write` receives the last piece.
     ///
     /// # Errors
     /// As [`Sealer::push`].
@@ -110,7 +109,7 @@ impl Sealer {
     }
 }
 
-/// Encrypts a value that is in memory.
+/// Encrypts a value in memory.
 ///
 /// # Errors
 /// [`Damaged`]
@@ -126,29 +125,29 @@ pub fn seal(key: PieceKey, data: &[u8]) -> Result<Vec<u8>, Damaged> {
     Ok(out)
 }
 
-/// Decrypts a range of a value from what is stored of it, as that comes: a few pieces at a time, so
-/// that they can be sent while later ones are decrypted. No byte of a piece is given before its tag
-/// was found right.
+/// Decrypts a range of a value as its stored bytes arrive, a few pieces at a time, so that these
+/// can be sent while later ones are decrypted. No byte of a piece is returned before its tag is
+/// verified.
 pub struct Opener {
     key: PieceKey,
-    /// Length of the value before it was encrypted.
+    /// Length of the value before encryption.
     length: u64,
-    /// The piece that comes next.
+    /// Number of the next piece.
     number: u64,
-    /// Behind the last that is wanted.
+    /// Number after the last piece needed.
     end: u64,
-    /// Bytes of the next piece that are before the range.
+    /// Bytes of the next piece before the range.
     skip: usize,
-    /// What came and is not decrypted yet, beginning with the next piece.
+    /// Stored bytes not yet decrypted, from the next piece on.
     sealed: VecDeque<Bytes>,
-    /// How many bytes that is.
+    /// Their number.
     sealed_bytes: u64,
-    /// A piece was not what was encrypted: nothing more is given.
+    /// A piece was damaged: nothing more is returned.
     is_damaged: bool,
 }
 
 impl Opener {
-    /// Begins to read a range, which is not empty, of a value that was so long.
+    /// Begins a non-empty range of a value of this length.
     pub fn new(key: PieceKey, length: u64, range: &Range<u64>) -> Self {
         let piece_bytes = PIECE_BYTES as u64;
         let number = range.start / piece_bytes;
@@ -165,43 +164,44 @@ impl Opener {
         }
     }
 
-    /// Where in what is stored the range begins.
+    /// Offset of the range's first piece in the stored value.
     pub const fn start(&self) -> u64 {
         self.number * SEALED_BYTES
     }
 
-    /// How many bytes of what is stored the pieces up to this one have, from the next one on.
+    /// Stored bytes from the next piece to the end of piece `end`.
     fn sealed_up_to(&self, end: u64) -> u64 {
         let end = (end * SEALED_BYTES).min(sealed_length(self.length));
         end.saturating_sub(self.number * SEALED_BYTES)
     }
 
-    /// How many bytes of what is stored are still needed.
+    /// Stored bytes still needed.
     pub fn wanted(&self) -> u64 {
         self.sealed_up_to(self.end).saturating_sub(self.sealed_bytes)
     }
 
-    /// Nothing more is needed, and all was taken.
+    /// All stored bytes have arrived and been decrypted.
     pub const fn is_over(&self) -> bool {
         self.number == self.end
     }
 
-    /// Whether so many pieces are there whole, or all that are wanted, or more would not help.
+    /// Whether this many whole pieces, or all that are needed, have arrived, or the value is
+    /// damaged.
     pub fn has(&self, pieces: u64) -> bool {
         self.is_damaged || self.sealed_bytes >= self.sealed_up_to(self.end.min(self.number + pieces))
     }
 
-    /// Takes what is stored, in order.
+    /// Adds stored bytes, in order.
     pub fn push(&mut self, data: Bytes) {
         self.sealed_bytes += data.len() as u64;
         self.sealed.push_back(data);
     }
 
-    /// Decrypts what is there of so many pieces, and gives it from where the range begins. Nothing
-    /// if not even one is there whole.
+    /// Decrypts up to `pieces_max` whole pieces that have arrived, without the bytes before the
+    /// range. Empty if there is no whole piece.
     ///
     /// # Errors
-    /// [`Damaged`], then and ever after.
+    /// [`Damaged`], and again at each later call.
     pub fn open(&mut self, pieces_max: u64) -> Result<Bytes, Damaged> {
         if self.is_damaged {
             return Err(Damaged);
@@ -231,8 +231,8 @@ impl Opener {
         Ok(Bytes::from(out).slice(skipped..))
     }
 
-    /// Moves so many bytes of what came behind `out`. They are copied, since what came is the
-    /// cache's; what follows then works on them while they are near.
+    /// Moves stored bytes to the end of `out`. They are copied since they belong to the cache; the
+    /// decryption that follows finds them in the processor's caches.
     fn take_sealed(&mut self, mut bytes: u64, out: &mut Vec<u8>) {
         self.sealed_bytes -= bytes;
         while let Some(mut first) = self.sealed.pop_front() {
@@ -254,7 +254,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::{super::DataKey, *};
 
-    /// No piece, less than one, exactly one, a byte more, several, and several with a rest.
+    /// Empty, less than a piece, exactly one, one byte more, several, and several with a remainder.
     const LENGTHS: [usize; 8] = [
         0,
         1,
@@ -274,7 +274,7 @@ mod tests {
         (0..length).map(|at| (at * 31 / 7) as u8).collect()
     }
 
-    /// Reads a range from what is stored, which comes in runs of so many bytes.
+    /// Reads a range from stored bytes that arrive in runs of this length.
     fn open(sealed: &[u8], length: usize, range: Range<u64>, run: usize) -> Result<Vec<u8>, Damaged> {
         let mut opener = Opener::new(key(), length as u64, &range);
         let mut out = Vec::new();
@@ -355,8 +355,8 @@ mod tests {
         }
     }
 
-    /// What is before the damage is right, and was sent. Of the damaged piece nothing is given, nor
-    /// of what comes behind it, however often it is asked for.
+    /// Pieces before the damage are valid and were sent. The damaged piece and later ones are never
+    /// returned, however often they are asked for.
     #[test]
     fn what_comes_before_a_flipped_byte_is_right_and_nothing_else_comes() {
         let length = 4 * PIECE_BYTES + 777;
@@ -382,17 +382,17 @@ mod tests {
         let pieces: Vec<_> = sealed.chunks(bytes).collect();
         let swapped = [pieces[1], pieces[0], pieces[2]].concat();
         assert_eq!(open(&swapped, length, 0..length as u64, bytes), Err(Damaged));
-        // Cut, and said to be shorter.
+        // Truncated, with the shorter length.
         let shorter = 2 * PIECE_BYTES;
         let cut = &sealed[..2 * bytes];
         assert_eq!(open(cut, shorter, 0..shorter as u64, bytes), Err(Damaged));
-        // Longer, with a last piece in the middle.
+        // Extended, with a last piece in the middle.
         let longer = [&sealed[..], pieces[0]].concat();
         assert_eq!(
             open(&longer, 4 * PIECE_BYTES, 0..4 * PIECE_BYTES as u64, bytes),
             Err(Damaged)
         );
-        // Of another part, and under another salt.
+        // Of another part, and with another salt.
         let data_key = DataKey::of_bytes([9; 32], false);
         for other in [data_key.of_value(2, &[3; 16]), data_key.of_value(1, &[4; 16])] {
             let sealed = seal(other.unwrap(), &plain(length)).unwrap();
@@ -400,7 +400,7 @@ mod tests {
         }
     }
 
-    /// What is stored, byte for byte: a server of tomorrow must open it.
+    /// The stored bytes: a later server must decrypt them.
     #[test]
     fn golden() {
         let sealed = seal(key(), b"value").unwrap();
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(crate::text::hex(&long[PIECE_BYTES..]), GOLDEN_OF_TWO);
     }
 
-    // Computed with Python's `cryptography` from what the module says of the format.
+    // Computed with Python's `cryptography` from the format described above.
     const GOLDEN: &str = "13796ec7357b54e786c49908c01b01e46a65bcef97";
     const GOLDEN_OF_TWO: &str = "13f217d38b3a95dedca9f44cf1a4eeb01cf5236f1f52ad4219052731e6ddb2cea7";
 }

@@ -1,4 +1,4 @@
-//! Data keys as they are stored, and what opens them.
+//! Tests of stored data keys.
 #![allow(clippy::unwrap_used)]
 use super::*;
 
@@ -20,7 +20,7 @@ fn wrapped(secrets: &Secrets) -> SealedKey {
     .unwrap()
 }
 
-/// What is stored, byte for byte: a server of tomorrow must open it.
+/// The stored bytes: a later server must unwrap them.
 #[test]
 fn golden() {
     let secrets = secrets(&["0f"]);
@@ -42,11 +42,11 @@ fn golden() {
     }
 }
 
-// Computed with Python's `cryptography` from what the module says of the format.
+// Computed with Python's `cryptography` from the format in the module's description.
 const GOLDEN: &str = "010100000cfd17a06a5ae0ec0707070707070707070707079dc31ef167b101fb316feb532964be88\
                       a824b4d3e00668aafbc96e2e2d0ee02295d8687694ef30cb55131302cbc2b6c9";
 
-/// The same of a key of the store: byte for byte, and what it is bound to.
+/// The same for a KMS key, with its encryption context.
 #[test]
 fn golden_of_a_key_of_the_store() {
     let (id, cipher) = crate::secrets::wrapping_of(&[0x0f; 32]).unwrap();
@@ -76,7 +76,7 @@ fn golden_of_a_key_of_the_store() {
     assert!(read.unwrap_with(&cipher, b"b/k").is_none());
 }
 
-// Computed with Python's `cryptography` from what the module says of the format.
+// Computed with Python's `cryptography` from the format in the module's description.
 const GOLDEN_KMS: &str = "010300000cfd17a06a5ae0ec0707070707070707070707079dc31ef167b101fb316feb532964be88\
                           a824b4d3e00668aafbc96e2e2d0ee022bb03b685901a1e8e0fc0c13e779f9687";
 

@@ -1,35 +1,35 @@
-//! MD5, of one stream or of several side by side.
+//! MD5 of one stream or of several in parallel.
 //!
-//! Each step of MD5 waits for the one before, so of what a processor can do at a time one stream
-//! uses a part. Streams that do not depend on each other fill the rest: [`LANES`] of them, one in
-//! each lane of its vector registers, take little longer than one. They are told to the compiler as
-//! arrays, which it makes vectors of whatever it compiles for has.
+//! Each step of MD5 depends on the step before, so one stream uses only part of a processor. Up to
+//! [`LANES`] independent streams, one in each lane of the vector registers, take little longer than
+//! one. They are written as arrays, which the compiler turns into vector instructions of its
+//! target.
 //!
-//! Invariant: what comes out does not depend on which streams were side by side, nor on how bytes
-//! were cut.
+//! Invariant: the result depends neither on which streams were computed together, nor on how their
+//! bytes were split.
 
 use ::md5::block_api::compress;
 use bytes::Bytes;
 use std::array::from_fn;
 
-/// Streams that are computed side by side.
+/// Streams computed together.
 pub const LANES: usize = 4;
-/// With fewer than so many one after the other is faster.
+/// Fewer streams than this are faster one after the other.
 const LANES_MIN: usize = 2;
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 64;
-/// What a stream begins with (RFC 1321).
+/// Initial state (RFC 1321).
 const BEGINNING: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 type Block = [u8; BLOCK_BYTES];
 /// A word of each stream.
 type Words = [u32; LANES];
 
-/// The MD5 of a stream as far as it has come.
+/// The state of a stream.
 #[derive(Clone)]
 pub struct Md5 {
     state: [u32; 4],
-    /// The last bytes, which do not fill a block.
+    /// The last bytes, less than a block.
     rest: Block,
     length: u64,
 }
@@ -45,14 +45,14 @@ impl Default for Md5 {
 }
 
 impl Md5 {
-    /// Takes bytes in.
+    /// Adds bytes.
     pub fn update(&mut self, data: &[u8]) {
         let blocks = self.begin(data);
         compress(&mut self.state, blocks);
     }
 
-    /// Takes in what fills up the rest, puts aside what fills no block, and gives the blocks
-    /// between, which are to be compressed next.
+    /// Completes the partial block, stores the bytes after the last whole block, and returns the
+    /// blocks between, which the caller compresses next.
     fn begin<'d>(&mut self, mut data: &'d [u8]) -> &'d [Block] {
         let filled = self.filled();
         self.length += data.len() as u64;
@@ -70,7 +70,7 @@ impl Md5 {
         blocks
     }
 
-    /// Bytes of the rest.
+    /// Bytes in the partial block.
     const fn filled(&self) -> usize {
         (self.length % BLOCK_BYTES as u64) as usize
     }
@@ -80,7 +80,7 @@ impl Md5 {
     pub fn finish(mut self) -> [u8; 16] {
         let bits = self.length.wrapping_mul(8);
         let filled = self.filled();
-        // A bit that is set, zeros, and the length at the end of a block.
+        // Padding: a set bit, zeros, and the length at the end of a block.
         let zeros = (BLOCK_BYTES * 2 - 9 - filled) % BLOCK_BYTES;
         let mut end = [0; BLOCK_BYTES * 2];
         end[0] = 0x80;
@@ -94,7 +94,7 @@ impl Md5 {
     }
 }
 
-/// A stream that takes bytes in, and what of them is still to come.
+/// A stream and its remaining bytes.
 struct Lane<'s> {
     md5: &'s mut Md5,
     runs: std::slice::Iter<'s, Bytes>,
@@ -102,7 +102,7 @@ struct Lane<'s> {
 }
 
 impl Lane<'_> {
-    /// Goes on to a run that has blocks. `false` if there is none.
+    /// Advances to a run that has whole blocks. `false` if there is none.
     fn advance(&mut self) -> bool {
         while self.blocks.is_empty() {
             let Some(run) = self.runs.next() else { return false };
@@ -112,7 +112,7 @@ impl Lane<'_> {
     }
 }
 
-/// Takes runs of bytes into streams, each its own.
+/// Adds runs of bytes to several streams.
 pub fn update_side_by_side<'s>(streams: impl Iterator<Item = (&'s mut Md5, &'s [Bytes])>) {
     let mut waiting = streams.map(|(md5, runs)| Lane {
         md5,
@@ -142,9 +142,9 @@ pub fn update_side_by_side<'s>(streams: impl Iterator<Item = (&'s mut Md5, &'s [
     }
 }
 
-/// Compresses so many blocks of each.
+/// Compresses this many blocks of each stream.
 fn compress_side_by_side(lanes: &mut [Lane<'_>], blocks: usize) {
-    // Where there are fewer, the first is computed more often than it is looked at.
+    // Unused lanes compute the first stream again; their result is dropped.
     let at = |lane: usize| if lane < lanes.len() { lane } else { 0 };
     let runs: [&[Block]; LANES] = from_fn(|lane| &lanes[at(lane)].blocks[..blocks]);
     let mut state: [Words; 4] = from_fn(|word| from_fn(|lane| lanes[at(lane)].md5.state[word]));
@@ -190,8 +190,8 @@ fn compress_one_of_each(state: &mut [Words; 4], blocks: [&Block; LANES]) {
     let message: [Words; 16] = from_fn(|at| from_fn(|lane| word(blocks[lane], at)));
     let mut mixed = *state;
     round::<7, 12, 17, 22>(&mut mixed, &message, &SINES[0], (0, 1), |b, c, d| d ^ (b & (c ^ d)));
-    // A sum where RFC 1321 has an "or": no bit is set in both, and the second does not wait for
-    // `b`.
+    // A sum where RFC 1321 has an "or": no bit is set in both terms, and the second does not depend
+    // on `b`.
     round::<5, 9, 14, 20>(&mut mixed, &message, &SINES[1], (1, 5), |b, c, d| {
         (b & d).wrapping_add(c & !d)
     });
@@ -202,8 +202,8 @@ fn compress_one_of_each(state: &mut [Words; 4], blocks: [&Block; LANES]) {
     }
 }
 
-/// A round of sixteen steps, which rotate by these. Which words of the message they take is said by
-/// the first and how far it is to the next.
+/// A round of sixteen steps with these rotations. `first` and `stride` select the words of the
+/// message.
 #[inline]
 fn round<const A: u32, const B: u32, const C: u32, const D: u32>(
     state: &mut [Words; 4],
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
     use ::md5::Digest as _;
 
-    /// Bytes without order.
+    /// Pseudo-random bytes.
     fn bytes(length: usize, seed: u32) -> Vec<u8> {
         let next = |state: &mut u32| {
             *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -269,8 +269,7 @@ mod tests {
         }
     }
 
-    /// From none to more than there are lanes, of different lengths, cut in different ways, some of
-    /// them with nothing.
+    /// No stream to more than [`LANES`], of different lengths, split in different ways, some empty.
     #[test]
     fn streams_side_by_side_do_not_know_of_each_other() {
         for streams in 0..3 * LANES {

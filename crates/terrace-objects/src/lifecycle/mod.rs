@@ -1,16 +1,15 @@
-//! Lifecycle: rules of a bucket that say what is deleted when.
+//! Lifecycle rules of a bucket.
 //!
-//! The rules are in the bucket's record. A walk ([`crate::walk`]) goes through the versions of each
-//! bucket that has rules, when the server starts, when rules are put, and once an hour, and deletes
-//! what is due by the same commits a client's request takes: so the values of an object go with its
-//! record, and in a bucket with versioning a delete marker takes the place of what expires. The
-//! engine's time to live is not used for this: it is set when an object is written, while rules
-//! apply to what is there already and to tags that change later; and an object of many values would
-//! need the same moment on every one of them.
+//! The rules are in the bucket's record. A walk ([`crate::walk`]) visits the versions of each
+//! bucket with rules when the server starts, when rules are put, and once an hour. It deletes what
+//! is due by the same commits as requests: separate values are deleted with their record, and in a
+//! versioned bucket a delete marker replaces an expired object. The engine's time to live is not
+//! used: it is set when an object is written, but rules apply to existing objects and to tags that
+//! change later, and an object of many values would need the same expiry on each.
 //!
-//! Nothing is deleted early: an object is due at the first midnight (UTC) after its days are over,
-//! and what is deleted is exactly the version that was judged. It may be there for up to an hour
-//! longer. What was not put through S3 has no time, and is not old by any number of days.
+//! Nothing is deleted early: an object is due at the first midnight (UTC) after its days have
+//! passed, and exactly the version that was evaluated is deleted, up to an hour later. An object
+//! that was not put through S3 has no time and never expires by days.
 
 use crate::{class::Class, keyspace, record::Facts, tags};
 use serde::{Deserialize, Serialize};
@@ -19,68 +18,68 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
-/// Shortest object whose class a rule changes that says nothing of lengths.
+/// Shortest object whose class a rule without size conditions changes.
 const MOVED_BYTES_MIN: u64 = 128 << 10;
 
-/// A rule, as it is stored.
+/// A rule, as stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// Its name, unique in the bucket.
     pub id: String,
-    /// It counts.
+    /// Whether it is enabled.
     pub enabled: bool,
-    /// What it is about.
+    /// Its filter.
     #[serde(default)]
     pub filter: Filter,
-    /// When the current object is deleted.
+    /// Expiry of current objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire: Option<Expire>,
-    /// When versions are deleted that are not the latest.
+    /// Expiry of versions that are not the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noncurrent: Option<Noncurrent>,
-    /// When the current object gets another storage class.
+    /// Class changes of current objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transitions: Vec<Transition>,
-    /// When versions get one that are not the latest.
+    /// Class changes of versions that are not the latest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub noncurrent_transitions: Vec<NoncurrentTransition>,
-    /// Days after which an upload that is not complete is aborted.
+    /// Days after which an incomplete upload is aborted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abort_days: Option<u32>,
 }
 
-/// When the current object is deleted.
+/// Expiry of current objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expire {
-    /// So many days after it was written.
+    /// Days after it was written.
     Days(u32),
     /// At this time, in milliseconds since 1970.
     DateMs(u64),
-    /// Never; but a delete marker that is all that is left of an object is deleted, if true.
+    /// Never; if true, a delete marker that is its object's only version is deleted.
     Markers(bool),
 }
 
-/// When versions are deleted that are not the latest.
+/// Expiry of versions that are not the latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noncurrent {
     /// Days after the next version was written.
     pub days: u32,
-    /// If there are at least so many between it and the latest.
+    /// Number of newer versions, besides the latest, that must exist.
     #[serde(default)]
     pub keep: u32,
 }
 
-/// When a current object gets another storage class.
+/// Class change of a current object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
-    /// When; delete markers have none.
+    /// When. [`Expire::Markers`] does not occur here.
     pub when: Expire,
     /// The class.
     pub class: String,
 }
 
-/// When a version gets another storage class that is not the latest.
+/// Class change of a version that is not the latest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoncurrentTransition {
     /// When.
@@ -89,47 +88,47 @@ pub struct NoncurrentTransition {
     pub class: String,
 }
 
-/// How a client wrote a filter, so that it gets it back that way.
+/// The form in which a client wrote a filter, so that it is returned in the same form.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// A prefix beside the filter's place, as it was before there were filters.
+    /// A prefix without a filter: the older form.
     Prefix,
     /// At most one condition.
     #[default]
     One,
-    /// Several that all must hold.
+    /// Several conditions, all of which must hold.
     And,
 }
 
-/// What a rule is about: all of what is said must hold.
+/// A rule's filter: all conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
-    /// How it was written.
+    /// Its form in the request.
     #[serde(default)]
     pub form: Form,
-    /// Keys that begin with this.
+    /// Only keys with this prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Objects with these tags, among others.
+    /// Only objects with all of these tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<(String, String)>,
-    /// Objects of more bytes.
+    /// Only objects longer than this, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longer: Option<u64>,
-    /// Objects of fewer bytes.
+    /// Only objects shorter than this, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shorter: Option<u64>,
 }
 
-/// What rules judge a version by.
+/// The properties of a version that rules check.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     /// The object's key.
     pub key: &'a str,
     /// Its length in bytes.
     pub length: u64,
-    /// Its tags, as a query.
+    /// Its tags, in query encoding.
     pub tagging: Option<&'a str>,
     /// When it was written, in milliseconds since 1970.
     pub written_ms: u64,
@@ -148,12 +147,12 @@ impl<'a> Subject<'a> {
 }
 
 impl Filter {
-    /// Whether a key may be meant.
+    /// Whether the filter's prefix matches a key.
     fn has_prefix(&self, key: &str) -> bool {
         key.starts_with(self.prefix.as_deref().unwrap_or(""))
     }
 
-    /// Whether a version is meant.
+    /// Whether the filter matches a version.
     fn matches(&self, subject: Subject<'_>) -> bool {
         let has_length = self.longer.is_none_or(|bytes| subject.length > bytes)
             && self.shorter.is_none_or(|bytes| subject.length < bytes);
@@ -169,20 +168,20 @@ impl Filter {
     }
 }
 
-/// The first midnight that is so many days after a time, or later. Never, if there is no such time.
+/// The first midnight at least `days` days after a time; never, if that overflows.
 fn midnight_after(ms: u64, days: u32) -> u64 {
     let time = ms.saturating_add(u64::from(days).saturating_mul(DAY_MS));
     time.div_ceil(DAY_MS).saturating_mul(DAY_MS)
 }
 
 impl Rule {
-    /// When a current object is deleted by this rule, in milliseconds since 1970.
+    /// When this rule expires a current object, in milliseconds since 1970.
     pub fn expiry_ms(&self, subject: Subject<'_>) -> Option<u64> {
         if !self.enabled || !self.filter.matches(subject) {
             return None;
         }
         match self.expire? {
-            // When it was written was not noted: it was not put through S3.
+            // The time is unknown: it was not put through S3.
             Expire::Days(_) if subject.written_ms == 0 => None,
             Expire::Days(days) => Some(midnight_after(subject.written_ms, days)),
             Expire::DateMs(ms) => Some(ms),
@@ -190,8 +189,8 @@ impl Rule {
         }
     }
 
-    /// Whether a version that is not the latest is due: since when it is not, and how many there
-    /// are between it and the latest.
+    /// Whether a version is due that has not been the latest since `since_ms` and has `newer`
+    /// versions between it and the latest.
     pub fn is_noncurrent_due(&self, subject: Subject<'_>, since_ms: u64, newer: u32, now_ms: u64) -> bool {
         let Some(noncurrent) = self.noncurrent.filter(|_| self.enabled) else {
             return false;
@@ -202,7 +201,7 @@ impl Rule {
             && self.filter.matches(subject)
     }
 
-    /// The storage class that a current object has by this rule.
+    /// The storage class of a current object by this rule.
     pub fn class(&self, subject: Subject<'_>, now_ms: u64) -> Option<Class> {
         if !self.moves(subject) {
             return None;
@@ -215,8 +214,8 @@ impl Rule {
         due.filter_map(|transition| Class::parse(&transition.class)).max()
     }
 
-    /// The same of a version that is not the latest: since when it is not, and how many there are
-    /// between it and the latest.
+    /// The storage class by this rule of a version that has not been the latest since `since_ms`
+    /// and has `newer` versions between it and the latest.
     pub fn noncurrent_class(&self, subject: Subject<'_>, since_ms: u64, newer: u32, now_ms: u64) -> Option<Class> {
         if !self.moves(subject) || since_ms == 0 {
             return None;
@@ -227,15 +226,15 @@ impl Rule {
         due.filter_map(|transition| Class::parse(&transition.class)).max()
     }
 
-    /// Whether it changes the class of a version. Of a short one only if it says something of
-    /// lengths, as S3 has it.
+    /// Whether it changes the class of a version. As in S3, short ones are included only if the
+    /// rule has a size condition.
     fn moves(&self, subject: Subject<'_>) -> bool {
         let asks_length = self.filter.longer.is_some() || self.filter.shorter.is_some();
         let is_long = asks_length || subject.length >= MOVED_BYTES_MIN;
         self.enabled && is_long && self.filter.matches(subject)
     }
 
-    /// Whether a delete marker that is all that is left of an object is due.
+    /// Whether a delete marker that is its object's only version is due.
     pub fn is_marker_due(&self, subject: Subject<'_>, now_ms: u64) -> bool {
         match self.expire {
             _ if !self.enabled || !self.filter.matches(subject) => false,
@@ -246,19 +245,19 @@ impl Rule {
         }
     }
 
-    /// When an upload is aborted by this rule that was begun then, in milliseconds since 1970.
+    /// When this rule aborts an upload begun at `begun_ms`, in milliseconds since 1970.
     fn abort_ms(&self, key: &str, begun_ms: u64) -> Option<u64> {
         let days = self.abort_days?;
         (self.enabled && self.filter.has_prefix(key)).then(|| midnight_after(begun_ms, days))
     }
 
-    /// Whether an upload that was begun then is due.
+    /// Whether an upload begun at `begun_ms` is due.
     pub fn is_upload_due(&self, key: &str, begun_ms: u64, now_ms: u64) -> bool {
         self.abort_ms(key, begun_ms).is_some_and(|ms| now_ms >= ms)
     }
 }
 
-/// When a current object will be deleted, or an upload aborted.
+/// When a current object will be deleted, or an upload aborted, and by which rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expiration {
     /// The time.
@@ -267,12 +266,12 @@ pub struct Expiration {
     pub rule: String,
 }
 
-/// When a current object will be deleted, by the first rule that wants it gone.
+/// When a current object will be deleted, by the earliest rule.
 pub fn expiration(rules: &[Rule], subject: Subject<'_>) -> Option<Expiration> {
     first(rules, |rule| rule.expiry_ms(subject))
 }
 
-/// When an upload will be aborted that was begun then, by the first rule that wants it gone.
+/// When an upload begun at `begun_ms` will be aborted, by the earliest rule.
 pub fn abortion(rules: &[Rule], key: &str, begun_ms: u64) -> Option<Expiration> {
     first(rules, |rule| rule.abort_ms(key, begun_ms))
 }
@@ -286,7 +285,7 @@ fn first(rules: &[Rule], due_ms: impl Fn(&Rule) -> Option<u64>) -> Option<Expira
     })
 }
 
-/// A name for a rule that came without one.
+/// A name for a rule without one.
 pub fn new_id() -> String {
     keyspace::Id::new().to_string()
 }

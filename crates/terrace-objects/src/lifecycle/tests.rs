@@ -1,4 +1,4 @@
-//! Rules, with times that are given.
+//! Tests of rules, with given times.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -31,8 +31,8 @@ fn nothing_is_due_before_a_midnight() {
     assert_eq!(midnight_after(10 * DAY_MS, 3), 13 * DAY_MS);
     assert_eq!(midnight_after(10 * DAY_MS + 1, 3), 14 * DAY_MS);
     assert!(midnight_after(u64::MAX, u32::MAX) > 1 << 60);
-    // 2014-01-15 10:30, three days: the midnight at which 2014-01-19 begins, as S3's documentation
-    // has it.
+    // 2014-01-15 10:30 and three days: due at midnight as 2014-01-19 begins, as in S3's
+    // documentation.
     let written = facts(1, "", 1_389_781_800_000);
     let said = |rules: &[Rule]| expiration(rules, Subject::of("k", &written));
     let due = said(&[days(3)]).unwrap();
@@ -100,13 +100,13 @@ fn classes_by_rules() {
     assert_eq!(noncurrent(10 * DAY_MS, 1, 11), None);
     assert_eq!(noncurrent(10 * DAY_MS, 0, 12), None, "it is one of those to keep");
     assert_eq!(noncurrent(0, 1, 12), None, "since when is not known");
-    // What was not put over S3 is not old by days, but by a date.
+    // An object not put through S3 never expires by days, but by a date.
     let unknown = facts(MOVED_BYTES_MIN, "", 0);
     assert_eq!(class(&rule, &unknown, 99), None);
     rule.transitions
         .push(moves(Expire::DateMs(20 * DAY_MS), "INTELLIGENT_TIERING"));
     assert_eq!(class(&rule, &unknown, 20), Some(Class::IntelligentTiering));
-    // Short ones stay, unless the rule says which lengths it means.
+    // Short ones keep their class, unless the rule has a size condition.
     let short = facts(MOVED_BYTES_MIN - 1, "", 10 * DAY_MS);
     assert_eq!(class(&rule, &short, 99), None);
     rule.filter.longer = Some(1);

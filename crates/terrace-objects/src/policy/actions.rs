@@ -1,5 +1,5 @@
-//! The actions that policies can name ("Actions defined by Amazon S3" in the service authorization
-//! reference), and which of them an operation is.
+//! The actions of policies ("Actions defined by Amazon S3" in the service authorization reference),
+//! and the action of each operation.
 
 /// Actions on buckets.
 pub const OF_BUCKETS: [&str; 50] = [
@@ -91,19 +91,19 @@ pub const OF_OBJECTS: [&str; 32] = [
     "s3:InitiateReplication",
 ];
 
-/// What begins the keys of the tags that an object has.
+/// Prefix of condition keys for an object's tags.
 pub const OBJECT_TAGS: &str = "s3:existingobjecttag/";
-/// What begins the keys of the tags that a request brings.
+/// Prefix of condition keys for the tags in a request.
 pub const REQUEST_TAGS: &str = "s3:requestobjecttag";
-/// What begins the keys of the lock that a request sets.
+/// Prefix of condition keys for the lock in a request.
 pub const REQUEST_LOCKS: &str = "s3:object-lock-";
 
-/// Whether an operation makes an object, of those that are [`PUT`].
+/// Condition key: whether a [`PUT`] operation creates an object.
 pub const CREATION: &str = "s3:objectcreationoperation";
-/// What writes objects, in one step or in some.
+/// The action of operations that write objects, in one step or several.
 pub const PUT: &str = "s3:PutObject";
 
-/// Actions on objects that are there, which policies may judge by their tags.
+/// Actions on existing objects, which policies may decide by tags.
 const ON_TAGGED: [&str; 13] = [
     "s3:DeleteObjectTagging",
     "s3:DeleteObjectVersionTagging",
@@ -119,7 +119,7 @@ const ON_TAGGED: [&str; 13] = [
     "s3:PutObjectVersionAcl",
     "s3:PutObjectVersionTagging",
 ];
-/// Actions that can lock a version, or unlock it.
+/// Actions that can lock or unlock a version.
 const LOCKING: [&str; 4] = [
     "s3:BypassGovernanceRetention",
     "s3:PutObject",
@@ -127,7 +127,7 @@ const LOCKING: [&str; 4] = [
     "s3:PutObjectRetention",
 ];
 
-/// The actions that a condition's key is about, of keys that are not about all.
+/// The actions to which a condition key applies; `None` if to all.
 pub fn with_key(key: &str) -> Option<&'static [&'static str]> {
     if key.starts_with(OBJECT_TAGS) {
         return Some(&ON_TAGGED);
@@ -138,15 +138,14 @@ pub fn with_key(key: &str) -> Option<&'static [&'static str]> {
     key.starts_with(REQUEST_LOCKS).then_some(&LOCKING)
 }
 
-/// Whether an operation that is [`PUT`] makes an object, or is a step of an upload before it does
-/// ("Enforce conditional writes" in the guide). `None` of other operations.
+/// Whether a [`PUT`] operation creates an object, or is an earlier step of an upload ("Enforce
+/// conditional writes" in the S3 guide). `None` for other operations.
 pub fn is_creation(operation: &str) -> Option<bool> {
     let is_step = matches!(operation, "CreateMultipartUpload" | "UploadPart" | "UploadPartCopy");
     (of_operation(operation, false) == Some(PUT)).then_some(!is_step)
 }
 
-/// Whether what a key stands for is known only when the object is open, or when the request's body
-/// has been read.
+/// Whether a condition key has its value only once the object is open or the body read.
 pub fn is_known_later(action: &str, key: &str) -> bool {
     let of_body: &[&str] = match action {
         "s3:PutObjectTagging" | "s3:PutObjectVersionTagging" => &[REQUEST_TAGS],
@@ -157,7 +156,7 @@ pub fn is_known_later(action: &str, key: &str) -> bool {
     is_of_body || (key.starts_with(OBJECT_TAGS) && ON_TAGGED.contains(&action))
 }
 
-/// The action that an operation is, which may be another if it names a version.
+/// The action of an operation, which can depend on whether it names a version.
 pub fn of_operation(operation: &str, has_version: bool) -> Option<&'static str> {
     let versioned = |plain, of_version| if has_version { of_version } else { plain };
     Some(match operation {

@@ -1,8 +1,8 @@
-//! Conditions: what must hold of a request beside who does what to which resource.
+//! Conditions of policy statements.
 //!
-//! A condition is an operator, a key and values. It holds if what the request has under the key
-//! fits one of the values; with a negated operator, if it fits none. What the request does not have
-//! fits nothing, so negated operators hold then.
+//! A condition is an operator, a key and values. It holds if a request's value for the key matches
+//! one of the values; with a negated operator, if it matches none. A missing value matches nothing,
+//! so negated operators hold then.
 
 use super::{
     Context,
@@ -16,13 +16,13 @@ enum Test {
     Equal,
     EqualIgnoringCase,
     Like,
-    /// As [`Test::Like`], part by part between colons.
+    /// As [`Test::Like`], separately for each part between colons.
     Arn,
     Number(Order),
     Date(Order),
     Bool,
     Address,
-    /// Whether the key is not there.
+    /// Whether the request lacks the key.
     Null,
 }
 
@@ -36,14 +36,14 @@ enum Order {
     GreaterOrEqual,
 }
 
-/// What is asked of a key with several values.
+/// How a key with several values is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
-    /// It is a key with one.
+    /// A key with one value.
     One,
-    /// One of them fits.
+    /// Any of them must match.
     Any,
-    /// All of them fit, or there are none.
+    /// All of them must match; true if there are none.
     All,
 }
 
@@ -52,15 +52,15 @@ enum Of {
 pub struct Condition {
     test: Test,
     is_negated: bool,
-    /// It holds where the request does not have the key.
+    /// It also holds if the request lacks the key.
     if_exists: bool,
     of: Of,
-    /// In lower case, but for what is behind a slash: the name of a tag.
+    /// In lower case, except the name of a tag after the slash.
     key: String,
     values: Vec<String>,
 }
 
-/// Operators, how they compare, and whether they are negated.
+/// Operators: comparison, and whether negated.
 const OPERATORS: [(&str, Test, bool); 29] = [
     ("StringEquals", Test::Equal, false),
     ("StringNotEquals", Test::Equal, true),
@@ -89,14 +89,14 @@ const OPERATORS: [(&str, Test, bool); 29] = [
     ("ArnNotEquals", Test::Arn, true),
     ("ArnNotLike", Test::Arn, true),
     ("Null", Test::Null, false),
-    // The names AWS had before.
+    // Former names in AWS.
     ("StringEqualsIgnore", Test::EqualIgnoringCase, false),
     ("StringNotEqualsIgnore", Test::EqualIgnoringCase, true),
 ];
 
-/// Keys of S3 that requests have here or, as those of access points, may have none of: no request
-/// comes by one. In their normal form, as all of these; of what ends with a slash the name of a tag
-/// follows ("Condition keys for Amazon S3" in the service authorization reference).
+/// S3's condition keys that requests here may have, or, like those of access points, never have. In
+/// normal form; after a final slash the name of a tag follows ("Condition keys for Amazon S3" in
+/// the service authorization reference).
 const KEYS: [&str; 39] = [
     "s3:accesspointnetworkorigin",
     "s3:accesspointtag/",
@@ -138,7 +138,7 @@ const KEYS: [&str; 39] = [
     "s3:x-amz-storage-class",
     "s3:x-amz-website-redirect-location",
 ];
-/// Keys of S3 that are about what there is none of here, or that the server does not find out.
+/// S3's condition keys for features that do not exist here or that the server does not determine.
 const UNANSWERED: [&str; 22] = [
     "s3:accessgrantscope",
     "s3:accessgrantsinstancearn",
@@ -163,24 +163,24 @@ const UNANSWERED: [&str; 22] = [
     "s3:x-amz-object-annotation-directive",
     "s3:x-amz-object-if-match",
 ];
-/// The account that a resource belongs to, which has two names.
+/// The account of a resource; it has two names.
 const RESOURCE_ACCOUNT: &str = "s3:resourceaccount";
 
-/// What is known of a condition's key.
+/// How a condition key is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Requests may have it. So may they those of AWS that are of no service.
+    /// Requests may have it. AWS's keys of no particular service are included.
     Known,
-    /// S3 has it, and no request here.
+    /// S3 has it, but no request here does.
     Unanswered,
-    /// S3 has none of this name.
+    /// S3 has no key of this name.
     Unknown,
 }
 
-/// What is unknown where TLS ends before the server; in its normal form.
+/// Unknown if TLS ends in front of the server; in normal form.
 pub const TLS_VERSION: &str = "s3:tlsversion";
 
-/// What is known of a key in its normal form.
+/// How a key in normal form is supported.
 pub fn standing(key: &str) -> Standing {
     let is_among = |keys: &[&str]| {
         keys.iter().any(|known| match key.strip_prefix(known) {
@@ -197,11 +197,11 @@ pub fn standing(key: &str) -> Standing {
     }
 }
 
-/// A condition's key as it is compared: names of objects' tags keep their case, and of two names
-/// for one thing one is left.
+/// The normal form of a condition key: lower case except the names of objects' tags, with one of
+/// two names for the same key.
 pub fn normal_key(key: &str) -> String {
     let lower = match key.split_once('/') {
-        // Names of an object's tags differ by their letters, those of a session's do not.
+        // Names of objects' tags are case-sensitive, those of a session's are not.
         Some((key, name)) if key.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("s3:")) => {
             format!("{}/{name}", key.to_ascii_lowercase())
         }
@@ -214,10 +214,10 @@ pub fn normal_key(key: &str) -> String {
 }
 
 impl Condition {
-    /// Reads one.
+    /// Parses a condition.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message that says what is wrong.
     pub fn new(operator: &str, key: &str, values: Vec<String>) -> Result<Self, String> {
         let (of, rest) = match operator.split_once(':') {
             Some((set, rest)) if set.eq_ignore_ascii_case("ForAnyValue") => (Of::Any, rest),
@@ -263,12 +263,12 @@ impl Condition {
         })
     }
 
-    /// The key it asks about, in its normal form.
+    /// Its key in normal form.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Whether it holds. `has_variables` if values may have some.
+    /// Whether it holds. `has_variables` if values may contain variables.
     pub fn holds(&self, context: &Context, has_variables: bool) -> bool {
         let found = context.get(&self.key);
         if self.test == Test::Null {
@@ -294,7 +294,7 @@ impl Condition {
         match self.test {
             Test::Equal => plain(given.len()).is_some_and(|value| value == given),
             Test::EqualIgnoringCase => {
-                // No character has less than one that is small.
+                // No lower-case form has fewer characters.
                 let given = given.to_lowercase();
                 plain(given.len()).is_some_and(|value| value.to_lowercase() == given)
             }
@@ -310,9 +310,9 @@ impl Condition {
         }
     }
 
-    /// Whether it ties a request to somebody, as a policy must that is open to everybody and yet
-    /// not public ("The meaning of public" in the guide): by a key that tells who asks or from
-    /// where, and a value that stands for itself.
+    /// Whether it restricts a request to certain callers, by a key that identifies the caller or
+    /// its network and a literal value. A policy for all callers is not public with such a
+    /// condition ("The meaning of public" in the S3 guide).
     pub fn is_binding(&self) -> bool {
         const KEYS: [&str; 13] = [
             "aws:sourceip",
@@ -350,7 +350,7 @@ fn compare<N: PartialOrd>(order: Order, given: Option<N>, value: Option<N>) -> b
     })
 }
 
-/// Names of resources are compared by their six parts, so that a `*` does not reach into the next.
+/// Names of resources are compared by their six parts, so that a `*` does not match across a colon.
 fn is_like_arn(value: &str, given: &str, variables: Variables<'_>) -> bool {
     let (value, given): (Vec<_>, Vec<_>) = (value.splitn(6, ':').collect(), given.splitn(6, ':').collect());
     value.len() == 6
@@ -371,8 +371,7 @@ fn flag(text: &str) -> Option<bool> {
         .find_map(|(name, flag)| text.eq_ignore_ascii_case(name).then_some(flag))
 }
 
-/// Seconds since 1970, of a number of seconds or of a date as ISO 8601 has it, with or without a
-/// time.
+/// Seconds since 1970, from a number or an ISO 8601 date with or without a time.
 pub fn date(text: &str) -> Option<f64> {
     if let Some(seconds) = number(text) {
         return Some(seconds);
@@ -417,7 +416,7 @@ const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Bits before an address of IPv4 that is written as one of IPv6 (RFC 4291, section 2.5.5.2).
+/// Prefix length of an IPv4 address in IPv6 form (RFC 4291, section 2.5.5.2).
 const MAPPED_BITS: u32 = 96;
 
 /// A range of addresses.
@@ -437,7 +436,7 @@ fn network(text: &str) -> Option<Network> {
         None => most,
         Some(bits) => bits.parse().ok().filter(|bits| *bits <= most)?,
     };
-    // An address of IPv4 that is written as one of IPv6 is what it is in a request.
+    // A range of IPv4 addresses in IPv6 form is compared as IPv4, like the addresses of requests.
     let as_written = bits.checked_sub(MAPPED_BITS).zip(match start {
         IpAddr::V6(start) => start.to_ipv4_mapped(),
         IpAddr::V4(_) => None,
@@ -450,7 +449,7 @@ fn network(text: &str) -> Option<Network> {
 
 impl Network {
     fn has(self, address: IpAddr) -> bool {
-        // An IPv4 client of a socket for both comes in the form of IPv6.
+        // On a dual-stack socket, the address of an IPv4 client has the IPv6 form.
         match (self.start, address.to_canonical()) {
             (IpAddr::V4(start), IpAddr::V4(address)) => {
                 let differ = u32::from(start) ^ u32::from(address);
@@ -464,7 +463,7 @@ impl Network {
         }
     }
 
-    /// So many addresses that it ties a request to nobody.
+    /// A range so large that it does not restrict callers.
     fn is_wide(self) -> bool {
         self.bits < if self.start.is_ipv4() { 8 } else { 32 }
     }

@@ -1,9 +1,8 @@
-//! Policies: what they are, and what they say of a request. Nothing here knows buckets, requests or
-//! the store.
+//! Policies: their model and evaluation, independent of buckets, requests and the store.
 //!
-//! A policy is a list of statements. Each is about some callers, actions and resources, under some
-//! conditions, and allows what it is about or denies it. A statement that denies decides; else one
-//! that allows; else the policy is silent ("Policy evaluation logic" in the IAM guide).
+//! A policy is a list of statements. Each names callers, actions, resources and conditions, and
+//! allows or denies what they match. A matching denial decides; else a matching allowance; else the
+//! policy is silent ("Policy evaluation logic" in the IAM guide).
 
 pub mod actions;
 pub mod condition;
@@ -17,14 +16,14 @@ use condition::Condition;
 use pattern::Variables;
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// The action on everything of the service.
+/// All actions of the service.
 const ALL_ACTIONS: &str = "*";
 
 /// A policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     statements: Vec<Statement>,
-    /// Texts may have variables: not in the older version of the language.
+    /// Values may contain variables, which the older version of the language lacks.
     has_variables: bool,
 }
 
@@ -32,13 +31,13 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq)]
 struct Statement {
     allows: bool,
-    callers: Selection<Who>,
+    callers: Selection<Named>,
     actions: Selection<String>,
     resources: Selection<String>,
     conditions: Vec<Condition>,
 }
 
-/// What a statement is about: what fits one of these, or everything else.
+/// A statement's selection: what matches one of these, or everything else.
 #[derive(Debug, Clone, PartialEq)]
 enum Selection<T> {
     Of(Vec<T>),
@@ -54,72 +53,72 @@ impl<T> Selection<T> {
     }
 }
 
-/// Whom a statement names.
+/// A statement's principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Who {
-    /// Everybody, whoever does not sign among them.
-    Everybody,
-    /// Every key of an account, by its name or its canonical ID.
+enum Named {
+    /// All callers, including unsigned requests.
+    All,
+    /// Every key of an account, by its name or canonical ID.
     Account(String),
     /// The key, or user, with this ARN.
     User(String),
-    /// A service, by its name: one that acts for a bucket's owner.
+    /// A service, by name, that acts for a bucket's owner.
     Service(String),
-    /// What never calls here: users of other logins.
-    Nobody,
+    /// Principals that do not exist here, such as federated users.
+    Unsupported,
 }
 
-/// Who makes a request.
+/// The caller of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller<'a> {
     /// The account's ID.
     pub account: &'a str,
-    /// The name of the key, or the user, in it.
+    /// The name of the key, or the user, in the account.
     pub name: &'a str,
 }
 
 impl Caller<'_> {
-    /// How policies name it. No service has an ARN of this form.
+    /// Its ARN. No service has an ARN of this form.
     pub fn arn(&self) -> String {
         format!("arn:aws:iam::{}:user/{}", self.account, self.name)
     }
 }
 
 impl<'a> Caller<'a> {
-    /// A service, which is in no account.
+    /// A service; it has no account.
     pub const fn service(name: &'a str) -> Self {
         Self { account: "", name }
     }
 }
 
-impl Who {
+impl Named {
     fn is(&self, caller: Option<Caller<'_>>) -> bool {
         match (self, caller) {
-            (Self::Everybody, _) => true,
+            (Self::All, _) => true,
             (Self::Account(account), Some(caller)) => account::is_named(caller.account, account),
             (Self::User(arn), Some(caller)) => *arn == caller.arn(),
             (Self::Service(name), Some(caller)) => caller == Caller::service(name),
-            (Self::Nobody, _) | (_, None) => false,
+            (Self::Unsupported, _) | (_, None) => false,
         }
     }
 }
 
-/// What is known of a request beside who does what: keys of conditions with their values.
+/// Condition values of a request, by key.
 #[derive(Debug, Clone, Default)]
 pub struct Context(BTreeMap<String, Vec<String>>);
 
 impl Context {
-    /// Adds a value of a key.
+    /// Adds a value for a key.
     pub fn add(&mut self, key: &str, value: impl Into<String>) {
         self.0.entry(condition::normal_key(key)).or_default().push(value.into());
     }
 
-    /// Takes away what is known under keys that begin like this, in their normal form.
+    /// Removes the values of keys with this prefix, in normal form.
     pub fn forget(&mut self, start: &str) {
         self.0.retain(|key, _| !key.starts_with(start));
     }
 
-    /// The same with this one value of a key.
+    /// The same with this single value for a key.
     pub fn with<'c>(&'c self, key: &str, value: &str) -> Cow<'c, Self> {
         let key = condition::normal_key(key);
         if self.get(&key) == [value] {
@@ -130,12 +129,12 @@ impl Context {
         Cow::Owned(changed)
     }
 
-    /// The values of a key in its normal form; none if the request does not have it.
+    /// The values of a key in normal form; empty if there are none.
     fn get(&self, key: &str) -> &[String] {
         self.0.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// The value of a key that has just one.
+    /// The value of a key that has exactly one.
     fn single(&self, key: &str) -> Option<String> {
         match self.get(&condition::normal_key(key)) {
             [value] => Some(value.clone()),
@@ -144,39 +143,38 @@ impl Context {
     }
 }
 
-/// A request as policies see it.
+/// A request, for evaluation.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// Who asks. `None` for whoever does not sign.
+    /// The caller. `None` for unsigned requests.
     pub caller: Option<Caller<'a>>,
-    /// What for, as `s3:GetObject`.
+    /// The action, for example `s3:GetObject`.
     pub action: &'a str,
-    /// On what: `arn:aws:s3:::BUCKET`, or `arn:aws:s3:::BUCKET/KEY`.
+    /// The resource: `arn:aws:s3:::BUCKET`, or `arn:aws:s3:::BUCKET/KEY`.
     pub resource: &'a str,
-    /// What else is known.
+    /// The condition values.
     pub context: &'a Context,
 }
 
-/// What a policy says.
+/// A policy's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// No, whatever else says yes.
+    /// Denied, whatever others allow.
     Denied,
-    /// Yes.
+    /// Allowed.
     Allowed,
-    /// Nothing.
+    /// Neither.
     Silent,
 }
 
 impl Policy {
-    /// What it says of a request.
+    /// Evaluates a request.
     pub fn judge(&self, question: &Question<'_>) -> Verdict {
         self.judge_at_best(question, &|_| false)
     }
 
-    /// The best that it can say of a request of which not all is known yet: of conditions on keys
-    /// that are `open`, those of statements that allow are taken to hold, and those of statements
-    /// that deny are not.
+    /// The most favourable result for a request whose `open` condition keys have no value yet:
+    /// their conditions are assumed to hold in statements that allow, and not in those that deny.
     pub fn judge_at_best(&self, question: &Question<'_>, open: &dyn Fn(&str) -> bool) -> Verdict {
         let meant = self
             .statements
@@ -192,14 +190,14 @@ impl Policy {
         verdict
     }
 
-    /// The keys that conditions ask about.
+    /// The keys of its conditions.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         let conditions = self.statements.iter().flat_map(|statement| &statement.conditions);
         conditions.map(Condition::key)
     }
 
-    /// Whether a statement has a condition that none of its actions has anything to say to, so that
-    /// it means nothing or everything, whatever its author had in mind.
+    /// Whether a statement has a condition that applies to none of its actions, so that its meaning
+    /// cannot be what its author intended.
     pub fn has_idle_conditions(&self) -> bool {
         self.statements.iter().any(|statement| {
             let Selection::Of(named) = &statement.actions else {
@@ -217,8 +215,8 @@ impl Policy {
         })
     }
 
-    /// Whether everybody may read all objects, and list the bucket, of a policy that says nothing
-    /// else and asks nothing: such questions need no judgement.
+    /// Whether all callers may read all objects, and list the bucket, by a policy that says nothing
+    /// else: such a bucket needs no evaluation.
     pub fn opens(&self) -> (bool, bool) {
         let (mut reads, mut lists) = (false, false);
         for statement in &self.statements {
@@ -227,7 +225,7 @@ impl Policy {
             else {
                 return (false, false);
             };
-            let is_plain = statement.allows && statement.conditions.is_empty() && callers.contains(&Who::Everybody);
+            let is_plain = statement.allows && statement.conditions.is_empty() && callers.contains(&Named::All);
             let no_patterns = |resource: &String| {
                 !resource
                     .strip_suffix("/*")
@@ -248,22 +246,22 @@ impl Policy {
         (reads, lists)
     }
 
-    /// Whether it allows something to all but those that it names, which S3 does not take
-    /// ("NotPrincipal" in the guide to IAM).
+    /// Whether it allows something to all except named principals, which S3 refuses ("NotPrincipal"
+    /// in the IAM guide).
     pub fn allows_all_but_some(&self) -> bool {
         let allows = |statement: &Statement| statement.allows && matches!(statement.callers, Selection::AllBut(_));
         self.statements.iter().any(allows)
     }
 
-    /// Whether it opens something to people that it does not name ("The meaning of public" in the
-    /// guide).
+    /// Whether it allows something to callers that it does not name ("The meaning of public" in the
+    /// S3 guide).
     pub fn is_public(&self) -> bool {
         let opens = |statement: &Statement| {
-            let everybody = match &statement.callers {
-                Selection::Of(list) => list.contains(&Who::Everybody),
+            let for_all = match &statement.callers {
+                Selection::Of(list) => list.contains(&Named::All),
                 Selection::AllBut(_) => true,
             };
-            statement.allows && everybody && !statement.conditions.iter().any(Condition::is_binding)
+            statement.allows && for_all && !statement.conditions.iter().any(Condition::is_binding)
         };
         self.statements.iter().any(opens)
     }
@@ -273,7 +271,7 @@ impl Statement {
     fn means(&self, question: &Question<'_>, has_variables: bool, open: &dyn Fn(&str) -> bool) -> bool {
         let value_of = |name: &str| question.context.single(name);
         let variables: Variables<'_> = if has_variables { Some(&value_of) } else { None };
-        self.callers.has(|who| who.is(question.caller))
+        self.callers.has(|named| named.is(question.caller))
             && self.actions.has(|action| is_action(action, question.action))
             && self
                 .resources
@@ -288,7 +286,7 @@ impl Statement {
     }
 }
 
-/// Whether an action is what a pattern says, in any case.
+/// Whether an action matches a pattern, ignoring case.
 fn is_action(wanted: &str, action: &str) -> bool {
     wanted == ALL_ACTIONS || pattern::matches(&wanted.to_ascii_lowercase(), &action.to_ascii_lowercase(), None)
 }

@@ -1,23 +1,23 @@
-//! Texts with `*` and `?`, and with variables of the request.
+//! Patterns with `*`, `?` and variables of the request.
 
 use std::collections::HashMap;
 
-/// What stands for each variable; `None` where there are no variables.
+/// Looks up variables; `None` if there are none.
 pub type Variables<'v> = Option<&'v dyn Fn(&str) -> Option<String>>;
 
-/// A piece of a pattern.
+/// An element of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     /// This character.
     Char(char),
-    /// Any one character.
+    /// Any single character.
     One,
-    /// Any characters, or none.
+    /// Any number of characters.
     Any,
 }
 
-/// Whether `text` is what `pattern` says. `value` knows what stands for a variable `${NAME}`;
-/// without it there are no variables. A pattern with a variable that has no value matches nothing.
+/// Whether `text` matches `pattern`. `value` looks up variables `${NAME}`. A pattern with a
+/// variable that has no value matches nothing.
 pub fn matches(pattern: &str, text: &str, value: Variables<'_>) -> bool {
     match tokens(pattern, value, text.len()) {
         Some(tokens) => is_match(&tokens, text),
@@ -25,8 +25,8 @@ pub fn matches(pattern: &str, text: &str, value: Variables<'_>) -> bool {
     }
 }
 
-/// A text in which variables have their values; `None` if one has none, or if there are more
-/// characters than `most`, so that it is no text that is no longer.
+/// Replaces variables by their values. `None` if one has no value, or if the result exceeds `most`
+/// characters.
 pub fn expanded(text: &str, value: Variables<'_>, most: usize) -> Option<String> {
     let character = |token| match token {
         Token::Char(character) => character,
@@ -37,8 +37,8 @@ pub fn expanded(text: &str, value: Variables<'_>, most: usize) -> Option<String>
     Some(tokens.into_iter().map(character).collect())
 }
 
-/// The pieces of a pattern. `None` also if they stand for more characters than `most`: a variable
-/// may be as long as a header, and be there a thousand times.
+/// Parses a pattern. `None` also if it exceeds `most` characters: a variable may be as long as a
+/// header and occur a thousand times.
 fn tokens(pattern: &str, value: Variables<'_>, most: usize) -> Option<Vec<Token>> {
     let mut tokens = Vec::with_capacity(pattern.len().min(most));
     let mut rest = pattern;
@@ -52,7 +52,7 @@ fn tokens(pattern: &str, value: Variables<'_>, most: usize) -> Option<Vec<Token>
                 None => (name, None),
             };
             match name {
-                // What would be special stands for itself.
+                // Variables for the special characters themselves.
                 "*" | "?" | "$" => tokens.extend(name.chars().map(Token::Char)),
                 name => {
                     let text = value(name).or_else(|| default.map(str::to_owned))?;
@@ -74,9 +74,8 @@ fn tokens(pattern: &str, value: Variables<'_>, most: usize) -> Option<Vec<Token>
     Some(tokens)
 }
 
-/// Whether a text is what there is between, before and behind stars: the first run is where it
-/// begins, the last where it ends, and each other one as near to the beginning as it can be, which
-/// is enough.
+/// Matches the runs between stars: the first at the beginning, the last at the end, and each other
+/// one at its earliest position, which is sufficient.
 fn is_match(tokens: &[Token], text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let mut runs = tokens.split(|token| *token == Token::Any);
@@ -99,7 +98,7 @@ fn is_match(tokens: &[Token], text: &str) -> bool {
     fits(first, start) && fits(last, end) && runs.all(is_found)
 }
 
-/// Whether each character is what a run, which is as long, says.
+/// Whether each character matches a run of the same length.
 fn fits(run: &[Token], text: &[char]) -> bool {
     run.iter().zip(text).all(|(token, character)| match token {
         Token::Char(wanted) => wanted == character,
@@ -107,9 +106,10 @@ fn fits(run: &[Token], text: &[char]) -> bool {
     })
 }
 
-/// Where a run is first in a text. For each character it is known which beginnings of the run end
-/// there, 64 of them in a word (Baeza-Yates and Gonnet, "A new approach to text searching"): to
-/// compare at each place took as long as the product of the lengths, and both are strangers'.
+/// The first position of a run in a text, by the bit-parallel search of Baeza-Yates and Gonnet ("A
+/// new approach to text searching"): for each character, which prefixes of the run end there, 64
+/// per word. Comparing at each position takes time proportional to the product of the lengths, both
+/// of which clients choose.
 fn find(run: &[Token], text: &[char]) -> Option<usize> {
     if run.is_empty() || run.len() > text.len() {
         return run.is_empty().then_some(0);
@@ -130,7 +130,7 @@ fn find(run: &[Token], text: &[char]) -> Option<usize> {
     let last = run.len() - 1;
     let mut ends = vec![0_u64; words];
     for (at, character) in text.iter().enumerate() {
-        // An empty beginning ends everywhere.
+        // The empty prefix ends everywhere.
         let mut carried = 1;
         let allowed = of_character.get(character).unwrap_or(&any);
         for (word, allowed) in ends.iter_mut().zip(allowed) {
@@ -183,16 +183,16 @@ mod tests {
         assert_eq!(expanded("x${aws:username}?", Some(&value), 5).as_deref(), Some("xa*b?"));
     }
 
-    /// A pattern of many stars costs no more than its length times the text's.
+    /// The cost of a pattern with many stars is at most its length times the text's.
     #[test]
     fn many_stars_are_quick() {
         let pattern = format!("{}b", "*a".repeat(500));
         assert!(!matches(&pattern, &"a".repeat(2_000), None));
     }
 
-    /// What is behind a star was compared at each place of a text, such as a header of 390,000
-    /// bytes, so that one request took 35 seconds; and variables were put in place however often
-    /// they were there, so that one took gigabytes.
+    /// Regression: the run after a star was compared at each position of a text such as a header of
+    /// 390,000 bytes, so one request took 35 seconds; and variables were replaced at every
+    /// occurrence, which took gigabytes.
     #[test]
     fn long_patterns_and_texts_are_quick() {
         let began = std::time::Instant::now();
@@ -215,7 +215,7 @@ mod tests {
         );
     }
 
-    /// The same as comparing at each place.
+    /// Gives the same result as comparing at each position.
     #[test]
     fn runs_are_found_where_they_are_first() {
         let naive = |run: &[Token], text: &[char]| {
@@ -240,7 +240,7 @@ mod tests {
                 .collect();
             let mut text: Vec<_> = (0..text_length).map(|_| if draw(9) == 0 { 'ü' } else { 'a' }).collect();
             if draw(2) == 0 {
-                // It is there.
+                // It does occur.
                 text.extend(run.iter().map(|token| match token {
                     Token::Char(character) => *character,
                     _ => 'x',

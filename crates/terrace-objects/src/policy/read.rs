@@ -1,7 +1,7 @@
-//! Policies as they are written: JSON.
+//! Parses policies from JSON.
 
 use super::{
-    ALL_ACTIONS, Policy, Selection, Statement, Who, actions,
+    ALL_ACTIONS, Named, Policy, Selection, Statement, actions,
     condition::{self, Condition, Standing},
     is_action, pattern,
 };
@@ -11,21 +11,21 @@ use serde::{
 };
 use std::{fmt, marker::PhantomData};
 
-/// Longest policy of a bucket.
+/// Longest policy of a bucket, in bytes.
 const BYTES_MAX: usize = 20 << 10;
-/// Longest policy of an access key, white space not counted: what IAM takes of a managed policy,
-/// so that what worked there is taken here; all of them are in memory.
+/// Longest policy of an access key without white space: IAM's limit for managed policies, so that
+/// existing ones are accepted. All of them are in memory.
 const OF_KEY_LETTERS_MAX: usize = 6144;
-/// What is said of [`Policy::has_idle_conditions`].
+/// The message for [`Policy::has_idle_conditions`].
 pub const IDLE_CONDITIONS: &str = "Conditions do not apply to combination of actions and resources in statement";
 /// The version of the language without variables.
 const WITHOUT_VARIABLES: &str = "2008-10-17";
-/// The version with.
+/// The version of the language with variables.
 const WITH_VARIABLES: &str = "2012-10-17";
-/// What names of buckets and objects begin with.
+/// Prefix of the ARNs of buckets and objects.
 const ARN: &str = "arn:aws:s3:::";
 
-/// One, or a list.
+/// A single value or a list.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Many<T> {
@@ -42,7 +42,7 @@ impl<T> From<Many<T>> for Vec<T> {
     }
 }
 
-/// The fields of a JSON object, as often as they are there: of two with one name none is forgotten.
+/// The fields of a JSON object; a repeated name is kept each time.
 struct Fields<V>(Vec<(String, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Fields<V> {
@@ -88,7 +88,7 @@ impl Scalar {
     }
 }
 
-/// Whom a statement names: `*`, or lists by kind.
+/// A statement's principals: `*`, or lists by kind.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Principal {
@@ -121,28 +121,28 @@ struct Written {
 }
 
 impl Policy {
-    /// Reads the policy of a bucket.
+    /// Parses the policy of a bucket.
     ///
     /// # Errors
-    /// What is wrong with it, for whoever wrote it.
+    /// A message for its author.
     pub fn of_bucket(text: &str, bucket: &str) -> Result<Self, String> {
         Self::read(text, Some(bucket))
     }
 
-    /// Reads the policy of a session: it names nobody, and any bucket.
+    /// Parses the policy of a session: it names no principals, and any buckets.
     ///
     /// # Errors
-    /// What is wrong with it, for whoever wrote it.
+    /// A message for its author.
     pub fn of_session(text: &str) -> Result<Self, String> {
         Self::read(text, None)
     }
 
-    /// Reads the policy of an access key, to which what is true of that of a session is true, too:
-    /// it names nobody, and any bucket. Nobody is there to be told later what cannot be judged, so
-    /// that is refused here.
+    /// Parses the policy of an access key. Like a session's, it names no principals, and any
+    /// buckets. Conditions that cannot be evaluated are refused here, since no later message would
+    /// reach its author.
     ///
     /// # Errors
-    /// What is wrong with it, for whoever wrote it.
+    /// A message for its author.
     pub fn of_key(text: &str) -> Result<Self, String> {
         if text.chars().filter(|letter| !letter.is_whitespace()).count() > OF_KEY_LETTERS_MAX {
             return Err(format!(
@@ -151,7 +151,7 @@ impl Policy {
         }
         let policy = Self::read(text, None)?;
         for key in policy.keys() {
-            // Which of its requests will come over TLS is unknown when a key gets its policy.
+            // Whether a key's requests will use TLS is unknown when it gets its policy.
             match condition::standing(key) {
                 Standing::Known if key != condition::TLS_VERSION => {}
                 Standing::Known | Standing::Unanswered => {
@@ -166,12 +166,12 @@ impl Policy {
         Ok(policy)
     }
 
-    /// One that denies everything to everybody: what stands for one that cannot be read.
+    /// A policy that denies everything to all callers: it replaces one that cannot be parsed.
     pub fn denying_all() -> Self {
         Self {
             statements: vec![Statement {
                 allows: false,
-                callers: Selection::Of(vec![Who::Everybody]),
+                callers: Selection::Of(vec![Named::All]),
                 actions: Selection::Of(vec![ALL_ACTIONS.to_owned()]),
                 resources: Selection::Of(vec!["*".to_owned()]),
                 conditions: Vec::new(),
@@ -216,7 +216,7 @@ fn missing(field: &str) -> String {
     format!("Missing required field {field}")
 }
 
-/// The one of two fields that is there.
+/// The one of two alternative fields that is present.
 fn either<T>(field: &str, of: Option<T>, but: Option<T>) -> Result<Selection<T>, String> {
     match (of, but) {
         (Some(one), None) => Ok(Selection::Of(vec![one])),
@@ -227,7 +227,7 @@ fn either<T>(field: &str, of: Option<T>, but: Option<T>) -> Result<Selection<T>,
 }
 
 impl<T> Selection<T> {
-    /// The same of other things; nothing can be empty.
+    /// Converts the elements; an empty list is an error.
     fn map<U>(self, empty: &str, read: impl FnMut(T) -> Result<Vec<U>, String>) -> Result<Selection<U>, String> {
         let (list, is_of) = match self {
             Self::Of(list) => (list, true),
@@ -255,11 +255,11 @@ impl Written {
             None => return Err(missing("Effect")),
         };
         let callers = match (bucket, &self.principal, &self.not_principal) {
-            (None, None, None) => Selection::Of(vec![Who::Everybody]),
+            (None, None, None) => Selection::Of(vec![Named::All]),
             (None, ..) => return Err("Policy document should not specify a principal.".to_owned()),
             (Some(_), ..) => {
                 let callers = either("Principal", self.principal, self.not_principal)?;
-                callers.map("Invalid principal in policy", who)?
+                callers.map("Invalid principal in policy", principals)?
             }
         };
         let invalid = "Policy has invalid action";
@@ -285,8 +285,8 @@ impl Written {
     }
 }
 
-/// Checks that every action exists, that every resource is of the bucket, and that every action is
-/// one on some resource.
+/// Checks that every action exists, that every resource is in the bucket, and that every action
+/// fits a resource.
 fn check_names(actions: &Selection<String>, resources: &Selection<String>, bucket: Option<&str>) -> Result<(), String> {
     let (Selection::Of(actions_named) | Selection::AllBut(actions_named)) = actions;
     let (Selection::Of(resources_named) | Selection::AllBut(resources_named)) = resources;
@@ -310,7 +310,7 @@ fn check_names(actions: &Selection<String>, resources: &Selection<String>, bucke
         let both_named = matches!((actions, resources), (Selection::Of(_), Selection::Of(_)));
         let applies = |resource: &String| {
             let has_key = resource.contains('/');
-            // A `*` at the end of a bucket's name reaches its keys.
+            // A `*` at the end of a bucket's name also matches its keys.
             if has_key {
                 of_objects
             } else {
@@ -324,10 +324,10 @@ fn check_names(actions: &Selection<String>, resources: &Selection<String>, bucke
     Ok(())
 }
 
-fn who(principal: Principal) -> Result<Vec<Who>, String> {
+fn principals(principal: Principal) -> Result<Vec<Named>, String> {
     let invalid = || "Invalid principal in policy".to_owned();
     let kinds = match principal {
-        Principal::Text(text) if text == "*" => return Ok(vec![Who::Everybody]),
+        Principal::Text(text) if text == "*" => return Ok(vec![Named::All]),
         Principal::Text(_) => return Err(invalid()),
         Principal::Kinds(kinds) => kinds,
     };
@@ -336,9 +336,9 @@ fn who(principal: Principal) -> Result<Vec<Who>, String> {
         for name in Vec::from(names) {
             all.push(match kind.as_str() {
                 "AWS" => of_account(&name).ok_or_else(invalid)?,
-                "CanonicalUser" if !name.is_empty() => Who::Account(name),
-                "Service" if !name.is_empty() => Who::Service(name),
-                "Federated" if !name.is_empty() => Who::Nobody,
+                "CanonicalUser" if !name.is_empty() => Named::Account(name),
+                "Service" if !name.is_empty() => Named::Service(name),
+                "Federated" if !name.is_empty() => Named::Unsupported,
                 _ => return Err(invalid()),
             });
         }
@@ -346,28 +346,28 @@ fn who(principal: Principal) -> Result<Vec<Who>, String> {
     Ok(all)
 }
 
-/// `*`, an account, or an ARN of one or of somebody in it. A user without an account is the account
-/// of that name: programs written for servers that have users without accounts say it so.
-fn of_account(name: &str) -> Option<Who> {
+/// Parses `*`, an account, or an ARN of an account or a user in it. An ARN of a user without an
+/// account means the account of that name: programs written for servers without accounts use it.
+fn of_account(name: &str) -> Option<Named> {
     if name == "*" {
-        return Some(Who::Everybody);
+        return Some(Named::All);
     }
     let is_plain = |text: &str| !text.is_empty() && !text.contains(['*', '?', ':', '/', ' ']);
     if is_plain(name) {
-        return Some(Who::Account(name.to_owned()));
+        return Some(Named::Account(name.to_owned()));
     }
     let (account, rest) = name.strip_prefix("arn:aws:iam::")?.split_once(':')?;
     if account.is_empty() {
         let user = rest.strip_prefix("user/").filter(|user| is_plain(user))?;
-        return Some(Who::Account(user.to_owned()));
+        return Some(Named::Account(user.to_owned()));
     }
     if !is_plain(account) {
         return None;
     }
     match rest.split_once('/') {
-        None if rest == "root" => Some(Who::Account(account.to_owned())),
+        None if rest == "root" => Some(Named::Account(account.to_owned())),
         Some(("user" | "role", user)) if !user.is_empty() && !user.contains(['*', '?']) => {
-            Some(Who::User(name.to_owned()))
+            Some(Named::User(name.to_owned()))
         }
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Policies as the documentation shows them.
+//! Tests of policies with the documentation's examples.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn judge(policy: &Policy, caller: Option<Caller<'_>>, action: &str, key: &str, c
     })
 }
 
-/// What the policy of a key may say is what that of a session may, and what can be judged.
+/// A key's policy has the restrictions of a session's, and only conditions that can be evaluated.
 #[test]
 fn policies_of_keys() {
     let of_key =
@@ -95,10 +95,10 @@ fn a_denial_decides() {
     assert_eq!(judge(&policy, Some(OWN), "s3:ListBucket", "", &plain), Verdict::Allowed);
 }
 
-/// Before the object is open its tags are not known: what may be allowed then, and what may be
-/// denied then, goes on.
+/// Before the object is open its tags are unknown: a request that may be allowed then is not
+/// refused.
 #[test]
-fn what_is_not_known_yet_refuses_nobody() {
+fn unknown_values_refuse_no_request() {
     let on_tag = |effect: &str, operator: &str| {
         policy(
             json!([{ "Effect": effect, "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::abc/*",
@@ -142,7 +142,7 @@ fn what_is_not_known_yet_refuses_nobody() {
 }
 
 #[test]
-fn everybody_has_a_place_of_his_own() {
+fn each_principal_has_a_variable_of_its_own() {
     let policy = policy(json!({
         "Effect": "Allow", "Principal": { "CanonicalUser": "other", "Service": "x.amazonaws.com" }, "Action": ["s3:GetObject", "s3:PutObject"],
         "Resource": "arn:aws:s3:::abc/${aws:username}/*", "Condition": { "StringEquals": { "s3:RequestObjectTag/Kind": "x" } } }));
@@ -171,7 +171,7 @@ fn everybody_has_a_place_of_his_own() {
     assert!(!policy.is_public());
 }
 
-/// Of two conditions with one name both must hold.
+/// Two conditions with one name must both hold.
 #[test]
 fn no_condition_is_forgotten() {
     let text = r#"{"Statement":{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::abc/*",

@@ -1,4 +1,4 @@
-//! Tests of what is stored of an object.
+//! Tests of an object's attributes.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use terrace::HomeKind;
@@ -27,7 +27,7 @@ fn objects_from_elsewhere_have_facts_too() {
     assert_eq!(odd.length, 12, "a length counts only with values");
 }
 
-/// What is stored, byte for byte: of an object that was put, of a version, and of a delete marker.
+/// The stored attributes, byte for byte: of an object, of a version, and of a delete marker.
 #[test]
 fn golden() {
     let id = Id::parse("018bcfe5687b000102030405060708ff").unwrap();

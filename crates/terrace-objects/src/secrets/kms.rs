@@ -1,15 +1,15 @@
-//! Named keys for SSE-KMS (`aws:kms`): what a client means that names a key, without a key
-//! management service.
+//! KMS keys: named keys for SSE-KMS (`aws:kms`), kept in the store instead of a key management
+//! service.
 //!
-//! A key is a name with one or more versions, of 32 random bytes each. The latest wraps data keys,
-//! the others open what they wrapped, until `terrace rewrap` has wrapped that anew and strikes
-//! these out. A key is deleted only if it is disabled and nothing is encrypted with it. Both rest
-//! on this: a thread that commits what a key wrapped asks for its latest version then, and holds a
-//! lock until that is done ([`Current::hold`]), for which a thread that changes a key waits. They
-//! are kept as secrets of access keys are: encrypted with the master key where one was given, else
-//! as they are ([`super`]). A key may be for certain accounts and access keys only, and whoever is
-//! none of them neither encrypts with it nor reads what it encrypts, whatever else lets them; that
-//! is asked where a data key is wrapped or unwrapped, and nowhere else.
+//! A key is a name and one or more versions of 32 random bytes. The latest version wraps data keys.
+//! The others only unwrap, until `terrace rewrap` has wrapped those data keys again and removes
+//! them. A key can be deleted only if it is disabled and wraps nothing. Both depend on one rule: a
+//! thread that commits what a key wrapped asks for the latest version at that time and holds a lock
+//! until the commit ([`Current::hold`]), and a change of a key waits for that lock. Keys are stored
+//! like secrets of access keys: encrypted if a master key is given, else as plain text ([`super`]).
+//! A key may be restricted to certain accounts and access keys; others can neither encrypt nor
+//! decrypt with it, whatever else they may do. This is checked where a data key is wrapped or
+//! unwrapped, and nowhere else.
 
 use super::{KEY_BYTES, KeyId, Secrets, StoredKey, wrapping_of};
 use crate::{
@@ -25,21 +25,21 @@ use std::{
 };
 use terrace::{Condition, Durability, Error, PutOptions, ScanRange, Store};
 
-/// The attribute of an object's record that names the key that wraps its data key, if one does.
+/// The attribute that names an object's KMS key.
 pub const KMS_KEY: &str = "s3-kms-key";
-/// The key of requests that name none, made when it is first asked for.
+/// The key for requests that name none, made on first use.
 pub const DEFAULT: &str = "aws/s3";
-/// What answers say of a key before its name.
+/// Prefix of a key's ARN in responses.
 const ARN: &str = "arn:aws:kms:us-east-1:terrace:key/";
 /// Longest name.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Who wants to use a key.
+/// A caller that uses a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// Nobody whose signature says enough: none signed, or by version 2.
-    Nobody,
-    /// An access key, of an account.
+    /// Unsigned, or signed by version 2, which covers too little.
+    Anonymous,
+    /// An access key.
     Key {
         /// Its account.
         account: Arc<str>,
@@ -50,37 +50,37 @@ pub enum Caller {
     Server,
 }
 
-/// What is told of a key.
+/// Public description of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Its name.
     pub name: String,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
-    /// Nothing is encrypted or decrypted with it.
+    /// Whether it is disabled.
     pub is_disabled: bool,
-    /// Accounts and IDs of access keys that it is for; everybody's if there are none.
+    /// The accounts and access key IDs that may use it; all may if there are none.
     pub principals: Vec<String>,
-    /// How many versions it has.
+    /// Number of versions.
     pub versions: usize,
 }
 
-/// What to do with a key.
+/// A change of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// Make it, for these accounts and access keys, or for everybody.
+    /// Create it, for these accounts and access keys, or for all if there are none.
     Create(Vec<String>),
-    /// Give it another version.
+    /// Add a version.
     Rotate,
-    /// Use it no more for now.
+    /// Disable it.
     Disable,
-    /// Use it again.
+    /// Enable it.
     Enable,
-    /// Forget it, if it is disabled and nothing is encrypted with it.
+    /// Delete it, if it is disabled and wraps nothing.
     Delete,
 }
 
-/// A key as it is stored.
+/// A key, as stored.
 #[derive(Serialize, Deserialize)]
 struct Record {
     created_ms: u64,
@@ -88,24 +88,24 @@ struct Record {
     disabled: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     principals: Vec<String>,
-    /// The latest is the last.
+    /// In order of age, the latest last.
     versions: Vec<StoredKey>,
 }
 
-/// A key as it is used.
+/// A key in memory.
 #[derive(Clone)]
 struct Key {
     created_ms: u64,
     is_disabled: bool,
     principals: Vec<String>,
-    /// None, if the master key is missing that they are encrypted with.
+    /// Empty if the master key that encrypts them is missing.
     versions: Vec<(KeyId, LessSafeKey)>,
-    /// How many of them, the first ones, are not stored any more: for readers of a record that
-    /// was wrapped anew meanwhile.
+    /// How many of the first versions are no longer stored. They are kept in memory for readers of
+    /// records that were rewrapped meanwhile.
     struck: usize,
 }
 
-/// A key that something is to be encrypted with.
+/// A key for encrypting.
 #[derive(Clone)]
 pub struct Current {
     /// Its name.
@@ -114,32 +114,32 @@ pub struct Current {
 }
 
 impl Current {
-    /// As long as this is held, [`Current::latest`] stays what it is. A thread that commits what
-    /// that wrapped holds it until this is done.
+    /// While this is held, [`Current::latest`] does not change. A thread holds it until what it
+    /// wrapped is committed.
     pub fn hold(&self) -> RwLockReadGuard<'_, ()> {
         self.keys.commits.read()
     }
 
-    /// Its latest version, and what wraps with that.
+    /// The latest version, and its wrapping key.
     ///
     /// # Errors
-    /// That it was disabled or deleted since it was chosen.
+    /// That the key was disabled or deleted meanwhile.
     pub fn latest(&self) -> ObjectResult<(KeyId, LessSafeKey)> {
         self.keys.latest(&self.name, &Caller::Server)
     }
 }
 
-/// The keys of a store. Clones are the same.
+/// The KMS keys of a store. Clones share them.
 #[derive(Clone, Default)]
 pub struct KmsKeys {
     by_name: Arc<RwLock<BTreeMap<String, Key>>>,
-    /// Held by commits of what a key wrapped.
+    /// Read-locked by commits of wrapped data keys, write-locked by changes.
     commits: Arc<RwLock<()>>,
-    /// Held by changes of them.
+    /// Held while a key is changed.
     changing: Arc<Mutex<()>>,
 }
 
-/// The name of a key that clients call by its name, alias, or ARN.
+/// The name of a key given by name, alias or ARN.
 pub fn name_of(text: &str) -> &str {
     let name = match text.strip_prefix("arn:") {
         Some(rest) => rest.splitn(5, ':').nth(4).unwrap_or(""),
@@ -149,7 +149,7 @@ pub fn name_of(text: &str) -> &str {
     bare.unwrap_or(name)
 }
 
-/// How answers call a key.
+/// The ARN of a key.
 pub fn arn(name: &str) -> String {
     format!("{ARN}{name}")
 }
@@ -159,7 +159,7 @@ fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_letter)
 }
 
-/// What a version of a key is encrypted as the secret of; no access key has such an ID.
+/// ID under which a version of a key is encrypted; no access key has it.
 fn sealed_as(name: &str) -> String {
     format!("kms-key {name}")
 }
@@ -169,7 +169,7 @@ fn place(name: &str) -> String {
 }
 
 impl Record {
-    /// One with a version that is drawn now.
+    /// A key with one new version.
     fn new(name: &str, principals: Vec<String>, secrets: &Secrets) -> terrace::Result<Self> {
         let mut record = Self {
             created_ms: keyspace::now_ms(),
@@ -193,7 +193,7 @@ impl Record {
         serde_json::from_slice(json).map_err(wrong)
     }
 
-    /// The one that is stored, and the condition that it is still that one. `None`: there is none.
+    /// Reads the stored key, and a condition that it has not changed. `None` if there is none.
     fn stored(store: &Store, name: &str) -> terrace::Result<Option<(Self, Condition)>> {
         let Some(object) = store.get(place(name))? else {
             return Ok(None);
@@ -202,7 +202,7 @@ impl Record {
         Ok(Some((record, Condition::VersionIs(object.version))))
     }
 
-    /// Stores it. It is durable when this returns, and nothing is wrapped with it before.
+    /// Stores it durably. Nothing is wrapped with it before.
     fn store(&self, store: &Store, name: &str, condition: Condition) -> terrace::Result<()> {
         let json = serde_json::to_vec(self).map_err(|error| Error::invalid(error.to_string()))?;
         let options = PutOptions {
@@ -213,7 +213,7 @@ impl Record {
         store.put_with(place(name), json, &options).map(drop)
     }
 
-    /// The same, ready for use.
+    /// Decrypts it for use.
     fn open(&self, name: &str, secrets: &Secrets) -> terrace::Result<Key> {
         let versions = self.versions.iter().map(|version| {
             let (bytes, _) = version.open(&sealed_as(name), secrets)?;
@@ -221,7 +221,7 @@ impl Record {
         });
         let versions: terrace::Result<Vec<_>> = versions.collect();
         let versions = match versions {
-            // As with a store's own master key: what needs it says so.
+            // As for the store's own master key: operations that need it fail.
             Err(Error::Invalid(_)) => Vec::new(),
             versions => versions?,
         };
@@ -236,7 +236,7 @@ impl Record {
 }
 
 impl KmsKeys {
-    /// Reads the keys of a store. Blocks.
+    /// Loads all keys. Blocks.
     ///
     /// # Errors
     /// The store's.
@@ -257,17 +257,17 @@ impl KmsKeys {
         self.by_name.read().contains_key(name)
     }
 
-    /// What there is.
+    /// All keys.
     pub fn all(&self) -> Vec<Summary> {
         let keys = self.by_name.read();
         keys.iter().map(|(name, key)| key.summary(name)).collect()
     }
 
-    /// Changes a key, or makes one. Blocks.
+    /// Changes or creates a key. Blocks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is there already, or not there, or can have no such name, or is to
-    /// be deleted and cannot be; the store's.
+    /// [`Error::Invalid`] if it exists already, does not exist, has an invalid name, or cannot be
+    /// deleted; the store's.
     pub fn change(&self, store: &Store, secrets: &Secrets, name: &str, change: Change) -> terrace::Result<Summary> {
         if !is_name(name) {
             return Err(Error::invalid(format!(
@@ -295,7 +295,7 @@ impl KmsKeys {
                 }
             };
             match record.store(store, name, condition) {
-                // It was encrypted anew meanwhile: what was read of it must not come back.
+                // It was re-encrypted meanwhile: retry with the new record.
                 Err(Error::ConditionFailed { .. }) => {}
                 stored => {
                     stored?;
@@ -305,19 +305,19 @@ impl KmsKeys {
         }
     }
 
-    /// Makes the key of requests that name none, if it is not there. Blocks.
+    /// Creates the default key, if it does not exist. Blocks.
     ///
     /// # Errors
     /// The store's.
     pub fn have_default(&self, store: &Store, secrets: &Secrets) -> terrace::Result<()> {
         match self.change(store, secrets, DEFAULT, Change::Create(Vec::new())) {
-            // Of two that come at once one makes it.
+            // Another thread created it.
             Err(Error::Invalid(_)) if self.has(DEFAULT) => Ok(()),
             made => made.map(drop),
         }
     }
 
-    /// Uses a key as it is now, once everything is committed that was wrapped with it as it was.
+    /// Replaces a key in memory, after all commits of what it wrapped before.
     fn take(&self, name: &str, mut key: Key) -> terrace::Result<Summary> {
         let summary = key.summary(name);
         let _none_commits = self.commits.write();
@@ -332,8 +332,8 @@ impl KmsKeys {
         Ok(summary)
     }
 
-    /// Deletes a key that is disabled, with which nothing is encrypted. Since it is disabled,
-    /// nothing has been, and what was begun before that was committed before, or refused.
+    /// Deletes a disabled key that wraps nothing. Because it is disabled, nothing new is wrapped
+    /// with it, and earlier uses have been committed or refused.
     fn delete(&self, store: &Store, name: &str) -> terrace::Result<Summary> {
         let Some(key) = self.by_name.read().get(name).cloned() else {
             return Err(Error::invalid(format!("there is no key {name}")));
@@ -356,7 +356,7 @@ impl KmsKeys {
         Ok(key.summary(name))
     }
 
-    /// The versions of all keys that others have followed.
+    /// The IDs of all versions that are not the latest.
     pub fn former(&self) -> BTreeSet<KeyId> {
         let keys = self.by_name.read();
         let former = keys.values().filter_map(|key| key.versions.split_last());
@@ -365,7 +365,7 @@ impl KmsKeys {
             .collect()
     }
 
-    /// Strikes out versions with which nothing is wrapped any more. Blocks.
+    /// Removes versions that wrap nothing any more. Blocks.
     ///
     /// # Errors
     /// The store's; as [`Secrets::open`].
@@ -390,7 +390,7 @@ impl KmsKeys {
             }
             match record.store(store, &name, condition) {
                 Ok(()) => drop(self.take(&name, record.open(&name, secrets)?)?),
-                // It was encrypted anew meanwhile; the next time they go.
+                // It was re-encrypted meanwhile; the next run removes them.
                 Err(Error::ConditionFailed { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -398,10 +398,10 @@ impl KmsKeys {
         Ok(())
     }
 
-    /// The key of this name, for this caller to wrap data keys with.
+    /// A key for this caller to wrap data keys with.
     ///
     /// # Errors
-    /// That there is none, that it is disabled, or not for them.
+    /// The key does not exist, is disabled, or is not for this caller.
     pub fn wrapping(&self, name: &str, caller: &Caller) -> ObjectResult<Current> {
         self.latest(name, caller)?;
         Ok(Current {
@@ -417,9 +417,9 @@ impl KmsKeys {
         key.versions.last().cloned().ok_or(ObjectError::MasterKeyMissing)
     }
 
-    /// The version of a key that is to wrap anew what another wrapped, what unwraps that, and what
-    /// wraps with it; be the key disabled or not. `None` if that version is the latest, or one of
-    /// them is not there.
+    /// What is needed to rewrap a data key of version `id`, even with a disabled key: the cipher
+    /// that unwraps it, and ID and cipher of the latest version. `None` if `id` is the latest, or
+    /// either is missing.
     pub fn anew(&self, name: &str, id: KeyId) -> Option<(LessSafeKey, KeyId, LessSafeKey)> {
         let keys = self.by_name.read();
         let versions = &keys.get(name)?.versions;
@@ -428,7 +428,7 @@ impl KmsKeys {
         Some((former.clone(), *latest, cipher.clone()))
     }
 
-    /// What unwraps for this caller what a version of a key wrapped.
+    /// The cipher that unwraps with a version of a key, for this caller.
     ///
     /// # Errors
     /// As [`KmsKeys::wrapping`].
@@ -456,7 +456,7 @@ impl Key {
 
     fn check(&self, name: &str, caller: &Caller) -> ObjectResult {
         match caller {
-            Caller::Nobody => return Err(ObjectError::KmsNeedsVersion4),
+            Caller::Anonymous => return Err(ObjectError::KmsNeedsVersion4),
             Caller::Server => {}
             Caller::Key { account, id } => {
                 let is_theirs = |known: &String| **known == **account || known == id;
@@ -472,8 +472,8 @@ impl Key {
     }
 }
 
-/// Encrypts anew, with the current master key, what a former one encrypted, or none; or only tries
-/// whether it can be. How many keys were written. Blocks.
+/// Encrypts all keys with the current master key that are not yet; without `writes`, only checks
+/// that it is possible. Returns the number written. Blocks.
 ///
 /// # Errors
 /// As [`Secrets::open`]; the store's.
@@ -495,7 +495,7 @@ pub fn seal_anew(store: &Store, secrets: &Secrets, writes: bool) -> terrace::Res
         }
         match record.store(store, &name, Condition::VersionIs(item.info.version)) {
             Ok(()) => written += 1,
-            // It was changed, and encrypted with the current master key.
+            // It was changed, and so encrypted with the current master key.
             Err(Error::ConditionFailed { .. }) => {}
             Err(error) => return Err(error),
         }

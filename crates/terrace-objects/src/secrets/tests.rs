@@ -1,4 +1,4 @@
-//! Master keys, and what they encrypt.
+//! Tests of master keys.
 #![allow(clippy::unwrap_used)]
 use super::*;
 
@@ -14,7 +14,7 @@ fn keys_are_hex() {
     assert!(Secrets::with_key(&many[1..].join("\n")).is_ok());
 }
 
-/// A server without the master key of a store started, and failed each reader.
+/// Regression: a server without the store's master key started, and then failed each read.
 #[test]
 fn a_store_knows_its_master_keys() {
     let dir = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ fn a_store_draws_its_own_master_key_once() {
     assert_eq!(one.ids(), other.ids());
     assert_eq!(one.ids().len(), 1);
     assert!(one.has_key() && !one.is_given());
-    // It protects no secrets, and nothing says that it has to be given.
+    // It protects no secrets, and the server can start without it.
     assert_eq!(one.seal("TRCEA", "secret").unwrap(), None);
     one.register(&store).unwrap();
     Secrets::default().check(&store).unwrap();
@@ -74,7 +74,7 @@ fn a_store_draws_its_own_master_key_once() {
     let again = Secrets::with_key(&"0f".repeat(32)).unwrap();
     again.load_own(&store).unwrap();
     assert_eq!(again.ids(), given.ids());
-    // Where the key that it is encrypted with is not given, what needs neither can be read.
+    // Without the key that encrypts it, what needs neither key can still be read.
     for lacking in [Secrets::default(), Secrets::with_key(&"0e".repeat(32)).unwrap()] {
         let known = lacking.ids();
         lacking.load_own(&store).unwrap();
@@ -84,7 +84,7 @@ fn a_store_draws_its_own_master_key_once() {
     assert_eq!(one.ids()[1..], other.ids());
 }
 
-/// What is stored, byte for byte: a server of tomorrow must open it.
+/// The stored text: a later server must decrypt it.
 #[test]
 fn golden() {
     let secrets = Secrets::with_key(&"0f".repeat(32)).unwrap();

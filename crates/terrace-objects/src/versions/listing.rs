@@ -1,10 +1,10 @@
-//! Pages of versions: the current objects and all others of a bucket, merged in the order of S3: by
-//! key, and of one key from the latest to the earliest.
+//! Pages of versions: current objects and other versions of a bucket, merged in S3's order: by key,
+//! then from the latest to the earliest.
 //!
-//! Two scans as of one moment, one of each; no value is read. A page that goes on in the middle of
-//! an object goes on by what orders its versions, not by place, so it misses none if others are
-//! deleted or come back as the current object between two pages. Only the name `null` says nothing
-//! of the order: if that version is gone, its object is shown from its beginning.
+//! A page is two scans of one snapshot; no value is read. A page that continues within an object
+//! does so by the order of its versions, so it misses none if versions are deleted or become
+//! current between pages. Only the ID `null` has no order: if that version is gone, its object is
+//! shown again from its beginning.
 
 use super::{Name, null_order};
 use crate::{
@@ -16,13 +16,13 @@ use crate::{
 use std::{iter::Peekable, ops::Bound};
 use terrace::{ObjectInfo, ScanRange, Snapshot, Store};
 
-/// What to list.
+/// Parameters of a listing.
 pub struct Query<'a> {
     /// The bucket.
     pub bucket: &'a str,
     /// Only keys that begin with this.
     pub prefix: &'a str,
-    /// Roll up keys that have this after the prefix.
+    /// Keys with this text after the prefix are grouped into a common prefix.
     pub delimiter: Option<&'a str>,
     /// Where to begin.
     pub after: After<'a>,
@@ -30,17 +30,16 @@ pub struct Query<'a> {
     pub limit: usize,
 }
 
-/// Where a listing goes on.
+/// Where a listing continues.
 #[derive(Debug, Clone, Copy)]
 pub enum After<'a> {
     /// At the beginning.
     Nothing,
-    /// Behind all versions of a key, or behind a common prefix that was shown.
+    /// After all versions of a key, or after a common prefix that was shown.
     Key(&'a str),
-    /// Behind one version of a key.
+    /// After one version of a key.
     Version(&'a str, Name),
-    /// Behind what is ordered by this among the versions of a key, whether it is still there or
-    /// not.
+    /// After this order among the versions of a key, whether or not that version still exists.
     Order(&'a str, Id),
 }
 
@@ -49,13 +48,13 @@ pub enum After<'a> {
 pub struct Version {
     /// The object's key.
     pub key: String,
-    /// What is known of it.
+    /// Its metadata.
     pub facts: Facts,
-    /// It is the object's latest version.
+    /// Whether it is the latest version.
     pub is_latest: bool,
 }
 
-/// Lists, with all that is known of each version. Blocks.
+/// Lists a page, with all attributes of each version. Blocks.
 ///
 /// # Errors
 /// The store's.
@@ -63,7 +62,7 @@ pub fn page(store: &Store, query: &Query<'_>) -> ObjectResult<Page<Version>> {
     page_with(store, query, Facts::of)
 }
 
-/// Lists, with what a listing shows of each version. Blocks.
+/// Lists a page, with the attributes that a listing shows. Blocks.
 ///
 /// # Errors
 /// The store's.
@@ -97,7 +96,7 @@ fn page_with(store: &Store, query: &Query<'_>, facts_of: fn(&ObjectInfo) -> Fact
 struct Start {
     current: ScanRange,
     others: ScanRange,
-    /// Versions of this key were shown already, or would have been.
+    /// The key whose later versions were shown, or skipped.
     begun: Option<String>,
 }
 
@@ -147,7 +146,7 @@ impl Start {
         if let Some(order) = null_order(&|key| snapshot.head(key), bucket, key)? {
             return self.after_order(snapshot, bucket, key, order);
         }
-        // It is gone, so this object begins anew.
+        // The version is gone, so its object is shown from its beginning.
         Ok(Self {
             current: from(self.current, object),
             others,
@@ -164,7 +163,7 @@ impl Start {
             .next()
             .transpose()?
             .is_some_and(|item| item.key <= place);
-        // It may have become the current object after the page before was shown.
+        // It may have become the current object since the last page.
         let its_order = current.as_ref().and_then(|facts| facts.order);
         let comes_later = its_order.is_some_and(|its| its < order);
         Ok(Self {
@@ -178,7 +177,7 @@ impl Start {
         })
     }
 
-    /// The same listing from behind a common prefix on.
+    /// The start of the same listing after a common prefix.
     fn behind(&self, bases: &[Vec<u8>; 2], common: &str) -> Self {
         let start = |base: &[u8], range: &ScanRange| ScanRange {
             start: behind(&[base, common.as_bytes()].concat()),
@@ -200,7 +199,7 @@ impl Start {
         let (current_base, others_base) = (bases[0].len(), bases[1].len());
         let current = snapshot.scan(self.current)?.map(move |item| {
             let item = item?;
-            // Keys that are not text cannot be asked for, and no S3 client has put them.
+            // Keys that are not UTF-8 cannot be requested, and no S3 client has put them.
             let key = std::str::from_utf8(&item.key[current_base..]).ok();
             Ok(key.map(|key| (key.to_owned(), facts_of(&item.info))))
         });
@@ -217,12 +216,12 @@ impl Start {
     }
 }
 
-/// Where the versions of a key end: IDs are of hex digits, which come before.
+/// The bound after a key's versions: IDs are hex digits.
 fn behind_versions(bucket: &str, key: &str) -> Vec<u8> {
     [keyspace::versions_of(bucket, key).as_slice(), b"\xff"].concat()
 }
 
-/// The range from `key` on, if it does not begin later.
+/// The part of a range from `key` on.
 fn from(range: ScanRange, key: Vec<u8>) -> ScanRange {
     match &range.start {
         Bound::Included(start) if *start > key => range,
@@ -235,11 +234,11 @@ fn from(range: ScanRange, key: Vec<u8>) -> ScanRange {
 
 type Listed = terrace::Result<(String, Facts)>;
 
-/// Both scans as one.
+/// The two scans, merged.
 struct Merged<C: Iterator<Item = Listed>, O: Iterator<Item = Listed>> {
     current: Peekable<C>,
     others: Peekable<O>,
-    /// The key of which a version was shown last.
+    /// The key of the last version.
     begun: Option<String>,
 }
 

@@ -1,26 +1,25 @@
-//! Versions of objects: where each of them is, and how one is found.
+//! Versions of objects: where they are stored, and how to find one.
 //!
 //! The current object is always at `BUCKET/KEY`, with or without versioning, so reading it is one
-//! lookup and listing is one scan. What a bucket with versioning keeps besides is below
-//! [`keyspace::VERSIONS`], ordered by key and then from the latest to the earliest: objects that
-//! were replaced or deleted, and delete markers. What orders the versions of an object is an [`Id`]
-//! in its attributes, made when it is written and always later than that of the version before,
-//! whatever the clock does. It is also the version's name, except for the one version of an object
-//! that may be the `null` version: that was written before versioning was switched on, or while it
-//! was suspended. Once the `null` version is not the current one, a record at
-//! [`keyspace::null_version`] says which it is, so that no reader has to search for it.
+//! lookup and listing is one scan. The other versions of a versioned bucket, which are replaced or
+//! deleted objects and delete markers, are below [`keyspace::VERSIONS`], ordered by key and then
+//! from the latest to the earliest. The versions of an object are ordered by an [`Id`] in their
+//! attributes, made at the time of writing and always later than the previous one's, even if the
+//! clock goes back. It is also the version's ID in S3, except for the `null` version, which an
+//! object can have once: the one written before versioning was enabled or while it was suspended.
+//! If the `null` version is not the current object, a record at [`keyspace::null_version`] names
+//! it, so that no reader has to search.
 //!
-//! Invariants, each kept by every single commit ([`crate::commit`]):
-//! - If there is an object at `BUCKET/KEY` it is the latest version, and all others are earlier.
-//! - If there is none, the latest version, if there is any, is a delete marker.
-//! - Of the records below [`keyspace::VERSIONS`] of one object at most one is a `null` version;
-//!   then, and only then, the record that says which is there; and then the current object is not a
+//! Invariants, each kept by every commit ([`crate::commit`]):
+//! - If there is an object at `BUCKET/KEY`, it is the latest version.
+//! - If there is none, the latest version, if any, is a delete marker.
+//! - Among an object's records below [`keyspace::VERSIONS`] at most one is the `null` version. If
+//!   there is one, and only then, the record that names it exists, and the current object is not a
 //!   `null` version.
-//! - Values of their own belong to one version.
+//! - Separate values belong to exactly one version.
 //!
-//! Commands go through the same commits. An import writes to the store itself, as commands once
-//! did: after that the latest version may be an object that is not the current one, and nothing
-//! makes it that.
+//! Commands use the same commits. An import writes to the store directly, as commands did formerly:
+//! afterwards the latest version may be an object that is not the current one, and stays so.
 
 mod listing;
 
@@ -39,22 +38,23 @@ use crate::{
 use std::sync::Arc;
 use terrace::{ObjectInfo, ReadOptions, ScanRange, Store};
 
-/// How often opening a version starts again because it became another's predecessor meanwhile.
+/// Retries of opening a version that was moved meanwhile by a new current object.
 const ATTEMPTS: usize = 64;
 
-/// A version, and the key of the store it is at.
+/// A version, and its key in the store.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// The key.
+    /// The key in the store.
     pub place: Vec<u8>,
-    /// What is known of it.
+    /// Its metadata.
     pub facts: Facts,
 }
 
-/// Looks something up: in the store, or in a snapshot of it.
+/// Looks up a key, in the store or in a snapshot.
 pub type Look<'a> = &'a dyn Fn(&[u8]) -> terrace::Result<Option<ObjectInfo>>;
 
-/// Finds a version. `look` must see one moment, or no other thread may change the object meanwhile.
+/// Finds a version. `look` must read one snapshot, or no other thread may change the object
+/// meanwhile.
 ///
 /// # Errors
 /// The store's.
@@ -77,7 +77,7 @@ pub fn find(look: Look<'_>, bucket: &str, key: &str, name: Name) -> terrace::Res
     }
 }
 
-/// What orders the `null` version of an object, if it has one that is not the current object.
+/// The order of an object's `null` version, if it has one that is not the current object.
 ///
 /// # Errors
 /// The store's.
@@ -86,7 +86,7 @@ pub fn null_order(look: Look<'_>, bucket: &str, key: &str) -> terrace::Result<Op
     Ok(record.and_then(|info| Facts::of(&info).order))
 }
 
-/// The latest of an object's versions that are not the current object, at most `count` of them.
+/// The latest `count` versions of an object that are not the current object.
 ///
 /// # Errors
 /// The store's.
@@ -103,7 +103,7 @@ pub fn latest(store: &Store, bucket: &str, key: &str, count: usize) -> terrace::
         .collect()
 }
 
-/// Describes the current object, or the version that is named, if the claim is good for it. Blocks.
+/// Describes the current object, or the version named, if the claim is good for it. Blocks.
 ///
 /// # Errors
 /// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `MethodNotAllowed` for a delete marker, the
@@ -125,7 +125,7 @@ pub fn describe(store: &Store, claim: &Claim, key: &str, name: Option<Name>) -> 
     named(store, claim, key, name).map(|found| found.facts)
 }
 
-/// Opens the current object, or the version that is named, if the claim is good for it. Blocks.
+/// Opens the current object, or the version named, if the claim is good for it. Blocks.
 ///
 /// # Errors
 /// As [`describe`].
@@ -139,7 +139,7 @@ pub fn open(
     open_with(store, &ReadOptions::default(), collector, claim, key, name)
 }
 
-/// As [`open`]; up to its first piece it is read by `reading`.
+/// Like [`open`]; `reading` applies up to the first piece.
 ///
 /// # Errors
 /// As [`describe`]; `SlowDown`.
@@ -159,7 +159,7 @@ pub fn open_with(
     };
     for _ in 0..ATTEMPTS {
         let found = named(store, claim, key, name)?;
-        // It may have moved since, and another may be where it was.
+        // It may have moved, and another version may be at its key.
         let opened = read::open(store, reading, collector, &found.place, claim)?;
         if let Some(opened) = opened.filter(|opened| Name::of(&opened.facts) == name) {
             return Ok(opened);
@@ -171,8 +171,7 @@ pub fn open_with(
 fn named(store: &Store, claim: &Claim, key: &str, name: Name) -> ObjectResult<Found> {
     let bucket = claim.bucket();
     let look = || {
-        // One moment, since a version moves when another becomes the current object, or ceases to
-        // be.
+        // In a snapshot, since a version moves when it becomes the current object or ceases to be.
         let snapshot = store.snapshot()?;
         find(&|key| snapshot.head(key), &bucket.name, key, name)
     };
@@ -185,7 +184,7 @@ fn named(store: &Store, claim: &Claim, key: &str, name: Name) -> ObjectResult<Fo
     Ok(found)
 }
 
-/// There is no current object; and if that is because of a delete marker, the answer says so.
+/// The error for a missing current object; it says if that is because of a delete marker.
 fn absent(store: &Store, bucket: &Bucket, key: &str) -> ObjectError {
     if bucket.versioning() == Versioning::Never {
         return ObjectError::NoSuchKey(None);

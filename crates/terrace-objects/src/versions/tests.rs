@@ -1,4 +1,4 @@
-//! Versions against a model of what S3 documents: every operation, in random order, and every page
+//! Versions against a model of S3's documentation: every operation, in random order, and every page
 //! size.
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +33,7 @@ impl World {
         for name in ["abc", "abcd"] {
             buckets.create(&store, name, Record::default()).unwrap();
         }
-        // Another bucket's objects and versions are not ours.
+        // Objects and versions of another bucket.
         store.put("abcd/a", "").unwrap();
         store.put(keyspace::version("abcd", "a", Id::new()), "").unwrap();
         let claim = Claim::of_system(&buckets.get("abc").unwrap());
@@ -59,7 +59,7 @@ impl World {
         self.buckets.set_versioning(&self.store, "abc", versioning).unwrap();
     }
 
-    /// Puts an object with values of its own, and says which version it became.
+    /// Puts an object with separate values, and returns its version ID.
     fn put(&self, key: &str, values: Id) -> Name {
         let mut attributes = Attributes::new();
         record::stamp(&mut attributes, &values.to_string(), keyspace::now_ms());
@@ -120,7 +120,7 @@ impl World {
             .collect()
     }
 
-    /// What every commit leaves true, whoever made it.
+    /// Checks the invariants.
     fn check_invariants(&self) {
         let mut owned = BTreeSet::new();
         for key in KEYS {
@@ -165,7 +165,7 @@ impl World {
 struct Line {
     key: String,
     name: Name,
-    /// None is a delete marker.
+    /// `None` for a delete marker.
     values: Option<Id>,
     is_latest: bool,
 }
@@ -184,7 +184,7 @@ impl Line {
     }
 }
 
-/// Versions of each key, the latest first: name, and values, or a delete marker.
+/// The versions of each key, the latest first: ID, and values or a delete marker.
 #[derive(Default)]
 struct Model {
     versions: BTreeMap<String, Vec<(Name, Option<Id>)>>,
@@ -229,7 +229,7 @@ impl Model {
     }
 }
 
-/// The name of what went wrong.
+/// The name of an error.
 fn code<T>(result: ObjectResult<T>) -> String {
     let text = result.err().map_or_else(String::new, |error| format!("{error:?}"));
     text.split(['(', ' ']).next().unwrap_or_default().to_owned()
@@ -340,8 +340,8 @@ fn random_histories() {
     }
 }
 
-/// Whoever comes in between, each commit leaves the invariants true, and no values without an owner
-/// or a marker.
+/// Under concurrent changes each commit keeps the invariants, and every value has an owner or a
+/// marker.
 #[test]
 fn changes_that_meet() {
     let world = World::new();
@@ -380,7 +380,7 @@ fn changes_that_meet() {
     assert_eq!(all, made.into_inner(), "nothing is lost, and nothing left over");
 }
 
-/// A page goes on where the last one ended, whatever happened to that entry meanwhile.
+/// A page continues after the last entry, whatever happened to that entry meanwhile.
 #[test]
 fn pages_of_what_changes() {
     let world = World::new();
@@ -445,7 +445,7 @@ fn versions_are_rolled_up_too() {
     assert_eq!(shown("", After::Nothing, 4), whole(&["a/", "b", "b", "c/"]));
 }
 
-/// What the command line does to the current object makes no version of an earlier one.
+/// The command line's change of the current object creates no version of an earlier one.
 #[test]
 fn what_is_removed_without_a_server() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Walks, with times that are given.
+//! Tests of walks, with given times.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -62,7 +62,7 @@ impl World {
         assert!(matches!(outcome, Outcome::Done(_)));
     }
 
-    /// Puts an object with values of its own, written at a time.
+    /// Puts an object with separate values, written at this time.
     fn put(&self, key: &str, written_ms: u64) {
         self.put_with(key, written_ms, Attributes::new());
     }
@@ -147,8 +147,8 @@ fn versions_go_when_their_time_is_over() {
         noncurrent: Some(Noncurrent { days, keep }),
         ..days_rule()
     };
-    // Those replaced on day 2 and 3 are due on day 4; the one replaced on day 4 is not. The delete
-    // marker is of today.
+    // Versions replaced on days 2 and 3 are due on day 4; the one replaced on day 4 is not. The
+    // delete marker is of the same day.
     world.walk(&[noncurrent(1, 0)], 4 * DAY_MS);
     assert_eq!(world.left(), ["a", "a", "-b", "b", "b"]);
     let later = keyspace::now_ms() + 10 * DAY_MS;
@@ -170,8 +170,8 @@ fn versions_go_when_their_time_is_over() {
     assert_eq!(world.left(), ["-a", "a"], "the marker hides something");
 }
 
-/// What is locked is nobody's to delete, a rule's neither: the walk passes over it and deletes what
-/// is not, and what was locked until a time that is over.
+/// The walk passes over locked versions, and deletes those that are not locked or whose lock has
+/// ended.
 #[test]
 fn locked_versions_outlive_their_rules() {
     let world = World::new(Versioning::Enabled);
@@ -199,7 +199,7 @@ fn locked_versions_outlive_their_rules() {
     assert!(!world.walk(&[rule], later), "what is locked makes no garbage");
 }
 
-/// A version that gets another class keeps all else, and so do its values.
+/// A version that gets another class keeps everything else, including its values.
 #[test]
 fn classes_change_and_nothing_else() {
     let world = World::new(Versioning::Never);
@@ -247,7 +247,7 @@ fn classes_change_and_nothing_else() {
         });
         assert_eq!(was_kept, is_kept, "{}", was.key);
     }
-    // Nothing goes back, and nothing is written again.
+    // No class goes back, and nothing is written again.
     let versions = all().iter().map(|version| version.facts.version).collect::<Vec<_>>();
     let back = Rule {
         noncurrent_transitions: vec![NoncurrentTransition {

@@ -121,7 +121,7 @@ impl<'h> Plain<'h> {
     /// Answers it, if everybody may read the object and RAM has it. `None` says nothing about it.
     pub fn answer(&self, gateway: &Gateway) -> Option<AtOnce> {
         let bucket = gateway.buckets.get(self.bucket).ok()?;
-        self.answer_to(Principal::Everybody, gateway, &bucket)
+        self.answer_to(Principal::Anonymous, gateway, &bucket)
     }
 
     /// Answers it, if its signature is right and the signer may read the object. `None` says

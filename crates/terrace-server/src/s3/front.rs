@@ -466,7 +466,7 @@ impl Inner {
             let record = bucket.record();
             let key = form.field("key").unwrap_or_default();
             let asker = || judged::of_unsigned_form(head, headers, extras.said(), record.owner(), key);
-            Claim::new(Principal::Everybody, Action::Write, &bucket)
+            Claim::new(Principal::Anonymous, Action::Write, &bucket)
                 .asking(record.rules.is_some().then(asker))
                 .may_begin()
                 .is_ok()

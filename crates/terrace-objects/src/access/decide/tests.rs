@@ -1,4 +1,4 @@
-//! The whole table of decisions, against one that is written down by hand.
+//! Tests of all decisions against a table written by hand.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -17,8 +17,7 @@ const ACTIONS: [Action; 5] = [
     Action::Write,
     Action::Configure,
 ];
-/// The others: to read a version, to list more, to read and change the list of an object and of the
-/// bucket.
+/// The other actions: read a version, list more, read and change the lists of object and bucket.
 const MORE_ACTIONS: [(Action, char); 6] = [
     (Action::ReadVersion, 'v'),
     (Action::ListMore, 'm'),
@@ -47,7 +46,7 @@ fn bucket(record: Record) -> Arc<Bucket> {
     Arc::new(Bucket::apart("abc".to_owned(), record))
 }
 
-/// Which of [`ACTIONS`] are allowed, as a letter each, or `-`.
+/// The allowed ones of [`ACTIONS`], as a letter each, or `-`.
 fn allowed(principal: &Principal, subject: Subject<'_>, record: &Record) -> String {
     let bucket = bucket(record.clone());
     let letter = |(action, letter)| match Claim::new(principal.clone(), action, &bucket).decide(subject) {
@@ -81,7 +80,7 @@ fn keys(dir: &tempfile::TempDir) -> (Arc<Keys>, Vec<Principal>) {
     (keys, principals)
 }
 
-/// Which of all actions are allowed, as letters.
+/// The allowed ones of all actions, as letters.
 fn all_allowed(principal: &Principal, subject: Subject<'_>, record: &Record) -> String {
     let bucket = bucket(record.clone());
     let letters = ACTIONS.into_iter().zip("RLIWX".chars()).chain(MORE_ACTIONS);
@@ -90,7 +89,7 @@ fn all_allowed(principal: &Principal, subject: Subject<'_>, record: &Record) -> 
     letters.filter(is_allowed).map(|(_, letter)| letter).collect()
 }
 
-/// An object with this list, of this account if not of the bucket's.
+/// An object with this list, and of this account if not the bucket's.
 fn object(list: &str, account: Option<&str>) -> Facts {
     let mut facts = facts(true, false);
     facts.attributes = crate::record::with_list(&facts.attributes, list);
@@ -98,7 +97,7 @@ fn object(list: &str, account: Option<&str>) -> Facts {
     facts
 }
 
-/// The bucket is of `terrace`, the keys of `press`.
+/// The bucket's account is `terrace`, the keys' is `press`.
 #[test]
 fn what_another_account_may() {
     let dir = tempfile::tempdir().unwrap();
@@ -135,11 +134,11 @@ fn what_another_account_may() {
         ("-", "", "", "", ""),
     ] {
         let record = record(list, false);
-        for (who, expected) in [(&admin, to_admin), (&reader, to_reader), (&stranger, to_stranger)] {
-            assert_eq!(all_allowed(who, Subject::Bucket, &record), expected, "{list}");
+        for (principal, expected) in [(&admin, to_admin), (&reader, to_reader), (&stranger, to_stranger)] {
+            assert_eq!(all_allowed(principal, Subject::Bucket, &record), expected, "{list}");
         }
         assert_eq!(
-            all_allowed(&Principal::Everybody, Subject::Bucket, &record),
+            all_allowed(&Principal::Anonymous, Subject::Bucket, &record),
             to_all,
             "{list}"
         );
@@ -163,15 +162,15 @@ fn what_lists_of_objects_allow(admin: &Principal, reader: &Principal) {
         ("press=WRITE", None, "", "", ""),
         ("press=READ_ACP press=WRITE_ACP", None, "ac", "a", ""),
         ("@authenticated=READ", None, "Rv", "Rv", ""),
-        // Its own object in the bucket of another.
+        // Its own object in another account's bucket.
         ("", Some("press"), "Rvac", "Rva", ""),
         ("-", Some("press"), "Rvac", "Rva", ""),
         ("", Some("other"), "", "", ""),
     ] {
         let facts = object(list, account);
         let version = Subject::Version(&facts);
-        for (who, expected) in [(admin, to_admin), (reader, to_reader), (&Principal::Everybody, to_all)] {
-            assert_eq!(all_allowed(who, version, &closed), expected, "{list} {account:?}");
+        for (principal, expected) in [(admin, to_admin), (reader, to_reader), (&Principal::Anonymous, to_all)] {
+            assert_eq!(all_allowed(principal, version, &closed), expected, "{list} {account:?}");
         }
         let enforced = Record {
             ownership: Some("BucketOwnerEnforced".to_owned()),
@@ -185,7 +184,7 @@ fn what_lists_of_objects_allow(admin: &Principal, reader: &Principal) {
     }
 }
 
-/// What others put in a bucket is theirs: its owner may delete it, and no more.
+/// Objects of other accounts belong to them: the bucket's owner may only delete them.
 #[test]
 fn what_the_owner_of_the_bucket_may() {
     let dir = tempfile::tempdir().unwrap();
@@ -205,14 +204,14 @@ fn what_the_owner_of_the_bucket_may() {
         all_allowed(owner, Subject::Version(&given), &Record::default()),
         "RLIWXvmacAC"
     );
-    for who in [owner, &Principal::Everybody] {
-        let may = all_allowed(who, Subject::Version(&theirs), &open);
+    for principal in [owner, &Principal::Anonymous] {
+        let may = all_allowed(principal, Subject::Version(&theirs), &open);
         assert!(
             !may.contains('R'),
             "the policy of a bucket says nothing of others' objects"
         );
     }
-    assert!(all_allowed(&Principal::Everybody, Subject::Version(&object("", None)), &open).contains('R'));
+    assert!(all_allowed(&Principal::Anonymous, Subject::Version(&object("", None)), &open).contains('R'));
 }
 
 #[test]
@@ -228,7 +227,7 @@ fn what_each_level_may() {
         (&principals[3], "RLIWC", "44444"),
         (&principals[4], "RLIWC", "44444"),
         (&Principal::System, "RLIWC", "44444"),
-        (&Principal::Everybody, "-----", "-----"),
+        (&Principal::Anonymous, "-----", "-----"),
         (&Principal::Page, "-----", "-----"),
     ] {
         assert_eq!(allowed(principal, Subject::Bucket, &closed), of_bucket);
@@ -243,7 +242,7 @@ fn what_each_level_may() {
 }
 
 #[test]
-fn what_is_open_to_everybody() {
+fn what_is_open_to_all() {
     let record = |read, list, acl, ignore| Record {
         public_read: read,
         public_list: list,
@@ -264,20 +263,20 @@ fn what_is_open_to_everybody() {
         (record(true, true, true, false), "RL---", "RL---", "44---"),
         (record(true, true, true, true), "-----", "-----", "-----"),
     ] {
-        for principal in [Principal::Everybody, Principal::Page] {
+        for principal in [Principal::Anonymous, Principal::Page] {
             assert_eq!(allowed(&principal, Subject::Version(&private), &record), of_private);
             assert_eq!(allowed(&principal, Subject::Version(&public), &record), of_public);
             assert_eq!(allowed(&principal, Subject::Nothing, &record), of_nothing);
         }
         let page = allowed(&Principal::Page, Subject::Version(&imported), &record);
         assert!(page.starts_with('R'), "what was imported is on the page");
-        let everybody = allowed(&Principal::Everybody, Subject::Version(&imported), &record);
-        assert_eq!(everybody, of_private, "and S3 obeys the bucket");
+        let anonymous = allowed(&Principal::Anonymous, Subject::Version(&imported), &record);
+        assert_eq!(anonymous, of_private, "and S3 obeys the bucket");
     }
 }
 
-/// The bucket was closed, and then a private object was put: the answer to a request that began
-/// before has to be the closed bucket's, since what it opens was put behind closed doors.
+/// The bucket was closed, and then a private object was put: a request that began before must be
+/// judged by the closed bucket.
 #[test]
 fn the_bucket_is_judged_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
@@ -288,7 +287,7 @@ fn the_bucket_is_judged_as_it_is() {
         ..Record::default()
     };
     buckets.create(&store, "abc", open).unwrap();
-    let claim = Claim::new(Principal::Everybody, Action::Read, &buckets.get("abc").unwrap());
+    let claim = Claim::new(Principal::Anonymous, Action::Read, &buckets.get("abc").unwrap());
     assert!(claim.may_begin().is_ok() && claim.on(&facts(true, false)).is_ok());
     let close = |record: &mut Record| {
         record.public_read = false;
@@ -306,17 +305,17 @@ fn names_of_versions_need_a_key() {
         public_list: true,
         ..Record::default()
     });
-    let named = Claim::new(Principal::Everybody, Action::reading(true), &open);
+    let named = Claim::new(Principal::Anonymous, Action::reading(true), &open);
     assert_eq!(named.may_begin(), Err(Denied::Forbidden));
     assert_eq!(named.on(&facts(true, true)).unwrap_err(), Denied::Forbidden);
     let told = named.on_nothing(ObjectError::NoSuchVersion);
     assert!(matches!(told, ObjectError::Denied), "not even that there is none");
-    let current = Claim::new(Principal::Everybody, Action::reading(false), &open);
+    let current = Claim::new(Principal::Anonymous, Action::reading(false), &open);
     let told = current.on_nothing(ObjectError::no_such_key());
     assert!(matches!(told, ObjectError::NoSuchKey(None)));
 }
 
-/// A policy that says this of everything.
+/// A policy with this effect on everything.
 fn saying(effect: &str) -> Option<String> {
     (!effect.is_empty()).then(|| {
         let (effect, action) = match effect {
@@ -327,10 +326,10 @@ fn saying(effect: &str) -> Option<String> {
     })
 }
 
-/// Every meeting of what the key's policy or its level says, the bucket's policy, the session's,
-/// and whose the bucket is, against the rule as AWS has it ("Policy evaluation logic" in the guide
-/// to IAM): a denial decides; in one account what either policy allows is allowed, across accounts
-/// what both allow; and a session does no more than its policy allows.
+/// All combinations of the key's policy or level, the bucket's policy, the session's policy and the
+/// bucket's account, against the rule of AWS ("Policy evaluation logic" in the IAM guide): a denial
+/// is final; within an account either policy allows; across accounts both must; a session is
+/// limited by its policy.
 #[test]
 fn policies_of_keys_buckets_and_sessions() {
     let dir = tempfile::tempdir().unwrap();
@@ -383,10 +382,10 @@ fn policies_of_keys_buckets_and_sessions() {
                 let also = claim.may_also("s3:GetObjectTagging", "k", None).is_ok();
                 let may_also = !own.contains("silent") || resource;
                 assert_eq!(also, may_also && !is_denied && is_within, "{what}, also");
-                // What a policy denies is denied whoever it is open to.
+                // A policy's denial applies to open buckets too.
                 let public = claim.on(&facts(true, true)).is_ok();
                 assert_eq!(public, !is_denied && is_within, "{what}, public");
-                // Of a request whose question to policies is not known the worst is assumed.
+                // Without a question to policies the least favourable result is assumed.
                 let unasked = Claim::new(principal.clone(), Action::Read, &bucket);
                 assert!(own.contains('=') || unasked.on(&facts(true, true)).is_err(), "{what}");
                 tried += 1;
@@ -415,9 +414,9 @@ fn what_is_not_known_needs_everything() {
     }
 }
 
-/// What the requester pays for is for whoever says so and can, besides the bucket's own account.
+/// Requester pays: open to keys that agree to pay, and to the bucket's own account.
 #[test]
-fn who_pays_is_let_in() {
+fn requesters_that_pay_are_admitted() {
     let dir = tempfile::tempdir().unwrap();
     let (_keys, principals) = keys(&dir);
     let record = Record {
@@ -434,7 +433,10 @@ fn who_pays_is_let_in() {
     };
     assert!(may(stranger, &record, true) && !may(stranger, &record, false));
     for pays in [false, true] {
-        assert!(!may(&Principal::Everybody, &record, pays), "nobody can pay nothing");
+        assert!(
+            !may(&Principal::Anonymous, &record, pays),
+            "an unsigned request cannot pay"
+        );
         assert!(!may(&Principal::Page, &record, pays));
         assert!(may(&Principal::System, &record, pays));
         let own = Record {
@@ -446,9 +448,9 @@ fn who_pays_is_let_in() {
             requester_pays: false,
             ..record.clone()
         };
-        assert!(may(&Principal::Everybody, &free, pays) && may(stranger, &free, pays));
+        assert!(may(&Principal::Anonymous, &free, pays) && may(stranger, &free, pays));
     }
-    // What an import published is not S3's.
+    // S3's settings do not apply to what an import published.
     assert!(
         Claim::new(Principal::Page, Action::Read, &bucket(record))
             .on(&facts(false, false))

@@ -1,11 +1,11 @@
-//! Any policies and requests against a model that is written the plain way.
+//! Random policies and requests against a simple model.
 
 use super::{OTHER, OWN, judge, policy};
 use crate::policy::{Caller, Verdict};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, net::IpAddr};
 
-/// Numbers that look like chance, the same for the same seed.
+/// A seeded pseudo-random generator.
 struct Chance(u64);
 
 impl Chance {
@@ -44,8 +44,8 @@ const ACTION_PATTERNS: [&str; 6] = [
 const KEYS: [&str; 5] = ["a", "a/b", "a/b/c", "ab", "ü"];
 const KEY_PATTERNS: [&str; 7] = ["*", "a", "a/*", "*b", "a?b", "*/*/*", "?"];
 
-/// Operators that compare in one way, keys that they ask about, values that conditions have, and
-/// values that only requests have.
+/// Operators of one comparison, their condition keys, values for conditions, and values for
+/// requests only.
 struct Kind {
     operators: &'static [&'static str],
     keys: [&'static str; 2],
@@ -106,7 +106,7 @@ const KINDS: [Kind; 5] = [
         wrong: "::ffff:10.1.9.9",
     },
 ];
-/// Dates, and the seconds since 1970 that they are.
+/// Dates, and their seconds since 1970.
 const DATES: [(&str, i64); 5] = [
     ("2026-01-01", 1_767_225_600),
     ("2026-01-01T01:00:00+01:00", 1_767_225_600),
@@ -114,10 +114,10 @@ const DATES: [(&str, i64); 5] = [
     ("2026-01-01T00:00:01Z", 1_767_225_601),
     ("2025-12-31T23:59:59Z", 1_767_225_599),
 ];
-/// Names a seed for the random policies, to have a run again.
+/// Environment variable with a seed, to repeat a run.
 const SEED: &str = "TERRACE_MODEL_SEED";
 
-/// Whether a text is what a pattern says, by trying everything.
+/// Matches a pattern by trying all possibilities.
 fn glob(pattern: &[char], text: &[char]) -> bool {
     match (pattern.first(), text.first()) {
         (None, None) => true,
@@ -140,7 +140,7 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// An address as its bits, one letter each, of which a network has the first ones.
+/// The bits of an address as letters; a network has only the first ones.
 fn bits(text: &str) -> Option<String> {
     let (address, length) = text.split_once('/').unwrap_or((text, "128"));
     let all: String = match address.parse::<IpAddr>().ok()?.to_canonical() {
@@ -154,7 +154,7 @@ fn bits(text: &str) -> Option<String> {
     ))
 }
 
-/// Whether what a request has is what an operator without `Not` wants.
+/// Whether a value of a request matches one of an operator without `Not`.
 fn model_fits(plain: &str, value: &str, given: &str) -> bool {
     let order = |value: Option<f64>, given: Option<f64>| {
         let (Some(value), Some(given)) = (value, given) else {
@@ -171,7 +171,7 @@ fn model_fits(plain: &str, value: &str, given: &str) -> bool {
         "Bool" => value.to_lowercase() == given.to_lowercase(),
         _ if plain.ends_with("IpAddress") => {
             let (network, address) = (bits(value).unwrap(), bits(given));
-            // A network is no address.
+            // A network is not an address.
             !given.contains('/') && address.is_some_and(|address| address.starts_with(&network))
         }
         _ if plain.ends_with("Like") => is_like(value, given),
@@ -179,7 +179,7 @@ fn model_fits(plain: &str, value: &str, given: &str) -> bool {
     }
 }
 
-/// Whether a condition in JSON holds of these values of its key.
+/// Whether a condition holds for these values of its key.
 fn model_holds(operator: &str, values: &[&str], given: &[&str]) -> bool {
     if operator == "Null" {
         return values.contains(&if given.is_empty() { "true" } else { "false" });
@@ -196,7 +196,7 @@ fn model_holds(operator: &str, values: &[&str], given: &[&str]) -> bool {
     count == given.len() || (count > 0 && !needs_all)
 }
 
-/// The conditions of a statement in JSON: operator, key and values.
+/// The conditions of a JSON statement: operator, key and values.
 fn conditions(statement: &Value) -> Vec<(&str, &str, Vec<&str>)> {
     let by_operator = statement.get("Condition").and_then(Value::as_object);
     let mut all = Vec::new();
@@ -210,7 +210,7 @@ fn conditions(statement: &Value) -> Vec<(&str, &str, Vec<&str>)> {
 
 type Given = BTreeMap<&'static str, Vec<&'static str>>;
 
-/// What a statement in JSON says of a request, sentence by sentence.
+/// Evaluates a JSON statement for a request.
 fn model_means(statement: &Value, caller: Option<Caller<'_>>, action: &str, key: &str, given: &Given) -> bool {
     let listed = |name: &str, fits: &dyn Fn(&str) -> bool| {
         let not = format!("Not{name}");
@@ -289,7 +289,7 @@ fn random_statement(chance: &mut Chance) -> Value {
                 (format!("{set}{}{end}", chance.of(kind.operators)), kind.values)
             }
         };
-        // Of some, both keys at once.
+        // Some requests have both keys.
         for _ in 0..=chance.below(2) {
             statement["Condition"][&operator][chance.of(&kind.keys)] = json!(chance.some(values));
         }
@@ -314,11 +314,11 @@ fn random_values(chance: &mut Chance) -> Given {
     given
 }
 
-/// What twenty thousand questions met: how many had each verdict, and of how many each operator did
-/// not hold and did.
+/// Coverage of twenty thousand questions: the number of each verdict, and how often each operator
+/// held and did not.
 type Met = ([u32; 3], BTreeMap<String, [u32; 2]>);
 
-/// Asks about random policies, and compares with the model.
+/// Compares random policies with the model.
 fn compare(seed: u64) -> Met {
     let mut chance = Chance(seed);
     let mut seen = [0; 3];
@@ -364,13 +364,12 @@ fn random_policies_as_the_model_has_it() {
     compare(seed);
 }
 
-/// The questions are about everything. With a seed that is always the same: of a hundred others two
-/// miss a form.
+/// The questions cover every form. The seed is fixed, since two of a hundred others miss one.
 #[test]
 fn the_model_is_asked_about_every_operator() {
     let (seen, operators) = compare(7);
     assert!(seen.iter().all(|count| *count > 500), "{seen:?}");
-    // Every operator in all its forms, and `Null`: held, and did not.
+    // Every operator in all its forms, and `Null`, both held and did not.
     let forms = KINDS.iter().map(|kind| kind.operators.len() * 6).sum::<usize>() + 1;
     assert_eq!(operators.len(), forms, "{operators:?}");
     assert!(operators.values().flatten().all(|count| *count > 0), "{operators:?}");

@@ -1,4 +1,4 @@
-//! Named keys: who may use them, and what becomes of them.
+//! Tests of KMS keys: permission to use them, and their changes.
 #![allow(clippy::unwrap_used)]
 use super::*;
 
@@ -43,7 +43,7 @@ fn names() {
 }
 
 #[test]
-fn who_may_use_a_key() {
+fn a_key_is_for_its_principals() {
     let (_dir, store) = store();
     let (keys, secrets) = (KmsKeys::default(), Secrets::default());
     let make = |name, principals: &[&str]| {
@@ -54,22 +54,22 @@ fn who_may_use_a_key() {
     make("some", &["press", "TRCE7"]).unwrap();
     assert!(make("all", &[]).is_err() && make("a b", &[]).is_err());
     let may = |name: &str, caller: &Caller| keys.wrapping(name, caller).map(drop);
-    for who in [caller("other", "TRCE1"), Caller::Server] {
-        assert!(may("all", &who).is_ok());
+    for caller in [caller("other", "TRCE1"), Caller::Server] {
+        assert!(may("all", &caller).is_ok());
     }
     assert!(matches!(
-        may("all", &Caller::Nobody),
+        may("all", &Caller::Anonymous),
         Err(ObjectError::KmsNeedsVersion4)
     ));
-    for (who, is_theirs) in [
+    for (caller, is_theirs) in [
         (caller("press", "TRCE1"), true),
         (caller("other", "TRCE7"), true),
         (caller("TRCE7", "TRCE1"), true),
         (caller("other", "TRCE1"), false),
         (Caller::Server, true),
     ] {
-        let refused = may("some", &who).err();
-        assert_eq!(refused.is_none(), is_theirs, "{who:?}");
+        let refused = may("some", &caller).err();
+        assert_eq!(refused.is_none(), is_theirs, "{caller:?}");
         assert!(refused.is_none_or(|refused| matches!(refused, ObjectError::KmsDenied(_))));
     }
     assert!(matches!(may("none", &Caller::Server), Err(ObjectError::KmsNotFound(_))));
@@ -91,7 +91,7 @@ fn who_may_use_a_key() {
     );
 }
 
-/// What a former version wrapped is opened by it, also after a restart.
+/// A former version unwraps what it wrapped, also after a restart.
 #[test]
 fn rotation_loses_nothing() {
     let (_dir, store) = store();
@@ -137,7 +137,7 @@ fn the_master_key_encrypts_them() {
     let opened = KmsKeys::default();
     opened.load(&store, &key("0e")).unwrap();
     assert!(opened.unwrapping("k", id, &Caller::Server).is_ok());
-    // Without the master key it is there, and opens nothing.
+    // Without the master key it exists and unwraps nothing.
     opened.load(&store, &none).unwrap();
     assert!(matches!(
         opened.wrapping("k", &Caller::Server),
@@ -145,9 +145,9 @@ fn the_master_key_encrypts_them() {
     ));
 }
 
-/// What a key wrapped is committed before the key is another, and after that with the other.
+/// What a key wrapped is committed before the key changes; later commits use the new version.
 #[test]
-fn who_changes_a_key_waits_for_commits() {
+fn a_change_of_a_key_waits_for_commits() {
     let (_dir, store) = store();
     let (keys, secrets) = (KmsKeys::default(), Secrets::default());
     keys.change(&store, &secrets, "k", Change::Create(Vec::new())).unwrap();
@@ -156,7 +156,7 @@ fn who_changes_a_key_waits_for_commits() {
     let held = chosen.hold();
     std::thread::scope(|scope| {
         let rotated = scope.spawn(|| keys.change(&store, &secrets, "k", Change::Rotate).unwrap());
-        // It is written down, and waits.
+        // The new version is stored, and the change waits.
         while !stored(&store, "k").contains("},{") {
             std::thread::yield_now();
         }
@@ -177,7 +177,7 @@ fn who_changes_a_key_waits_for_commits() {
     assert!(keys.all().is_empty() && store.get(place("k")).unwrap().is_none());
 }
 
-/// What is stored, as a server of tomorrow must read it.
+/// The stored record: a later server must read it.
 #[test]
 fn golden() {
     let (_dir, store) = store();
@@ -199,7 +199,8 @@ fn golden() {
     assert_eq!(keys.all(), [summary]);
     keys.change(&store, &secrets, "k", Change::Disable).unwrap();
     assert_eq!(stored(&store, "k"), json);
-    // Named as master keys are: the first bytes of HMAC-SHA256(key, "terrace master key id").
+    // IDs are made as for master keys: the first bytes of HMAC-SHA256(key, "terrace master key
+    // id").
     keys.change(&store, &secrets, "k", Change::Enable).unwrap();
     assert_eq!(
         keys.wrapping("k", &Caller::Server)

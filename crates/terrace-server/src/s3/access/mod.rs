@@ -172,7 +172,7 @@ impl Gateway {
     /// sign by version 4, as AWS's are.
     pub(super) fn kms_caller(&self, (noted, credentials): By<'_>) -> Caller {
         if is_weak(noted) {
-            return Caller::Nobody;
+            return Caller::Anonymous;
         }
         Principal::of(signer_of(credentials), &self.access_keys).caller()
     }

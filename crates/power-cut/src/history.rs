@@ -1,4 +1,4 @@
-//! Many lives of one store, and what they came through.
+//! A history: many lives of one store, with their statistics.
 
 use super::{
     journal::{Journal, Violation},
@@ -20,43 +20,44 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Histories of fewer cycles need meet nothing,
+/// Histories shorter than this many cycles need not meet any mechanism.
 const CYCLES_MIN: u64 = 10;
-/// and of so many everything.
+/// Histories of at least this many cycles must meet every mechanism.
 const CYCLES_FOR_ALL: u64 = 50;
-/// Share of cycles on a store of their own.
+/// Share of cycles on a new store of their own.
 const YOUNG_SHARE: f64 = 0.12;
-/// A short history that has not met every mechanism goes on, up to this many times as long.
+/// A short history that has not met every mechanism is extended up to this many times its length.
 const LONGER_MAX: u64 = 5;
-/// Lives around holes are short, and few of them leave one where a frame fits: so many for one.
+/// Lives needed, for each one expected, in which a hole is left where a frame fits: few short lives
+/// leave one.
 const LIVES_AROUND_HOLES: u64 = 3;
-/// The same for lives with torn frames, of which one in sixty ends the log with one.
+/// The same for lives with torn frames; one in sixty ends the log with one.
 const LIVES_WITH_TORN_FRAMES: u64 = 5;
 
-/// A failure, and when.
+/// A failure and its cycle.
 #[derive(Debug)]
 pub struct Caught {
-    /// In which cycle.
+    /// The cycle.
     pub cycle: u64,
     /// What.
     pub violation: Violation,
 }
 
-/// What a history came to.
+/// Result of a history.
 #[derive(Debug)]
 pub struct History {
-    /// What it came through.
+    /// Its statistics.
     pub tally: Tally,
-    /// What went wrong.
+    /// The failure, if there was one.
     pub caught: Option<Caught>,
 }
 
-/// What lives came through.
+/// Statistics of lives.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Cycles that were made.
+    /// Cycles run.
     pub cycles: u64,
-    /// Cycles that were asked for.
+    /// Cycles requested.
     asked: u64,
     lives: u64,
     cuts: u64,
@@ -108,10 +109,10 @@ impl Tally {
         self.events.get(name).copied().unwrap_or(0)
     }
 
-    /// A history that meets no mechanism proves nothing.
+    /// Checks that the history met the mechanisms it should: otherwise it proves nothing.
     ///
     /// # Errors
-    /// What it did not meet. A history of a few cycles need not meet everything.
+    /// What it did not meet. A short history need not meet everything.
     pub fn is_meaningful(&self, has_power: bool) -> Outcome {
         if self.asked < CYCLES_MIN {
             println!("too short to say what it must have met: under {CYCLES_MIN} cycles");
@@ -124,7 +125,7 @@ impl Tally {
         }
     }
 
-    /// What a history of this length should have met and has not.
+    /// The mechanisms that a history of this length should have met and has not.
     fn missed(&self, has_power: bool) -> Vec<&'static str> {
         if self.asked < CYCLES_MIN {
             return Vec::new();
@@ -209,12 +210,12 @@ struct Runner<'a> {
     verbose: bool,
     tally: Tally,
     lives: u64,
-    /// Somebody wants it to end; the drives are then removed, which a plain end would leave behind.
+    /// Set by a signal: the run then removes its drives before it ends.
     interrupted: Arc<AtomicBool>,
 }
 
 impl Runner<'_> {
-    /// One life, reported. The violation is in it.
+    /// Runs and reports one life. The result contains a violation, if any.
     fn live(&mut self, cycle: u64, plan: &Plan, journal: Journal) -> Outcome<Life> {
         let began = Instant::now();
         let life = life::run(&mut self.machine, plan, journal, self.mutant)?;
@@ -235,7 +236,7 @@ impl Runner<'_> {
         self.lives
     }
 
-    /// A life that only looks, to judge the one before.
+    /// A life without writes, to check the state after the previous one.
     fn look(&mut self, cycle: u64, journal: Journal) -> Outcome<Life> {
         let number = self.next_life();
         let looking = Plan {
@@ -248,7 +249,7 @@ impl Runner<'_> {
         Ok(life)
     }
 
-    /// A cycle on a store that is made for it, and cut once or a few times while it is young.
+    /// A cycle on a new store, cut once or a few times soon after it is made.
     fn new_store(&mut self, cycle: u64) -> Outcome<Option<Violation>> {
         self.machine.turn_to(Some(&format!("young-{cycle}")));
         let mut life = Life::default();
@@ -277,12 +278,12 @@ impl Runner<'_> {
         self.mutant.and_then(Mutant::focus)
     }
 
-    /// Whether a history without a mutation has not met yet what it should.
+    /// Whether a history without a mutation still lacks a mechanism.
     fn has_missed(&self) -> bool {
         self.mutant.is_none() && !self.tally.missed(self.has_power).is_empty()
     }
 
-    /// All cycles; the last one is judged by a look.
+    /// All cycles; the last one is checked by a life without writes.
     fn run(&mut self, cycles: u64) -> Outcome<Option<Caught>> {
         let mut journal = Journal::default();
         let mut before = Before::default();
@@ -330,7 +331,7 @@ impl Runner<'_> {
 /// Runs a history on a new store.
 ///
 /// # Errors
-/// If the machinery fails, which says nothing of the store.
+/// If the test machinery fails, which says nothing about the store.
 pub fn run(place: &Place, cycles: u64, seed: u64, mutant: Option<&Mutant>, verbose: bool) -> Outcome<History> {
     let started = Instant::now();
     let mut runner = Runner {

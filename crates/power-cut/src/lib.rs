@@ -1,25 +1,25 @@
-//! Power cuts on the whole stack: a store on two emulated drives, whose power goes at a random
-//! moment, again and again.
+//! Power cuts on the whole stack: a store on two emulated drives whose power is cut at random
+//! times, repeatedly.
 //!
-//! A writer process (the same program, its hidden subcommand `power-cut-writer`) opens the store,
-//! shows all that it holds, and then runs writers of every kind until it is killed. It tells this
-//! process by a pipe what it is about to do and what was acknowledged, so that is known outside the
-//! drives. This process cuts the power, at a random moment or right after something it was told,
-//! brings the drives back and judges what the next writer finds:
+//! A writer process (the same program, with its hidden subcommand `power-cut-writer`) opens the
+//! store, lists all objects in it, and then runs several kinds of writers until it is killed. Over
+//! a pipe it reports each operation that it is about to do and each acknowledgement, so these are
+//! known outside the drives. The parent process cuts the power, at a random time or right after
+//! some report, switches the drives on again, and checks what the next writer finds:
 //!
-//! - every acknowledged `Sync` write is there, or what a later write made of it;
+//! - every acknowledged `Sync` write is there, or a later one of its key;
 //! - batches are whole or absent;
 //! - what is missing is the end of the history, in the order of commits;
-//! - values and attributes are what was written, `verify` finds nothing, the figures of the store
-//!   are sane.
+//! - values and attributes are what was written, `verify` finds no error, and the store's
+//!   statistics are plausible.
 //!
-//! Then the history goes on with the same store. A history that meets no mechanism proves nothing:
-//! one without recycling, index flushes, compactions, destaged values and deleted blocks is a
-//! failure.
+//! Then the history continues with the same store. A history that does not exercise a mechanism
+//! proves nothing about it, so one without recycling, index flushes, compactions, destaged values
+//! and deleted blocks fails.
 //!
-//! Reading order: `protocol` (what is said), `workload` (what is written), `writer` (the process),
-//! `journal` (what may be left), `machine` (drives), `life` (from one start of the writer to its
-//! end), `history` (many of them), `mutations`, `trial`.
+//! Reading order: `protocol` (reports), `workload` (keys and values), `writer` (the process),
+//! `journal` (what may be missing), `machine` (drives), `life` (from one start of the writer to its
+//! end), `history` (many lives), `mutations`, `trial`.
 
 mod history;
 mod journal;
@@ -37,23 +37,24 @@ pub use writer::{WriterArguments, run as run_writer};
 use machine::Place;
 use std::path::PathBuf;
 
-/// What the parts return; the error says in words what went wrong.
+/// Results of this crate; errors are messages.
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Arguments of the subcommand.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Power cuts to make.
+    /// Number of power cuts.
     #[arg(long, default_value_t = 200)]
     cycles: u64,
-    /// Where the random choices start; printed, so that a failure can be tried again.
+    /// Seed; printed, so that a failure can be repeated.
     #[arg(long)]
     seed: Option<u64>,
     /// Profiles of the two emulated drives, flash and large: one for both, or two with a comma
     /// between. Needs root.
     #[arg(long, default_value = "nvme", conflicts_with_all = ["flash", "large"])]
     emulate: String,
-    /// Where the emulated drives keep what they hold; by default the directory for temporary files.
+    /// Directory for the backing files of the emulated drives; by default the one for temporary
+    /// files.
     #[arg(long)]
     directory: Option<PathBuf>,
     /// An empty directory for the flash tier, instead of an emulated drive: the writer is killed,
@@ -63,11 +64,11 @@ pub struct Arguments {
     /// An empty directory for the large tier.
     #[arg(long, requires = "flash")]
     large: Option<PathBuf>,
-    /// Breaks one rule of docs/durability.md and expects to be caught; needs a build with the
-    /// feature `mutations`.
+    /// Breaks one rule of docs/durability.md and expects a failure; needs a build with the feature
+    /// `mutations`.
     #[arg(long, conflicts_with = "mutations")]
     mutation: Option<String>,
-    /// Breaks each of the rules in turn, on a new store each: `all`, or names with commas between.
+    /// Breaks several rules in turn, each on a new store: `all`, or names separated by commas.
     #[arg(long)]
     mutations: Option<String>,
     /// Prints a line per cycle.
@@ -94,10 +95,10 @@ impl Arguments {
     }
 }
 
-/// Runs it.
+/// Runs the program.
 ///
 /// # Errors
-/// If something was lost, or a mutation was not noticed; with the seed. If the drives cannot be
+/// If something was lost, or a mutation was not detected, with the seed; if the drives cannot be
 /// made.
 pub fn run(arguments: Arguments) -> Outcome {
     let seed = arguments.seed.unwrap_or_else(|| rand::random::<u64>() >> 32);

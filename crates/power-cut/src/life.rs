@@ -1,8 +1,8 @@
-//! One life of the writer process: started, heard, cut off, killed.
+//! One life of the writer process: start it, read its reports, cut or kill it.
 //!
-//! What it said before the cut counts in full. What it says after the cut counts as far as it was
-//! true before it: an acknowledgement then is of something that was durable in time; a call that
-//! fails then is none of the store's faults.
+//! Reports before the cut count in full. Of those read after the cut, acknowledgements count,
+//! because they are of writes that were durable before it; failed calls do not, because the power
+//! was off.
 
 use super::{
     journal::{Check, Journal, State, Survived, Violation},
@@ -21,99 +21,97 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest silence of a writer that is not suspicious: twice as long as a call of the store may
-/// wait for room or for a sweep.
+/// Longest time without a report: twice the longest wait of a call for space or for a sweep.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// Longest time of writing in one life.
 const WRITING_MAX: Duration = Duration::from_millis(2_500);
 
-/// How often the drive's memory is looked at.
+/// Polling interval of the drive's cache.
 const WATCH_INTERVAL: Duration = Duration::from_millis(1);
 
 /// When a life ends.
 #[derive(Debug, Clone)]
 pub enum Moment {
-    /// This long after its start, perhaps while it recovers; if it is through earlier, then right
-    /// away.
+    /// This long after its start, possibly during recovery; at once when the store is open.
     Opening(Duration),
     /// This long after the first write.
     Time(Duration),
-    /// Right after so many acknowledgements.
+    /// Right after this many acknowledgements.
     Acknowledgements(u64),
-    /// A little after something happened in the engine for the nth time.
+    /// A short time after the nth occurrence of an engine event.
     Event {
-        /// What.
+        /// Name of the event.
         name: &'static str,
-        /// Which time.
+        /// Which occurrence.
         nth: u64,
-        /// How much later.
+        /// The delay.
         delay: Duration,
     },
-    /// Once a drive has so many writes only in memory, but not earlier than this.
+    /// Once a drive has this many writes in its cache only, but not before `after`.
     Unflushed {
-        /// Which drive.
+        /// Whether it is the large drive.
         is_large: bool,
         /// How many.
         writes: u64,
-        /// Not earlier than this after the first write.
+        /// Earliest time after the first write.
         after: Duration,
     },
-    /// When everything was checked, without a write.
+    /// When all objects were checked, without a write.
     Checked,
 }
 
-/// How a life goes.
+/// Parameters of a life.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Its number.
     pub life: u64,
-    /// Which mood the writers have.
+    /// The writers' mood.
     pub mood: usize,
-    /// Where their random choices start.
+    /// The writers' seed.
     pub seed: u64,
-    /// Whether the log goes through the page cache.
+    /// Whether the log uses the page cache.
     pub page_cache: bool,
-    /// RAM of a memtable: small ones make many flushes, large ones let the log come round before
-    /// one.
+    /// Memtable size: with small ones there are many flushes, with large ones the log wraps around
+    /// before a flush.
     pub memtable_bytes: u64,
-    /// Whether somebody else on the machine syncs the file systems every now and then.
+    /// Whether another process occasionally syncs the file systems.
     pub has_neighbour: bool,
     /// When it ends.
     pub moment: Moment,
-    /// Whether the power goes, or only the process.
+    /// Whether the power is cut; otherwise only the process is killed.
     pub is_cut: bool,
-    /// What becomes of what the drives have only in memory.
+    /// What happens to writes in the drives' caches.
     pub survival: Survival,
-    /// Which drive's power goes first, a moment before the other's.
+    /// Whether the large drive is cut first, shortly before the other.
     pub large_first: bool,
 }
 
-/// What a life came to.
+/// Result of a life.
 #[derive(Debug, Default)]
 pub struct Life {
-    /// What the next life's store is judged by.
+    /// What the next life's store is checked against.
     pub journal: Journal,
-    /// What the judgement of the life before found, if this life came to it.
+    /// Result of the check after the previous life, if it was reached.
     pub survived: Option<Survived>,
-    /// Whether it ended before the store was seen whole.
+    /// Whether it ended before all objects had been listed.
     pub ended_in_recovery: bool,
-    /// Operations acknowledged, by kind.
+    /// Acknowledged operations, by kind.
     pub done: BTreeMap<String, u64>,
-    /// Of these, `Sync` ones.
+    /// `Sync` operations among them.
     pub durable: u64,
-    /// Versions that the reader found anew.
+    /// New versions found by the reader.
     pub reads: u64,
-    /// Times each event happened.
+    /// Occurrences of each event.
     pub events: BTreeMap<String, u64>,
-    /// Writes that were not on the drives when the power went.
+    /// Writes in the drives' caches when the power was cut.
     pub pending_writes: u64,
-    /// Counters when last heard.
+    /// Counters in the last report.
     pub counts: Counts,
-    /// Objects found at its start.
+    /// Objects at its start.
     pub objects: u64,
-    /// What went wrong, if something did.
+    /// The failure, if there was one.
     pub violation: Option<Violation>,
-    /// Warnings of the engine, the last ones.
+    /// The last warnings of the engine.
     pub notes: Vec<String>,
 }
 
@@ -122,7 +120,7 @@ struct Heard {
     said: Option<Said>,
 }
 
-/// A writer process and its voice.
+/// A writer process and its reports.
 struct Writer {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -175,7 +173,7 @@ impl Writer {
         })
     }
 
-    /// Kills it and returns what it said to its standard error.
+    /// Kills it and returns its standard error.
     fn kill(&mut self) -> Outcome<String> {
         self.child.kill()?;
         self.child.wait()?;
@@ -186,13 +184,13 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Nothing is left behind if this process ends early.
+        // No process is left if this one ends early.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Reads lines until the end, which is told by a `None`.
+/// Reads lines until the end of the stream, which it sends as `None`.
 fn listen(stdout: impl Read, sender: &Sender<Heard>) {
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
         let Some(said) = Said::parse(&line) else { continue };
@@ -208,7 +206,7 @@ fn listen(stdout: impl Read, sender: &Sender<Heard>) {
     let _ = sender.send(Heard { at, said: None });
 }
 
-/// What a life is at.
+/// Phase of a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Opening,
@@ -219,21 +217,22 @@ struct Course<'a> {
     plan: &'a Plan,
     life: Life,
     phase: Phase,
-    /// The objects told so far.
+    /// Objects listed so far.
     found: State,
     kinds: BTreeMap<u64, (String, bool)>,
     acknowledged: u64,
-    /// When the cut is due, once that is known.
+    /// Time of the cut, once known.
     due: Option<Instant>,
-    /// From when on the drive's memory is watched.
+    /// Start of polling the drive's cache.
     watched_from: Option<Instant>,
     cut_at: Option<Instant>,
 }
 
-/// Starts a writer, hears it, ends it as planned; gives the power back if it went.
+/// Starts a writer, reads its reports and ends it as planned; switches the power on again after a
+/// cut.
 ///
 /// # Errors
-/// If the machinery fails, which says nothing of the store.
+/// If the test machinery fails, which says nothing about the store.
 pub fn run(machine: &mut Machine, plan: &Plan, journal: Journal, mutant: Option<&Mutant>) -> Outcome<Life> {
     let started = Instant::now();
     let mut writer = Writer::start(machine, plan, mutant)?;
@@ -279,7 +278,7 @@ pub fn run(machine: &mut Machine, plan: &Plan, journal: Journal, mutant: Option<
 }
 
 impl Course<'_> {
-    /// Hears the writer until it is to end. Returns whether it ended by itself.
+    /// Reads reports until the planned end. Returns whether the writer ended by itself.
     fn listen(&mut self, writer: &mut Writer, machine: &Machine) -> Outcome<bool> {
         let mut heard_at = Instant::now();
         loop {
@@ -318,7 +317,7 @@ impl Course<'_> {
         }
     }
 
-    /// Gives the word to write, and decides when it ends.
+    /// Tells the writer to start writing, and fixes the time of the end.
     fn go(&mut self, writer: &mut Writer) -> Outcome {
         let now = Instant::now();
         self.due = Some(match self.plan.moment {
@@ -364,7 +363,7 @@ impl Course<'_> {
                 self.kinds.remove(&op);
                 self.life.journal.refused(op);
             }
-            // It reports what it cannot read, and with the power gone it can read nothing.
+            // `verify` reports what it cannot read; with the power off that is everything.
             Said::Broken(what) if what.starts_with("verify:") && self.cut_at.is_some_and(|cut_at| at >= cut_at) => {}
             Said::Broken(what) => {
                 let check = match what.split_once(':').map_or("", |(kind, _)| kind) {
@@ -374,7 +373,7 @@ impl Course<'_> {
                 };
                 self.violate(check, what);
             }
-            // With the power gone every call fails.
+            // With the power off every call fails.
             Said::Failed(what) if self.cut_at.is_none_or(|cut_at| at < cut_at) => {
                 let check = match what.split_once(':').map_or("", |(kind, _)| kind) {
                     "open" => Check::Open,
@@ -395,7 +394,7 @@ impl Course<'_> {
         }
     }
 
-    /// The store is open and told whole: judges it by what was done before.
+    /// The store is open and all objects listed: checks them against the journal.
     fn judge(&mut self) {
         let found = std::mem::take(&mut self.found);
         self.life.objects = found.len() as u64;
@@ -441,9 +440,8 @@ impl Course<'_> {
     }
 }
 
-/// Names of the mood a plan has.
 impl Plan {
-    /// For a line in the output.
+    /// Name of the mood, for output.
     pub fn mood_name(&self) -> &'static str {
         MOODS.get(self.mood).map_or("?", |mood| mood.name)
     }

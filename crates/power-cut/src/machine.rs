@@ -1,8 +1,7 @@
-//! What a store is on: two emulated drives whose power can go, or two directories of this machine.
+//! Where a store is: on two emulated drives whose power can be cut, or in two directories of this
+//! machine. On directories the writer is only killed.
 //!
-//! On directories there is no power to cut; then killing the writer is all that happens.
-//!
-//! Failure: whatever ends this process early, short of a kill, the drives are removed.
+//! Failure: the drives are removed however this process ends, unless it is killed.
 
 use crate::Outcome;
 use emulated_drives::{Drive, DriveSpec, Profile, Survival};
@@ -11,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where stores are to be made.
+/// Where stores are made.
 #[derive(Debug, Clone)]
 pub enum Place {
     /// On emulated drives.
@@ -20,7 +19,7 @@ pub enum Place {
         flash: String,
         /// Profile of the large drive.
         large: String,
-        /// Where the drives keep what they hold.
+        /// Directory for the backing files.
         directory: PathBuf,
     },
     /// In directories.
@@ -47,13 +46,13 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Whether there is power to cut.
+    /// Whether the power can be cut.
     pub const fn is_cut(&self) -> bool {
         matches!(self, Self::Drives { .. })
     }
 }
 
-/// What one store is on.
+/// The drives or directories of one store.
 #[derive(Debug)]
 pub struct Machine {
     flash: PathBuf,
@@ -63,20 +62,20 @@ pub struct Machine {
     drives: Vec<Drive>,
 }
 
-/// Name of a store's directory below the directories given, or on a drive: a tier wants an empty
-/// directory, and a new ext4 is not empty.
+/// Name of a store's directory in those given, or on a drive: a tier needs an empty directory, and
+/// a new ext4 is not empty.
 const STORE: &str = "terrace-power-cut";
-/// Length of each drive, of which the backing file holds what was written. Most of it is for blocks
-/// of values longer than a block: each takes 8 MiB ahead until it is sealed, and dozens may be open
-/// when many blocks are deleted.
+/// Size of each drive; the backing file is sparse. Most of it is for blocks of values longer than a
+/// block: each reserves 8 MiB until it is sealed, and dozens may be open when many blocks are
+/// deleted.
 const DRIVE_BYTES: u64 = 1 << 30;
 
-/// What a cut tears a write into. ext4 does not survive a superblock torn within its 4 KiB, so
-/// drives of 512-byte sectors would test the file system; the simulated disks tear at 512 bytes.
+/// A cut tears writes at this granularity. ext4 does not survive a superblock torn within its 4
+/// KiB, so smaller sectors would test the file system; the simulated disks tear at 512 bytes.
 const SECTOR_BYTES: u64 = 4096;
 
 impl Machine {
-    /// Makes a place for a new store.
+    /// Prepares drives or directories for a new store.
     ///
     /// # Errors
     /// If drives or directories cannot be made.
@@ -136,22 +135,22 @@ impl Machine {
         Ok(())
     }
 
-    /// Directory of the flash tier, while there is power.
+    /// Directory of the flash tier; needs power.
     pub fn flash(&self) -> PathBuf {
         self.flash.join(&self.store)
     }
 
-    /// Directory of the large tier, while there is power.
+    /// Directory of the large tier; needs power.
     pub fn large(&self) -> PathBuf {
         self.large.join(&self.store)
     }
 
-    /// From here on another store is meant, on the same drives: one of that name, or the first.
+    /// Selects another store on the same drives: the one with this name, or the first.
     pub fn turn_to(&mut self, store: Option<&str>) {
         store.unwrap_or(STORE).clone_into(&mut self.store);
     }
 
-    /// Removes the store that is meant.
+    /// Removes the selected store.
     ///
     /// # Errors
     /// If its directories cannot be removed.
@@ -167,7 +166,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Writes a drive has only in memory. `None` where there is no such drive.
+    /// Writes in a drive's cache. `None` where there is no such drive.
     ///
     /// # Errors
     /// If the drive does not answer.
@@ -180,8 +179,8 @@ impl Machine {
         Ok(counters.map(|counters| counters.pending_writes))
     }
 
-    /// Takes the power away, from the large drive first or last. Returns how many writes were not
-    /// on the drives yet.
+    /// Cuts the power, of the large drive first or last. Returns the number of writes in the
+    /// drives' caches.
     ///
     /// # Errors
     /// If a drive does not answer.
@@ -197,7 +196,7 @@ impl Machine {
         Ok(pending)
     }
 
-    /// Gives the power back. The writer must be gone.
+    /// Switches the power on again. The writer must have ended.
     ///
     /// # Errors
     /// If a drive cannot be mounted again.

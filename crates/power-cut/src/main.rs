@@ -1,9 +1,9 @@
-//! `power-cut`: cuts the power of a store on two emulated drives, again and again.
+//! `power-cut`: repeatedly cuts the power of a store on two emulated drives.
 
 use clap::Parser;
 use std::process::ExitCode;
 
-/// Cuts the power of a store on two emulated drives, again and again, and checks what is left.
+/// Repeatedly cuts the power of a store on two emulated drives and checks what is left.
 #[derive(Debug, Parser)]
 #[command(name = "power-cut", version, about, args_conflicts_with_subcommands = true)]
 struct Program {
@@ -15,7 +15,7 @@ struct Program {
 
 #[derive(Debug, clap::Subcommand)]
 enum Writer {
-    /// What this program starts and kills.
+    /// The writer process, which this program starts and kills.
     #[command(hide = true)]
     PowerCutWriter(power_cut::WriterArguments),
 }

@@ -1,32 +1,32 @@
-//! Rules of docs/durability.md that can be broken; [`super::trial`] breaks each in turn.
+//! Rules of docs/durability.md that can be broken, one at a time; [`super::trial`] runs them all.
 //!
-//! The engine breaks the rule that an environment variable names, in a build with the feature
-//! `mutations`. The fsyncs of lsm-tree are left out from outside: a seccomp filter answers every
-//! fsync of the writer with success and does nothing. (The engine's own files are synced by
-//! fdatasync; what else the filter takes are its directory syncs, each of which is a mutation of
-//! its own as well.)
+//! In a build with the feature `mutations`, the engine breaks the rule named by an environment
+//! variable. The fsyncs of lsm-tree are disabled from outside: a seccomp filter makes every fsync
+//! of the writer succeed without effect. (The engine syncs its own files with fdatasync. The filter
+//! also disables its directory syncs, each of which is a mutation of its own as well.)
 
 use crate::Outcome;
 use std::process::Command;
 use terrace::mutation::{ALL, VARIABLE};
 
-/// Name of the mutation that is none of the engine's.
+/// Name of the mutation outside the engine.
 const FSYNC: &str = "index-fsync";
 
-/// Which lives there shall be more of, so that a rule's absence shows within a few dozen cycles.
+/// The kind of life that is made more frequent, so that a broken rule shows within a few dozen
+/// cycles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Focus {
-    /// Long frames torn by a cut.
+    /// Long frames, torn by a cut.
     TornFrames,
-    /// Several cuts of a store where nothing is recycled yet.
+    /// Several cuts of a store that has not recycled yet.
     Young,
-    /// Holes in the log, then lives that write just a few frames into them.
+    /// Holes in the log, followed by lives that write just a few frames into them.
     Holes,
-    /// Cuts with values of the large space unflushed.
+    /// Cuts with large values in the drive's cache.
     LargeUnflushed,
-    /// Kills without a cut, then cuts.
+    /// Kills without a cut, followed by cuts.
     Killed,
-    /// Somebody else syncs the file systems.
+    /// Another process syncs the file systems.
     Neighbour,
 }
 
@@ -50,12 +50,12 @@ pub struct Mutant {
     pub rule: &'static str,
     /// What is left out.
     pub what: &'static str,
-    /// Whether the engine knows of it.
+    /// Whether the engine implements it.
     is_engine: bool,
 }
 
 impl Mutant {
-    /// All there are.
+    /// All mutations.
     pub fn all() -> Vec<Self> {
         let engine = ALL.iter().map(|described| Self {
             name: described.name,
@@ -72,13 +72,13 @@ impl Mutant {
         engine.chain([fsync]).collect()
     }
 
-    /// What its histories shall have more of.
+    /// The kind of life that its histories need.
     pub fn focus(&self) -> Option<Focus> {
         let found = FOCUSED.iter().find(|(name, _)| *name == self.name);
         found.map(|(_, focus)| *focus)
     }
 
-    /// Has a writer break the rule.
+    /// Makes a writer break the rule.
     pub fn prepare(&self, command: &mut Command) {
         if self.is_engine {
             command.env(VARIABLE, self.name);
@@ -88,10 +88,10 @@ impl Mutant {
     }
 }
 
-/// From here on this process's fsyncs do nothing and succeed.
+/// Disables fsync in this process: it succeeds without effect.
 ///
 /// # Errors
-/// If this build or this machine has no such filter.
+/// If this machine has no such filter.
 #[cfg(feature = "mutations")]
 pub fn leave_out_fsync() -> Outcome {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -103,10 +103,10 @@ pub fn leave_out_fsync() -> Outcome {
     Ok(())
 }
 
-/// From here on this process's fsyncs do nothing and succeed.
+/// Disables fsync in this process: not possible in this build.
 ///
 /// # Errors
-/// Always: this build cannot.
+/// Always.
 #[cfg(not(feature = "mutations"))]
 pub fn leave_out_fsync() -> Outcome {
     Err("this build leaves out nothing; build with `--features mutations`".into())

@@ -1,4 +1,4 @@
-//! How a life goes, by chance and by what a mutation needs.
+//! Chooses the parameters of a life, at random and for the needs of a mutation.
 
 use super::{
     life::{Moment, Plan},
@@ -10,23 +10,22 @@ use emulated_drives::Survival;
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use std::time::Duration;
 
-/// So that short histories have cuts during recovery, too.
+/// One life in this many is cut during the open, so that short histories have some.
 const OPENING_EVERY: u64 = 8;
 
-/// How the life before went.
+/// Result of the previous life.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Before {
     /// Killed without a cut, with frames in the page cache.
     pub left_cached: bool,
-    /// Writes that a cut found in the drives' memories.
+    /// Writes in the drives' caches at the cut.
     pub pending_writes: u64,
-    /// What there shall be more of.
+    /// The kind of life to prefer.
     pub focus: Option<Focus>,
 }
 
-/// How a life goes, by chance. What the life before left is followed up now and then: a process
-/// that dies with frames in the page cache and then a power cut, or a short life on a log with a
-/// hole in it.
+/// Parameters of a life, at random. Sometimes it follows up the previous life: a power cut after a
+/// process died with frames in the page cache, or a short life on a log with a hole.
 pub fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
     let mut plan = Plan {
         life,
@@ -59,7 +58,7 @@ pub fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Pla
         plan.moment = Moment::Time(Duration::from_micros(rng.random_range(50_000..700_000)));
     }
     if let Moment::Unflushed { is_large, .. } = plan.moment {
-        // Elsewhere there is hardly ever anything unflushed.
+        // With other moods there are hardly ever unflushed writes.
         plan.mood = if is_large { prompt_mood(rng) } else { calm_mood(rng) };
         plan.page_cache = false;
         plan.has_neighbour = false;
@@ -71,7 +70,7 @@ pub fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Pla
     if life.is_multiple_of(OPENING_EVERY) {
         plan.moment = opening(rng);
     } else if before.left_cached && rng.random_bool(0.8) {
-        // The index is flushed as soon as the store is open: recycling wants it.
+        // The index is flushed as soon as the store is open: recycling needs it.
         plan.page_cache = true;
         plan.is_cut = has_power;
         plan.moment = Moment::Opening(Duration::from_micros(rng.random_range(20_000..500_000)));
@@ -81,11 +80,11 @@ pub fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Pla
     plan
 }
 
-/// How a life goes of those that show what a hole leaves behind. One writes frames of one commit,
-/// and the cut takes any of them: in segments that were in use before, since of a new file ext4
-/// shows what was written only after a sync. The next writes some in their places, with their seqs,
-/// and dies with the power on: where its last one ends a frame from behind the hole is the log's
-/// next, unless it was wiped.
+/// Parameters of a life that shows what a hole leaves behind. One life writes frames of one commit,
+/// and the cut drops any of them, in segments that were in use before, since ext4 shows the data of
+/// a new file only after a sync. The next life writes some frames in their places, with their seqs,
+/// and is killed with the power on. After its last frame, a frame from behind the hole continues
+/// the log unless it was wiped.
 fn around_hole(plan: Plan, rng: &mut StdRng, has_power: bool, before: Before) -> Plan {
     let is_behind = before.pending_writes > 1;
     let moment = if is_behind {
@@ -109,8 +108,8 @@ fn around_hole(plan: Plan, rng: &mut StdRng, has_power: bool, before: Before) ->
     }
 }
 
-/// How a life goes that ends with a torn frame behind whole ones: long frames, few of them in the
-/// drive's memory, and segments that were in use before ([`around_hole`] says why).
+/// Parameters of a life that ends with a torn frame after whole ones: long frames, few of them in
+/// the drive's cache, in segments that were in use before (see [`around_hole`]).
 fn torn_frame(plan: Plan, rng: &mut StdRng, has_power: bool) -> Plan {
     Plan {
         moment: Moment::Unflushed {
@@ -128,14 +127,14 @@ fn torn_frame(plan: Plan, rng: &mut StdRng, has_power: bool) -> Plan {
     }
 }
 
-/// A mood with many durable commits, and values in the large space.
+/// A mood with many durable commits and values in the large space.
 fn prompt_mood(rng: &mut StdRng) -> usize {
     let is_prompt = |mood: &usize| MOODS[*mood].buffered <= 0.6 && MOODS[*mood].large >= 0.1;
     let prompt: Vec<usize> = (0..MOODS.len()).filter(is_prompt).collect();
     prompt.choose(rng).copied().unwrap_or(0)
 }
 
-/// Makes a life one of those that show a rule's absence best.
+/// Changes a life's parameters to those that show a broken rule best.
 fn focus_on(focus: Focus, plan: &mut Plan, rng: &mut StdRng, has_power: bool) {
     plan.is_cut = has_power && focus != Focus::Killed;
     let after = Duration::from_micros(rng.random_range(2_000..500_000));
@@ -177,7 +176,7 @@ fn calm_mood(rng: &mut StdRng) -> usize {
     chosen.unwrap_or(0)
 }
 
-/// While the store is opened, most likely.
+/// A time that is probably during the open.
 fn opening(rng: &mut StdRng) -> Moment {
     let limit_us = [30_000, 250_000][rng.random_range(0..2)];
     Moment::Opening(Duration::from_micros(rng.random_range(0..limit_us)))
@@ -209,8 +208,8 @@ fn moment(rng: &mut StdRng) -> Moment {
     }
 }
 
-/// How an early life of a store goes: it is to end while the store is made, or soon after. Nothing
-/// is recycled yet, so what a cut left behind a hole is still there when the next life ends.
+/// Parameters of an early life, which ends while the store is made or soon after. Nothing has been
+/// recycled yet, so frames behind a hole are still there when the next life ends.
 pub fn early(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
     let mut mood = rng.random_range(0..MOODS.len());
     let moment = match rng.random_range(0..6) {

@@ -1,8 +1,8 @@
-//! What the writer process says, one line each, on its standard output.
+//! Reports of the writer process: one line each on its standard output.
 //!
-//! A line is written by one call and is shorter than what a pipe takes whole, so lines of several
-//! threads do not mix and the last one before a kill is whole or absent. What does not parse is
-//! such a remnant, and is passed over.
+//! Each line is written by one call and fits into a pipe's atomic write, so lines of several
+//! threads do not mix, and the last one before a kill is whole or absent. A line that does not
+//! parse is ignored.
 
 use std::{
     fmt,
@@ -10,16 +10,16 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// One change of an operation: the length of what is put, or `None` for a delete.
+/// One change of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The key.
     pub key: String,
-    /// Length of the value, if one is put.
+    /// Length of the value of a put; `None` for a delete.
     pub put: Option<u64>,
 }
 
-/// What an object was found to be.
+/// An object in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     /// Its version.
@@ -30,7 +30,7 @@ pub struct Held {
     pub length: u64,
 }
 
-/// What is counted while a store is open.
+/// Counters of an open store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Segments freed.
@@ -43,24 +43,24 @@ pub struct Counts {
     pub destaged_bytes: u64,
 }
 
-/// One line.
+/// A report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     /// The store is open.
     Opened,
-    /// An object that is in it.
+    /// An object in the store.
     Holds(String, Held),
-    /// All objects were told, `verify` is through.
+    /// All objects were listed and `verify` has ended.
     Ready,
     /// An operation begins.
     Try {
         /// Its number.
         op: u64,
-        /// Whether it is acknowledged when durable.
+        /// Whether it is acknowledged only when durable.
         is_sync: bool,
-        /// What sort it is.
+        /// Its kind.
         kind: String,
-        /// What it changes.
+        /// Its changes.
         changes: Vec<Change>,
     },
     /// An operation was acknowledged.
@@ -70,7 +70,7 @@ pub enum Said {
         /// The version it got.
         version: u64,
     },
-    /// A reader found what an operation has written.
+    /// A reader found a value that an operation has written.
     Read {
         /// The operation's number.
         op: u64,
@@ -82,11 +82,11 @@ pub enum Said {
         /// Its number.
         op: u64,
     },
-    /// A check of the writer failed: this is a loss or damage.
+    /// A check of the writer failed: loss or damage.
     Broken(String),
-    /// A call returned an error: a loss, if the power was on.
+    /// A call returned an error: a failure, if the power was on.
     Failed(String),
-    /// Something happened in the engine.
+    /// An event of the engine.
     Event(String),
     /// A warning of the engine.
     Note(String),
@@ -133,7 +133,7 @@ impl fmt::Display for Said {
 }
 
 impl Said {
-    /// Reads a line. `None` for what is not one.
+    /// Parses a line. `None` if it is not a report.
     pub fn parse(line: &str) -> Option<Self> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let mut words = rest.split(' ');
@@ -189,9 +189,9 @@ impl Said {
         })
     }
 
-    /// Says it. Without anybody who listens there is nothing left to do for this process.
+    /// Writes the report. If the parent has gone, this process ends.
     pub fn say(&self) {
-        // Nothing else may come between the parts of a line, and a kill may not cut it: one call.
+        // In one call: no other line may be mixed in, and a kill may not split it.
         static UNHEARD: AtomicU64 = AtomicU64::new(0);
         let line = format!("{self}\n");
         let mut out = std::io::stdout().lock();

@@ -1,5 +1,5 @@
-//! The mutation run: each rule of docs/durability.md is broken in turn, on a new store, and is to
-//! be noticed.
+//! Mutation run: breaks each rule of docs/durability.md in turn, on a new store, and expects it to
+//! be detected.
 
 use super::{
     history::{self, Caught},
@@ -14,12 +14,12 @@ use std::{
 };
 use terrace::mutation::POSSIBLE;
 
-/// Histories of a mutation that is to be noticed, at most. Some show only if the cut comes within a
-/// few milliseconds: three were not noticed by one history of fifty cycles, 28 November 2026.
+/// Most histories for a mutation. Some show only if the cut comes within a few milliseconds: three
+/// were not detected by one history of fifty cycles, 28 November 2026.
 const HISTORIES_MAX: u64 = 6;
 
-/// Rules whose absence no power cut under this file system can show, and why. Argued in
-/// docs/durability.md, section 8.
+/// Rules whose violation no power cut on this file system can show, and why. docs/durability.md,
+/// section 8, has the arguments.
 pub const UNOBSERVABLE: &[(&str, &str)] = &[
     (
         "wipe-sync",
@@ -60,15 +60,18 @@ pub const UNOBSERVABLE: &[(&str, &str)] = &[
         "checkpoint-persisted",
         "a slot that leads to what the cut took is found out when it is read",
     ),
-    ("copy-of-present", "nobody scans while others write: nothing is copied"),
+    (
+        "copy-of-present",
+        "no reader scans while others write: nothing is copied",
+    ),
     ("scan-cache-drop", "chunks are in RAM: nothing of them is left"),
     ("scan-cache-begin", "chunks are in RAM: nothing of them is left"),
 ];
 
-/// Runs the mutations named: `all`, or names with commas between.
+/// Runs the mutations named: `all`, or names separated by commas.
 ///
 /// # Errors
-/// If one was not noticed that should be; if there is no such mutation; if this build has none.
+/// If a mutation was not detected, does not exist, or is not in this build.
 pub fn run(names: &str, place: &Place, cycles: u64, seed: u64, verbose: bool) -> Outcome {
     if !POSSIBLE {
         return Err("this build breaks no rules; build with `--features mutations`".into());
@@ -105,9 +108,8 @@ pub fn run(names: &str, place: &Place, cycles: u64, seed: u64, verbose: bool) ->
     .into())
 }
 
-/// What noticed that a rule is broken, and in which cycle of all its histories. A history that
-/// notices nothing may have met nothing that shows it, so another is made; of what cannot be seen
-/// there is one.
+/// The violation that showed a mutation, and its cycle counted over all histories. A history may
+/// not exercise the rule, so several are run; one for a mutation that cannot be observed.
 fn notice(mutant: &Mutant, place: &Place, cycles: u64, seed: u64, verbose: bool) -> Outcome<Option<Caught>> {
     let histories = if why_unobservable(mutant).is_some() {
         1
@@ -123,8 +125,7 @@ fn notice(mutant: &Mutant, place: &Place, cycles: u64, seed: u64, verbose: bool)
         };
         caught.cycle += cycles_before;
         if caught.violation.check == Check::Hang {
-            // Of the machine, more likely than of the rule; either way it is nothing the checks
-            // noticed.
+            // Probably a failure of the machine; in any case no check detected it.
             return Err(format!("{}: cycle {}: {}", mutant.name, caught.cycle, caught.violation).into());
         }
         return Ok(Some(caught));
@@ -132,13 +133,13 @@ fn notice(mutant: &Mutant, place: &Place, cycles: u64, seed: u64, verbose: bool)
     Ok(None)
 }
 
-/// Why nothing can notice a mutation here; `None` if something is to.
+/// Why no check can detect a mutation here; `None` if one should.
 fn why_unobservable(mutant: &Mutant) -> Option<&'static str> {
     let found = UNOBSERVABLE.iter().find(|(name, _)| *name == mutant.name);
     found.map(|(_, why)| *why)
 }
 
-/// What to say of a mutation nothing noticed.
+/// The output for an undetected mutation.
 fn survival(mutant: &Mutant, survivors: &mut Vec<&'static str>) -> String {
     match why_unobservable(mutant) {
         Some(why) => format!("not seen, as expected: {why}"),
@@ -156,7 +157,7 @@ fn print_line(mutant: &Mutant, cycle: &str, by: &str, took: Duration) {
         mutant.rule,
         took.as_secs_f64()
     );
-    // Runs are long; who watches shall see each line as it comes.
+    // Runs are long: each line is to appear at once.
     let _ = std::io::stdout().flush();
 }
 

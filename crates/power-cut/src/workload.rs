@@ -1,22 +1,22 @@
-//! What is written: keys, values that say which operation wrote them, and the moods of a writer.
+//! Keys, values that identify the operation that wrote them, and the moods of a writer.
 //!
 //! Invariant: every byte of a value and of its attributes follows from operation, key and length,
-//! so that whoever reads it can tell whether it is exactly what was written.
+//! so a reader can check all of it.
 
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 use std::path::Path;
 use terrace::{Attributes, Options};
 
-/// Threads that write.
+/// Writing threads.
 pub const CALLERS: u64 = 5;
-/// Keys that all of them write, by compare and swap.
+/// Keys that all callers write, by compare and swap.
 pub const SHARED_KEYS: u64 = 6;
 /// Values of at least this size go to the large tier.
 pub const SIZE_THRESHOLD_BYTES: u64 = 16 << 10;
-/// Shortest value: its head.
+/// Shortest value: its header.
 const VALUE_BYTES_MIN: usize = 16;
 
-/// Options that make recycling, destaging, index flushes, compactions and block deletion happen
+/// Options with which recycling, destaging, index flushes, compactions and block deletion happen
 /// within seconds.
 pub fn options(flash: &Path, large: &Path) -> Options {
     Options {
@@ -40,17 +40,17 @@ pub const fn op(life: u64, caller: u64, count: u64) -> u64 {
     life << 32 | caller << 24 | count
 }
 
-/// Who an operation is of.
+/// Life and caller of an operation.
 pub const fn caller_of(op: u64) -> (u64, u64) {
     (op >> 32, op >> 24 & 0xff)
 }
 
-/// A key of a caller's own.
+/// A key of one caller.
 pub fn own_key(caller: u64, number: u64) -> String {
     format!("own/{caller}/{number:03}")
 }
 
-/// A key of all callers.
+/// A key shared by all callers.
 pub fn shared_key(number: u64) -> String {
     format!("shared/{number}")
 }
@@ -81,10 +81,10 @@ pub fn attributes(op: u64, key: &str) -> Attributes {
     }
 }
 
-/// The operation that wrote a value.
+/// Finds the operation that wrote a value.
 ///
 /// # Errors
-/// What is wrong with it, if it is not exactly what an operation wrote.
+/// What is wrong with it, if no operation wrote exactly this.
 pub fn origin(key: &str, bytes: &[u8], found: &Attributes) -> Result<u64, String> {
     let op = bytes.first_chunk().map(|head| u64::from_le_bytes(*head));
     let op = op.ok_or_else(|| format!("{key}: only {} bytes", bytes.len()))?;
@@ -99,28 +99,28 @@ pub fn origin(key: &str, bytes: &[u8], found: &Attributes) -> Result<u64, String
     Ok(op)
 }
 
-/// What a life of the writer is like.
+/// Parameters of the writers in a life.
 #[derive(Debug, Clone, Copy)]
 pub struct Mood {
     /// Its name.
     pub name: &'static str,
-    /// Share of operations that are acknowledged before they are durable.
+    /// Share of `Buffered` operations.
     pub buffered: f64,
     /// Share of values for the large tier.
     pub large: f64,
-    /// Shortest value.
+    /// Shortest value for the log.
     pub small_bytes_min: u64,
-    /// Longest value that is not for the large tier.
+    /// Longest value for the log.
     pub small_bytes_max: u64,
-    /// Keys of each caller.
+    /// Keys per caller.
     pub keys: u64,
-    /// Most microseconds between two operations.
+    /// Longest pause between two operations, in microseconds.
     pub pause_us: u64,
 }
 
-/// Long values that are seldom overwritten.
+/// Mood: long values that are rarely overwritten.
 pub const COLD: &str = "cold";
-/// Frames of one commit, of the same length all.
+/// Mood: frames of one commit, all of the same length.
 pub const SINGLE: &str = "single";
 
 /// All moods.
@@ -170,8 +170,8 @@ pub const MOODS: &[Mood] = &[
         keys: 25,
         pause_us: 100,
     },
-    // Much is alive when its segment is drained, and goes to the large drive, which has else little
-    // to do.
+    // Much is live when its segment is drained, and is moved to the large drive, which otherwise
+    // has little to do.
     Mood {
         name: COLD,
         buffered: 1.0,
@@ -181,7 +181,7 @@ pub const MOODS: &[Mood] = &[
         keys: 150,
         pause_us: 20_000,
     },
-    // Hardly a flush: many frames are in the drive's memory at a time.
+    // Hardly a flush: many frames are in the drive's cache at a time.
     Mood {
         name: "tiny",
         buffered: 1.0,
@@ -191,7 +191,7 @@ pub const MOODS: &[Mood] = &[
         keys: 90,
         pause_us: 2_500,
     },
-    // The same, and hardly two commits in a frame.
+    // The same, with hardly two commits per frame.
     Mood {
         name: SINGLE,
         buffered: 1.0,
@@ -204,7 +204,7 @@ pub const MOODS: &[Mood] = &[
 ];
 
 impl Mood {
-    /// A value's length.
+    /// Draws the length of a value.
     pub fn length(&self, rng: &mut StdRng) -> u64 {
         if rng.random_bool(self.large) {
             return match rng.random_range(0..20) {
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_says_who_wrote_it() {
+    fn a_value_names_its_operation() {
         for op in [op(1, 2, 3), op(1, 2, 4), op(900, 4, 70_000)] {
             let bytes = value(op, "own/1/002", 300);
             assert_eq!(origin("own/1/002", &bytes, &attributes(op, "own/1/002")), Ok(op));

@@ -1,11 +1,11 @@
-//! What the store was asked and what it acknowledged, and what of it may be missing after a cut.
+//! Operations and acknowledgements, and what may be missing after a cut.
 //!
-//! The versions that commits got are their order. A store is right after a cut if some moment in
-//! that order explains all it holds: every commit up to it is there, none after it, and it is no
-//! earlier than the last acknowledged `Sync` commit. An operation without an acknowledgement may
-//! have happened: what it put says so by its version. What it deleted cannot say so, and is allowed
-//! to be gone. A `Sync` commit that was read counts as one that was acknowledged: what was read is
-//! not taken back.
+//! Commits are ordered by their versions. A store is correct after a cut if some point in that
+//! order explains all it holds: every commit up to it is there and none after it, and the point is
+//! not before the last acknowledged `Sync` commit. An operation without an acknowledgement may have
+//! happened. If it put a value, that value's version tells; if it deleted one, the value may be
+//! absent. A `Sync` commit that was read counts as acknowledged: a visible value must not
+//! disappear.
 //!
 //! Invariant: each caller has one operation under way at a time, and keys that are not shared have
 //! one caller. So an operation without an acknowledgement is the last one on its keys.
@@ -25,33 +25,33 @@ use std::{
 /// All objects of a store.
 pub type State = BTreeMap<String, Held>;
 
-/// Which check a store failed.
+/// The check that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// It could not be opened.
+    /// The store could not be opened.
     Open,
-    /// Bytes or attributes are not what an operation wrote, or cannot be read.
+    /// A value or attributes are not what an operation wrote, or cannot be read.
     Value,
-    /// An acknowledged durable write is gone.
+    /// An acknowledged durable write is missing.
     Durable,
-    /// Part of a batch is there and part is not.
+    /// A batch is only partly there.
     Batch,
-    /// No moment of the history explains what is there.
+    /// No point of the history explains what is there.
     Order,
-    /// The store's own verification, or its figures.
+    /// `verify` or the statistics of the store.
     Verify,
-    /// Something went wrong with the power on: a read, a condition, a snapshot, a refused write.
+    /// A wrong result with the power on: of a read, a condition, a snapshot, a refused write.
     Running,
-    /// The writer said nothing for too long.
+    /// The writer sent no report for too long.
     Hang,
 }
 
-/// A check that failed, and how.
+/// A failed check.
 #[derive(Debug, Clone)]
 pub struct Violation {
-    /// Which.
+    /// The check.
     pub check: Check,
-    /// In words.
+    /// A description.
     pub what: String,
 }
 
@@ -76,12 +76,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// An operation that was announced.
+/// An operation that was begun.
 #[derive(Debug, Clone)]
 struct Announced {
     is_sync: bool,
     changes: Vec<Change>,
-    /// The last version its caller had got.
+    /// The last version of its caller before it.
     after_version: u64,
 }
 
@@ -92,16 +92,16 @@ struct Commit {
     changes: Vec<Change>,
 }
 
-/// What a judgement found besides.
+/// Statistics of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Survived {
-    /// Acknowledged commits that are gone, as may be.
+    /// Acknowledged commits that are missing and may be.
     pub lost: u64,
-    /// Commits that are there without having been acknowledged.
+    /// Commits that are there without an acknowledgement.
     pub unheard: u64,
 }
 
-/// The history since the store was last seen whole.
+/// The history since the store's objects were last listed.
 #[derive(Debug, Default)]
 pub struct Journal {
     base: State,
@@ -114,7 +114,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A history that begins with `base`.
+    /// A history that begins with the objects `base`.
     pub fn starting_with(base: State) -> Self {
         Self {
             base,
@@ -141,7 +141,7 @@ impl Journal {
     /// An operation was acknowledged.
     ///
     /// # Errors
-    /// If its version cannot be.
+    /// If the version is impossible.
     pub fn done(&mut self, op: u64, version: u64) -> Result<(), Violation> {
         let wrong = |what: String| {
             let check = Check::Running;
@@ -173,11 +173,12 @@ impl Journal {
         }
     }
 
-    /// What an operation has put was read. If it is to be acknowledged when it is durable, it is by
-    /// now; else it may be lost. What is acknowledged already, or of an earlier life, says nothing.
+    /// A reader found what an operation has put. If it is a `Sync` operation, it is durable by now;
+    /// otherwise it may be lost. No effect if it was acknowledged already or belongs to an earlier
+    /// life.
     ///
     /// # Errors
-    /// If its version cannot be.
+    /// If the version is impossible.
     pub fn read(&mut self, op: u64, version: u64) -> Result<(), Violation> {
         if self.under_way.get(&op).is_some_and(|announced| announced.is_sync) {
             self.done(op, version)?;
@@ -186,7 +187,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Judges what a store holds after a cut.
+    /// Checks the objects of a store after a cut.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -204,8 +205,8 @@ impl Journal {
         Err(self.explain(found, &maybe_deleted, &moments, &mismatches, first))
     }
 
-    /// Gives those operations a version that were not acknowledged and are there. Returns how many,
-    /// and the keys that others of them may have deleted.
+    /// Assigns versions to operations that are there without an acknowledgement. Returns their
+    /// number, and the keys that others of them may have deleted.
     fn place_unheard(&mut self, found: &State) -> Result<(u64, BTreeSet<String>), Violation> {
         let mut unheard = 0;
         let mut maybe_deleted = BTreeSet::new();
@@ -234,7 +235,7 @@ impl Journal {
         Ok((unheard, maybe_deleted))
     }
 
-    /// Whether each object is as long as its operation made it.
+    /// Checks that each object has the length its operation wrote.
     fn check_lengths(&self, found: &State) -> Result<(), Violation> {
         for (key, held) in found {
             let Some(commit) = self.commits.get(&held.version) else {
@@ -251,7 +252,7 @@ impl Journal {
         Ok(())
     }
 
-    /// What a key held from which version on, ascending.
+    /// The contents of each key over the versions, ascending.
     fn timelines(&self) -> BTreeMap<&str, Vec<(u64, Option<Held>)>> {
         let mut timelines: BTreeMap<&str, Vec<(u64, Option<Held>)>> = BTreeMap::new();
         for (key, held) in &self.base {
@@ -271,7 +272,7 @@ impl Journal {
         timelines
     }
 
-    /// How many keys each moment fails to explain.
+    /// The number of keys that each point fails to explain.
     fn mismatches(&self, found: &State, moments: &[u64], maybe_deleted: &BTreeSet<String>) -> Vec<usize> {
         let mut changes = vec![0_isize; moments.len() + 1];
         let at = |version: u64| moments.partition_point(|&moment| moment < version);
@@ -296,7 +297,7 @@ impl Journal {
         sums.collect()
     }
 
-    /// Says what is wrong where no moment explains what was found.
+    /// Describes the failure if no point explains what was found.
     fn explain(
         &self,
         found: &State,
@@ -306,8 +307,8 @@ impl Journal {
         first: usize,
     ) -> Violation {
         let timelines = self.timelines();
-        // What every moment from the last durable commit on has: older, or gone without anything
-        // later to explain it.
+        // A key that every point from the last durable commit on contradicts: older, or missing
+        // without a later delete.
         let mut lost = Vec::new();
         for (key, timeline) in &timelines {
             let held = found.get(*key).copied();
@@ -352,7 +353,7 @@ impl Journal {
         }
     }
 
-    /// A commit of several changes of which some are there, and others are as before it.
+    /// A commit of which only some changes are there.
     fn torn_batch(&self, found: &State) -> Option<String> {
         let timelines = self.timelines();
         self.commits.iter().find_map(|(&version, commit)| {

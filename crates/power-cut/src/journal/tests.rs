@@ -1,4 +1,4 @@
-//! What a journal calls right after a cut, and what it does not.
+//! Tests of the journal: states it accepts and rejects.
 
 #![allow(clippy::unwrap_used)]
 
@@ -74,7 +74,7 @@ fn every_prefix_from_the_durable_commit_on_is_right() {
     assert_eq!(check(&unheard), survived(0, 1));
 }
 
-/// `d` at 15 was read before it was acknowledged, and is then acknowledged or not.
+/// `d` at 15 was read before its acknowledgement, and then is acknowledged or not.
 #[test]
 fn a_sync_commit_that_was_read_must_be_there() {
     let [a, b, batch, _, d] = first_ops();
@@ -95,7 +95,7 @@ fn a_sync_commit_that_was_read_must_be_there() {
     let mut other = journal();
     other.read(d, 15).unwrap();
     assert!(other.done(d, 16).is_err(), "another version than was read");
-    // One that is acknowledged before it is durable may be read and lost.
+    // A commit acknowledged before it is durable may be read and lost.
     let mut journal = journal();
     let buffered = op(1, 1, 0);
     journal.announced(buffered, false, vec![put("e")]);
@@ -110,7 +110,7 @@ fn what_was_durable_must_be_there() {
     let [a, b, ..] = first_ops();
     assert_eq!(check(&[("z", 3, 1)]), Err(Check::Durable));
     assert_eq!(check(&[("z", 3, 1), ("b", 11, b)]), Err(Check::Durable));
-    // What was there before is as durable.
+    // Objects from before are as durable.
     assert_eq!(check(&[("a", 10, a)]), Err(Check::Durable));
 }
 
@@ -124,11 +124,11 @@ fn a_later_commit_without_an_earlier_one_is_a_hole() {
 }
 
 #[test]
-fn what_nobody_wrote_is_wrong() {
+fn what_was_not_written_is_wrong() {
     let [a, ..] = first_ops();
     assert!(check(&[("z", 3, 1), ("a", 10, a), ("e", 10, a)]).is_err());
     assert!(check(&[("z", 3, 1), ("a", 10, a), ("f", 99, 77)]).is_err());
-    // An unacknowledged commit cannot be older than what its caller had before.
+    // An unacknowledged commit cannot be older than its caller's previous one.
     let [.., d] = first_ops();
     assert_eq!(check(&[("z", 3, 1), ("a", 10, a), ("d", 9, d)]), Err(Check::Order));
 }

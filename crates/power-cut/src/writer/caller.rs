@@ -1,8 +1,7 @@
-//! One thread that writes: operations of every kind on keys of its own, and on a few that all
-//! share.
+//! One writing thread: operations of every kind on its own keys, and on a few shared ones.
 //!
-//! Of its own keys it knows exactly what they hold, so every condition, read and snapshot is
-//! checked as it goes. It ends at the first call that fails.
+//! It knows the contents of its own keys exactly, so it checks every condition, read and snapshot.
+//! It ends at the first failed call.
 
 use crate::{
     protocol::{Change, Held, Said},
@@ -22,40 +21,40 @@ use terrace::{
     Batch, Condition, Durability, Error, Object, PutOptions, Result, Snapshot, Store, Version, WriterOptions,
 };
 
-/// How long a snapshot is kept: it holds segments back, and there are few.
+/// Longest age of a snapshot: it keeps segments from being reused, and there are few.
 const SNAPSHOT_AGE_MAX: Duration = Duration::from_millis(120);
 /// Pause between two reads through it.
 const SNAPSHOT_PAUSE: Duration = Duration::from_micros(500);
 
-/// The calls went wrong: the power is gone, or something was found that has been told.
+/// A call failed, because the power is off or after a failed check was reported.
 struct Ended;
 
 type Step = std::result::Result<(), Ended>;
 
-/// One thread's side.
+/// State of one writing thread.
 pub struct Caller<'a> {
     store: &'a Store,
     life: u64,
     number: u64,
     mood: &'a Mood,
-    /// What its own keys hold.
+    /// Contents of its own keys.
     held: BTreeMap<String, Held>,
     rng: StdRng,
     count: u64,
-    /// Where one of the callers hands its snapshots.
+    /// Channel for its snapshots; one caller has it.
     snapshots: Option<SyncSender<Taken>>,
-    /// Where it says which key it changes.
+    /// Where it publishes the key that it is changing.
     under_way: Option<&'a Mutex<String>>,
 }
 
-/// A snapshot, and what its caller's keys held when it was taken.
+/// A snapshot, and the contents of its caller's keys when it was taken.
 pub struct Taken {
     snapshot: Snapshot,
     held: BTreeMap<String, Held>,
 }
 
-/// Reads through snapshots, each for a while. In a thread of its own: a caller may be waiting for a
-/// segment that a snapshot keeps from being freed.
+/// Reads through snapshots, each for some time. In a separate thread: a caller may wait for a
+/// segment that a snapshot keeps from being reused.
 pub fn check_snapshots(taken: &Receiver<Taken>, mut rng: StdRng) {
     while let Ok(Taken { snapshot, held }) = taken.recv() {
         let taken_at = Instant::now();
@@ -102,13 +101,13 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The same, which says there which key it changes.
+    /// The same, publishing the key that it is changing.
     pub fn telling(self, under_way: &'a Mutex<String>) -> Self {
         let under_way = Some(under_way);
         Self { under_way, ..self }
     }
 
-    /// Writes until something fails.
+    /// Writes until a call fails.
     pub fn run(mut self) {
         while self.step().is_ok() {
             if self.mood.pause_us > 0 {
@@ -142,7 +141,7 @@ impl<'a> Caller<'a> {
         own_key(self.number, self.rng.random_range(0..self.mood.keys))
     }
 
-    /// A condition on an own key, and whether it holds.
+    /// A condition on one of its own keys, and whether it holds.
     fn condition(&mut self, key: &str) -> (Condition, bool) {
         let version = self.held.get(key).map(|held| held.version);
         match self.rng.random_range(0..12) {
@@ -156,7 +155,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Says what comes, and gives its number.
+    /// Reports the start of an operation, and returns its number.
     fn announce(&mut self, kind: &str, durability: Durability, changes: &[Change]) -> u64 {
         let op = op(self.life, self.number, self.count);
         self.count += 1;
@@ -175,7 +174,7 @@ impl<'a> Caller<'a> {
         op
     }
 
-    /// Says how it ended. `holds`: whether its condition does, where that is known.
+    /// Reports the end of an operation. `holds`: whether its condition does, if known.
     fn settle(&mut self, op: u64, result: Result<Version>, holds: Option<bool>, changes: &[Change]) -> Step {
         match result {
             Ok(version) => {
@@ -213,7 +212,7 @@ impl<'a> Caller<'a> {
         self.put_if("put", key, length, durability, condition, Some(holds))
     }
 
-    /// A put on a condition; `holds` says whether it must succeed, where that is known.
+    /// A conditional put; `holds`: whether it must succeed, if known.
     fn put_if(
         &mut self,
         kind: &'static str,
@@ -304,7 +303,7 @@ impl<'a> Caller<'a> {
         self.settle(op, result, Some(holds), &changes)
     }
 
-    /// A put on a shared key if nobody else has put there meanwhile.
+    /// A put on a shared key, unless another caller has written there meanwhile.
     fn swap(&mut self) -> Step {
         let key = shared_key(self.rng.random_range(0..SHARED_KEYS));
         let durability = self.durability();
@@ -348,7 +347,7 @@ impl<'a> Caller<'a> {
     fn take_snapshot(&mut self) -> Step {
         if let Some(snapshots) = &self.snapshots {
             match self.store.snapshot() {
-                // Whoever checks may be busy with the one before.
+                // The checking thread may be busy with the previous one.
                 Ok(snapshot) => drop(snapshots.try_send(Taken {
                     snapshot,
                     held: self.held.clone(),
@@ -370,7 +369,7 @@ fn failed(what: &str, error: &dyn std::fmt::Display) -> Step {
     Err(Ended)
 }
 
-/// Compares what a read found.
+/// Compares what a read found with what is expected.
 fn expect(what: &str, key: &str, found: Option<&Object>, expected: Option<Held>) -> Step {
     let Some(object) = found else {
         return match expected {

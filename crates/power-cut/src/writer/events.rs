@@ -1,4 +1,4 @@
-//! Tells the parent what happens inside the engine: it can then cut right after it.
+//! Reports events inside the engine to the parent, which can then cut right after one.
 
 use crate::protocol::Said;
 use std::fmt;
@@ -19,9 +19,9 @@ pub const TOLD: &[&str] = &[
     "deleted a dead block",
 ];
 
-/// Passes the engine's events on from here on.
+/// Reports the engine's events from now on.
 pub fn install() {
-    // A second subscriber in one process cannot be; there is none before.
+    // There can be only one subscriber in a process, and there is none before.
     let _ = tracing::subscriber::set_global_default(Teller);
 }
 

@@ -1,9 +1,9 @@
-//! The process that is killed: opens the store, shows what it holds, waits for the word, and writes
-//! until the end.
+//! The writer process: opens the store, lists its objects, waits for the parent's word, and writes
+//! until it is killed.
 //!
-//! It judges only what it alone can know: whether values are what was written, what `verify` finds,
-//! whether conditions, reads and snapshots are right while it runs. What may be missing after a cut
-//! is for the parent to judge.
+//! It checks what only it can know: that values are what was written, that `verify` finds no error,
+//! and that conditions, reads and snapshots are right while it runs. The parent checks what may be
+//! missing after a cut.
 
 mod caller;
 mod events;
@@ -27,7 +27,7 @@ use std::{
 };
 use terrace::{ScanRange, Store};
 
-/// How often counters are told.
+/// Interval of counter reports.
 const COUNTS_INTERVAL: Duration = Duration::from_millis(30);
 
 /// Arguments of the hidden subcommand.
@@ -42,30 +42,30 @@ pub struct WriterArguments {
     /// Number of this life of the store.
     #[arg(long)]
     pub life: u64,
-    /// Which mood.
+    /// The mood.
     #[arg(long)]
     pub mood: usize,
-    /// Where random choices start.
+    /// The seed.
     #[arg(long)]
     pub seed: u64,
-    /// RAM of a memtable.
+    /// Size of a memtable.
     #[arg(long)]
     pub memtable_bytes: u64,
-    /// Through the page cache.
+    /// Write the log through the page cache.
     #[arg(long)]
     pub page_cache: bool,
-    /// Syncs the file systems now and then, as another process may.
+    /// Occasionally sync the file systems, as another process may.
     #[arg(long)]
     pub neighbour: bool,
-    /// Leaves out every fsync (not fdatasync): those of lsm-tree, and of directories.
+    /// Disable every fsync (not fdatasync): those of lsm-tree, and of directories.
     #[arg(long)]
     pub without_fsync: bool,
 }
 
-/// Runs the writer. It does not return by itself unless something failed, which it has then said.
+/// Runs the writer. Returns only if a call failed, which it has then reported.
 ///
 /// # Errors
-/// If there is no such mood, or fsync cannot be left out.
+/// If there is no such mood, or fsync cannot be disabled.
 pub fn run(arguments: WriterArguments) -> Outcome {
     let mood = MOODS.get(arguments.mood).ok_or("there is no such mood")?;
     events::install();
@@ -84,7 +84,8 @@ pub fn run(arguments: WriterArguments) -> Outcome {
         }
     };
     Said::Opened.say();
-    // What could not be told is not judged: with the power gone it says nothing of the store.
+    // Without a complete list nothing is checked: with the power off it says nothing about the
+    // store.
     let Some(held) = show(&store) else {
         return Ok(());
     };
@@ -121,13 +122,13 @@ pub fn run(arguments: WriterArguments) -> Outcome {
     })
 }
 
-/// What the kernel and other processes do of their own accord. It must not be needed, and it must
-/// not hurt: it makes things durable in an order that the engine did not ask for.
+/// Syncs the file systems as the kernel or another process may at any time. This makes data durable
+/// in an order that the engine did not ask for; the engine must neither need nor suffer from it.
 fn sync_file_systems(directories: [&PathBuf; 2], mut rng: StdRng) {
     loop {
         std::thread::sleep(Duration::from_millis(rng.random_range(5..60)));
         for directory in directories {
-            // With the power gone it fails, and nobody minds.
+            // With the power off it fails, which does not matter.
             let _ = std::fs::File::open(directory).map(rustix::fs::syncfs);
         }
     }
@@ -144,8 +145,8 @@ fn say_counts(store: &Store) {
     .say();
 }
 
-/// Tells everything the store holds, by a scan, and reads some of it by its key, too. `None` if
-/// something could not be read, which it has said then.
+/// Reports every object of the store, by a scan, and reads some by key as well. `None` if something
+/// could not be read, which it has then reported.
 fn show(store: &Store) -> Option<BTreeMap<String, Held>> {
     let (mut all, mut is_whole) = (BTreeMap::new(), true);
     let mut scan = match store.scan(ScanRange::all()) {
@@ -191,7 +192,7 @@ fn show(store: &Store) -> Option<BTreeMap<String, Held>> {
     }
 }
 
-/// Whether a get says what the scan said.
+/// Checks that a get returns what the scan did.
 fn check_get(store: &Store, key: &str, held: Held) {
     match store.get(key) {
         Ok(Some(object)) if object.version.0 == held.version && object.value.len() as u64 == held.length => {}
@@ -210,7 +211,7 @@ fn check_get(store: &Store, key: &str, held: Held) {
 fn check_verify(store: &Store) {
     match store.verify() {
         Ok(report) => {
-            // The first of them tell enough.
+            // The first few are enough.
             for error in report.errors.iter().take(5) {
                 Said::Broken(format!("verify: {error}")).say();
             }
@@ -219,7 +220,7 @@ fn check_verify(store: &Store) {
     }
 }
 
-/// Whether the figures of a store that has just been opened can be true.
+/// Checks that the statistics of a newly opened store are plausible.
 fn check_stats(store: &Store) {
     let stats = store.stats();
     if let Some(reason) = &stats.failed {

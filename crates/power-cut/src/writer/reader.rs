@@ -1,5 +1,5 @@
-//! A thread that reads what others are writing, and tells what it found: none of it may be taken
-//! back by a cut, if it is of a `Sync` commit.
+//! A thread that reads what others are writing and reports it: a `Sync` commit that was read must
+//! survive a cut.
 
 use crate::{
     protocol::Said,
@@ -9,10 +9,10 @@ use rand::{Rng, rngs::StdRng};
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 use terrace::Store;
 
-/// Pause between two reads: the processors are the writers' as well.
+/// Pause between two reads, since the writers need the processors too.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Reads until something fails.
+/// Reads until a call fails.
 pub fn run(store: &Store, life: u64, keys_of_each: u64, under_way: &[Mutex<String>], mut rng: StdRng) {
     let mut told: HashMap<String, u64> = HashMap::new();
     loop {
@@ -20,7 +20,7 @@ pub fn run(store: &Store, life: u64, keys_of_each: u64, under_way: &[Mutex<Strin
         let key = match rng.random_range(0..2 * CALLERS) {
             0 => shared_key(rng.random_range(0..SHARED_KEYS)),
             caller if caller < CALLERS => own_key(caller, rng.random_range(0..keys_of_each)),
-            // What is being written is what may be shown too early.
+            // Mostly keys that are being written: they could be visible too early.
             caller => match under_way[(caller - CALLERS) as usize].lock() {
                 Ok(key) if !key.is_empty() => key.clone(),
                 _ => continue,

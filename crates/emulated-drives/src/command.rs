@@ -14,8 +14,8 @@ use std::path::PathBuf;
 /// Arguments of `drive`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Directory for runtime state [default: PROGRAM in $XDG_RUNTIME_DIR or /run, by the name of
-    /// this program, or $PROGRAM_RUNTIME, its name in capitals].
+    /// Directory for runtime state [default: PROGRAM in $XDG_RUNTIME_DIR or /run, named after this
+    /// program, or $PROGRAM_RUNTIME, its name in capitals].
     #[arg(long, global = true)]
     runtime: Option<PathBuf>,
     #[command(subcommand)]
@@ -35,13 +35,13 @@ enum Action {
     Umount {
         /// The drive.
         name: String,
-        /// End its daemon too; the contents stay.
+        /// End its daemon too; its contents are kept.
         #[arg(long)]
         stop: bool,
     },
     /// Shows all drives.
     List,
-    /// Takes drives away: mounts, loop devices, daemons, files.
+    /// Removes drives: mounts, loop devices, daemons, files.
     Remove {
         /// The drives.
         #[arg(required = true)]
@@ -51,7 +51,7 @@ enum Action {
     Cut {
         /// The drive.
         name: String,
-        /// What is left of unflushed writes.
+        /// What happens to unflushed writes.
         #[arg(long, default_value = "any")]
         survival: Survival,
     },
@@ -67,7 +67,7 @@ enum Action {
         #[command(subcommand)]
         fault: FaultArgument,
     },
-    /// Prints what a drive was asked for and did, in its whole life.
+    /// Prints a drive's counters over its whole life.
     Counters {
         /// The drive.
         name: String,
@@ -77,7 +77,7 @@ enum Action {
     },
     /// Shows the profiles that are compiled in.
     Profiles,
-    /// Measures profiles with fio, on drives of its own, beside what they should measure.
+    /// Measures profiles with fio, on drives of its own, and compares with the targets.
     Measure(MeasureArguments),
 }
 
@@ -85,13 +85,13 @@ enum Action {
 struct Create {
     /// The drive's name.
     name: String,
-    /// What it emulates: a name from `drive profiles`, or a file that ends in .toml.
+    /// Its profile: a name from `drive profiles`, or a file that ends in .toml.
     #[arg(long, default_value = "nvme")]
     profile: String,
     /// Its length, such as 512M or 8G (powers of 1024).
     #[arg(long, default_value = "8G", value_parser = parse_bytes)]
     size: u64,
-    /// Decides cuts and faults.
+    /// Seed of cuts and faults.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Directory for the sparse backing file.
@@ -104,7 +104,7 @@ struct Create {
 
 #[derive(Debug, Subcommand)]
 enum FaultArgument {
-    /// Flips one bit in each of some places that hold data.
+    /// Flips one bit in each of several places that hold data.
     BitRot {
         /// Bits to flip.
         #[arg(long, default_value_t = 1)]
@@ -128,7 +128,7 @@ enum FaultArgument {
 
 #[derive(Debug, Args)]
 struct Range {
-    /// First byte of the drive they concern.
+    /// First byte of the range.
     #[arg(long, default_value_t = 0)]
     start: u64,
     /// Length of the range [default: all].
@@ -152,7 +152,7 @@ impl From<FaultArgument> for Fault {
     }
 }
 
-/// Runs it.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// If the action fails.

@@ -1,7 +1,7 @@
 //! The control socket of a drive's daemon: one JSON document per line, a command in, an answer out.
 //!
-//! Failure: a line that is not a command is answered with an error; a daemon that is gone is told
-//! from one that refuses.
+//! Failure: a line that is not a command is answered with an error. The client distinguishes a
+//! daemon that is gone from one that refuses.
 
 use super::counters::Counters;
 use super::engine::{Engine, Pace};
@@ -15,20 +15,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a daemon may take for an answer.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a daemon can be asked.
+/// Commands to a daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "command")]
 pub enum Command {
-    /// Whether it is there, and has power.
+    /// Asks for its process and whether the power is on.
     Status,
     /// Counters.
     Counters,
     /// Power off.
     Cut {
-        /// What is left of unflushed writes.
+        /// What happens to unflushed writes.
         survival: Survival,
     },
     /// Power on.
@@ -38,20 +38,20 @@ pub enum Command {
         /// Which.
         fault: Fault,
     },
-    /// How time passes.
+    /// Sets the pace of time.
     Pace {
-        /// Which way.
+        /// The pace.
         pace: Pace,
     },
-    /// The daemon puts everything on the media, and ends.
+    /// Writes everything to the media and ends the daemon.
     Stop,
 }
 
-/// What a daemon answers.
+/// Answers of a daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "answer")]
 pub enum Answer {
-    /// It is done.
+    /// Success.
     Done,
     /// To [`Command::Status`].
     Status {
@@ -62,27 +62,27 @@ pub enum Answer {
     },
     /// To [`Command::Counters`].
     Counters {
-        /// Up to now.
+        /// The counters now.
         counters: Box<Counters>,
     },
     /// To [`Command::Cut`].
     Cut {
-        /// What happened.
+        /// The result.
         report: CutReport,
     },
     /// To [`Fault::BitRot`].
     Rotten {
-        /// Bytes of the drive that have a flipped bit.
+        /// Bytes with a flipped bit.
         offsets: Vec<u64>,
     },
-    /// It could not be done.
+    /// Failure.
     Refused {
         /// Why.
         reason: String,
     },
 }
 
-/// Asks the daemon at a socket.
+/// Sends a command to the daemon at a socket.
 ///
 /// # Errors
 /// If it is not there, refuses, or does not answer.
@@ -102,15 +102,15 @@ pub fn ask(socket: &Path, command: &Command) -> Outcome<Answer> {
     }
 }
 
-/// Serves commands until one is [`Command::Stop`]. The answer to that one is sent by `stop`'s
-/// caller going away: it gets the stream to answer on when everything is done.
+/// Serves commands until [`Command::Stop`]. `stop` then gets the stream, and sends the answer when
+/// everything is done.
 pub fn serve(listener: &UnixListener, engine: &Arc<Engine>, stop: impl Fn(UnixStream) + Clone + Send + 'static) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             continue;
         };
         let (engine, stop) = (engine.clone(), stop.clone());
-        // A thread each: a client that sends nothing keeps nobody else waiting.
+        // One thread per client, so that an idle client does not block others.
         let spawned = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || serve_one(stream, &engine, stop));
@@ -144,7 +144,7 @@ fn serve_one(stream: UnixStream, engine: &Engine, stop: impl Fn(UnixStream)) {
 /// Sends an answer.
 ///
 /// # Errors
-/// If the other side is gone.
+/// If the client is gone.
 pub fn send(mut stream: &UnixStream, answer: &Answer) -> std::io::Result<()> {
     let mut line = serde_json::to_string(answer)?;
     line.push('\n');

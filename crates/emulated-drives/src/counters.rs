@@ -1,4 +1,4 @@
-//! What a drive was asked for and did, over its whole life.
+//! Counters of a drive over its whole life.
 
 use super::model::{Internals, Operation};
 use serde::{Deserialize, Serialize};
@@ -14,29 +14,29 @@ pub struct Traffic {
     pub sequential: u64,
     /// Requests that did not.
     pub random: u64,
-    /// Time from arrival to answer, summed, in nanoseconds.
+    /// Sum of the times from arrival to answer, in nanoseconds.
     pub waited_nanoseconds: u64,
 }
 
-/// Counters of a drive. They only grow; take two and subtract for what lies between.
+/// Counters of a drive. They only grow; subtract two states for an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
     /// Reads.
     pub reads: Traffic,
     /// Writes.
     pub writes: Traffic,
-    /// Flushes: the drive's side of fsync.
+    /// Flushes, which fsync causes.
     pub flushes: u64,
-    /// Requests that failed, by a fault or without power.
+    /// Requests that failed because of a fault or without power.
     pub failed: u64,
     /// Power cuts.
     pub cuts: u64,
     /// Time with at least one request unanswered, in nanoseconds: what `iostat` calls utilisation.
     pub busy_nanoseconds: u64,
-    /// Time by which answers went out after they were due, summed: what a busy host costs the
-    /// emulation.
+    /// Sum of the times by which answers were late, in nanoseconds: the error of the emulation on a
+    /// busy host.
     pub late_nanoseconds: u64,
-    /// What the model did inside.
+    /// Work inside the model.
     pub internals: Internals,
     /// Writes in memory now.
     pub pending_writes: u64,
@@ -58,7 +58,7 @@ impl Traffic {
 }
 
 impl Counters {
-    /// What was counted since an earlier state; what is in memory stays as it is now.
+    /// Counts since an earlier state; pending writes are those of now.
     pub fn since(&self, earlier: &Self) -> Self {
         let (now, then) = (&self.internals, &earlier.internals);
         Self {
@@ -82,8 +82,7 @@ impl Counters {
     }
 }
 
-/// Tells sequential requests from random ones: a few streams at once, as several files are read
-/// side by side.
+/// Distinguishes sequential requests from random ones, for several concurrent streams.
 #[derive(Debug, Default)]
 pub struct Streams {
     ends: [u64; 8],
@@ -91,7 +90,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Whether a request continues one of the last streams; it does from now on.
+    /// Whether a request continues a recent stream. The stream then ends at this request.
     pub fn continues(&mut self, offset: u64, bytes: u64) -> bool {
         let found = self.ends.iter().position(|end| *end == offset && offset != 0);
         let slot = found.unwrap_or_else(|| {
@@ -103,17 +102,17 @@ impl Streams {
     }
 }
 
-/// Counters while they are counted.
+/// Accumulates counters.
 #[derive(Debug, Default)]
 pub struct Counting {
-    /// Of what is counted here; the rest is filled in by the engine.
+    /// The counters kept here; the engine fills in the others.
     pub counters: Counters,
     reads: Streams,
     writes: Streams,
 }
 
 impl Counting {
-    /// Goes on from earlier counters.
+    /// Continues from earlier counters.
     pub fn new(counters: Counters) -> Self {
         Self {
             counters,

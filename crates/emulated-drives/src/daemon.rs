@@ -1,10 +1,9 @@
-//! The process behind a drive: it has the memory, the clock and the FUSE connection, and outlives
-//! its creator.
+//! The daemon process of a drive: it has the drive's cache, its clock and the FUSE connection, and
+//! outlives its creator.
 //!
-//! It ends on `stop`, on SIGTERM or SIGINT: what is in memory goes to the media, counters are kept,
-//! and the process exits, which closes the FUSE device: the kernel then fails whatever is still
-//! under way, so nothing hangs. Failure: what it cannot start with goes to its log; the command
-//! that spawned it shows the log.
+//! On `stop`, SIGTERM or SIGINT it writes its cache to the media, stores the counters and exits,
+//! which closes the FUSE device: the kernel then fails all pending requests, so nothing hangs.
+//! Failure: errors at start are written to its log, which the spawning command shows.
 
 use super::control::{self, Answer};
 use super::engine::Engine;
@@ -23,20 +22,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a daemon may take to start, on a machine that is busy with other things.
+/// Longest time for a daemon's start, on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 
-/// In the environment of a daemon: the runtime directory of its drive.
+/// Environment variable of a daemon: the runtime directory of its drive.
 const DIRECTORY: &str = "EMULATED_DRIVES_DAEMON";
-/// In the environment of the process between: start the daemon, and end.
+/// Environment variable of the intermediate process: start the daemon and end.
 const DETACH: &str = "EMULATED_DRIVES_DETACH";
-/// Whether this program, started again, would be a daemon.
+/// Whether this program, when started again, can become a daemon.
 static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
-/// Starts the daemon of a drive and waits until it serves. Returns its process.
+/// Starts the daemon of a drive, waits until it serves, and returns its process ID.
 ///
 /// # Errors
-/// If it does not start; the message has its log.
+/// If it does not start; the message contains its log.
 pub fn spawn(place: &Place) -> Outcome<u32> {
     let log = File::create(place.log())?;
     let status = command(place.directory())?
@@ -58,25 +57,25 @@ pub fn spawn(place: &Place) -> Outcome<u32> {
     }
 }
 
-/// The command that starts a daemon and ends at once: this program, which finds in its environment
-/// what it is to do ([`serve_if_asked`]). The arguments are for whoever lists processes.
+/// The command that starts a daemon and ends at once: this program, which reads its task from the
+/// environment ([`serve_if_asked`]). The arguments are only for lists of processes.
 fn command(directory: &Path) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     if cfg!(test) {
-        // The running program is the test harness: a test of its own is the daemon.
+        // The running program is the test harness; one of its tests becomes the daemon.
         command.args(["--exact", "tests::daemon_process", "--nocapture", "--quiet"]);
     } else if IS_PREPARED.load(Ordering::Relaxed) {
         command.args(["drive", "daemon"]).arg(directory);
     } else {
-        // Without this the program would start itself, which starts itself, without end.
+        // Without this check the program would start itself without end.
         return Err("this program has no daemons of drives: it must call emulated_drives::prepare first".into());
     }
     command.env(DIRECTORY, directory).env(DETACH, "1");
     Ok(command)
 }
 
-/// If this process was started as a drive's daemon, it is one now, and ends with it. If not,
-/// programs of this process may be started as one from now on.
+/// If this process was started as a drive's daemon, runs the daemon and exits. Otherwise allows
+/// this process to start daemons from now on.
 pub fn serve_if_asked() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
         IS_PREPARED.store(true, Ordering::Relaxed);
@@ -92,7 +91,7 @@ pub fn serve_if_asked() {
     std::process::exit(i32::from(outcome.is_err()));
 }
 
-/// Starts the daemon as a grandchild of the caller, so that nobody has to wait for it.
+/// Starts the daemon as a grandchild, so that the caller need not wait for its end.
 fn detach() -> Outcome {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(std::env::args_os().skip(1)).env_remove(DETACH);
@@ -101,17 +100,17 @@ fn detach() -> Outcome {
     Ok(())
 }
 
-/// Runs the daemon of a drive, in this process, until it is told to end.
+/// Runs the daemon of a drive in this process until it is stopped.
 fn run(directory: PathBuf) -> Outcome {
-    // A session of its own: no terminal's signals reach it. It fails if this is a session already,
-    // which is as good.
+    // In a session of its own, so that no terminal's signals reach it. This fails harmlessly if it
+    // is a session leader already.
     let _ = rustix::process::setsid();
-    // Memory this process asks for must not be freed by writing to the very drives it serves. Needs
-    // a capability that root may lack; without it only a machine out of memory could hang.
+    // This process must not free memory by writing to the drives that it serves. It needs a
+    // capability that root may lack; without it only a machine out of memory could hang.
     let _ = rustix::process::configure_io_flusher_behavior(true);
-    // A real drive does not slow down when the host's processors are busy.
+    // The drive must not slow down when the host's processors are busy.
     let _ = rustix::process::setpriority_process(None, -20);
-    // Where the kernel shares processors among sessions first, that counts only within this one.
+    // Where the kernel schedules sessions first, priority counts only within this one.
     let _ = std::fs::write("/proc/self/autogroup", "-20");
     let place = Place::at(directory);
     let description = place.description()?;
@@ -156,7 +155,7 @@ fn run(directory: PathBuf) -> Outcome {
     std::thread::Builder::new().name("control".into()).spawn(move || {
         control::serve(&listener, &engine, move |stream| by_command.end(Some(&stream)));
     })?;
-    // Ends when the file system is unmounted.
+    // Returns when the file system is unmounted.
     let outcome = session.run();
     if let Err(error) = outcome {
         eprintln!("the FUSE session ended: {error}");
@@ -172,7 +171,7 @@ struct Ending {
 }
 
 impl Ending {
-    /// Puts everything in order and exits the process.
+    /// Shuts down cleanly and exits the process.
     fn end(&self, asked_by: Option<&std::os::unix::net::UnixStream>) {
         let mut is_ending = self.is_ending.lock(); // held until the exit: only one thread gets here
         if std::mem::replace(&mut *is_ending, true) {

@@ -1,18 +1,18 @@
-//! A drive at work: model, media, faults and counters behind one lock, and the thread that answers
+//! A running drive: model, media, faults and counters behind one lock, and the thread that answers
 //! requests on time.
 //!
-//! A request is stamped with its virtual time and given to the model; its data moves at once, its
-//! answer goes out when the model says so. Answers go out of order, from whichever thread finds
-//! them due, never under the lock.
+//! A request gets its virtual arrival time and is given to the model. Its data is transferred at
+//! once; its answer is sent when the model says so. Answers may be out of order, are sent by any
+//! thread that finds them due, and never under the lock.
 //!
-//! Virtual time runs ahead of the real one by the time an answer needs back to its caller, and
-//! arrivals are dated back by the time they needed to get here: seen from the caller, loop device
-//! and FUSE cost nothing.
+//! Virtual time is ahead of real time by the duration of an answer's way to the caller, and
+//! arrivals are dated back by the duration of a request's way here. So for the caller, loop device
+//! and FUSE take no time.
 //!
-//! Invariants: each request is answered exactly once. Without power nothing is accepted, nothing
-//! changes the media, and what was accepted before is answered with EIO. A handle from before a cut
-//! never reaches the media again. Failure: an error of the backing file is EIO for the request; a
-//! completed flush whose writes could not be put on the media fails.
+//! Invariants: each request is answered exactly once. Without power no request is accepted, the
+//! media do not change, and requests accepted before fail with EIO. A handle from before a cut
+//! never reaches the media again. Failure: an error of the backing file fails the request with EIO;
+//! a flush whose writes cannot be written to the media fails.
 
 use super::counters::{Counters, Counting};
 use super::fault::{Failure, Fault, Faults};
@@ -26,16 +26,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Takes the data of a read (empty for others), or why there is none.
+/// Receives the data of a read (empty for others), or the failure.
 pub type Answer = Box<dyn FnOnce(Result<Vec<u8>, Failure>) + Send>;
 
-/// How time passes on the drive.
+/// The pace of time on the drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
-    /// As the model says.
+    /// As modelled.
     Model,
-    /// As fast as possible, and every write on the media at once: for formatting.
+    /// As fast as possible, with every write on the media at once: for formatting.
     Instant,
 }
 
@@ -43,15 +43,15 @@ struct Waiting {
     operation: Operation,
     arrival: Nanoseconds,
     answer: Answer,
-    /// What a read found, once it is there.
+    /// The data of a read, once it is complete.
     data: Option<Result<Vec<u8>, Failure>>,
     is_completed: bool,
 }
 
-/// An answer ready to go, with what it says.
+/// An answer that is due, and its data.
 type Due = (Answer, Result<Vec<u8>, Failure>);
 
-/// Real time to virtual time: a drive in distress lives more slowly.
+/// Converts real time to virtual time, which is slower on a drive that a fault slows down.
 #[derive(Debug, Clone, Copy)]
 struct Clock {
     origin: Instant,
@@ -76,17 +76,17 @@ struct State {
     waiting: HashMap<u64, Waiting>,
     next_id: u64,
     is_on: bool,
-    /// Grows with each switch-on; requests of handles from before are refused.
+    /// Incremented at each switch-on; requests with an older handle are refused.
     epoch: u64,
     pace: Pace,
     faults: Faults,
     random: Random,
     counting: Counting,
-    /// Of daemons before this one.
+    /// Counts of earlier daemons.
     earlier: Internals,
     clock: Clock,
     busy_since: Option<Instant>,
-    /// What the timer thread waits for.
+    /// When the timer thread is to wake.
     alarm: Option<Instant>,
     is_closed: bool,
     events: Vec<Event>,
@@ -103,7 +103,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A drive that is switched on.
+    /// A drive with its power on.
     pub fn new(profile: Profile, bytes: u64, seed: u64, media: Media, counters: Counters) -> Self {
         let clock = Clock {
             origin: Instant::now(),
@@ -142,12 +142,12 @@ impl Engine {
         self.bytes
     }
 
-    /// The number of the current switch-on, for a handle to carry.
+    /// The current epoch, for a handle.
     pub fn epoch(&self) -> u64 {
         self.state.lock().epoch
     }
 
-    /// A read. The answer may come at once, in this thread.
+    /// Reads. The answer may be sent at once, on this thread.
     pub fn read(&self, epoch: u64, offset: u64, bytes: u64, answer: Answer) {
         let bytes = bytes.min(self.bytes.saturating_sub(offset));
         let Some(id) = self.accept(epoch, Operation::Read, offset, bytes, None, answer) else {
@@ -156,7 +156,7 @@ impl Engine {
         let data = self.media.read(offset, bytes as usize).map_err(|_| Failure::Input);
         let mut state = self.state.lock();
         let Some(waiting) = state.waiting.get_mut(&id) else {
-            return; // a cut answered it
+            return; // a cut has answered it
         };
         waiting.data = Some(data);
         let due = if waiting.is_completed {
@@ -168,7 +168,7 @@ impl Engine {
         send(due);
     }
 
-    /// A write. Its data is in memory when this returns.
+    /// Writes. The data is in the cache when this returns.
     pub fn write(&self, epoch: u64, offset: u64, data: &[u8], answer: Answer) {
         let bytes = data.len() as u64;
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
@@ -177,7 +177,7 @@ impl Engine {
         self.accept(epoch, Operation::Write, offset, bytes, Some(data.into()), answer);
     }
 
-    /// A flush: answered when everything written before is on the media.
+    /// Flushes: answered when all earlier writes are on the media.
     pub fn flush(&self, epoch: u64, answer: Answer) {
         self.accept(epoch, Operation::Flush, 0, 0, None, answer);
     }
@@ -241,12 +241,11 @@ impl Engine {
         Some(id)
     }
 
-    /// Lets the model catch up with the clock, does what happened, and returns the answers that are
-    /// due.
+    /// Advances the model to the present, handles its events, and returns the answers that are due.
     fn pass_time(&self, state: &mut State) -> Vec<Due> {
         let now = Instant::now();
         let after = model::microseconds(self.profile.overhead_us.after);
-        // What is answered now reaches its caller then.
+        // An answer sent now reaches its caller at this time.
         let caller_now = state.clock.at(now) + after;
         let mut events = std::mem::take(&mut state.events);
         state.model.advance(caller_now, &mut events);
@@ -302,9 +301,9 @@ impl Engine {
         }
     }
 
-    /// Answers what is due, until [`Engine::close`]. Runs in a thread of its own.
+    /// Sends due answers until [`Engine::close`]. Runs on its own thread.
     pub fn keep_time(&self) {
-        // Without this the kernel may wake us 50 µs late to save power.
+        // Otherwise the kernel may wake this thread 50 µs late to save power.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut lateness = Duration::from_micros(20);
         let mut state = self.state.lock();
@@ -319,7 +318,7 @@ impl Engine {
                 self.wake.wait(&mut state);
                 continue;
             };
-            // Nobody waits for what settles by itself.
+            // Settlements alone need no wake-up.
             let alarm = if state.waiting.is_empty() {
                 alarm + Duration::from_millis(1)
             } else {
@@ -368,7 +367,7 @@ impl Engine {
         report
     }
 
-    /// Switches the power on after a cut. Handles from before stay dead.
+    /// Switches the power on after a cut. Older handles stay invalid.
     pub fn power_on(&self) {
         let mut state = self.state.lock();
         state.is_on = true;
@@ -380,7 +379,7 @@ impl Engine {
         self.state.lock().is_on
     }
 
-    /// Changes how time passes. What is in memory goes to the media first.
+    /// Changes the pace of time. The cache is written to the media first.
     ///
     /// # Errors
     /// If the media cannot be written.
@@ -394,7 +393,7 @@ impl Engine {
     /// Adds a fault, or ends them all.
     ///
     /// # Errors
-    /// If the media cannot be changed, or the fault makes no sense.
+    /// If the media cannot be changed, or the fault is not valid.
     pub fn fault(&self, fault: Fault) -> io::Result<Vec<u64>> {
         let mut state = self.state.lock();
         if let Fault::Slow { factor } = fault {
@@ -436,7 +435,7 @@ impl Engine {
         }
     }
 
-    /// Ends the time thread, and puts what is in memory on the media: a clean end is not a cut.
+    /// Ends the timer thread and writes the cache to the media: a clean end is not a cut.
     ///
     /// # Errors
     /// If the media cannot be written.
@@ -480,7 +479,7 @@ fn send(due: Vec<Due>) {
     }
 }
 
-/// Burns the last microseconds: a sleep would end too late.
+/// Busy-waits for the last microseconds, since a sleep would end too late.
 fn spin_until(alarm: Instant) {
     while Instant::now() < alarm {
         std::hint::spin_loop();

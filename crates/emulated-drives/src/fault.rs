@@ -1,20 +1,21 @@
-//! Faults on command: what a drive in distress does to its host.
+//! Faults on command.
 
 use super::model::Operation;
 use super::random::Random;
 use serde::{Deserialize, Serialize};
 
-/// A fault of a drive. They add up, but for one of a kind; `None` ends them all.
+/// A fault. Faults of different kinds add up; one of the same kind replaces the other; `None` ends
+/// all.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "fault")]
 pub enum Fault {
-    /// Flips one bit in each of `count` places of the media that hold data. It happens once; the
-    /// host's page cache may hide it until the drive is mounted again.
+    /// Flips one bit, once, in each of `count` places of the media that hold data. The host's page
+    /// cache may hide it until the drive is mounted again.
     BitRot {
         /// Bits to flip.
         count: u64,
     },
-    /// Reads that touch the range fail with EIO, each with this chance.
+    /// Reads that touch the range fail with EIO, with this probability.
     ReadErrors {
         /// First byte on the drive.
         start: u64,
@@ -34,7 +35,7 @@ pub enum Fault {
     },
     /// Writes fail with ENOSPC.
     Full,
-    /// Everything takes `factor` times as long.
+    /// Every request takes `factor` times as long.
     Slow {
         /// 1 is the model's speed.
         factor: f64,
@@ -65,7 +66,7 @@ impl Errors {
     }
 }
 
-/// The faults a drive has now.
+/// The active faults.
 #[derive(Debug, Default)]
 pub struct Faults {
     read_errors: Option<Errors>,
@@ -74,7 +75,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Adds a fault; bit rot and slowness are not kept here.
+    /// Adds a fault, except bit rot and slowness, which are handled elsewhere.
     pub fn add(&mut self, fault: Fault) {
         let errors = |start: u64, bytes: u64, chance| {
             let end = start.saturating_add(bytes);

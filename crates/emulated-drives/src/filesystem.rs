@@ -1,9 +1,10 @@
-//! The drive as a file: a FUSE file system with one file, `drive`, for a loop device to take.
+//! The drive as a file: a FUSE file system with one file, `drive`, to which a loop device is
+//! attached.
 //!
-//! Requests are handed to the engine and answered from whichever thread finds them due, so the
-//! threads that read requests never wait for a drive. Direct I/O throughout: the kernel keeps no
-//! pages of the drive here. Failure: whatever a file system of one file has no use for is refused
-//! with ENOSYS, once.
+//! Requests are given to the engine and answered by any thread that finds them due, so the threads
+//! that read requests never wait for the drive. All I/O is direct: the kernel caches no pages of
+//! the drive here. Failure: operations that a file system of one file does not need fail with
+//! ENOSYS.
 
 use super::engine::{Answer, Engine};
 use super::fault::Failure;
@@ -24,9 +25,9 @@ pub const FILE: &str = "drive";
 const INODE: INodeNo = INodeNo(2);
 /// Attributes never change.
 const FOREVER: Duration = Duration::from_secs(86_400);
-/// Requests the kernel may have under way: direct I/O of a loop device counts as background.
+/// Concurrent requests of the kernel; a loop device's direct I/O counts as background.
 const UNDER_WAY: u16 = 256;
-/// Threads that read requests. One copies data while the other takes the next request.
+/// Threads that read requests: one copies data while another takes the next request.
 const THREADS: usize = 2;
 
 /// See the module.
@@ -91,7 +92,7 @@ impl Filesystem for DriveFile {
                 "this kernel's FUSE has no asynchronous direct I/O (FUSE_ASYNC_DIO)",
             ));
         }
-        // The nearest possible value will do.
+        // The nearest possible value is sufficient.
         let _ = config.set_max_background(UNDER_WAY);
         let _ = config.set_congestion_threshold(UNDER_WAY);
         Ok(())

@@ -1,28 +1,28 @@
-//! `fio`, which measures a drive as anybody would: one job, its report as JSON.
+//! Runs `fio`: one job, with its report as JSON.
 
 use super::system;
 use crate::Outcome;
 use serde_json::Value;
 
-/// The version that is installed.
+/// The installed version.
 ///
 /// # Errors
-/// If none is.
+/// If it is not installed.
 pub fn version() -> Outcome<String> {
     system::run("fio", ["--version"]).map_err(|error| format!("{error} (Debian package fio)").into())
 }
 
-/// Runs a job with these arguments. Returns what `fio` says of it.
+/// Runs a job with these arguments. Returns its part of the report.
 ///
 /// # Errors
-/// If `fio` is not installed, fails, or says what is not understood.
+/// If `fio` is not installed, fails, or prints an unknown report.
 pub fn job(arguments: &[String]) -> Outcome<Value> {
     let name_and_form = ["--name=job", "--output-format=json"].map(str::to_owned);
     let text = system::run("fio", [&name_and_form, arguments].concat())?;
     only_job(&text)
 }
 
-/// What the report says of its one job. Before the JSON fio may print notes.
+/// The report's single job. fio may print notes before the JSON.
 fn only_job(text: &str) -> Outcome<Value> {
     let json = text.find('{').map_or("", |start| &text[start..]);
     let mut report: Value = serde_json::from_str(json)
@@ -31,7 +31,7 @@ fn only_job(text: &str) -> Outcome<Value> {
     job.ok_or_else(|| "fio's report has no job; version 3 or later is needed".into())
 }
 
-/// A figure of what [`job`] returned, by where it is: `/read/lat_ns/mean`.
+/// A figure from a result of [`job`], by JSON pointer: `/read/lat_ns/mean`.
 ///
 /// # Errors
 /// If it is not there.

@@ -1,11 +1,10 @@
-//! A drive as its users hold it: create, mount, cut, restore, remove. Any process may open the same
-//! drive.
+//! A handle of a drive: create, mount, cut, restore, remove. Any process may open the same drive.
 //!
-//! What exists of a drive, in the order it is made: runtime directory, backing file, daemon with
-//! its FUSE mount, loop device, ext4, mount. `remove` takes away whatever of it is there, in the
-//! opposite order, and goes on after failures. Failure: `create` leaves nothing behind. A daemon
-//! that died took the unflushed writes with it, as a power cut would; the next `mount` or `restore`
-//! says so, cleans up and starts another.
+//! The parts of a drive, in the order of creation: runtime directory, backing file, daemon with its
+//! FUSE mount, loop device, ext4, mount. `remove` removes those that exist in the opposite order,
+//! and continues after failures. Failure: `create` leaves nothing behind. If a daemon dies, the
+//! unflushed writes are lost, as in a power cut; the next `mount` or `restore` reports it, cleans
+//! up and starts another.
 
 use super::control::{self, Answer, Command};
 use super::counters::Counters;
@@ -23,23 +22,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// ext4 and its journal need some room.
+/// Minimum size: ext4 and its journal need space.
 const SMALLEST_BYTES: u64 = 16 << 20;
-/// How long a process may take to end.
+/// Longest wait for the end of a process.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a new drive shall be.
+/// Parameters of a new drive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DriveSpec {
-    /// Its name, for all later commands.
+    /// Its name in later commands.
     pub name: String,
-    /// What it emulates.
+    /// Its profile.
     pub profile: Profile,
     /// Its length.
     pub bytes: u64,
-    /// Decides cuts and faults.
+    /// Seed of cuts and faults.
     pub seed: u64,
-    /// Where the sparse backing file lives.
+    /// Directory of the sparse backing file.
     pub directory: PathBuf,
 }
 
@@ -51,16 +50,17 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// Makes a drive with an empty ext4 on it. It replaces nothing that exists.
+    /// Creates a drive with an empty ext4. It replaces nothing that exists.
     ///
     /// # Errors
-    /// If something is missing on this machine, a drive of that name or its file exist, or a step
+    /// If a requirement is missing on this machine, if a drive or file of that name exists, or if a
+    /// step fails.
     /// fails.
     pub fn create(spec: DriveSpec) -> Outcome<Self> {
         Self::create_in(&place::root(), spec)
     }
 
-    /// As [`Drive::create`], with the directory for runtime state.
+    /// Like [`Drive::create`], with the directory for runtime state.
     ///
     /// # Errors
     /// As there.
@@ -102,7 +102,7 @@ impl Drive {
             process: None,
         };
         if let Err(error) = drive.build(&description) {
-            // Without a description `remove` would not know the file.
+            // Without a description `remove` would not find the file.
             let _ = fs::remove_file(&backing_file);
             let place = drive.place.directory().to_owned();
             let _ = drive.remove();
@@ -120,9 +120,9 @@ impl Drive {
         self.format()
     }
 
-    /// Makes an empty ext4.
+    /// Creates an empty ext4.
     fn format(&self) -> Outcome {
-        // Formatting at the pace of an old disk takes minutes and teaches nothing.
+        // At a disk's modelled pace formatting takes minutes.
         self.set_pace(Pace::Instant)?;
         let device = self.attach()?;
         let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
@@ -131,8 +131,7 @@ impl Drive {
         self.set_pace(Pace::Model)
     }
 
-    /// Replaces a mounted ext4 by an empty one, so that what comes next lies where it would lie on
-    /// a new drive.
+    /// Replaces a mounted ext4 by an empty one, so that new files are placed as on a new drive.
     ///
     /// # Errors
     /// If ext4 is in use, or a step fails.
@@ -150,7 +149,7 @@ impl Drive {
         Self::open_in(&place::root(), name)
     }
 
-    /// As [`Drive::open`], with the directory for runtime state.
+    /// Like [`Drive::open`], with the directory for runtime state.
     ///
     /// # Errors
     /// As there.
@@ -181,7 +180,7 @@ impl Drive {
         &self.name
     }
 
-    /// What is known of the drive.
+    /// The drive's description.
     ///
     /// # Errors
     /// If the description is gone or damaged.
@@ -229,7 +228,7 @@ impl Drive {
         self.place.describe(&description)
     }
 
-    /// Attaches the loop device unless it is.
+    /// Attaches the loop device, unless it is attached.
     fn attach(&self) -> Outcome<PathBuf> {
         if let Some(device) = self.device() {
             return Ok(device);
@@ -242,8 +241,8 @@ impl Drive {
         Ok(device)
     }
 
-    /// Unmounts ext4 and detaches the loop device, by force if need be. Failures are returned, but
-    /// end nothing early.
+    /// Unmounts ext4 and detaches the loop device, by force if necessary. Returns the failures of
+    /// all steps.
     fn detach(&self) -> Vec<String> {
         let mut failures = Vec::new();
         let mut keep = |outcome: Outcome| failures.extend(outcome.err().map(|error| error.to_string()));
@@ -258,8 +257,7 @@ impl Drive {
         failures
     }
 
-    /// Makes sure the daemon runs. One that died without being asked to is replaced; what it had in
-    /// memory is lost.
+    /// Ensures that the daemon runs. One that died is replaced; its cache is lost.
     fn revive(&self) -> Outcome {
         if self.ask(&Command::Status).is_ok() {
             return Ok(());
@@ -276,7 +274,7 @@ impl Drive {
         self.start_daemon()
     }
 
-    /// Mounts ext4, if it is not, and returns the mount point.
+    /// Mounts ext4 unless it is mounted, and returns the mount point.
     ///
     /// # Errors
     /// If a step fails, or the drive has no power.
@@ -291,7 +289,7 @@ impl Drive {
             let device = self.attach()?;
             let options = ["-t", "ext4"].map(OsStr::new);
             system::run("mount", options.into_iter().chain([device.as_ref(), point.as_ref()]))?;
-            // Not before: making the file system has the kernel work it out anew for a disk.
+            // Only now: when the file system is made, the kernel sets it again for a disk.
             system::read_ahead_like_a_disk(&device);
         }
         Ok(point)
@@ -305,7 +303,7 @@ impl Drive {
         system::unmount(&self.mount_point())
     }
 
-    /// Unmounts, and ends the daemon; the drive's contents stay for the next [`Drive::mount`].
+    /// Unmounts, and ends the daemon; the contents are kept for the next [`Drive::mount`].
     ///
     /// # Errors
     /// If ext4 is in use.
@@ -316,7 +314,7 @@ impl Drive {
         all_done(&self.name, failures)
     }
 
-    /// Ends the daemon and takes its FUSE mount away.
+    /// Ends the daemon and removes its FUSE mount.
     fn end_daemon(&self) -> Vec<String> {
         let mut failures = Vec::new();
         let process = self.description().ok().and_then(|description| description.process);
@@ -338,7 +336,7 @@ impl Drive {
         failures
     }
 
-    /// Waits until the daemon's process is gone; helps if it takes too long.
+    /// Waits for the end of the daemon's process, and kills it if that takes too long.
     fn end_process(&self, process: u32) {
         use rustix::process::{Pid, Signal, kill_process};
         let runs = || system::is_daemon(process, self.place.directory());
@@ -360,10 +358,10 @@ impl Drive {
         }
     }
 
-    /// Takes everything away: mounts, loop device, daemon, files.
+    /// Removes everything: mounts, loop device, daemon, files.
     ///
     /// # Errors
-    /// If something could not be taken away; everything else is gone then.
+    /// If something could not be removed; everything else has been.
     pub fn remove(self) -> Outcome {
         let backing_file = self.description().map(|description| description.backing_file);
         let mut failures = self.detach();
@@ -387,8 +385,8 @@ impl Drive {
         all_done(&self.name, failures)
     }
 
-    /// Switches the power off, now: unflushed writes are dropped, reordered or torn, as the drive's
-    /// seed wants it. From then on every request fails with EIO.
+    /// Switches the power off: unflushed writes are dropped, reordered or torn, depending on the
+    /// seed. From then on every request fails with EIO.
     ///
     /// # Errors
     /// If the drive has no power already.
@@ -397,7 +395,7 @@ impl Drive {
         self.cut_with(Survival::Any).map(drop)
     }
 
-    /// As [`Drive::cut`], with the fate of unflushed writes; returns what happened to them.
+    /// Like [`Drive::cut`], with the fate of unflushed writes; returns what happened to them.
     ///
     /// # Errors
     /// As there.
@@ -408,8 +406,8 @@ impl Drive {
         }
     }
 
-    /// Switches the power on after a cut: unmounts (lazily if need be), detaches and attaches the
-    /// loop device. Mount it after that.
+    /// Switches the power on after a cut: unmounts (lazily if necessary), and detaches and attaches
+    /// the loop device. Mount the drive afterwards.
     ///
     /// # Errors
     /// If a step fails.
@@ -421,8 +419,8 @@ impl Drive {
         self.attach().map(drop)
     }
 
-    /// Whether time passes as modelled, or everything happens at once and for good: to lay out data
-    /// before a measurement.
+    /// Sets the pace: as modelled, or everything immediate and durable, to lay out data before a
+    /// measurement.
     ///
     /// # Errors
     /// If the daemon refuses.
@@ -438,7 +436,7 @@ impl Drive {
         self.ask(&Command::Fault { fault }).map(drop)
     }
 
-    /// What the drive was asked for and did, in its whole life. Cheap: one line over a socket.
+    /// The drive's counters over its whole life. Cheap: one line over a socket.
     ///
     /// # Errors
     /// If there is no daemon.

@@ -1,13 +1,13 @@
 //! Emulated drives: block devices with the timing of a disk or an old SSD, whose power can be cut.
 //!
-//! A drive is a file in a FUSE file system of ours (`filesystem`), attached to a loop device, with
-//! ext4 on it. Its daemon (`daemon`) answers each request when the physical model (`model`) says
-//! so, keeps unflushed writes in memory (`media`), and counts (`counters`). Users hold a [`Drive`],
-//! after one call of [`prepare`]; docs/drives.md has the parameters and their sources.
+//! A drive is a file in our FUSE file system (`filesystem`), attached to a loop device, with ext4
+//! on it. Its daemon (`daemon`) answers each request at the time of the physical model (`model`),
+//! keeps unflushed writes in memory (`media`), and counts (`counters`). A program calls [`prepare`]
+//! once and then uses [`Drive`]; docs/drives.md has the parameters and their sources.
 //!
 //! Invariants: a cut loses nothing that was flushed. The same requests at the same times give the
-//! same answers at the same times; the same seed gives the same cut. Failure: each module says what
-//! happens on its own; nothing here leaves a mount or a process behind.
+//! same answers at the same times; the same seed gives the same cut. Failure: each module documents
+//! its own; no mount or process is left behind.
 
 mod command;
 mod control;
@@ -37,12 +37,12 @@ pub use measure::{MeasureArguments, measure};
 pub use media::{CutReport, Survival};
 pub use profile::Profile;
 
-/// What calls return; the error says in words what to do.
+/// Results of this crate; errors are messages.
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// For the first line of `main` of a program that makes or mounts drives. The process behind a
-/// drive is that program, started again: then this call serves the drive and does not return.
-/// `program` names the directory of its drives, `/run/PROGRAM` unless the environment says another.
+/// Must be called first in `main` of a program that creates or mounts drives. A drive's daemon is
+/// the same program, started again; in that process this call serves the drive and does not return.
+/// `program` names the directory of its drives: `/run/PROGRAM`, unless the environment has another.
 pub fn prepare(program: &'static str) {
     place::name_after(program);
     daemon::serve_if_asked();

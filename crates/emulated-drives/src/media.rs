@@ -1,13 +1,13 @@
-//! What a drive holds: the media (a sparse file) and the writes that are not on it yet.
+//! A drive's contents: the media (a sparse file) and the writes that are not on it yet.
 //!
-//! A write stays in memory until the model says that it settled; only then does it go to the file.
-//! A cut decides by seed and [`Survival`] which of the writes in memory reach the file, and forgets
-//! the rest.
+//! A write stays in memory until the model says that it has settled; only then is it written to the
+//! file. At a cut, seed and [`Survival`] decide which of the writes in memory reach the file; the
+//! others are dropped.
 //!
-//! Invariants: a read sees every write accepted before it. What settled is on the media and stays
-//! there: a cut never puts an older write over it. Order among the surviving writes is that of
-//! their arrival, sector by sector. Failure: an error of the file is returned, and the drive
-//! answers EIO; nothing in memory is given up for it.
+//! Invariants: a read sees every write accepted before it. A settled write stays on the media: a
+//! cut never replaces it by an older one. Surviving writes are applied in the order of arrival,
+//! sector by sector. Failure: an error of the file is returned, and the drive answers EIO; no write
+//! in memory is dropped because of it.
 
 use super::random::Random;
 use parking_lot::Mutex;
@@ -19,11 +19,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Which of the unflushed writes a cut leaves on the media.
+/// Which unflushed writes survive a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Survival {
-    /// One of the others, by seed.
+    /// One of the other kinds, chosen by the seed.
     Any,
     /// None of them.
     None,
@@ -37,16 +37,16 @@ pub enum Survival {
     Torn,
 }
 
-/// What a cut did.
+/// Result of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutReport {
-    /// What was used; never `Any`.
+    /// The kind used; never `Any`.
     pub survival: Survival,
     /// Writes that were not on the media.
     pub pending_writes: u64,
-    /// Their bytes.
+    /// Their length in bytes.
     pub pending_bytes: u64,
-    /// Those of the bytes that reached the media after all.
+    /// How many of these bytes reached the media.
     pub survived_bytes: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct CutReport {
 struct Pending {
     offset: u64,
     data: Arc<[u8]>,
-    /// What no later write that settled covers.
+    /// Ranges that no later settled write covers.
     live: Vec<Range<u64>>,
 }
 
@@ -68,9 +68,9 @@ impl Pending {
 #[derive(Debug, Default)]
 struct Volatile {
     pending: BTreeMap<u64, Pending>,
-    /// The newest pending write of each byte that has one: start, to end and write.
+    /// The newest pending write of each byte that has one: start to (end, write).
     newest: BTreeMap<u64, (u64, u64)>,
-    /// Counts changes of the file.
+    /// Number of changes of the file.
     settled: u64,
 }
 
@@ -102,7 +102,8 @@ impl Media {
         self.file.read_exact_at(&mut data, offset)?;
         let volatile = self.volatile.lock();
         if volatile.settled != before {
-            // A write went from memory to the file meanwhile: it might be in neither of our views.
+            // A write has moved from memory to the file meanwhile and might be missing from both
+            // reads.
             self.file.read_exact_at(&mut data, offset)?;
         }
         let end = offset + bytes as u64;
@@ -115,7 +116,7 @@ impl Media {
         Ok(data)
     }
 
-    /// Takes a write into memory. Ids grow.
+    /// Adds a write to memory. IDs ascend.
     pub fn write(&self, id: u64, offset: u64, data: Arc<[u8]>) {
         let end = offset + data.len() as u64;
         let mut volatile = self.volatile.lock();
@@ -124,7 +125,7 @@ impl Media {
         volatile.pending.insert(id, Pending { offset, data, live });
     }
 
-    /// A write reached the media; one that did so before is ignored.
+    /// Settles a write; no effect if it has settled.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -133,7 +134,7 @@ impl Media {
         self.settle_locked(&mut volatile, id)
     }
 
-    /// All writes up to `id` are on the media: a flush completed.
+    /// Settles all writes up to `id`: a flush has completed.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -168,7 +169,7 @@ impl Media {
         Ok(())
     }
 
-    /// The power goes: some of the writes in memory reach the media, the rest is gone.
+    /// Cuts the power: some of the writes in memory reach the media, the others are dropped.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -209,7 +210,7 @@ impl Media {
         Ok(report)
     }
 
-    /// The parts of a write that a cut leaves.
+    /// The parts of a write that survive a cut.
     fn surviving(
         &self,
         survival: Survival,
@@ -250,15 +251,15 @@ impl Media {
         }
     }
 
-    /// Writes and bytes in memory.
+    /// Number and bytes of the writes in memory.
     pub fn pending(&self) -> (u64, u64) {
         let volatile = self.volatile.lock();
         let bytes = volatile.pending.values().map(|pending| pending.data.len() as u64).sum();
         (volatile.pending.len() as u64, bytes)
     }
 
-    /// Flips one bit in each of `count` sectors that were ever written, and returns where. Fewer if
-    /// there is no data.
+    /// Flips one bit in each of `count` sectors that hold data, and returns where. Fewer if there
+    /// is not enough data.
     ///
     /// # Errors
     /// If the file cannot be read or written.
@@ -288,8 +289,7 @@ impl Media {
 }
 
 impl Volatile {
-    /// The pieces of `start..end` that have a pending write, clipped to it, with their newest
-    /// write.
+    /// The parts of `start..end` with a pending write, and their newest write.
     fn overlapping(&self, start: u64, end: u64) -> Vec<(Range<u64>, u64)> {
         let before = self.newest.range(..start).next_back();
         let pieces = before.into_iter().chain(self.newest.range(start..end));
@@ -325,7 +325,7 @@ impl Volatile {
     }
 }
 
-/// Takes `hole` out of ranges.
+/// Removes `hole` from ranges.
 fn subtract(ranges: &mut Vec<Range<u64>>, hole: &Range<u64>) {
     if ranges
         .iter()
@@ -341,7 +341,7 @@ fn subtract(ranges: &mut Vec<Range<u64>>, hole: &Range<u64>) {
     *ranges = parts.filter(|part| part.start < part.end).collect();
 }
 
-/// Leaves of ranges what is in `window`.
+/// Cuts ranges to `window`.
 fn intersect(ranges: &mut Vec<Range<u64>>, window: &Range<u64>) {
     for range in ranges.iter_mut() {
         *range = range.start.max(window.start)..range.end.min(window.end);
@@ -349,7 +349,7 @@ fn intersect(ranges: &mut Vec<Range<u64>>, window: &Range<u64>) {
     ranges.retain(|range| range.start < range.end);
 }
 
-/// A range in pieces that end at sector borders.
+/// Splits a range at sector boundaries.
 fn split(range: &Range<u64>, sector_bytes: u64) -> Vec<Range<u64>> {
     let mut pieces = Vec::new();
     let mut start = range.start;
@@ -361,7 +361,7 @@ fn split(range: &Range<u64>, sector_bytes: u64) -> Vec<Range<u64>> {
     pieces
 }
 
-/// Where a sparse file has data.
+/// The data ranges of a sparse file.
 fn data_extents(file: &File) -> io::Result<Vec<Range<u64>>> {
     use rustix::fs::{SeekFrom, seek};
     let mut extents = Vec::new();

@@ -1,8 +1,7 @@
-//! Where drives keep their runtime state: a directory per drive, with a description, a socket, and
-//! mount points.
+//! Runtime state of drives: a directory per drive, with a description, a socket, and mount points.
 //!
-//! Invariant: the description is replaced whole (written beside, renamed), so a reader never sees
-//! half of one.
+//! Invariant: the description is replaced as a whole (written beside and renamed), so a reader
+//! never sees part of one.
 
 use super::counters::Counters;
 use super::profile::Profile;
@@ -11,22 +10,22 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// What `create` wrote down about a drive.
+/// Description of a drive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Name.
     pub name: String,
-    /// What it emulates.
+    /// Its profile.
     pub profile: Profile,
     /// Length.
     pub bytes: u64,
-    /// For everything random.
+    /// Seed of everything random.
     pub seed: u64,
-    /// The sparse file with the media.
+    /// The sparse backing file.
     pub backing_file: PathBuf,
-    /// The loop device while it is attached.
+    /// The loop device, if attached.
     pub loop_device: Option<PathBuf>,
-    /// The daemon's process while it runs.
+    /// The daemon's process ID, if it runs.
     pub process: Option<u32>,
 }
 
@@ -36,17 +35,17 @@ pub struct Place {
     directory: PathBuf,
 }
 
-/// What the directory of all drives is named after, unless a program has said its own name.
+/// Name of the directory of all drives, unless a program has set its own.
 const NAME: &str = "emulated-drives";
 static PROGRAM: OnceLock<&'static str> = OnceLock::new();
 
-/// Names the directory of all drives after a program. Whoever was first decides.
+/// Names the directory of all drives after a program. Only the first call has effect.
 pub fn name_after(program: &'static str) {
     PROGRAM.get_or_init(|| program);
 }
 
 /// The directory of all drives: `EMULATED_DRIVES_RUNTIME`, or `emulated-drives` in
-/// `XDG_RUNTIME_DIR`, or in `/run`; with the name of the program in its place, if it has said one.
+/// `XDG_RUNTIME_DIR`, or in `/run`; with the program's name instead, if set.
 pub fn root() -> PathBuf {
     let program = PROGRAM.get().copied().unwrap_or(NAME);
     let variable = format!("{}_RUNTIME", program.replace('-', "_").to_ascii_uppercase());
@@ -61,10 +60,10 @@ pub fn root() -> PathBuf {
 }
 
 impl Place {
-    /// The place of a drive, whether it exists or not.
+    /// The place of a drive, which need not exist.
     ///
     /// # Errors
-    /// If the name cannot be that of a directory.
+    /// If the name is not valid for a directory.
     pub fn of(root: &Path, name: &str) -> Outcome<Self> {
         let is_plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
         if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(is_plain) {
@@ -73,14 +72,14 @@ impl Place {
             )
             .into());
         }
-        // As the kernel shows it in its lists of mounts and loop devices.
+        // In the form that the kernel shows in its lists of mounts and loop devices.
         let root = root.canonicalize().or_else(|_| std::path::absolute(root))?;
         Ok(Self {
             directory: root.join(name),
         })
     }
 
-    /// The place in a known directory: what the daemon is told.
+    /// The place in a given directory, for the daemon.
     pub fn at(directory: PathBuf) -> Self {
         Self { directory }
     }
@@ -123,7 +122,7 @@ impl Place {
         self.directory.join("mount")
     }
 
-    /// What the daemon says when it fails.
+    /// The daemon's log.
     pub fn log(&self) -> PathBuf {
         self.directory.join("log")
     }
@@ -155,13 +154,13 @@ impl Place {
         replace(&self.description_file(), &serde_json::to_vec_pretty(description)?)
     }
 
-    /// Counters that an earlier daemon left; none is no error.
+    /// Counters stored by an earlier daemon; zero if there are none.
     pub fn counters(&self) -> Counters {
         let text = std::fs::read(self.counters_file()).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// Leaves counters for the next daemon.
+    /// Stores counters for the next daemon.
     ///
     /// # Errors
     /// If they cannot be written.

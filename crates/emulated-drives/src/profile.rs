@@ -1,8 +1,8 @@
-//! What a kind of drive is like: the parameters of its model, from TOML.
+//! Profile of a kind of drive: the parameters of its model, from TOML.
 //!
-//! The profiles of the project are compiled in; a file of one's own has the same form.
-//! docs/drives.md says what each parameter means and where the figures come from. Failure: a file
-//! that is not valid, or has a value no model can work with, is refused with the name of the value.
+//! The project's profiles are compiled in; a separate file has the same form. docs/drives.md
+//! explains each parameter and its source. Failure: a file that is not valid, or has a value that
+//! no model can use, is refused with the name of the value.
 
 use crate::Outcome;
 use serde::{Deserialize, Serialize};
@@ -22,18 +22,18 @@ const BUILT_IN: [(&str, &str); 4] = [
 pub struct Profile {
     /// Name, as on the command line.
     pub name: String,
-    /// One line on what is emulated.
+    /// Description, one line.
     pub description: String,
-    /// Bytes that are written whole or not at all, even by a power cut.
+    /// Bytes that are written whole or not at all, even in a power cut.
     #[serde(default = "default_sector_bytes")]
     pub sector_bytes: u64,
-    /// Time that kernel, loop device and FUSE take of each request and that the model is shortened
-    /// by, in microseconds.
+    /// Time per request in kernel, loop device and FUSE, in microseconds. The model's times are
+    /// shortened by it.
     #[serde(default)]
     pub overhead_us: Overhead,
     /// The model and its parameters.
     pub kind: Kind,
-    /// What the drive should measure, by whom it was published.
+    /// Published measurements of the drive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<Target>,
 }
@@ -42,7 +42,7 @@ fn default_sector_bytes() -> u64 {
     512
 }
 
-/// Time a request spends outside the drive.
+/// Time that a request spends outside the drive.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overhead {
@@ -83,29 +83,29 @@ pub struct DiskProfile {
     pub outer_mb_per_s: f64,
     /// Media rate at the inner edge.
     pub inner_mb_per_s: f64,
-    /// Seek to the neighbouring track, with settling, in milliseconds.
+    /// Seek to the adjacent track, including settling, in milliseconds.
     pub track_seek_ms: f64,
     /// Seek over a third of the surface.
     pub average_seek_ms: f64,
     /// Seek over the whole surface.
     pub full_seek_ms: f64,
-    /// What a write needs beyond a seek until the head is steady.
+    /// Additional settling time before a write.
     pub write_settle_ms: f64,
-    /// The share of the surface, from the outer edge, that the drive's bytes are spread over.
+    /// Share of the surface, from the outer edge, that holds the drive's bytes.
     pub stroke: f64,
-    /// Electronics' time per request, in microseconds.
+    /// Processing time per request, in microseconds.
     pub command_us: f64,
     /// Rate of the link to the host.
     pub link_mb_per_s: f64,
-    /// Requests the drive sees at once and may reorder.
+    /// Requests that the drive queues and may reorder.
     pub queue: usize,
-    /// How far the drive reads on after a read.
+    /// Read-ahead after a read.
     pub read_ahead_bytes: u64,
-    /// Memory for read data.
+    /// Cache for read data.
     pub read_cache_bytes: u64,
-    /// Memory for writes that are not on the media yet; 0 for write-through.
+    /// Cache for writes that are not on the media yet; 0 for write-through.
     pub write_cache_bytes: u64,
-    /// Share of the write cache from which the drive writes back even if the host keeps it busy.
+    /// Filled share of the write cache at which the drive writes back even while it is busy.
     pub write_back_share: f64,
     /// Idle time after which the drive writes back, in milliseconds.
     pub write_back_ms: f64,
@@ -119,7 +119,7 @@ pub struct FlashProfile {
     pub page_bytes: u64,
     /// Pages erased together.
     pub block_pages: u64,
-    /// Channels that work side by side.
+    /// Channels that work in parallel.
     pub channels: usize,
     /// Reading a page into the chip's register, in microseconds.
     pub page_read_us: f64,
@@ -127,27 +127,27 @@ pub struct FlashProfile {
     pub page_program_us: f64,
     /// Erasing a block, in milliseconds.
     pub erase_ms: f64,
-    /// Electronics' time per read that goes to the chips.
+    /// Processing time per read from flash.
     pub read_command_us: f64,
-    /// Set-up of each channel a read touches.
+    /// Set-up time per channel that a read touches.
     pub channel_us: f64,
-    /// Electronics' time per read answered from memory.
+    /// Processing time per read answered from memory.
     pub hit_us: f64,
-    /// Electronics' time per write.
+    /// Processing time per write.
     pub write_command_us: f64,
-    /// Time of a flush beyond the programming it waits for.
+    /// Time of a flush in addition to programming.
     pub flush_us: f64,
     /// Rate of the link to the host.
     pub link_mb_per_s: f64,
-    /// Memory for writes that are not programmed yet.
+    /// Buffer for writes that are not programmed yet.
     pub write_buffer_bytes: u64,
-    /// How far ahead a sequential read is prefetched.
+    /// Read-ahead of a sequential reader.
     pub read_ahead_bytes: u64,
-    /// Flash beyond the drive's bytes, as a share of them.
+    /// Spare flash, as a share of the drive's bytes.
     pub spare_share: f64,
-    /// Free blocks per channel at which garbage is collected.
+    /// Free blocks per channel below which garbage is collected.
     pub reserve_blocks: usize,
-    /// Share of the drive that counts as written in random order when the drive is new.
+    /// Share of a new drive that counts as written in random order.
     pub aged_share: f64,
     /// Idle time after which buffered writes are programmed, in milliseconds.
     pub write_back_ms: f64,
@@ -167,13 +167,13 @@ pub struct FlatProfile {
     pub read_mb_per_s: f64,
     /// Rate of writes.
     pub write_mb_per_s: f64,
-    /// Requests that are worked on side by side.
+    /// Requests that are processed in parallel.
     pub lanes: usize,
-    /// Time after which a buffered write reaches the media on its own, in milliseconds.
+    /// Time after which a buffered write reaches the media without a flush, in milliseconds.
     pub write_back_ms: f64,
 }
 
-/// A figure the drive should measure.
+/// A published measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -183,12 +183,12 @@ pub struct Target {
     pub bytes: u64,
     /// Rate in 10⁶ bytes per second.
     pub mb_per_s: f64,
-    /// Where the figure comes from.
+    /// Its source.
     pub source: String,
 }
 
 impl Profile {
-    /// The profile of that name, or the one in the file of that name if it ends in `.toml`.
+    /// Finds a profile by name, or reads the file of that name if it ends in `.toml`.
     ///
     /// # Errors
     /// If there is no such profile, or the file cannot be read or is not valid.
@@ -216,7 +216,7 @@ impl Profile {
         Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
     }
 
-    /// A profile from TOML.
+    /// Parses a profile.
     ///
     /// # Errors
     /// If it is not valid.
@@ -226,7 +226,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Whether a model can work with the values.
+    /// Checks that a model can use the values.
     fn check(&self) -> Outcome {
         if !self.sector_bytes.is_power_of_two() || !(512..=4096).contains(&self.sector_bytes) {
             return Err("sector_bytes must be 512, 1024, 2048 or 4096".into());

@@ -1,4 +1,4 @@
-//! Random numbers that are the same for a seed in every version: splitmix64.
+//! Random numbers that depend only on the seed, in every version: splitmix64.
 //!
 //! Source of the constants: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
 //! OOPSLA 2014.
@@ -15,7 +15,7 @@ impl Random {
         Self { state: seed }
     }
 
-    /// The sequence of the `number`th branch of a seed, unlike those of its neighbours.
+    /// The sequence of branch `number` of a seed, independent of the other branches.
     pub fn branch(seed: u64, number: u64) -> Self {
         let mut random = Self::new(seed ^ number.wrapping_mul(0xD134_2543_DE82_EF95));
         random.next();
@@ -36,7 +36,7 @@ impl Random {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// Whether something happens that has this chance.
+    /// True with this probability.
     pub fn happens(&mut self, chance: f64) -> bool {
         ((self.next() >> 11) as f64) < chance * (1_u64 << 53) as f64
     }

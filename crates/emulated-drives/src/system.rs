@@ -1,12 +1,12 @@
-//! What the operating system does for a drive: loop devices, ext4, mounts. By its own commands,
-//! each of whose failures is reported with what the command said.
+//! Operating system commands for a drive: loop devices, ext4, mounts. A failure is reported with
+//! the command's output.
 
 use crate::Outcome;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Commands that must be there, with the Debian package that has them.
+/// Required commands, and their Debian packages.
 const COMMANDS: [(&str, &str); 4] = [
     ("losetup", "mount"),
     ("mkfs.ext4", "e2fsprogs"),
@@ -14,7 +14,7 @@ const COMMANDS: [(&str, &str); 4] = [
     ("umount", "mount"),
 ];
 
-/// Whether drives can be emulated here.
+/// Checks that drives can be emulated on this machine.
 ///
 /// # Errors
 /// If not; the message names everything that is missing.
@@ -41,7 +41,7 @@ pub fn check_requirements() -> Outcome {
     Err(format!("emulated drives need what is missing here: {}", missing.join("; ")).into())
 }
 
-/// The path of a command, in `PATH` or where administrators' commands are.
+/// The path of a command, in `PATH` or the administrators' directories.
 pub fn find_command(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
@@ -50,10 +50,10 @@ pub fn find_command(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Runs a command and returns what it printed.
+/// Runs a command and returns its output.
 ///
 /// # Errors
-/// If it cannot be run or fails; the message has its own.
+/// If it cannot be run or fails; the message has its output.
 pub fn run<I: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = I>) -> Outcome<String> {
     let program = find_command(name).ok_or_else(|| format!("the command {name} is not there: install it"))?;
     let mut command = Command::new(program);
@@ -89,7 +89,7 @@ pub fn attach(file: &Path) -> Outcome<PathBuf> {
     Ok(PathBuf::from(device))
 }
 
-/// Detaches a loop device. One in use goes when its last user does.
+/// Detaches a loop device. One in use is detached when its last user closes it.
 ///
 /// # Errors
 /// If that fails.
@@ -108,10 +108,10 @@ fn loop_attribute(device: &Path, attribute: &str) -> Option<String> {
     Some(text.trim_end().to_owned())
 }
 
-/// Tells the kernel whether a device is a disk: schedulers and file systems ask.
+/// Tells the kernel whether a device is a disk: schedulers and file systems depend on it.
 pub fn set_rotational(device: &Path, is_rotational: bool) {
     if let Some(name) = device.file_name().and_then(OsStr::to_str) {
-        // A hint only: older kernels do not let it be set.
+        // A hint only: older kernels do not allow it.
         let _ = std::fs::write(
             format!("/sys/block/{name}/queue/rotational"),
             if is_rotational { "1" } else { "0" },
@@ -119,16 +119,15 @@ pub fn set_rotational(device: &Path, is_rotational: bool) {
     }
 }
 
-/// The kernel reads ahead 128 KiB on a disk but megabytes on a loop device, which no engine would
-/// meet on a drive. Where the setting cannot be changed things work all the same; the counters show
-/// what is read ahead.
+/// Sets the kernel's read-ahead to 128 KiB as on a disk; a loop device has megabytes, which no real
+/// drive has. A failure is ignored; the counters show the read-ahead.
 pub fn read_ahead_like_a_disk(device: &Path) {
     if let Some(name) = device.file_name().and_then(OsStr::to_str) {
         let _ = std::fs::write(format!("/sys/block/{name}/queue/read_ahead_kb"), "128");
     }
 }
 
-/// Whether something is mounted exactly here.
+/// Whether something is mounted at this path itself.
 pub fn is_mounted(point: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
@@ -137,7 +136,7 @@ pub fn is_mounted(point: &Path) -> bool {
         .any(|found| Path::new(&found) == point)
 }
 
-/// Unmounts; nothing mounted is no error.
+/// Unmounts; succeeds if nothing is mounted.
 ///
 /// # Errors
 /// If that fails, for instance because a file is open.
@@ -148,7 +147,7 @@ pub fn unmount(point: &Path) -> Outcome {
     run("umount", [point]).map(drop)
 }
 
-/// Unmounts even if it is in use: nobody finds it any more, and it goes when its last user does.
+/// Unmounts lazily: the mount disappears at once and is released by its last user.
 ///
 /// # Errors
 /// If that fails too.
@@ -159,8 +158,8 @@ pub fn unmount_by_force(point: &Path) -> Outcome {
     }
 }
 
-/// Whether a process runs that was started for this directory: a process id alone may have been
-/// given to another.
+/// Whether a process runs that was started for this directory: the process ID alone may have been
+/// reused.
 pub fn is_daemon(process: u32, directory: &Path) -> bool {
     let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let environment = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();

@@ -1,11 +1,10 @@
-//! Figures 6 and 7 of the MRIS paper as text: what the drives measure, beside what they should.
+//! Figures 6 and 7 of the MRIS paper as text: measured values beside the targets.
 
 use super::{Measured, Report};
 
-/// How far a measurement may be from its target.
+/// Tolerated deviation of a measurement from its target.
 const TOLERANCE: f64 = 0.15;
-/// How many times as fast as the disk the paper's SSD reads at random, by request size (section
-/// 4.1).
+/// Speed of random reads on the paper's SSD relative to its disk, by request size (section 4.1).
 const SPEEDUPS: [(u64, f64); 4] = [(4 << 10, 23.1), (8 << 10, 18.4), (64 << 10, 8.4), (256 << 10, 4.8)];
 const DISK: &str = "maxtor-7l250s0";
 const SSD: &str = "intel-320";
@@ -75,7 +74,7 @@ fn verdict(ratio: f64) -> String {
     format!("{ratio:.2}, {}", if is_met(ratio) { "met" } else { "**missed**" })
 }
 
-/// The ratios that the paper gives in its text.
+/// The ratios in the paper's text.
 fn speedups(report: &Report) {
     let rate = |profile: &str, bytes: u64| {
         let mut results = report.results.iter();
@@ -103,7 +102,7 @@ fn speedups(report: &Report) {
     }
 }
 
-/// One result as one line, to follow a run.
+/// One line per result, to follow a run.
 pub fn line(result: &Measured) -> String {
     let target = result
         .ratio()

@@ -1,8 +1,9 @@
-//! `measure`: what `fio` measures on the drives, mounted, beside what it should.
+//! `measure`: measures mounted drives with `fio` and compares with their targets.
 //!
-//! One thread, direct I/O, a file of most of the drive, several runs of each access and size. The
-//! file is laid out at full speed; before each run the drive comes to rest, so that no run pays for
-//! the writes of the one before. Failure: drives are removed after an error or an interrupt too.
+//! One thread, direct I/O, a file over most of the drive, several runs of each access and size. The
+//! file is laid out at full speed. Before each run the drive writes back its cache, so that no run
+//! is slowed by the writes of the previous one. Failure: drives are removed after an error or an
+//! interrupt too.
 
 mod figures;
 
@@ -22,12 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a drive may take to write back its cache.
+/// Longest wait for a drive to write back its cache.
 const REST_PATIENCE: Duration = Duration::from_secs(300);
-/// Share of the drive that the file fills, in percent.
+/// Share of the drive that the file covers, in percent.
 const FILE_PERCENT: u64 = 85;
 
-/// Arguments of `drives`.
+/// Arguments of `measure`.
 #[derive(Debug, Args)]
 pub struct MeasureArguments {
     /// Profiles to measure: names, or files that end in .toml.
@@ -48,13 +49,13 @@ pub struct MeasureArguments {
     /// Length of the drives.
     #[arg(long, default_value = "4G", value_parser = parse_bytes)]
     size: u64,
-    /// Decides fio's places.
+    /// Seed of fio's offsets.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Directory for the sparse backing files.
     #[arg(long, default_value = ".")]
     directory: PathBuf,
-    /// Ask the models alone, in virtual time: no drive, no fio, no root.
+    /// Run the models in virtual time only: no drive, no fio, no root.
     #[arg(long)]
     model: bool,
     /// Write the results to this file, too.
@@ -62,21 +63,21 @@ pub struct MeasureArguments {
     json: Option<PathBuf>,
 }
 
-/// Everything measured, and how.
+/// All results and their conditions.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Kernel's name and version.
     pub kernel: String,
     /// Processors.
     pub processors: usize,
-    /// Load average of the last minute before and after: other work on the machine makes runs
-    /// slower.
+    /// Load average of the last minute before and after: other work on the machine slows the runs
+    /// down.
     pub load: [f64; 2],
     /// fio's version.
     pub fio: String,
     /// Seconds of each run.
     pub seconds: u64,
-    /// For fio's places.
+    /// Seed of fio's offsets.
     pub seed: u64,
     /// Length of the drives.
     pub drive_bytes: u64,
@@ -95,20 +96,20 @@ pub struct Measured {
     pub bytes: u64,
     /// Rate of each run, in 10⁶ bytes per second.
     pub runs_mb_per_s: Vec<f64>,
-    /// Rate of the run in the middle.
+    /// Median rate.
     pub median_mb_per_s: f64,
     /// Standard deviation of the runs.
     pub deviation_mb_per_s: f64,
-    /// Mean time of a request as fio saw it, in the middle of the runs, in microseconds.
+    /// Mean time of a request in the median run, by fio, in microseconds.
     pub request_us: f64,
-    /// Mean time of a request as the model had it, over all runs: the difference is what a busy
-    /// machine adds.
+    /// Mean time of a request in the model, over all runs; the difference is the delay of a busy
+    /// machine.
     pub model_us: f64,
-    /// What it should be, if anybody said so.
+    /// Target, if there is one.
     pub target_mb_per_s: Option<f64>,
-    /// Who said so.
+    /// Source of the target.
     pub source: Option<String>,
-    /// What the drive counted during the runs.
+    /// The drive's counters during the runs.
     pub counters: Counters,
 }
 
@@ -119,7 +120,7 @@ impl Measured {
     }
 }
 
-/// A drive that is removed whatever happens.
+/// Removes a drive when dropped.
 struct Guard(Option<Drive>);
 
 impl Drop for Guard {
@@ -130,7 +131,7 @@ impl Drop for Guard {
     }
 }
 
-/// Runs it.
+/// Runs the measurement.
 ///
 /// # Errors
 /// If drives cannot be emulated here, fio is missing, or a run fails.
@@ -178,7 +179,7 @@ fn load() -> f64 {
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
-/// The rates of a profile's model.
+/// Computes the rates of a profile's model.
 fn ask_model(profile: &Profile, arguments: &MeasureArguments, interrupted: &AtomicBool) -> Outcome<Vec<Measured>> {
     let mut results = Vec::new();
     for name in &arguments.accesses {
@@ -256,7 +257,7 @@ fn lay_out(drive: &Drive, file: &Path, bytes: u64) -> Outcome {
     drive.set_pace(Pace::Model)
 }
 
-/// Waits until the drive has nothing left to write back.
+/// Waits until the drive has written back its cache.
 fn rest(drive: &Drive) -> Outcome {
     let begun = Instant::now();
     while drive.counters()?.pending_writes > 0 {
@@ -272,7 +273,7 @@ fn rest(drive: &Drive) -> Outcome {
     Ok(())
 }
 
-/// What a run of fio gave: rate in 10⁶ bytes per second, mean time of a request in microseconds.
+/// Result of a run of fio: rate in 10⁶ bytes per second, mean time of a request in microseconds.
 fn run(file: &Path, access: &str, bytes: u64, seconds: u64, seed: u64) -> Outcome<(f64, f64)> {
     let job = fio::job(&[
         format!("--filename={}", file.display()),
@@ -281,11 +282,11 @@ fn run(file: &Path, access: &str, bytes: u64, seconds: u64, seed: u64) -> Outcom
         "--direct=1".to_owned(),
         "--ioengine=psync".to_owned(),
         "--thread".to_owned(),
-        // The drive is measured, not what else the machine has to do.
+        // Priority over other work on the machine, so that only the drive is measured.
         "--nice=-20".to_owned(),
         "--time_based".to_owned(),
         format!("--runtime={seconds}"),
-        // The cache takes the first writes whatever the media can do.
+        // The first writes go to the cache, whatever the speed of the media.
         format!("--ramp_time={}", seconds.div_ceil(5)),
         format!("--randseed={seed}"),
     ])?;
@@ -331,14 +332,14 @@ fn summarise(profile: &Profile, access: &str, bytes: u64, runs: Vec<(f64, f64)>,
     }
 }
 
-/// The middle one; of an even number, the lower of the two in the middle.
+/// The median; of an even number, the lower of the middle two.
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get((sorted.len().max(1) - 1) / 2).copied().unwrap_or(0.0)
 }
 
-/// A length such as `512M`: a number and a power of 1024.
+/// Parses a length such as `512M`: a number and a power of 1024.
 ///
 /// # Errors
 /// If it is something else, or too large.

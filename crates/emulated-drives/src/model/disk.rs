@@ -1,18 +1,17 @@
-//! A disk: a head that seeks, platters that turn, a cache that reads ahead and writes back, and a
-//! queue that is served in the order of shortest positioning.
+//! A disk: seeks, rotation, a cache with read-ahead and write-back, and a queue served in the order
+//! of shortest positioning.
 //!
-//! - Positioning is seek plus the wait until the first sector comes round; the platter's angle
-//!   follows from the time.
-//! - After a read the head reads on into the cache while nothing else wants it; a reader that goes
-//!   on where it was therefore gets the media rate. The buffer hides what the drive needs to start
-//!   again after it was full.
+//! - Positioning is a seek plus the wait for the first sector; the platter's angle follows from the
+//!   time.
+//! - After a read the head continues into the cache until another request needs it, so a sequential
+//!   reader gets the media rate. The buffer hides the time to start again after it was full.
 //! - A write is answered from the cache. The drive writes back when the cache is filled to a share,
-//!   when it has been idle for a while, and for a flush. Neighbouring writes go to the media in one
-//!   go.
-//! - A flush is a barrier, as FLUSH CACHE of ATA is: what arrives after it waits.
+//!   when it has been idle for some time, and for a flush. Adjacent writes are written to the media
+//!   together.
+//! - A flush is a barrier, like ATA's FLUSH CACHE: later requests wait.
 //!
-//! Invariants: those of [`super`]. One thing at a time happens on the media. Dirty extents never
-//! touch each other.
+//! Invariants: those of [`super`]. The media do one thing at a time. Dirty extents are never
+//! adjacent.
 
 use super::extents::{Dirty, Extent};
 use super::geometry::Geometry;
@@ -20,35 +19,35 @@ use super::{Agenda, Event, Internals, Link, Model, Nanoseconds, Operation, Reque
 use crate::profile::DiskProfile;
 use std::collections::VecDeque;
 
-/// Longest piece written back in one go.
+/// Longest piece written back at once.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Dirty extents on each side of the head that are looked at for the shortest positioning.
+/// Dirty extents on each side of the head considered for the shortest positioning.
 const NEIGHBOURS: usize = 32;
-/// A read older than this is served whatever the positioning costs.
+/// A read older than this is served first, whatever its positioning time.
 const STARVING: Nanoseconds = 1_000_000_000;
 /// Windows of read data the cache is divided into.
 const WINDOWS: u64 = 8;
 
-/// What the head reads on into the cache.
+/// A read-ahead.
 #[derive(Debug, Clone, Copy)]
 struct Stream {
     start: u64,
-    /// The head was here...
+    /// Position of the head...
     front: u64,
     /// ...at this time...
     at: Nanoseconds,
-    /// ...and stops here.
+    /// ...and where it stops.
     limit: u64,
 }
 
-/// What the media are busy with.
+/// The current work of the media.
 #[derive(Debug)]
 enum Work {
     Read(Request),
     WriteBack {
         piece: Extent,
     },
-    /// Reading on, with a reader waiting for it.
+    /// Read-ahead for which a reader waits.
     Stream,
 }
 
@@ -58,16 +57,16 @@ pub struct Disk {
     profile: DiskProfile,
     geometry: Geometry,
     bytes: u64,
-    /// Time of the last event: nothing happens before it any more.
+    /// Time of the last event; nothing happens before it.
     now: Nanoseconds,
     head: u64,
     link: Link,
     last_arrival: Nanoseconds,
-    /// Reads for the media, with their arrival.
+    /// Reads from the media, with their arrival times.
     reads: Vec<(Nanoseconds, Request)>,
-    /// Writes without room in the cache.
+    /// Writes for which the cache has no space.
     writes: VecDeque<Request>,
-    /// A flush under way, and what waits behind it.
+    /// A flush under way; later requests wait.
     flush: Option<u64>,
     behind_flush: VecDeque<Request>,
     windows: VecDeque<(u64, u64)>,
@@ -81,7 +80,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk at rest, its head at the outer edge.
+    /// An idle disk with its head at the outer edge.
     pub fn new(profile: DiskProfile, bytes: u64) -> Self {
         Self {
             geometry: Geometry::new(&profile, bytes),
@@ -109,7 +108,7 @@ impl Disk {
         microseconds(self.profile.command_us)
     }
 
-    /// When a transfer between cache and host that could begin `at` ends.
+    /// End of a transfer between cache and host that may begin at `at`.
     fn link(&mut self, at: Nanoseconds, bytes: u64) -> Nanoseconds {
         let duration = self.command() + transfer(bytes, self.profile.link_mb_per_s);
         self.link.book(at, at, duration)
@@ -152,8 +151,8 @@ impl Disk {
         }
     }
 
-    /// If a read continues what the head reads anyway: when its data is there. The head stays with
-    /// it until then.
+    /// If a read continues the read-ahead: the time when its data is there. The head stays until
+    /// then.
     fn follow_stream(&mut self, at: Nanoseconds, start: u64, end: u64) -> Option<Nanoseconds> {
         let is_free = matches!(self.work, None | Some((_, Work::Stream)));
         let mut stream = self
@@ -176,14 +175,14 @@ impl Disk {
         Some(ready)
     }
 
-    /// Bytes read on since the stream's front, at this time.
+    /// Bytes read ahead from the stream's front at this time.
     fn read_on(&self, stream: &Stream, at: Nanoseconds) -> u64 {
         let rate = self.geometry.rate(stream.front);
         let bytes = (at.saturating_sub(stream.at) as f64 * rate / 1_000.0) as u64;
         bytes.min(stream.limit - stream.front)
     }
 
-    /// The head goes elsewhere: what it read on stays in the cache.
+    /// The head leaves: what it read ahead stays in the cache.
     fn end_stream(&mut self, at: Nanoseconds) {
         if let Some(stream) = self.stream.take() {
             let end = stream.front + self.read_on(&stream, at);
@@ -195,7 +194,7 @@ impl Disk {
         }
     }
 
-    /// Takes waiting writes into the cache as long as there is room.
+    /// Moves waiting writes to the cache while there is space.
     fn accept_writes(&mut self, at: Nanoseconds) {
         while let Some(request) = self.writes.front().copied() {
             let room = self.profile.write_cache_bytes.saturating_sub(self.dirty.bytes());
@@ -223,7 +222,7 @@ impl Disk {
         self.last_arrival + microseconds(self.profile.write_back_ms * 1_000.0)
     }
 
-    /// Gives the free head something to do, at this time.
+    /// Gives an idle head its next work.
     fn begin(&mut self, at: Nanoseconds) {
         if self.dirty.is_empty() && self.writes.is_empty() && self.reads.is_empty() {
             if let Some(id) = self.flush {
@@ -238,8 +237,8 @@ impl Disk {
         } else {
             None
         };
-        // Somebody waits for a read, and for a write only if the cache is full or flushed: these
-        // take turns.
+        // Reads are awaited by the host; writes only if the cache is full or being flushed. Then
+        // reads and writes alternate.
         let is_awaited = self.flush.is_some() || !self.writes.is_empty();
         match (read, extent) {
             (_, Some(start)) if read.is_none() || (is_awaited && self.was_read) => self.begin_write_back(at, start),
@@ -279,7 +278,7 @@ impl Disk {
         self.work = Some((until, work));
     }
 
-    /// The queued read with the shortest positioning, or the oldest if it waited too long.
+    /// The queued read with the shortest positioning, or the oldest if it has waited too long.
     fn best_read(&self, at: Nanoseconds) -> Option<usize> {
         let (oldest, _) = self.reads.first()?;
         if at.saturating_sub(*oldest) > STARVING {
@@ -297,7 +296,7 @@ impl Disk {
         costs.min().map(|(_, start)| start)
     }
 
-    /// The media are done with something.
+    /// Handles the end of work on the media.
     fn end(&mut self, at: Nanoseconds, work: Work) {
         match work {
             Work::Read(request) => {
@@ -326,7 +325,7 @@ impl Disk {
         self.begin(at);
     }
 
-    /// Queued reads that the new stream serves need no positioning.
+    /// Queued reads in the new stream need no positioning.
     fn reread(&mut self, at: Nanoseconds) {
         let mut waiting = std::mem::take(&mut self.reads);
         waiting.sort_by_key(|(_, request)| request.offset);

@@ -1,5 +1,4 @@
-//! What a disk's cache has to write back: extents of the drive, each with the writes that are in
-//! it.
+//! The dirty extents of a disk's cache, each with its writes.
 //!
 //! Invariants: extents neither overlap nor touch. Each write is in exactly one extent or taken.
 
@@ -11,14 +10,14 @@ use std::collections::BTreeMap;
 pub struct Extent {
     /// First byte.
     pub start: u64,
-    /// The byte behind the last one.
+    /// First byte after it.
     pub end: u64,
-    /// Writes that end here, with their ends.
+    /// Writes that end in this extent, with their ends.
     members: Vec<(u64, u64)>,
 }
 
 impl Extent {
-    /// Writes that are complete with this extent, in the order of their arrival.
+    /// The writes that are complete with this extent, in the order of arrival.
     pub fn writes(&self) -> Vec<u64> {
         let mut ids: Vec<u64> = self.members.iter().map(|(id, _)| *id).collect();
         ids.sort_unstable();
@@ -34,7 +33,7 @@ pub struct Dirty {
 }
 
 impl Dirty {
-    /// Bytes to write back; what was written twice counts once.
+    /// Dirty bytes; overwritten bytes count once.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -79,7 +78,7 @@ impl Dirty {
             self.bytes -= extent.end - extent.start;
             merged.start = merged.start.min(extent.start);
             merged.end = merged.end.max(extent.end);
-            // The longer list stays in place: a sequential writer adds one to many.
+            // The longer list stays in place: a sequential writer adds one write to many.
             let mut shorter = extent.members;
             if shorter.len() > merged.members.len() {
                 std::mem::swap(&mut shorter, &mut merged.members);
@@ -110,7 +109,7 @@ impl Dirty {
         Some(extent)
     }
 
-    /// Starts of extents near a place: `count` on each side.
+    /// Starts of the extents nearest to a position: `count` on each side.
     pub fn near(&self, place: u64, count: usize) -> impl Iterator<Item = u64> {
         let after = self.extents.range(place..).take(count);
         let before = self.extents.range(..place).rev().take(count);

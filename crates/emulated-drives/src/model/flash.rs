@@ -1,16 +1,15 @@
-//! A flash SSD: a link, a buffer for writes, a mapping table, channels that work side by side, and
-//! garbage collection.
+//! A flash SSD: a link, a write buffer, a mapping table, parallel channels, and garbage collection.
 //!
-//! - A read of unexpected pages waits for the electronics, each channel it touches, the slowest
-//!   chip, and the link. A sequential reader is served from pages that were prefetched.
-//! - A write is answered from the buffer. Pages are programmed after a while, for a flush, and when
-//!   the buffer fills; each goes to the channel that is free first. A write waits while the buffer
-//!   is full.
-//! - A channel short of free erase blocks collects garbage before it programs: see
+//! - A random read waits for processing, each channel it touches, the slowest chip, and the link. A
+//!   sequential reader is served from prefetched pages.
+//! - A write is answered from the buffer. Pages are programmed after some time, for a flush, and
+//!   when the buffer fills; each goes to the channel that is free first. A write waits while the
+//!   buffer is full.
+//! - A channel with too few free erase blocks collects garbage before it programs: see
 //!   [`super::mapping`].
-//! - A flush waits until everything buffered is programmed.
+//! - A flush waits until all buffered writes are programmed.
 //!
-//! Invariants: those of [`super`]. Times are decided on arrival, except for what stays in the
+//! Invariants: those of [`super`]. Times are decided on arrival, except for writes that stay in the
 //! buffer.
 
 use super::mapping::{Mapping, Moved};
@@ -19,12 +18,13 @@ use crate::profile::FlashProfile;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Sequential readers that are told apart.
+/// Number of sequential readers that are detected.
 const STREAMS: usize = 8;
-/// Share of the buffer from which pages are programmed at once.
+/// Filled share of the buffer at which pages are programmed at once.
 const FILLED: f64 = 0.5;
 
-/// A sequential reader: where it will go on, and how far ahead pages are there, and when.
+/// A sequential reader: its next position, the end of its prefetched pages, and when they are
+/// ready.
 #[derive(Debug, Clone, Default)]
 struct Stream {
     next: u64,
@@ -35,7 +35,7 @@ struct Stream {
 #[derive(Debug, Clone, Copy)]
 struct Buffered {
     request: Request,
-    /// When it is programmed if nothing else happens.
+    /// When it is programmed without other events.
     due: Nanoseconds,
 }
 
@@ -58,7 +58,7 @@ pub struct Flash {
 }
 
 impl Flash {
-    /// A drive at rest, erased but for its aged share.
+    /// An idle drive, erased except for its aged share.
     pub fn new(profile: FlashProfile, bytes: u64, seed: u64) -> Self {
         Self {
             mapping: Mapping::new(&profile, bytes, seed),
@@ -79,8 +79,8 @@ impl Flash {
         request.offset / self.profile.page_bytes..request.end().div_ceil(self.profile.page_bytes)
     }
 
-    /// A transfer over the link that could begin at `ready`, for a request that arrived at `at`:
-    /// when it ends.
+    /// End of a transfer over the link that may begin at `ready`, for a request that arrived at
+    /// `at`.
     fn link(&mut self, at: Nanoseconds, ready: Nanoseconds, bytes: u64) -> Nanoseconds {
         self.link.book(at, ready, transfer(bytes, self.profile.link_mb_per_s))
     }
@@ -128,7 +128,7 @@ impl Flash {
             self.link(at, first, request.bytes).max(last)
         };
         self.agenda.complete(done, request.id);
-        // A reader that went on where it was is sequential; prefetching starts with its second
+        // A reader that continues where it ended is sequential; prefetching starts with its second
         // read.
         let mut stream = stream.unwrap_or_default();
         let is_sequential = position.is_some();
@@ -143,7 +143,7 @@ impl Flash {
         }
     }
 
-    /// Keeps a reader's pages coming: another piece whenever less than half is left.
+    /// Prefetches another piece for a reader when less than half is left.
     fn prefetch(&mut self, at: Nanoseconds, stream: &mut Stream) {
         let piece = (self.profile.read_ahead_bytes / 2).max(self.profile.page_bytes);
         loop {
@@ -159,7 +159,7 @@ impl Flash {
     }
 
     fn write(&mut self, at: Nanoseconds, request: &Request) {
-        // A full buffer takes the write when enough has left it.
+        // A full buffer accepts the write when enough bytes have left it.
         let mut accepted = at;
         self.leave(at);
         while self.buffered_bytes + request.bytes > self.profile.write_buffer_bytes && self.buffered_bytes > 0 {
@@ -202,7 +202,7 @@ impl Flash {
         }
     }
 
-    /// Puts a buffered write on flash: when that is done.
+    /// Programs a buffered write; returns when it is done.
     fn program(&mut self, at: Nanoseconds, request: &Request) {
         let (read, program) = (
             microseconds(self.profile.page_read_us),
@@ -215,7 +215,7 @@ impl Flash {
             let channel = self.mapping.pick(&self.channels);
             let Moved { pages, blocks } = self.mapping.write(page, channel);
             let erase = microseconds(self.profile.erase_ms * 1_000.0);
-            // A write of part of a page has to read the rest.
+            // A write of part of a page must read the rest.
             let cost = program + if whole { 0 } else { read } + pages * (read + program) + blocks * erase;
             let free = &mut self.channels[channel];
             *free = at.max(*free) + cost;

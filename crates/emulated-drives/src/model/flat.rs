@@ -1,7 +1,7 @@
-//! A drive without mechanics: a fixed latency and a rate for each direction, lanes that work side
-//! by side, and a volatile write buffer. The `nvme` profile is one.
+//! A drive without mechanics: a fixed latency and a rate for each direction, parallel lanes, and a
+//! volatile write buffer. The `nvme` profile uses it.
 //!
-//! Invariants: those of [`super`]. Writes settle in the order of their arrival.
+//! Invariants: those of [`super`]. Writes settle in the order of arrival.
 
 use super::{Agenda, Event, Internals, Link, Model, Nanoseconds, Operation, Request, microseconds, transfer};
 use crate::profile::FlatProfile;
@@ -11,17 +11,17 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub struct Flat {
     profile: FlatProfile,
-    /// When each lane is free again.
+    /// When each lane is free.
     lanes: Vec<Nanoseconds>,
     link: Link,
-    /// Buffered writes: when they settle on their own, and which.
+    /// Buffered writes, and when they settle without a flush.
     buffered: VecDeque<(Nanoseconds, u64)>,
     agenda: Agenda,
     internals: Internals,
 }
 
 impl Flat {
-    /// A drive at rest.
+    /// An idle drive.
     pub fn new(profile: FlatProfile) -> Self {
         let lanes = vec![0; profile.lanes.max(1)];
         Self {

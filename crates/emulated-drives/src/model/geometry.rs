@@ -1,9 +1,9 @@
-//! Where bytes lie on a disk's platters: seek curve, zones, angles.
+//! Layout of a disk: seek curve, zones, angles.
 //!
-//! Sources: the seek curve's form (a root for short distances, linear for long ones) is that of
+//! Source: the form of the seek curve (a root for short distances, linear for long ones) is that of
 //! Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 1994.
 //!
-//! Invariants: reading on without a pause needs no rotational wait, across tracks too: tracks are
+//! Invariants: reading on without a pause needs no rotational wait, also across tracks, which are
 //! skewed for that.
 
 use super::{Nanoseconds, transfer};
@@ -11,7 +11,7 @@ use crate::profile::DiskProfile;
 
 /// Zones of equal rate; a real disk has a similar number.
 const ZONES: u64 = 16;
-/// A wait this close to a full turn is the rounding of no wait at all.
+/// A wait this close to a full rotation is a rounding error of no wait.
 const WHOLE_TURN: f64 = 0.995;
 
 /// See the module.
@@ -23,8 +23,8 @@ pub struct Geometry {
     rates: Vec<f64>,
     turn: f64,
     stroke: f64,
-    /// Seek time in milliseconds: `constant + root × √d + linear × d`, d being the share of the
-    /// surface.
+    /// Seek time in milliseconds: `constant + root × √d + linear × d`, where d is the distance as a
+    /// share of the surface.
     constant: f64,
     root: f64,
     linear: f64,
@@ -33,7 +33,7 @@ pub struct Geometry {
 impl Geometry {
     /// The geometry of a drive of `bytes`, spread evenly over the profile's stroke.
     pub fn new(profile: &DiskProfile, bytes: u64) -> Self {
-        // The curve goes through the seek times at 0, a third, and all of the surface.
+        // The curve passes through the seek times at 0, a third, and all of the surface.
         let third = 1.0_f64 / 3.0;
         let (average, full) = (
             profile.average_seek_ms - profile.track_seek_ms,
@@ -60,12 +60,12 @@ impl Geometry {
         (offset / self.zone_bytes).min(ZONES - 1)
     }
 
-    /// Media rate at a place, in 10⁶ bytes per second.
+    /// Media rate at an offset, in 10⁶ bytes per second.
     pub fn rate(&self, offset: u64) -> f64 {
         self.rates[self.zone(offset) as usize]
     }
 
-    /// Time to pass over bytes.
+    /// Transfer time of bytes.
     pub fn transfer(&self, offset: u64, bytes: u64) -> Nanoseconds {
         transfer(bytes, self.rate(offset))
     }
@@ -89,7 +89,7 @@ impl Geometry {
         (milliseconds.max(0.0) * 1e6) as Nanoseconds
     }
 
-    /// Wait until a place comes round.
+    /// Rotational wait for an offset.
     fn rotation(&self, at: Nanoseconds, target: u64) -> Nanoseconds {
         let start = self.zone(target) * self.zone_bytes;
         let place = ((target - start) as f64 / self.track_bytes(target)).fract();

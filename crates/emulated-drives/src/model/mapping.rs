@@ -1,12 +1,11 @@
-//! Where an SSD's logical pages lie: the mapping table, erase blocks, and garbage collection.
+//! An SSD's mapping of logical pages: the mapping table, erase blocks, and garbage collection.
 //!
 //! A page is never written in place: its new version goes to the open block of a channel, and the
-//! old one is garbage. A channel with few free blocks takes the block with the least valid pages,
+//! old one is garbage. A channel with few free blocks takes the block with the fewest valid pages,
 //! moves them, and erases it.
 //!
-//! Invariants: a logical page has at most one valid physical page. The sum of valid pages of a
-//! channel's blocks is its count. No channel holds more valid pages than leave it a block to
-//! collect into.
+//! Invariants: a logical page has at most one valid physical page. A channel's count is the sum of
+//! its blocks' valid pages. Every channel keeps a block free for collecting.
 
 use crate::profile::FlashProfile;
 use crate::random::Random;
@@ -14,7 +13,7 @@ use crate::random::Random;
 /// No page.
 const NONE: u32 = 0;
 
-/// What garbage collection did for a write.
+/// Work of garbage collection for a write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Pages read and programmed elsewhere.
@@ -27,7 +26,7 @@ pub struct Moved {
 struct Channel {
     /// Blocks erased and not begun, by number within the channel.
     free: Vec<u32>,
-    /// The block that is being filled, and its next page.
+    /// The block being filled, and its next page.
     open: u32,
     next: u32,
     /// Valid pages of each block.
@@ -35,8 +34,8 @@ struct Channel {
     valid_pages: u64,
 }
 
-/// See the module. Pages are numbered from 1 in the tables, so that 0 is none and fresh tables cost
-/// no memory.
+/// See the module. In the tables pages are numbered from 1, so that 0 is none and new tables, which
+/// are zero pages, take no memory.
 #[derive(Debug)]
 pub struct Mapping {
     block_pages: u32,
@@ -55,7 +54,7 @@ impl Mapping {
     pub fn new(profile: &FlashProfile, bytes: u64, seed: u64) -> Self {
         let pages = bytes.div_ceil(profile.page_bytes);
         let blocks = (pages as f64 * (1.0 + profile.spare_share) / profile.block_pages as f64).ceil() as u64;
-        // One block is open, one is kept to collect into.
+        // One block is open, and one is kept for collecting.
         let channel_blocks = blocks.div_ceil(profile.channels as u64) + profile.reserve_blocks as u64 + 2;
         let channel = || Channel {
             free: (1..channel_blocks as u32).rev().collect(),
@@ -92,7 +91,7 @@ impl Mapping {
         }
     }
 
-    /// The channel of a logical page; one that was never written counts as lying somewhere, too.
+    /// The channel of a logical page; one that was never written has a channel too.
     pub fn channel(&self, page: u64) -> usize {
         match self.physical.get(page as usize) {
             Some(&physical) if physical != NONE => self.place(physical).0,
@@ -109,8 +108,8 @@ impl Mapping {
         )
     }
 
-    /// The channel to write to next: the one that is free first, in turn among equals, with room
-    /// for another page.
+    /// The channel for the next write: the one that is free first and has space for a page; in
+    /// rotation among equals.
     pub fn pick(&mut self, free_at: &[u64]) -> usize {
         let count = self.channels.len();
         let limit = u64::from(self.channel_blocks - self.reserve as u32 - 1) * u64::from(self.block_pages);
@@ -123,7 +122,7 @@ impl Mapping {
         channel
     }
 
-    /// Writes a logical page to a channel. Says what garbage collection had to do for it.
+    /// Writes a logical page to a channel. Returns the work of garbage collection.
     pub fn write(&mut self, page: u64, channel: usize) -> Moved {
         let mut moved = Moved::default();
         if self.channels[channel].next == self.block_pages {
@@ -133,12 +132,12 @@ impl Mapping {
         moved
     }
 
-    /// Puts a page into the open block, which has room or finds a free successor.
+    /// Adds a page to the open block, or to a free one if that is full.
     fn put(&mut self, page: u64, channel: usize) {
         let target = &mut self.channels[channel];
         if target.next == self.block_pages {
             let Some(block) = target.free.pop() else {
-                return; // `pick` keeps it from coming to this; the old version stays valid
+                return; // cannot happen, by `pick`; the old version stays valid
             };
             (target.open, target.next) = (block, 0);
         }
@@ -157,7 +156,7 @@ impl Mapping {
         }
     }
 
-    /// Frees blocks until the reserve is there.
+    /// Frees blocks up to the reserve.
     fn collect(&mut self, channel: usize) -> Moved {
         let mut moved = Moved::default();
         while self.channels[channel].free.len() <= self.reserve {
@@ -169,7 +168,7 @@ impl Mapping {
                 return moved;
             };
             if candidates.valid[victim] >= self.block_pages {
-                return moved; // nothing but valid pages: moving them frees nothing
+                return moved; // only valid pages: moving them frees nothing
             }
             let first = (channel as u32 * self.channel_blocks + victim as u32) * self.block_pages;
             for physical in first..first + self.block_pages {

@@ -1,13 +1,13 @@
 //! The physical models: when a request completes, and when a write reaches the media.
 //!
-//! A model knows no bytes, no threads and no clock: requests come in with the virtual time of their
-//! arrival, and events come out with the virtual time they happen at. The same requests at the same
-//! times give the same events.
+//! A model has no data, no threads and no clock: it receives requests with the virtual time of
+//! their arrival, and returns events with their virtual time. The same requests at the same times
+//! give the same events.
 //!
 //! Invariants: each request completes exactly once, at or after its arrival. Each write settles
 //! (reaches the media) exactly once, before, at or after its completion. When a flush completes,
-//! every write that completed before it arrived has settled. Events come out in the order of their
-//! times. Nothing here can fail; a request beyond the drive's end is refused before it gets here.
+//! every write that completed before its arrival has settled. Events are in the order of their
+//! times. Nothing here can fail; a request beyond the drive's end is refused earlier.
 
 mod disk;
 mod extents;
@@ -36,23 +36,23 @@ pub fn transfer(bytes: u64, megabytes_per_second: f64) -> Nanoseconds {
     (bytes as f64 * 1_000.0 / megabytes_per_second).round() as Nanoseconds
 }
 
-/// What a request asks for.
+/// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Bytes from the drive.
     Read,
     /// Bytes to the drive.
     Write,
-    /// Everything written so far to the media.
+    /// All earlier writes to the media.
     Flush,
 }
 
-/// A request as the model sees it.
+/// A request for the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Grows with each request, by any step.
+    /// Ascends with each request, in any steps.
     pub id: u64,
-    /// What is asked for.
+    /// The operation.
     pub operation: Operation,
     /// First byte; 0 for a flush.
     pub offset: u64,
@@ -61,13 +61,13 @@ pub struct Request {
 }
 
 impl Request {
-    /// The byte behind the last one.
+    /// First byte after it.
     pub fn end(&self) -> u64 {
         self.offset + self.bytes
     }
 }
 
-/// What a model tells.
+/// An event of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A request is answered.
@@ -77,7 +77,7 @@ pub enum Event {
         /// When.
         at: Nanoseconds,
     },
-    /// A write is on the media: a power cut cannot undo it any more.
+    /// A write is on the media: a power cut cannot undo it.
     Settled {
         /// The write.
         id: u64,
@@ -86,30 +86,29 @@ pub enum Event {
     },
 }
 
-/// A drive's behaviour in time.
+/// Timing of a drive.
 pub trait Model: Send {
-    /// A request arrives. Times need not grow: an arrival before the last one, or before the time
-    /// the model has advanced to, counts as arriving as early as the model still allows.
+    /// Submits a request. Times need not ascend: a time before that of the last request, or before
+    /// the model's present, counts as the earliest possible.
     fn submit(&mut self, at: Nanoseconds, request: Request);
 
-    /// Lets time pass until `until`, and appends what happened.
+    /// Advances to `until` and appends the events.
     fn advance(&mut self, until: Nanoseconds, events: &mut Vec<Event>);
 
-    /// The time of the next event if nothing else arrives; `None` if nothing will happen.
+    /// The time of the next event if no request arrives; `None` if there is none.
     fn next_event(&self) -> Option<Nanoseconds>;
 
-    /// The power goes and comes back: queue and caches are gone, the media are what they were. Time
-    /// goes on.
+    /// A power cycle: queue and caches are lost, the media stay. Time continues.
     fn power_cycle(&mut self, at: Nanoseconds);
 
-    /// What the drive did apart from requests, for a reader to see why it took its time.
+    /// Counters of the drive's internal work.
     fn internals(&self) -> Internals;
 }
 
-/// Work inside a drive that no request shows.
+/// Internal work of a drive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Internals {
-    /// Time the media were at work, in nanoseconds.
+    /// Time the media were busy, in nanoseconds.
     pub busy_nanoseconds: u64,
     /// Requests for which a disk had to move its head or wait for the platter.
     pub positionings: u64,
@@ -130,7 +129,7 @@ pub fn build(profile: &Profile, bytes: u64, seed: u64) -> Box<dyn Model> {
     }
 }
 
-/// Events already decided, until their time comes.
+/// Future events, already decided.
 #[derive(Debug, Default)]
 struct Agenda {
     completions: BinaryHeap<Reverse<(Nanoseconds, u64)>>,
@@ -146,8 +145,8 @@ impl Agenda {
         self.completions.push(Reverse((at, id)));
     }
 
-    /// The next event somebody waits for. Settlements can wait while there is one: they come out
-    /// before it.
+    /// The next event that must be on time. Settlements are delivered late, with the next such
+    /// event, if there is one.
     fn next(&self) -> Option<Nanoseconds> {
         let heap = if self.completions.is_empty() {
             &self.settlements
@@ -157,8 +156,8 @@ impl Agenda {
         heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Moves what is due at `until` into `events`. Of the same time, settlements come first: a
-    /// flush must find its writes settled.
+    /// Moves events due at `until` into `events`. Of the same time, settlements come first: a flush
+    /// must find its writes settled.
     fn drain(&mut self, until: Nanoseconds, events: &mut Vec<Event>) {
         loop {
             let completion = self.completions.peek().map_or(Nanoseconds::MAX, |Reverse((at, _))| *at);
@@ -183,15 +182,16 @@ impl Agenda {
     }
 }
 
-/// The cable to the host: one transfer at a time, each in the first gap that is long enough.
+/// The link to the host: one transfer at a time, each in the first gap that is long enough.
 #[derive(Debug, Default)]
 struct Link {
-    /// Booked times, in order.
+    /// Reserved intervals, in order.
     booked: VecDeque<(Nanoseconds, Nanoseconds)>,
 }
 
 impl Link {
-    /// Books a transfer that may begin at `at`, for a request that arrived at `now`: when it ends.
+    /// Reserves a transfer that may begin at `at`, for a request that arrived at `now`. Returns its
+    /// end.
     fn book(&mut self, now: Nanoseconds, at: Nanoseconds, duration: Nanoseconds) -> Nanoseconds {
         while self.booked.front().is_some_and(|(_, end)| *end <= now) {
             self.booked.pop_front();

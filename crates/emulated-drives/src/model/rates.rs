@@ -1,19 +1,19 @@
-//! What a model gives a host with one request at a time, in virtual time: no FUSE, no root, no
+//! Rates of a model for a host with one request at a time, in virtual time: no FUSE, no root, no
 //! waiting.
 
 use super::{Event, Model, Nanoseconds, Operation, Request};
 use crate::random::Random;
 
-/// Piece in which the drive is filled before reads are measured.
+/// Size of the writes that fill the drive before reads are measured.
 const FILL_BYTES: u64 = 1 << 20;
 const SECOND: Nanoseconds = 1_000_000_000;
 
-/// What the host does.
+/// An access pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     /// Read or write.
     pub operation: Operation,
-    /// At random places, or one after the other.
+    /// At random offsets, or sequentially.
     pub is_random: bool,
     /// Bytes per request.
     pub bytes: u64,
@@ -74,8 +74,8 @@ impl Host<'_> {
     }
 }
 
-/// Fills the first `span` bytes, rests, and returns the rate of an access within them over some
-/// seconds, in 10⁶ bytes per second.
+/// Fills the first `span` bytes, lets the drive become idle, and returns the rate of an access
+/// within them over some seconds, in 10⁶ bytes per second.
 pub fn rate(model: &mut dyn Model, access: Access, span: u64, seconds: u64, seed: u64) -> f64 {
     let mut host = Host {
         model,

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 const GIB: u64 = 1 << 30;
 const SECOND: Nanoseconds = 1_000_000_000;
 
-/// A host that keeps some requests under way.
+/// A host with several requests under way.
 struct Host {
     model: Box<dyn Model>,
     now: Nanoseconds,
@@ -45,7 +45,7 @@ impl Host {
         id
     }
 
-    /// Lets time pass until something completes; returns what did.
+    /// Advances until a request completes; returns those that did.
     fn wait(&mut self) -> Vec<u64> {
         loop {
             let at = self
@@ -87,7 +87,7 @@ impl Host {
         }));
     }
 
-    /// 10⁶ bytes per second of one thread, for a while.
+    /// The rate of one thread over some seconds, in 10⁶ bytes per second.
     fn rate(&mut self, operation: Operation, is_random: bool, bytes: u64, span: u64, seconds: u64) -> f64 {
         let mut random = Random::new(7);
         let (begun, mut offset, mut total) = (self.now, 0, 0);
@@ -303,8 +303,7 @@ fn a_disk_forgets_its_cache_without_power() {
 
 #[test]
 fn small_random_writes_make_an_ssd_collect_garbage() {
-    // Small, with small blocks, so that it is full soon and its spare space is what the profile
-    // says.
+    // Small, with small blocks, so that it is full soon and its spare space is that of the profile.
     let bytes = 256 << 20;
     let new = |aged_share| {
         let profile = FlashProfile {
@@ -325,7 +324,7 @@ fn small_random_writes_make_an_ssd_collect_garbage() {
         later < first * 0.75,
         "garbage collection shows: {later} against {first}"
     );
-    // Sequential writes leave whole blocks of garbage.
+    // Sequential writes leave blocks that are garbage as a whole.
     let smooth = sequential.rate(Operation::Write, false, 16_384, bytes, 10);
     let internals = sequential.model.internals();
     assert!(internals.blocks_erased > 1_000 && internals.pages_moved < internals.blocks_erased);

@@ -72,11 +72,10 @@ impl Drop for Running {
     }
 }
 
-/// Longest wait for what comes in the end, on a machine that is busy with other things.
+/// Longest wait for an expected event, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Whether something is sooner or later done in less than `bound`, which it never is where it must
-/// take longer.
+/// Whether `work` at some time takes less than `bound`; used to show that it never does.
 fn is_ever_below(bound: Duration, mut work: impl FnMut()) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
@@ -89,7 +88,7 @@ fn is_ever_below(bound: Duration, mut work: impl FnMut()) -> bool {
     false
 }
 
-/// A drive that answers after a time that can be told from noise, and keeps writes in memory.
+/// A drive with a measurable latency that keeps writes in memory.
 fn slow(read_us: f64) -> Profile {
     let mut profile = Profile::find("nvme").unwrap();
     if let Kind::Flat(flat) = &mut profile.kind {
@@ -139,7 +138,7 @@ fn requests_are_worked_on_side_by_side_and_each_is_answered() {
 
 #[test]
 fn a_cut_answers_what_is_under_way_and_kills_old_handles() {
-    // An hour for each read.
+    // An hour per read.
     let drive = Running::new(slow(3_600_000_000.0));
     let old = drive.engine.epoch();
     drive.write(0, &[1; 4096]).unwrap();

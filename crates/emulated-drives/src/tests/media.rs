@@ -1,4 +1,4 @@
-//! The cache against a reference that keeps every version of every sector.
+//! Tests of the media against a reference that keeps every version of every sector.
 
 use crate::media::{Media, Survival};
 use crate::random::Random;
@@ -8,7 +8,8 @@ use std::os::unix::fs::FileExt;
 const SECTOR: usize = 512;
 const SECTORS: usize = 64;
 
-/// What each sector may hold: the version on the media, and those in memory, oldest first.
+/// The possible contents of each sector: the version on the media, and those in memory, oldest
+/// first.
 struct Reference {
     media: Vec<u64>,
     pending: Vec<(u64, std::ops::Range<usize>)>,
@@ -21,7 +22,7 @@ impl Reference {
         newest.max(self.media[sector])
     }
 
-    /// A write reaches the media; older ones in memory no longer count where it lies.
+    /// Settles a write; older ones in memory no longer count in its range.
     fn settle(&mut self, id: u64) {
         if let Some(index) = self.pending.iter().position(|(pending, _)| *pending == id) {
             let (_, range) = self.pending.remove(index);
@@ -31,7 +32,7 @@ impl Reference {
         }
     }
 
-    /// What a sector may hold after a cut: what is on the media, or a newer version from memory.
+    /// The possible contents of a sector after a cut: the version on the media, or a newer one.
     fn possible(&self, sector: usize) -> Vec<u64> {
         let media = self.media[sector];
         let pending = self

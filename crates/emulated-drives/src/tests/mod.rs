@@ -1,7 +1,7 @@
 //! Tests of the drives as a whole.
 #![allow(clippy::unwrap_used)]
 
-/// The daemon of drives that tests create, when one of them started this; else nothing. See
+/// The daemon process of the drives of tests, if a test started it; otherwise nothing. See
 /// [`super::daemon`].
 #[test]
 fn daemon_process() {

@@ -1,7 +1,7 @@
-//! Drives end to end: FUSE, loop device, ext4, power cut. They need root and /dev/fuse; where these
-//! are not there the tests say so and pass.
+//! Drives end to end: FUSE, loop device, ext4, power cut. They need root and /dev/fuse; without
+//! these the tests report it and pass.
 //!
-//! Every drive is in a guard that removes it, so that a failed test leaves no mounts behind.
+//! Every drive has a guard that removes it, so that a failed test leaves no mounts behind.
 
 use crate::profile::Kind;
 use crate::{Counters, Drive, DriveSpec, Fault, Profile, Survival, system};
@@ -11,8 +11,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Whether drives can be made here. If not, the test says why past the runner, which shows nothing
-/// of tests that pass; and `.ci/run` counts it.
+/// Whether drives can be made here. If not, the test reports it directly to the terminal, since the
+/// runner hides the output of tests that pass; `.ci/run` counts it.
 fn is_possible() -> bool {
     let Err(error) = system::check_requirements() else {
         return true;
@@ -27,7 +27,7 @@ fn is_possible() -> bool {
     false
 }
 
-/// A drive that goes with its test.
+/// Removes its drive at the end of the test.
 struct Guard {
     drive: Option<Drive>,
     root: tempfile::TempDir,
@@ -72,7 +72,7 @@ fn write_synced(path: &Path, data: &[u8]) {
     let mut file = File::create(path).unwrap();
     file.write_all(data).unwrap();
     file.sync_all().unwrap();
-    // The name as well.
+    // Sync the directory as well.
     File::open(path.parent().unwrap()).unwrap().sync_all().unwrap();
 }
 
@@ -80,7 +80,7 @@ fn pattern(bytes: usize, salt: u8) -> Vec<u8> {
     (0..bytes).map(|index| (index * 31 / 7) as u8 ^ salt).collect()
 }
 
-/// A drive whose writes stay in memory until they are flushed.
+/// A drive that keeps writes in memory until they are flushed.
 fn forgetful() -> Profile {
     let mut profile = Profile::find("nvme").unwrap();
     if let Kind::Flat(flat) = &mut profile.kind {
@@ -89,8 +89,7 @@ fn forgetful() -> Profile {
     profile
 }
 
-/// Overwrites a file in place past the page cache: the drive has the data, but was not told to
-/// flush it.
+/// Overwrites a file in place with direct I/O: the drive has the data, without a flush.
 fn overwrite_direct(path: &Path, data: &[u8]) {
     let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
     let file = OpenOptions::new().write(true).custom_flags(direct).open(path).unwrap();
@@ -117,7 +116,7 @@ fn what_was_flushed_survives_a_cut_and_the_rest_meets_its_fate() {
         Survival::Prefix,
     ] {
         let point = drive.mount().unwrap();
-        // Else ext4 flushes the drive every five seconds, and nothing is in its memory any more.
+        // Otherwise ext4 flushes the drive every five seconds, and its memory is empty.
         let seldom = ["-o", "remount,commit=3600"].map(OsStr::new);
         system::run("mount", seldom.into_iter().chain([point.as_ref()])).unwrap();
         let before = drive.counters().unwrap();
@@ -200,7 +199,7 @@ fn a_write_error_reaches_the_writer_and_ends_on_command() {
     let path = point.join("file");
     write_synced(&path, &pattern(8192, 3));
     let description = drive.description().unwrap();
-    // Behind the superblock and the first group's tables.
+    // After the superblock and the first group's tables.
     let fault = Fault::WriteErrors {
         start: description.bytes / 8,
         bytes: u64::MAX,
@@ -233,7 +232,7 @@ fn counters_see_what_the_host_did() {
     assert!(done.writes.bytes >= 1 << 20 && done.reads.bytes >= 1 << 20);
     assert!(done.flushes >= 2 && done.writes.requests == done.writes.sequential + done.writes.random);
 
-    // Any process may use the drive by its name, and it outlives its daemon.
+    // Any process can open the drive by name, and it outlives its daemon.
     let other = Drive::open_in(&guard.runtime(), "counters").unwrap();
     let before = other.counters().unwrap();
     other.stop().unwrap();
@@ -258,7 +257,7 @@ fn a_daemon_that_was_killed_is_a_power_cut() {
     write_synced(&point.join("synced"), &pattern(10_000, 6));
     let process = drive.description().unwrap().process.unwrap();
     kill_process(Pid::from_raw(process as i32).unwrap(), Signal::KILL).unwrap();
-    // Nothing hangs: what is not cached fails.
+    // Nothing hangs: requests that are not cached fail.
     let failed = File::create(point.join("more")).and_then(|file| file.sync_all());
     assert!(failed.is_err());
     let point = drive.mount().unwrap();
@@ -298,8 +297,8 @@ fn removing_leaves_nothing_and_creating_replaces_nothing() {
     guard.drive = Some(Drive::create_in(&guard.runtime(), spec).unwrap());
 }
 
-/// What a contender of a benchmark left behind decided where the next one's files lay, and so how
-/// fast its disk was.
+/// Regression: files left by one contender of a benchmark decided the placement of the next one's
+/// files, and so the speed of its disk.
 #[test]
 fn an_emptied_drive_is_as_a_new_one() {
     if !is_possible() {
@@ -319,8 +318,8 @@ fn an_emptied_drive_is_as_a_new_one() {
     write_synced(&file, &pattern(100_000, 2));
 }
 
-/// It was set where the loop device is made; making the file system then undid it on disks, and who
-/// reads by mapped memory read 2.5 MiB for each page.
+/// Regression: the read-ahead was set when the loop device was made; making the file system undid
+/// it on disks, and a reader by mapped memory read 2.5 MiB for each page.
 #[test]
 fn the_kernel_reads_no_more_ahead_than_on_a_disk() {
     if !is_possible() {

@@ -1,7 +1,6 @@
-//! Repository chores, run as `cargo xtask NAME`. Standard library only, so that it builds in a
-//! moment.
+//! Repository chores, run as `cargo xtask NAME`. Standard library only, so that it builds quickly.
 //!
-//! Exit codes: 0 nothing to complain about, 1 findings, 2 the chore itself could not run.
+//! Exit codes: 0 no findings, 1 findings, 2 the chore could not run.
 
 mod tidy;
 

@@ -1,13 +1,11 @@
-//! How much of what the decoding, resizing and encoding crates reach alone on all cores is left of
-//! in the import.
+//! Speed of the import relative to the decoding, resizing and encoding crates alone on all cores.
 //!
-//! `cargo bench -p terrace-images --bench import` makes its own pictures;
-//! `TERRACE_BENCH_IMAGES=DIR` takes the images in a directory (photographs, preferably) instead.
-//! Prints images and megapixels per second of wall-clock and of processor time, for: the crates
-//! alone (files in memory, nothing kept), the import into a sink that keeps nothing, the import
-//! into a new store (in `TERRACE_BENCH_DIR`, by default the directory for temporary files; until
-//! everything is durable), and the ratios. Each is run several times in turn, and the best of each
-//! is compared.
+//! `cargo bench -p terrace-images --bench import` generates its pictures; with
+//! `TERRACE_BENCH_IMAGES=DIR` it uses the images in a directory, preferably photographs. Prints
+//! images and megapixels per second of wall-clock and of processor time, for: the crates alone
+//! (files in memory, results dropped), the import into a sink that drops everything, the import
+//! into a new store until all is durable (in `TERRACE_BENCH_DIR`, by default the directory for
+//! temporary files), and the ratios. The best of several alternating runs of each is compared.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +24,7 @@ use terrace_images::{Format, GroupSink, ImportOptions, Progress, import};
 /// Rounds of each measurement.
 const ROUNDS: usize = 3;
 
-/// Takes groups and forgets them.
+/// A sink that drops all groups.
 struct Nowhere;
 
 impl GroupSink for Nowhere {
@@ -72,7 +70,7 @@ fn files_under(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Seconds of processor time of this process so far, in user and kernel mode.
+/// Processor time of this process so far, user and kernel mode, in seconds.
 fn processor_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<_> = stat.rsplit(") ").next().unwrap().split(' ').collect();

@@ -1,15 +1,15 @@
-//! The keys and attributes of imported images: written here, read by whoever lists or serves them.
+//! Keys and attributes of imported images.
 //!
-//! Invariant: every name an import writes is a constant or a function of this file. Text attributes
-//! are UTF-8, numbers are decimal text. On failure: an entry that lacks a needed attribute reads as
-//! `None`, never as zeros.
+//! Invariant: every name that an import writes is a constant or a function of this file. Text
+//! attributes are UTF-8, numbers are decimal text. Failure: an entry without a required attribute
+//! reads as `None`, never as zeros.
 
 use std::fmt;
 use terrace::Attributes;
 
-/// Keys of catalogue entries start with this; an image's ID follows.
+/// Prefix of the keys of catalogue entries; an image's ID follows.
 pub const CATALOGUE_PREFIX: &str = "catalogue/";
-/// Keys of originals and resolutions start with this; an image's ID, `/` and the resolution's name
+/// Prefix of the keys of originals and resolutions; an image's ID, `/` and the resolution's name
 /// follow.
 pub const IMAGES_PREFIX: &str = "images/";
 /// The resolution name under which the original file is stored.
@@ -23,18 +23,17 @@ pub mod attribute {
     pub const ETAG: &str = "etag";
     /// Full BLAKE3 hash of the value (of the original, in a catalogue entry) in lowercase hex.
     pub const CONTENT_HASH: &str = "content-hash";
-    /// Width in pixels, as shown: the orientation is applied.
+    /// Width in pixels, with the orientation applied.
     pub const WIDTH: &str = "width";
-    /// Height in pixels, as shown: the orientation is applied.
+    /// Height in pixels, with the orientation applied.
     pub const HEIGHT: &str = "height";
     /// Format of the original: `jpeg`, `png`, `webp`, `tiff` or `gif`.
     pub const FORMAT: &str = "format";
-    /// EXIF orientation of the original, 1 to 8; 1 when it says nothing.
+    /// EXIF orientation of the original, 1 to 8; 1 if it has none.
     pub const ORIENTATION: &str = "orientation";
-    /// When the picture was taken, `2024-05-17T09:30:00`, with the offset from UTC when known. May
-    /// be missing.
+    /// Time of capture, `2024-05-17T09:30:00`, with the offset from UTC if known. Optional.
     pub const CAPTURE_TIME: &str = "capture-time";
-    /// Make and model of the camera. May be missing.
+    /// Make and model of the camera. Optional.
     pub const CAMERA: &str = "camera";
     /// Length of the original in bytes.
     pub const BYTES: &str = "bytes";
@@ -43,7 +42,7 @@ pub mod attribute {
     /// In a catalogue entry: names of the stored resolutions, largest first, separated by commas.
     pub const RESOLUTIONS: &str = "resolutions";
 
-    /// In a catalogue entry: what is known of one stored resolution, `width height bytes
+    /// In a catalogue entry: the properties of one stored resolution, `width height bytes
     /// content-type`.
     #[must_use]
     pub fn resolution(name: &str) -> String {
@@ -65,7 +64,7 @@ impl ImageId {
         Self(id)
     }
 
-    /// Reads 32 lowercase hex digits.
+    /// Parses 32 lowercase hex digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
@@ -117,7 +116,7 @@ pub(super) fn etag(hash: &blake3::Hash) -> String {
     format!("\"{}\"", ImageId::of(hash))
 }
 
-/// One stored resolution, as the catalogue knows it.
+/// One stored resolution in the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResolution {
     /// Its name.
@@ -132,18 +131,18 @@ pub struct StoredResolution {
     pub content_type: String,
 }
 
-/// What the catalogue knows of one image.
+/// The catalogue entry of one image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogueEntry {
-    /// Width in pixels, as shown.
+    /// Width in pixels, with the orientation applied.
     pub width: u32,
-    /// Height in pixels, as shown.
+    /// Height in pixels, with the orientation applied.
     pub height: u32,
     /// Format of the original.
     pub format: String,
     /// EXIF orientation, 1 to 8.
     pub orientation: u8,
-    /// When the picture was taken, if known.
+    /// Time of capture, if known.
     pub capture_time: Option<String>,
     /// Make and model of the camera, if known.
     pub camera: Option<String>,
@@ -158,7 +157,7 @@ pub struct CatalogueEntry {
 }
 
 impl CatalogueEntry {
-    /// The facts about the image itself, as attributes (without the resolutions).
+    /// The attributes of the image itself, without the resolutions.
     pub(super) fn image_attributes(&self) -> Attributes {
         let mut attributes = Attributes::new()
             .with(attribute::WIDTH, self.width.to_string())
@@ -193,8 +192,7 @@ impl CatalogueEntry {
         attributes
     }
 
-    /// Reads the attributes of a catalogue entry. `None` if something an import always writes is
-    /// missing or malformed.
+    /// Reads the attributes of a catalogue entry. `None` if a required one is missing or malformed.
     #[must_use]
     pub fn from_attributes(attributes: &Attributes) -> Option<Self> {
         let text = |name: &str| attributes.get_str(name);

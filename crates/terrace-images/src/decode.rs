@@ -1,16 +1,15 @@
-//! Turns the bytes of an image file into pixels.
+//! Decodes image files.
 //!
-//! JPEG goes to `zune-jpeg` directly, to decode it strictly and to choose the output colours; the
-//! other formats go through `image`. Of animations the first frame is taken, of TIFF files the
-//! first page. Pixels come out as 8-bit gray, RGB or RGBA; CMYK, palettes, 16-bit and
-//! floating-point samples are converted.
+//! JPEG is decoded by `zune-jpeg` directly, which allows strict decoding and the choice of output
+//! colours; other formats by `image`. Of an animation the first frame is used, of a TIFF file the
+//! first page. The result is 8-bit gray, RGB or RGBA; CMYK, palettes, 16-bit and floating-point
+//! samples are converted.
 //!
-//! Invariants: [`Decoder::open`] reads headers only and refuses more pixels than the limit, so
-//! nothing in proportion to claimed dimensions is allocated before that. A file whose pixel data is
-//! incomplete is refused; what is missing after the last pixel (a trailer) does not matter, but for
-//! JPEG, whose end marker must be there.
+//! Invariants: [`Decoder::open`] reads headers only and enforces the pixel limit, so no memory in
+//! proportion to claimed dimensions is allocated before. A file with incomplete pixel data is
+//! refused. Data after the last pixel is not checked, except that a JPEG must have its end marker.
 //!
-//! On failure: the reason in words. A panic inside a decoder is caught by the caller.
+//! Failure: the reason as text. A panic inside a decoder is caught by the caller.
 
 use super::source::Format;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
@@ -18,13 +17,12 @@ use std::io::Cursor;
 use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
 use zune_jpeg::JpegDecoder;
 
-/// Largest ICC profile that is carried over to resolutions. Display profiles have a few KiB at
-/// most.
+/// Largest ICC profile copied to resolutions. Display profiles have a few KiB.
 const PROFILE_BYTES_MAX: usize = 64 << 10;
-/// RAM for decoding one pixel of a JPEG: RGB, and the coefficients of a progressive one.
+/// RAM per pixel for decoding a JPEG: RGB, and the coefficients of a progressive one.
 const JPEG_BYTES_PER_PIXEL: u64 = 9;
 
-/// An image whose header was read and found acceptable.
+/// An image with a valid header.
 pub(super) struct Decoder<'a> {
     inner: Inner<'a>,
     bytes: &'a [u8],
@@ -39,11 +37,10 @@ enum Inner<'a> {
     Other(Box<dyn ImageDecoder + 'a>),
 }
 
-/// Pixels, as 8-bit gray, gray with alpha, RGB or RGBA, and the colour profile they need to be
-/// shown with.
+/// Pixels, as 8-bit gray, gray with alpha, RGB or RGBA, and their colour profile.
 pub(super) struct Decoded {
     pub(super) pixels: DynamicImage,
-    /// An ICC profile, unless it is sRGB, which is what is assumed without one.
+    /// An ICC profile; `None` for sRGB.
     pub(super) profile: Option<Vec<u8>>,
 }
 
@@ -71,12 +68,12 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// RAM that decoding takes, about.
+    /// Estimated RAM for decoding.
     pub(super) fn memory_bytes(&self) -> u64 {
         let pixels = u64::from(self.width) * u64::from(self.height);
         match &self.inner {
             Inner::Jpeg(_) => pixels * JPEG_BYTES_PER_PIXEL,
-            // As decoded, and converted to at most RGBA.
+            // The decoded pixels, and their conversion to at most RGBA.
             Inner::Other(decoder) => decoder.total_bytes().saturating_add(pixels * 4),
         }
     }
@@ -108,7 +105,7 @@ fn open_jpeg(bytes: &[u8], strict: bool) -> Result<(Inner<'_>, u32, u32), String
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     match decoder.decode_headers() {
         Ok(()) => {}
-        // Stray bytes between header segments are common enough (some cameras pad), and harmless.
+        // Extra bytes between header segments are common, since some cameras pad, and harmless.
         Err(error) if strict && format!("{error:?}").contains("Extra bytes between headers") => {
             return open_jpeg(bytes, false);
         }
@@ -142,9 +139,9 @@ fn decode_jpeg(mut decoder: JpegDecoder<ZCursor<&[u8]>>, bytes: &[u8]) -> Result
     Ok(Decoded { pixels, profile })
 }
 
-/// Whether the end marker follows the start of the first scan. In scans 0xFF is always escaped, so
-/// it is not found by accident; whatever a camera appended after it (a video, a second picture)
-/// does not matter.
+/// Whether there is an end marker after the start of the first scan. In scans 0xFF is always
+/// escaped, so another byte pair is not mistaken for it. What a camera appended (a video, a second
+/// picture) is ignored.
 fn jpeg_has_end(bytes: &[u8]) -> bool {
     let mut place = 2;
     while let Some(&[0xff, marker]) = bytes.get(place..place + 2) {
@@ -175,7 +172,7 @@ fn open_other(bytes: &[u8], format: Format, pixel_limit: u64) -> Result<(Inner<'
     };
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     let mut limits = Limits::no_limits();
-    // 16-bit RGBA takes 8 bytes per pixel; the rest is room for the decoder's own buffers.
+    // 16-bit RGBA takes 8 bytes per pixel; the rest is for the decoder's own buffers.
     limits.max_alloc = Some(pixel_limit.saturating_mul(8).saturating_add(64 << 20));
     reader.limits(limits);
     let decoder = reader.into_decoder().map_err(|error| damaged(&error))?;
@@ -183,7 +180,7 @@ fn open_other(bytes: &[u8], format: Format, pixel_limit: u64) -> Result<(Inner<'
     Ok((Inner::Other(Box::new(decoder)), width, height))
 }
 
-/// Brings samples to 8 bits, keeping gray gray and alpha only where there is some.
+/// Converts samples to 8 bits, keeping gray, and alpha only if the image uses it.
 fn to_8_bit(pixels: DynamicImage) -> DynamicImage {
     let colours = pixels.color();
     match (colours.has_color(), colours.has_alpha()) {
@@ -194,12 +191,12 @@ fn to_8_bit(pixels: DynamicImage) -> DynamicImage {
     }
 }
 
-/// Whether a profile is valid for converted pixels and says more than "sRGB".
+/// Whether a profile is valid for the converted pixels and is not just sRGB.
 fn worth_keeping(profile: &[u8], pixels: &DynamicImage) -> bool {
     let colours = if pixels.color().has_color() { b"RGB " } else { b"GRAY" };
     (128..=PROFILE_BYTES_MAX).contains(&profile.len())
         && profile.get(16..20) == Some(colours)
         && !profile.windows(4).any(|text| text == b"sRGB")
-        // In a text of two bytes per character, as newer profiles have it.
+        // As two bytes per character in newer profiles.
         && !profile.windows(8).any(|text| text == b"\0s\0R\0G\0B")
 }

@@ -1,9 +1,9 @@
 //! Encodes one resolution.
 //!
-//! Invariant: what comes out needs no metadata to be shown right: it is upright, and carries a
+//! Invariant: the result needs no metadata to be displayed correctly: it is upright, and has a
 //! colour profile only if its colours are not sRGB.
 //!
-//! On failure: the reason in words.
+//! Failure: the reason as text.
 
 use super::options::OutputFormat;
 use image::{
@@ -37,7 +37,7 @@ fn encode_jpeg(pixels: &DynamicImage, profile: Option<&[u8]>, quality: u8, out: 
         _ => return Err("its pixels are in a form that JPEG does not have".to_owned()),
     };
     let mut encoder = Encoder::new(out, quality);
-    // The default takes one of four pixels for the colour, which shows at sharp edges.
+    // The default samples the colour of one in four pixels, which is visible at sharp edges.
     encoder.set_chroma_subsampling_method(ChromaSubsamplingMethod::Average);
     let refused = |error| format!("cannot be encoded: {error}");
     if let Some(profile) = profile {
@@ -50,7 +50,7 @@ fn encode_jpeg(pixels: &DynamicImage, profile: Option<&[u8]>, quality: u8, out: 
 
 fn encode_other(pixels: &DynamicImage, profile: Option<&[u8]>, mut encoder: impl ImageEncoder) -> Result<(), String> {
     if let Some(profile) = profile {
-        // Without its profile the image is still one, if in slightly other colours.
+        // Without its profile the image is valid, with slightly different colours.
         let _ = encoder.set_icc_profile(profile.to_vec());
     }
     let colours = pixels.color().into();

@@ -1,24 +1,24 @@
-//! Reads the few facts of EXIF metadata that are kept: orientation, capture time, camera.
+//! Reads the EXIF metadata that is kept: orientation, time of capture, camera.
 //!
-//! Invariant: whatever the metadata holds, the result is usable: the orientation is 1 to 8, texts
-//! are short and printable, a time is one that exists on a clock.
+//! Invariant: the result is valid for any input: the orientation is 1 to 8, texts are short and
+//! printable, a time is a valid one.
 //!
-//! On failure: damaged, contradictory or hostile metadata means that a fact is missing, never that
-//! the image fails.
+//! Failure: a property with damaged, contradictory or hostile metadata is missing; the image never
+//! fails because of it.
 
 use super::source::Format;
 use exif::{DateTime, Exif, In, Tag, Value};
 use std::{fmt::Write, io::Cursor};
 
-/// Longest text kept of a tag, in characters.
+/// Longest text of a tag, in characters.
 const TEXT_CHARACTERS_MAX: usize = 100;
 
-/// What EXIF says about an image.
+/// EXIF properties of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CaptureFacts {
-    /// How the picture is to be turned, 1 to 8.
+    /// Orientation, 1 to 8.
     pub(super) orientation: u8,
-    /// When it was taken.
+    /// Time of capture.
     pub(super) capture_time: Option<String>,
     /// Make and model of the camera.
     pub(super) camera: Option<String>,
@@ -34,12 +34,12 @@ impl Default for CaptureFacts {
     }
 }
 
-/// Reads the facts from a whole image file.
+/// Reads the properties from a whole image file.
 pub(super) fn capture_facts(bytes: &[u8], format: Format) -> CaptureFacts {
     if format == Format::Gif {
         return CaptureFacts::default();
     }
-    // The parser sees what a stranger wrote; should it panic, the image is still good.
+    // The input is not trusted: if the parser panics, the image is still valid.
     std::panic::catch_unwind(|| parse(bytes)).unwrap_or_default()
 }
 
@@ -72,7 +72,7 @@ fn capture_time(exif: &Exif) -> Option<String> {
     .find(|[tag, _]| exif.get_field(*tag, In::PRIMARY).is_some())?;
     let mut time = DateTime::from_ascii(ascii(exif, tag)?).ok()?;
     if let Some(offset) = ascii(exif, offset_tag) {
-        // An offset that makes no sense leaves the time without one.
+        // An invalid offset is left out of the time.
         let _ = time.parse_offset(offset);
     }
     let exists = time.year > 0
@@ -96,7 +96,7 @@ fn capture_time(exif: &Exif) -> Option<String> {
     Some(text)
 }
 
-/// Make and model; the make is left out where the model starts with it ("Canon", "Canon EOS R6").
+/// Make and model; only the model if it starts with the make ("Canon", "Canon EOS R6").
 fn camera(exif: &Exif) -> Option<String> {
     let make = printable(ascii(exif, Tag::Make).unwrap_or_default());
     let model = printable(ascii(exif, Tag::Model).unwrap_or_default());

@@ -1,15 +1,13 @@
-//! Bounds the memory of images in flight.
+//! Limits the memory of images in flight.
 //!
-//! A worker takes a [`Permit`] for a file before it reads it, grows it before it decodes, shrinks
-//! it to what the group holds afterwards, and the permit goes with the group until that is
-//! committed.
+//! A worker takes a [`Permit`] for a file before it reads it, grows it before decoding, and shrinks
+//! it to the size of the group afterwards; the permit is held until the group is committed.
 //!
-//! Invariants: the bytes of all permits stay within the budget, but for one case: when nobody
-//! decodes, the next one may, however much it needs, for otherwise holders of small permits could
-//! wait for each other forever. So the most ever held is the budget plus what one image needs.
+//! Invariants: the bytes of all permits stay within the budget, with one exception: while no worker
+//! decodes, one may start, whatever it needs; otherwise holders of small permits could wait for
+//! each other forever. So at most the budget plus the need of one image is held.
 //!
-//! On failure: nothing here fails; a dropped permit gives everything back, also when its holder
-//! panics.
+//! Failure: none; a dropped permit returns all its bytes, also when its holder panics.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -44,7 +42,7 @@ impl MemoryGate {
         }
     }
 
-    /// Waits for room to hold `bytes` of a file.
+    /// Waits until the budget allows `bytes` for a file.
     pub(super) fn enter(&self, bytes: u64) -> Permit<'_> {
         let mut used = self.used.lock();
         while used.bytes > 0 && used.bytes.saturating_add(bytes) > self.budget_bytes {
@@ -66,7 +64,7 @@ impl MemoryGate {
 }
 
 impl Permit<'_> {
-    /// Waits for room to decode with `bytes` more.
+    /// Waits until the budget allows `bytes` more for decoding.
     pub(super) fn grow(&mut self, bytes: u64) {
         let mut used = self.gate.used.lock();
         while used.decoding > 0 && used.bytes.saturating_add(bytes) > self.gate.budget_bytes {
@@ -78,7 +76,7 @@ impl Permit<'_> {
         self.decoding = true;
     }
 
-    /// Gives back all but `bytes`: decoding is over.
+    /// Returns all but `bytes`: decoding has ended.
     pub(super) fn settle(&mut self, bytes: u64) {
         let mut used = self.gate.used.lock();
         used.bytes = used.bytes - self.bytes + bytes;

@@ -1,10 +1,10 @@
-//! Makes the group of one image: everything that is committed together.
+//! Builds the group of one image: all objects that are committed together.
 //!
-//! Invariants: the group holds the original byte for byte, every resolution of the options, and the
-//! catalogue entry, whose absence from the store is a condition of the commit, so of two imports at
-//! once only one stores it.
+//! Invariants: the group contains the original unchanged, every resolution of the options, and the
+//! catalogue entry. The commit is conditional on the entry's absence, so of two concurrent imports
+//! only one stores the image.
 //!
-//! On failure: the reason in words; nothing is left behind, for nothing was written.
+//! Failure: the reason as text; nothing has been written.
 
 use super::{
     catalogue::{CatalogueEntry, ImageId, ORIGINAL, StoredResolution, attribute, catalogue_key, etag, image_key},
@@ -25,7 +25,7 @@ use terrace::{Attributes, Batch, Condition};
 /// Longest file name kept, in bytes.
 const FILE_NAME_BYTES_MAX: usize = 1024;
 
-/// A file that was read and is not yet in the store.
+/// A file that has been read but not stored.
 pub(super) struct Original<'a> {
     pub(super) path: &'a Path,
     pub(super) bytes: Bytes,
@@ -42,7 +42,7 @@ pub(super) struct Group {
     pub(super) resolution_bytes: u64,
 }
 
-/// Decodes an image and makes its group. The permit grows while pixels are in memory.
+/// Decodes an image and builds its group. The permit is larger while pixels are in memory.
 pub(super) fn make_group(
     original: &Original<'_>,
     options: &ImportOptions,
@@ -91,7 +91,7 @@ pub(super) fn make_group(
     })
 }
 
-/// Adds the resolutions to the batch and the entry; returns their bytes.
+/// Adds the resolutions to the batch and the entry; returns their total bytes.
 fn add_resolutions(
     decoded: Decoded,
     id: ImageId,
@@ -137,7 +137,7 @@ fn add_resolutions(
     Ok(total_bytes)
 }
 
-/// The last part of a path as text, cut to a sensible length.
+/// The last part of a path as text, truncated to the limit.
 fn file_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let whole = name

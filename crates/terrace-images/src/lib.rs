@@ -1,8 +1,8 @@
-//! Importing images: every image file under a directory becomes one group in the store.
+//! Imports images: every image file under a directory becomes one group in the store.
 //!
-//! The way of one file: `walk` finds it, `source` reads and recognises it by content, `decode`
-//! turns it into pixels, `resize` makes the resolutions, `encode` writes them, `group` puts
-//! everything into one batch and `pipeline` commits it, many files at a time. `catalogue` names the
+//! For each file, `walk` finds it, `source` reads it and recognises its format by content, `decode`
+//! decodes it, `resize` makes the resolutions, `encode` encodes them, `group` builds one batch and
+//! `pipeline` commits it, many files at a time. `catalogue` defines keys and attributes.
 //! keys and attributes.
 //!
 //! # What is stored
@@ -16,24 +16,25 @@
 //! | `images/ID/RESOLUTION` | the image fitted into the resolution's box, encoded | `content-type`, `etag`, `width`, `height`, `content-hash` |
 //! | `catalogue/ID` | nothing | all of the image's, and width, height, bytes and type of each resolution |
 //!
-//! A page of N images is one scan of N entries under `catalogue/`: attributes live in the ordered
-//! index, so no value is read for a listing. Order is that of the IDs, which is arbitrary but
-//! stable; paging continues after the last ID.
+//! A page of N images is one scan of N entries under `catalogue/`: attributes are in the ordered
+//! index, so listing reads no values. The order is that of the IDs, arbitrary but stable; paging
+//! continues after the last ID.
 //!
 //! # Invariants
 //!
-//! - `catalogue/ID` is there if and only if the whole group is: they are committed together. Its
-//!   presence is the test by which a second import of the same content does nothing.
-//! - Nothing is allocated for pixels before the header's dimensions were checked against the pixel
+//! - `catalogue/ID` exists if and only if the whole group does: they are committed together. A
+//!   second import of the same content finds it and does nothing.
+//! - No memory is allocated for pixels before the header's dimensions are checked against the pixel
 //!   limit.
 //! - Images in flight are bounded by a budget of memory, whatever the number of threads (see
 //!   `gate`).
 //!
 //! # On failure
 //!
-//! A file that cannot be read or decoded is reported by name with the reason, and the import goes
-//! on. Decoding is strict: a file whose pixels are incomplete is a failure, not a half-grey image.
-//! An error of the store itself stops the import; what was committed stays, and importing again
+//! A file that cannot be read or decoded is reported by name with the reason, and the import
+//! continues. Decoding is strict: a file with incomplete pixel data fails instead of giving a
+//! half-grey image. An error of the store stops the import; what was committed stays, and the next
+//! import continues from there.
 //! continues from there.
 
 mod catalogue;

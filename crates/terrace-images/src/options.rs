@@ -1,4 +1,4 @@
-//! What an import makes of each image, and how much of the machine it may use.
+//! Options of an import.
 
 use super::catalogue::ORIGINAL;
 use std::num::NonZero;
@@ -9,8 +9,8 @@ const JPEG_SIDE_MAX: u32 = 65_535;
 /// Largest side of a WebP image, in pixels.
 const WEBP_SIDE_MAX: u32 = 16_383;
 
-/// A box that images are fitted into, either way round: a landscape image uses the longer side as
-/// its width.
+/// A box into which images are fitted, in either orientation: the longer side is the width for a
+/// landscape image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolution {
     /// The last part of its key: lowercase letters, digits, `-` and `_`.
@@ -43,7 +43,7 @@ impl Resolution {
 /// How resolutions are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputFormat {
-    /// Lossy; transparent parts become white, or dark gray where the image would not be seen on
+    /// Lossy; transparent pixels become white, or dark gray if the image would be invisible on
     /// white.
     #[default]
     Jpeg,
@@ -72,11 +72,10 @@ impl OutputFormat {
     }
 }
 
-/// How an import is done.
+/// Options of an import.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// The resolutions to make of each image. An image smaller than a box is encoded at its own
-    /// size.
+    /// The resolutions of each image. An image smaller than a box keeps its size.
     pub resolutions: Vec<Resolution>,
     /// How they are encoded.
     pub format: OutputFormat,
@@ -86,10 +85,10 @@ pub struct ImportOptions {
     pub pixel_limit: u64,
     /// Files longer than this are refused. 256 MiB.
     pub file_bytes_max: u64,
-    /// RAM for images in flight; 0 for 256 MiB per thread, at least 1 GiB. One image that needs
-    /// more is worked on alone.
+    /// RAM for images in flight; 0 for 256 MiB per thread, at least 1 GiB. An image that needs more
+    /// is processed alone.
     pub memory_bytes: u64,
-    /// Threads that decode; 0 for one per core.
+    /// Decoding threads; 0 for one per core.
     pub threads: usize,
 }
 
@@ -111,7 +110,7 @@ impl ImportOptions {
     /// Checks the options.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the option and what it may be.
+    /// [`Error::Invalid`] with the option and its allowed values.
     pub fn validate(&self) -> Result<()> {
         if !(1..=100).contains(&self.quality) {
             return Err(Error::invalid(format!(
@@ -161,7 +160,7 @@ impl ImportOptions {
         Ok(())
     }
 
-    /// Threads to decode with: as asked for, or one per core.
+    /// Number of decoding threads.
     pub(super) fn thread_count(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, NonZero::get),

@@ -1,19 +1,19 @@
-//! Imports many files at a time.
+//! Imports many files concurrently.
 //!
 //! ```text
 //! walk ──paths──> decoding threads ──groups──> committing threads ──> store
 //! ```
 //!
-//! Commits wait for the device, decoding does not wait for commits: there are as many committing
-//! threads as decoding ones, and the store joins what they commit at the same moment in one sync.
-//! Both queues are short; what they may hold is bounded by the memory gate.
+//! Commits wait for the device, and decoding does not wait for commits: there are as many
+//! committing threads as decoding ones, and the store joins concurrent commits in one sync. Both
+//! queues are short; the memory gate limits what they hold.
 //!
-//! Invariants: a content hash is claimed before it is looked up in the store, so two files with the
-//! same content are never both imported. A group that reached a committing thread is committed,
-//! also after a stop. After an error of the store nothing more is given to it.
+//! Invariants: a content hash is claimed before it is looked up in the store, so of two files with
+//! the same content only one is imported. A group that reached a committing thread is committed,
+//! also after a stop. After an error of the store nothing more is committed.
 //!
-//! On failure: a file's failure is in the report; the store's ends the run and is the report's
-//! outcome. A panic while one file is worked on is that file's failure.
+//! Failure: a file's failure is in the report; the store's ends the import and is the report's
+//! outcome. A panic while a file is processed is that file's failure.
 
 use super::{
     catalogue::{ImageId, catalogue_key},
@@ -40,7 +40,7 @@ use std::{
 };
 use terrace::{Batch, Durability, Error, Result, Store};
 
-/// Where groups go.
+/// Destination of groups.
 pub trait GroupSink: Sync {
     /// Whether an object has this key.
     ///
@@ -65,10 +65,10 @@ impl GroupSink for Store {
     }
 }
 
-/// Imports every image under `directory` (or the one file it is) into `sink`.
+/// Imports every image under `directory`, or a single file, into `sink`.
 ///
-/// `stop` ends the import after the groups in flight. The outcome is part of the report: also when
-/// the store fails, the report says what was done before.
+/// `stop` ends the import after the groups in flight. The report is returned also if the store
+/// fails.
 ///
 /// # Errors
 /// [`Error::Invalid`] for options that contradict each other, [`Error::Io`] if there is nothing at
@@ -104,7 +104,7 @@ pub fn import(
     Ok(report)
 }
 
-/// What the threads of one import share.
+/// State shared by the threads of an import.
 struct Run<'a> {
     sink: &'a dyn GroupSink,
     options: &'a ImportOptions,
@@ -112,19 +112,19 @@ struct Run<'a> {
     stop: &'a AtomicBool,
     store_failed: AtomicBool,
     gate: MemoryGate,
-    /// Contents met in this run, and the file each was met in first.
+    /// Content hashes claimed in this import, each with its file.
     claimed: Mutex<HashMap<ImageId, PathBuf>>,
     report: Mutex<ImportReport>,
 }
 
-/// A group on its way to the store, and the memory it holds.
+/// A group to be committed, and its memory permit.
 struct InFlight<'a> {
     path: PathBuf,
     group: Group,
     _permit: Permit<'a>,
 }
 
-/// What became of a file that makes no group.
+/// Result for a file without a group.
 enum Ended {
     NotAnImage,
     AlreadyStored,
@@ -177,8 +177,8 @@ impl Run<'_> {
         self.stop.load(Relaxed) || self.store_failed.load(Relaxed)
     }
 
-    /// Counts what there is to do, ahead of the walk that waits for the decoders, so that the time
-    /// left can be told.
+    /// Counts the files, ahead of the walk, which waits for the decoders, so that the remaining
+    /// time can be estimated.
     fn count(&self, directory: &Path) {
         for _ in Walk::new(directory) {
             if self.halted() {
@@ -192,7 +192,7 @@ impl Run<'_> {
     fn decode_files<'run>(&'run self, paths: &Mutex<Receiver<PathBuf>>, groups: &SyncSender<InFlight<'run>>) {
         let mut resizer = Resizer::new();
         loop {
-            // The lock is held while waiting: whoever waits for it would wait for a path anyway.
+            // The lock is held while waiting; other threads would wait for a path too.
             let received = paths.lock().recv();
             let Ok(path) = received else { return };
             if self.halted() {
@@ -222,7 +222,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reads a file and makes its group, unless there is a reason not to.
+    /// Reads a file and builds its group, unless it is not to be imported.
     fn make(&self, path: &Path, resizer: &mut Resizer) -> std::result::Result<(Group, Permit<'_>), Ended> {
         let bytes_max = self.options.file_bytes_max;
         let source = Source::open(path, bytes_max)?;
@@ -257,7 +257,7 @@ impl Run<'_> {
                 continue;
             }
             let InFlight { path, group, _permit } = in_flight;
-            // Were a panic to end this thread, the decoding ones would wait for it forever.
+            // If a panic ended this thread, the decoding ones would wait forever.
             let committed = catch_unwind(AssertUnwindSafe(|| self.sink.commit(group.batch)));
             let committed = committed.unwrap_or_else(|panic| Err(Error::Failed(panic_message(panic.as_ref()))));
             match committed {
@@ -270,16 +270,16 @@ impl Run<'_> {
                     self.progress.imported.fetch_add(1, Relaxed);
                     self.progress.files_done.fetch_add(1, Relaxed);
                 }
-                // Somebody else stored the same image since it was looked up.
+                // Another import has stored the same image since the look-up.
                 Err(Error::ConditionFailed { .. }) => self.end(path, Ended::AlreadyStored),
-                // This group is not acceptable; the store is well.
+                // This group is not valid; the store has not failed.
                 Err(Error::Invalid(reason)) => self.end(path, Ended::Failed(reason)),
                 Err(error) => self.end(path, Ended::StoreFailed(error)),
             }
         }
     }
 
-    /// Notes what became of a file.
+    /// Records the result for a file.
     fn end(&self, path: PathBuf, ended: Ended) {
         self.progress.files_done.fetch_add(1, Relaxed);
         let mut report = self.report.lock();

@@ -1,7 +1,7 @@
-//! How far an import is, for whoever watches it.
+//! Progress of an import.
 //!
-//! Invariant: counters only grow; a file is counted as done exactly once, whatever became of it.
-//! On failure: nothing here can fail the import; a terminal that goes away loses the bar, no more.
+//! Invariant: counters only grow; a file is counted as done exactly once, whatever its result.
+//! Failure: nothing here can fail the import; if the terminal goes away, only the bar is lost.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::{
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// How often the bar is drawn.
+/// Interval of drawing the bar.
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Counters of a running import, shared with it.
@@ -24,7 +24,7 @@ pub struct Progress {
     pub files_found: AtomicU64,
     /// Whether all files were found.
     pub counted: AtomicBool,
-    /// Files dealt with: imported, skipped, passed over or failed.
+    /// Files done: imported, skipped, ignored or failed.
     pub files_done: AtomicU64,
     /// Images imported.
     pub imported: AtomicU64,
@@ -32,7 +32,7 @@ pub struct Progress {
     pub failed: AtomicU64,
 }
 
-/// A bar on the terminal, drawn from a thread of its own until it is dropped.
+/// A progress bar on the terminal, drawn by a thread until it is dropped.
 #[derive(Debug)]
 pub struct TerminalBar {
     over: Arc<AtomicBool>,

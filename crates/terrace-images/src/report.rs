@@ -1,33 +1,33 @@
-//! What an import did, in numbers and in words.
+//! Result of an import, as numbers and as text.
 //!
-//! Invariant: every file dealt with is in exactly one of the counts; files not reached after a stop
-//! are in none. On failure: not applicable.
+//! Invariant: every file handled is in exactly one of the counts; files not reached after a stop
+//! are in none.
 
 use std::{fmt, path::PathBuf, time::Duration};
 use terrace::Error;
 
-/// A file that could not be imported, and why.
+/// A file that could not be imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: String,
 }
 
 /// How an import ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Outcome {
-    /// Every file was dealt with.
+    /// Every file was handled.
     #[default]
     Finished,
-    /// It was told to stop. What was in flight is committed.
+    /// It was stopped. Groups in flight were committed.
     Stopped,
-    /// The store refused. What was committed before stays.
+    /// The store failed. Groups committed before stay.
     StoreFailed(Error),
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Debug, Clone, Default)]
 pub struct ImportReport {
     /// How it ended.
@@ -36,10 +36,10 @@ pub struct ImportReport {
     pub imported: u64,
     /// Files whose content the store already had.
     pub already_stored: u64,
-    /// Files with the same content as another in this run: the file, and the one that stands for
-    /// it.
+    /// Files with the same content as another in this import: the file, and the one imported in its
+    /// place.
     pub duplicates: Vec<(PathBuf, PathBuf)>,
-    /// Files that are not images and do not claim to be.
+    /// Files whose content and name are not an image's.
     pub not_images: u64,
     /// Files that could not be imported, in path order.
     pub failed: Vec<FailedFile>,
@@ -52,7 +52,7 @@ pub struct ImportReport {
 }
 
 impl ImportReport {
-    /// Files skipped since their content is stored already, or by another file of the run.
+    /// Files whose content was stored already, or came from another file of this import.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.already_stored + self.duplicates.len() as u64
@@ -91,7 +91,7 @@ impl fmt::Display for ImportReport {
             f.write_str(":")?;
         }
         for FailedFile { path, reason } in &self.failed {
-            // Names may hold anything, also what moves the cursor of a terminal.
+            // Names may contain any bytes, including terminal control sequences.
             write!(f, "\n  {}: {reason}", path.display().to_string().escape_debug())?;
         }
         Ok(())

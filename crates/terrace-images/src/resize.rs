@@ -1,14 +1,14 @@
 //! Makes the resolutions of an image, largest first, each from a larger one.
 //!
-//! Resizing is Lanczos with a window of three lobes, in SIMD. A resolution is made from the
-//! smallest one already there that is at least twice its size in each direction, else from the
-//! largest: that costs a fraction of going back to the source each time, and is the same to the
-//! eye. The orientation is applied once, to the largest resolution.
+//! Resizing uses the Lanczos filter with three lobes, in SIMD. A resolution is made from the
+//! smallest existing one that is at least twice its size in each direction, else from the largest:
+//! this costs a fraction of using the source each time, and looks the same. The orientation is
+//! applied once, to the largest resolution.
 //!
 //! Invariants: a fitted size is within its box, keeps the aspect ratio to half a pixel, is never
 //! larger than the image and never zero.
 //!
-//! On failure: the reason in words; only a size the resizer refuses can cause one.
+//! Failure: the reason as text, if the resizer refuses a size.
 
 use super::options::Resolution;
 use fast_image_resize::{
@@ -20,19 +20,19 @@ use image::{DynamicImage, GrayImage, RgbImage, RgbaImage, metadata::Orientation}
 
 /// One resolution, ready to be encoded.
 pub(super) struct Resized {
-    /// Which of the list of resolutions it is.
+    /// Its index in the list of resolutions.
     pub(super) place: usize,
-    /// Which of the made pixels are its own: resolutions of equal size share them.
+    /// The index of its pixels: resolutions of equal size share them.
     pub(super) made: usize,
 }
 
-/// All resolutions of an image: what was made, largest first, and who uses it.
+/// All resolutions of an image: pixels, largest first, and the resolutions that use them.
 pub(super) struct ResizedSet {
     pub(super) made: Vec<DynamicImage>,
     pub(super) resolutions: Vec<Resized>,
 }
 
-/// Width and height of an image once turned upright.
+/// Width and height of an image after its orientation is applied.
 pub(super) const fn upright(width: u32, height: u32, orientation: u8) -> (u32, u32) {
     if orientation >= 5 {
         (height, width)
@@ -41,7 +41,7 @@ pub(super) const fn upright(width: u32, height: u32, orientation: u8) -> (u32, u
     }
 }
 
-/// The size at which an image fits a box, either way round, without being enlarged.
+/// The size at which an image fits a box, in either orientation, without being enlarged.
 pub(super) fn fit(width: u32, height: u32, resolution: &Resolution) -> (u32, u32) {
     let (short, long) = (
         resolution.width.min(resolution.height),
@@ -52,7 +52,7 @@ pub(super) fn fit(width: u32, height: u32, resolution: &Resolution) -> (u32, u32
         return (width, height);
     }
     let [w, h, bw, bh] = [width, height, box_width, box_height].map(u64::from);
-    // Rounded to the nearest pixel, which cannot leave the box, as the exact size is within it.
+    // Rounded to the nearest pixel; this stays in the box, since the exact size does.
     let scaled =
         |side: u64, to: u64, from: u64| u32::try_from((side * to + from / 2) / from).unwrap_or(u32::MAX).max(1);
     if w * bh >= h * bw {
@@ -62,8 +62,8 @@ pub(super) fn fit(width: u32, height: u32, resolution: &Resolution) -> (u32, u32
     }
 }
 
-/// Makes all resolutions of an image. `source` is as stored in the file, not yet turned by
-/// `orientation`.
+/// Makes all resolutions of an image. `source` is as stored in the file, before `orientation` is
+/// applied.
 pub(super) fn resize_all(
     source: DynamicImage,
     orientation: u8,
@@ -98,7 +98,7 @@ pub(super) fn resize_all(
     Ok(set)
 }
 
-/// Scales the source, then turns it upright: turning fewer pixels is cheaper.
+/// Scales the source and then applies the orientation, which is cheaper on fewer pixels.
 fn largest(
     mut source: DynamicImage,
     size: (u32, u32),
@@ -115,8 +115,7 @@ fn largest(
     Ok(pixels)
 }
 
-/// The best of what is there to make `size` from: never upscaled from, and far enough to lose
-/// nothing visible.
+/// The best existing image to make `size` from: large enough to lose nothing visible.
 fn base_for(made: &mut [DynamicImage], size: (u32, u32)) -> &mut DynamicImage {
     let twice = |pixels: &DynamicImage| {
         u64::from(pixels.width()) >= 2 * u64::from(size.0) && u64::from(pixels.height()) >= 2 * u64::from(size.1)
@@ -125,7 +124,7 @@ fn base_for(made: &mut [DynamicImage], size: (u32, u32)) -> &mut DynamicImage {
     &mut made[place]
 }
 
-/// The image at another size. Nothing of it changes ([`samples_at`]).
+/// Scales an image, without modifying it ([`samples_at`]).
 fn scale(pixels: &mut DynamicImage, size: (u32, u32), resizer: &mut Resizer) -> Result<DynamicImage, String> {
     let from = (pixels.width(), pixels.height());
     let scaled = match pixels {
@@ -146,10 +145,9 @@ fn scale(pixels: &mut DynamicImage, size: (u32, u32), resizer: &mut Resizer) -> 
     scaled.ok_or_else(|| "cannot be resized: sizes do not match".to_owned())
 }
 
-/// The samples of an image at another size. For one form of pixels: a call that takes any compiles
-/// the resizer for all thirteen, which took 50 s. And from an image of the same type as those that
-/// the resizer makes in between, which could be changed: with a type for what cannot, each step is
-/// compiled twice.
+/// Scales the samples of an image. For one pixel type: a call that accepts any compiles the resizer
+/// for all thirteen, which took 50 s. The source is mutable like the resizer's intermediate images:
+/// with an immutable type each step is compiled twice.
 fn samples_at<P: PixelTrait>(
     pixels: &mut [u8],
     from: (u32, u32),
@@ -167,16 +165,15 @@ fn samples_at<P: PixelTrait>(
     Ok(samples)
 }
 
-/// What transparent pixels are laid over, as a sample of gray.
+/// Background of transparent pixels, as a gray sample.
 const WHITE: u8 = 255;
-/// And what instead, if white hides the image: it may be drawn in white, to be laid over something
-/// else.
+/// Background if white hides the image, which may be drawn in white.
 const DARK: u8 = 48;
-/// A sample that is no further than this from what it is laid over is not seen there.
+/// A sample this close to its background is invisible.
 const HARDLY: u8 = 16;
 
-/// Lays transparent pixels over white, or over dark gray if hardly anything is seen over white and
-/// much over that. For formats without transparency.
+/// Composes transparent pixels over white, or over dark gray if the image is nearly invisible over
+/// white and visible over gray. For formats without transparency.
 pub(super) fn over_ground(pixels: DynamicImage) -> DynamicImage {
     let (width, height) = (pixels.width(), pixels.height());
     let opaque = match &pixels {
@@ -193,7 +190,7 @@ pub(super) fn over_ground(pixels: DynamicImage) -> DynamicImage {
     opaque.unwrap_or(pixels)
 }
 
-/// Samples, each pixel's followed by how opaque it is, over the ground that suits them.
+/// Composes samples, each pixel's followed by its alpha, over the better background.
 fn laid(samples: &[u8], per_pixel: usize) -> Vec<u8> {
     let seen_over = |ground| {
         let seen = |pixel: &&[u8]| over(pixel, ground).any(|sample| sample.abs_diff(ground) > HARDLY);
@@ -208,7 +205,7 @@ fn laid(samples: &[u8], per_pixel: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A pixel over a ground.
+/// Composes a pixel over a background.
 fn over(pixel: &[u8], ground: u8) -> impl Iterator<Item = u8> {
     let (&alpha, samples) = pixel.split_last().unwrap_or((&0, &[]));
     samples.iter().map(move |&sample| {

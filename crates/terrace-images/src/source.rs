@@ -1,10 +1,9 @@
-//! Opens a file, recognises what it holds by its first bytes, and reads it.
+//! Opens a file, recognises its format by its first bytes, and reads it.
 //!
-//! Invariants: only a regular file is read, also when it was swapped for a pipe after the walk saw
-//! it. No more than the limit is read, whatever the file's length claims.
+//! Invariants: only a regular file is read, even if the path became a pipe after the walk. No more
+//! than the limit is read, whatever the file's length.
 //!
-//! On failure: the reason in words, or "not an image" when neither content nor name claim to be
-//! one.
+//! Failure: the reason as text, or "not an image" if neither content nor name is an image's.
 
 use super::walk::unreadable;
 use bytes::Bytes;
@@ -55,7 +54,7 @@ impl Format {
         }
     }
 
-    /// The format a file's extension claims.
+    /// The format of a file's extension.
     #[must_use]
     pub fn claimed_by(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
@@ -68,7 +67,7 @@ impl Format {
         }
     }
 
-    /// Its name, as in the attributes.
+    /// Its name in the attributes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -96,9 +95,9 @@ impl Format {
 /// Why a file is not imported.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It holds something else and does not claim to be an image.
+    /// Neither its content nor its name is an image's.
     NotAnImage,
-    /// It should have been an image, but cannot be used.
+    /// An image that cannot be used.
     Failed(String),
 }
 
@@ -108,19 +107,19 @@ impl From<String> for Refusal {
     }
 }
 
-/// An open file known to start like an image.
+/// An open file that begins like an image.
 pub(super) struct Source {
     file: File,
     start: Vec<u8>,
     pub(super) format: Format,
-    /// Its length in bytes when it was opened.
+    /// Its length in bytes at the time of opening.
     pub(super) length: u64,
 }
 
 impl Source {
     /// Opens a file and looks at its first bytes.
     pub(super) fn open(path: &Path, bytes_max: u64) -> Result<Self, Refusal> {
-        // Not to hang when the path has become a pipe since it was seen.
+        // Must not block if the path has become a pipe.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let opened = OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
         let mut file = opened.map_err(|error| unreadable(&error))?;

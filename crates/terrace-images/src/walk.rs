@@ -1,11 +1,11 @@
 //! Finds the files under a directory.
 //!
-//! Invariants: entries come in name order, so two runs over the same tree agree. Symbolic links are
-//! followed, and each directory is read at most once, known by device and inode: no arrangement of
-//! links makes the walk endless. Only regular files are handed out; pipes, sockets and devices are
-//! never opened.
+//! Invariants: entries are in name order, so two runs over the same tree agree. Symbolic links are
+//! followed, and each directory, identified by device and inode, is read at most once: no links
+//! make the walk endless. Only regular files are returned; pipes, sockets and devices are never
+//! opened.
 //!
-//! On failure: what cannot be read is handed out as a failure with its path, and the walk goes on.
+//! Failure: a path that cannot be read is returned as a failure, and the walk continues.
 
 use std::{
     collections::HashSet,
@@ -15,16 +15,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the walk met.
+/// A result of the walk.
 #[derive(Debug)]
 pub(super) enum Found {
     /// A regular file.
     File(PathBuf),
-    /// Something that cannot be imported, and why.
+    /// A path that cannot be imported, and the reason.
     Failed(PathBuf, String),
 }
 
-/// A directory being read: what is left of it, in reverse name order.
+/// A directory being read: its remaining names, in reverse order.
 struct Level {
     path: PathBuf,
     identity: (u64, u64),
@@ -39,7 +39,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Walks a directory, or hands out a single file.
+    /// Walks a directory, or returns a single file.
     pub(super) fn new(root: &Path) -> Self {
         Self {
             root: Some(root.to_owned()),
@@ -48,7 +48,7 @@ impl Walk {
         }
     }
 
-    /// Looks at one path: a file is handed out, a directory is entered.
+    /// Handles a path: returns a file, enters a directory.
     fn visit(&mut self, path: PathBuf) -> Option<Found> {
         let metadata = match fs::metadata(&path) {
             Ok(metadata) => metadata,
@@ -123,7 +123,7 @@ fn names_in(path: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Why a path could not be read, in words.
+/// The reason why a path could not be read.
 pub(super) fn unreadable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),

@@ -1,5 +1,5 @@
-//! Which crate may name which in its `Cargo.toml`, and that no rooms of a crate use each other in a
-//! circle. docs/adr/0022-crates.md has the reasons.
+//! Checks which crates a `Cargo.toml` may name, and that the rooms of a crate have no circular
+//! imports. docs/adr/0022-crates.md has the reasons.
 
 use super::{
     Finding, Report,
@@ -22,7 +22,7 @@ const AT_HOME: &[(&str, &[&str])] = &[
     ("crates/terrace-server",  &["axum", "http-body", "hyper", "hyper-util", "s3s"]),
 ];
 
-/// Directories of crates, and what names in them may not begin with.
+/// Crates' directories, and prefixes that names in their dependencies may not have.
 const STRANGERS: &[(&str, &str)] = &[
     ("crates/emulated-drives", "terrace"),
     ("crates/terrace", "terrace-"),
@@ -31,7 +31,7 @@ const STRANGERS: &[(&str, &str)] = &[
     ("crates/terrace-bench", "terrace-server"),
 ];
 
-/// Its table of rooms has no circle to begin with.
+/// Checked by [`rooms`](super::rooms) instead.
 const ENGINE: &str = "crates/terrace";
 
 /// Checks what a `Cargo.toml` names outside of tests.
@@ -68,10 +68,10 @@ pub fn check(report: &mut Report<'_>, text: &str) {
     }
 }
 
-/// Which rooms of a crate use which.
+/// The rooms of a crate, and those that each uses.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Looks for circles of rooms in every crate.
+/// Finds circles of rooms in every crate.
 pub fn circles(root: &Path, files: &BTreeSet<String>) -> Vec<Finding> {
     let mut graphs: BTreeMap<String, Graph> = BTreeMap::new();
     for file in files.iter().filter(|file| file.ends_with(".rs") && !is_test_path(file)) {
@@ -96,7 +96,7 @@ pub fn circles(root: &Path, files: &BTreeSet<String>) -> Vec<Finding> {
     found.collect()
 }
 
-/// Adds what a file uses outside of its tests. The root may use everything.
+/// Adds the imports of a file, without its tests. The root may use everything.
 fn add(graph: &mut Graph, path: &str, source: &str) {
     let own = room_of(path);
     let Some(views) = views(source).ok().filter(|_| !["lib", "main"].contains(&own)) else {
@@ -111,7 +111,7 @@ fn add(graph: &mut Graph, path: &str, source: &str) {
         .extend(used.map(|(_, name)| name));
 }
 
-/// All rooms that are in some circle, in the order of their names.
+/// The rooms of one circle, in the order of their names.
 fn circle(graph: &Graph) -> Option<Vec<&str>> {
     let leads_back = |from: &String| {
         let (mut seen, mut ahead) = (BTreeSet::new(), vec![from]);

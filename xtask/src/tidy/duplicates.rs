@@ -1,5 +1,5 @@
-//! Crates that are there in several versions are listed in docs/dependencies.md, each with why, and
-//! nothing else is: so a new one is seen when it comes, and the list gets shorter when one goes.
+//! Checks that docs/dependencies.md lists exactly the crates of which there are several versions,
+//! with reasons: a new duplicate is noticed, and a list entry is removed with its duplicate.
 
 use super::{Finding, Report};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// What names every crate with its version.
+/// Names every crate with its version.
 const LOCK: &str = "Cargo.lock";
 /// The document with the list,
 const LISTED_IN: &str = "docs/dependencies.md";

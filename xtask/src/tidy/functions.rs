@@ -1,7 +1,7 @@
-//! Finds functions in lexed code and measures them, and finds what is compiled for tests only.
+//! Finds functions in lexed code, their lengths, and code that is compiled for tests only.
 //!
-//! Both work on the code view of [`super::lexer`], where every brace is one. Code that does not
-//! balance is rustc's to complain about: a function without an end is left out.
+//! Both use the code view of [`super::lexer`], where every brace is a real one. A function without
+//! an end is skipped, since rustc reports it.
 
 use super::lexer::{find_word, line_of};
 use std::ops::Range;
@@ -81,8 +81,8 @@ fn closing_brace(code: &str, open: usize) -> Option<usize> {
     None
 }
 
-/// What is compiled for tests only: the items behind `#[cfg(test)]`, `#[cfg(all(test, …))]` and
-/// `#[test]`, or the whole file behind `#![cfg(test)]`.
+/// Ranges compiled for tests only: items with `#[cfg(test)]`, `#[cfg(all(test, …))]` or `#[test]`,
+/// or the whole file with `#![cfg(test)]`.
 pub fn test_ranges(code: &str) -> Vec<Range<usize>> {
     if code.contains("#![cfg(test)]") {
         return vec![Range {
@@ -97,7 +97,7 @@ pub fn test_ranges(code: &str) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// The end of the item that carries the attribute at `start`: its closing brace, or its semicolon.
+/// The end of the item with the attribute at `start`: its closing brace, or its semicolon.
 fn item_end(code: &str, start: usize) -> Option<usize> {
     let mut offset = start;
     while code[offset..].trim_start().starts_with('#') {
@@ -126,7 +126,7 @@ fn attribute_bytes(text: &str) -> Option<usize> {
     None
 }
 
-/// Whether a path is that of a test: in a directory `tests`, or a file `tests.rs`, `…_tests.rs` or
+/// Whether a path is a test's: in a directory `tests`, or a file `tests.rs`, `…_tests.rs` or
 /// `…_test.rs`.
 pub fn is_test_path(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);

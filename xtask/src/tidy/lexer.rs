@@ -1,9 +1,8 @@
-//! Tells Rust code from comments and literals.
+//! Separates Rust code from comments and literals.
 //!
-//! Invariants: a view has the same length and the same line breaks as its source, so an offset or a
-//! line number in one is one in the other; what is left out of a view is blanked with spaces. A
-//! source that ends inside a comment or a literal is refused: nothing found behind that point could
-//! be trusted.
+//! Invariants: a view has the length and line breaks of its source, so offsets and line numbers are
+//! the same; removed parts are replaced by spaces. A source that ends inside a comment or a literal
+//! is refused, since findings after that point would be wrong.
 
 use std::ops::Range;
 
@@ -44,8 +43,7 @@ pub fn views(source: &str) -> Result<Views, usize> {
             }
         }
     }
-    // Tokens end between characters, so blanking one leaves UTF-8; were that ever wrong, say where
-    // it is not.
+    // Tokens end between characters, so a blanked source is UTF-8.
     let text = |bytes| String::from_utf8(bytes).map_err(|error| line_of(source, error.utf8_error().valid_up_to()));
     Ok(Views {
         code: text(code)?,
@@ -58,8 +56,8 @@ pub fn line_of(text: &str, offset: usize) -> usize {
     1 + text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// Whether a byte can be part of an identifier. Bytes beyond ASCII count: identifiers may have
-/// them.
+/// Whether a byte can be part of an identifier. Bytes beyond ASCII count, since identifiers may
+/// contain them.
 pub const fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }

@@ -1,8 +1,7 @@
-//! Relative links of Markdown files: each must lead to a file or directory of the repository.
+//! Checks that relative links of Markdown files lead to a file or directory of the repository.
 //!
-//! Inline links and images `[text](target)` and reference definitions `[name]: target` are
-//! followed; code, fenced or in backquotes, is not text. Addresses with a scheme and fragments of
-//! the same page are not followed.
+//! Checked are inline links and images `[text](target)` and reference definitions `[name]: target`,
+//! outside code. Addresses with a scheme and fragments of the same page are not checked.
 
 use super::Report;
 use std::collections::BTreeSet;
@@ -34,10 +33,10 @@ pub fn check(report: &mut Report<'_>, text: &str, files: &BTreeSet<String>) {
     }
 }
 
-/// The line with everything between backquotes left out.
+/// The line without code in backquotes.
 fn without_code(line: &str) -> String {
     if line.matches('`').count() % 2 == 1 {
-        return line.to_owned(); // a lone backquote is one
+        return line.to_owned(); // a single backquote is text
     }
     line.split('`').step_by(2).collect::<Vec<_>>().join("``")
 }

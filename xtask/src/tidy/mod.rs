@@ -1,14 +1,14 @@
 //! `cargo xtask tidy`: the house rules that neither rustfmt nor clippy checks.
 //!
-//! The policy is the tables at the top of this file; the rooms below apply it: [`lexer`] tells code
-//! from comments and literals, [`functions`] measures functions, [`rules`] holds the checks of one
-//! file, [`rooms`] says which room of the engine may use which, [`crates`] which crate may name
-//! which, and that no rooms use each other in a circle, [`walk`] whether the walk through the
-//! engine is true, [`links`] checks Markdown links, [`width`] how wide prose is.
+//! The tables at the top of this file are the policy; the modules apply it: [`lexer`] separates
+//! code from comments and literals, [`functions`] measures functions, [`rules`] has the checks of
+//! one file, [`rooms`] which room of the engine may use which, [`crates`] which crate may name
+//! which, and that rooms have no circular imports, [`walk`] whether functions named in documents
+//! exist, [`links`] Markdown links, [`width`] the width of prose.
 //!
-//! Every file that git tracks, or would track (`git ls-files -co --exclude-standard`), is looked
-//! at. Findings go to standard output as `file:line: message`. A file that cannot be read or lexed
-//! is a finding, never skipped.
+//! Every file that git tracks, or would track (`git ls-files -co --exclude-standard`), is checked.
+//! Findings go to standard output as `file:line: message`. A file that cannot be read or lexed is a
+//! finding.
 
 mod crates;
 mod duplicates;
@@ -31,13 +31,13 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Widest line of prose: comments of Rust, and Markdown.
 const PROSE_COLUMNS_MAX: usize = 100;
 
-/// A word of code (not of comments or literals) that has its place, or none.
+/// A word of code (not of comments or literals) that is allowed in some places only.
 struct Confined {
     /// The word.
     word: &'static str,
     /// Where the rule applies: a path prefix.
     scope: &'static str,
-    /// Path prefixes within the scope where the word is at home.
+    /// Path prefixes within the scope where the word is allowed.
     home: &'static [&'static str],
     /// Whether tests may use it.
     tests_may: bool,
@@ -66,20 +66,28 @@ const CONFINED: &[Confined] = &[
     Confined { word: "getrandom::",     scope: ENGINE,     home: CLOCK,                          tests_may: true,  advice: "randomness is injected" },
 ];
 
-/// Marks of unfinished work, sought in Rust code and comments.
+/// Marks of unfinished work, refused in Rust code and comments.
 const MARKS: &[&str] = &["FIXME", "XXX"];
 
-/// Words for persons, refused everywhere in the engine's sources. `whose` is not among them: it is
-/// right for things, as in "a block whose header is durable".
+/// Words for persons, refused in the sources of [`WITHOUT_PERSONS`]. `whose` is not among them: it
+/// is right for things, as in "a block whose header is durable".
 const PERSONS: &[&str] = &["who", "whom", "whoever", "somebody", "anybody", "everybody", "nobody"];
+/// Path prefixes of the sources in which only threads, callers, clients and programs act.
+const WITHOUT_PERSONS: &[&str] = &[
+    ENGINE,
+    "crates/emulated-drives/",
+    "crates/power-cut/",
+    "crates/terrace-images/",
+    "crates/terrace-objects/",
+];
 
-/// First directories of absolute paths that exist on somebody's machine only.
+/// x.
 const WORKPLACES: &[&str] = &["work", "root", "home", "tmp"];
 
-/// Path prefixes whose files are bytes, not text, whatever they look like.
+/// Path prefixes of binary files, whatever their contents look like.
 const BYTES: &[&str] = &["fuzz/seeds/"];
 
-/// One broken rule. Ordered by file and line.
+/// A violation of a rule. Ordered by file and line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     file: String,
@@ -109,7 +117,7 @@ impl Report<'_> {
     }
 }
 
-/// Checks the repository around the current directory and prints what it finds.
+/// Checks the repository around the current directory and prints the findings.
 pub fn run() -> ExitCode {
     let (root, files) = match tracked_files() {
         Ok(found) => found,

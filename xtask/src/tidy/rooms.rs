@@ -1,7 +1,7 @@
-//! The rooms of the engine, and which may use which. The same table is drawn in ARCHITECTURE.md.
+//! The rooms of the engine, and which may use which. ARCHITECTURE.md has the same table.
 //!
-//! Rooms stand in the order of building: a room may use only rooms above it in [`ROOMS`], and of
-//! those only the ones that its row names. So no circle can be written into the table.
+//! A room may use only rooms above it in [`ROOMS`], and of those only the ones that its row names.
+//! So the table cannot contain a circle.
 
 use super::{
     Report,
@@ -10,14 +10,14 @@ use super::{
 };
 use std::collections::BTreeMap;
 
-/// Where the rooms are.
+/// Directory of the rooms.
 pub const SOURCES: &str = "crates/terrace/src/";
-/// The document that draws the table.
+/// The document with the table.
 const DRAWN_IN: &str = "ARCHITECTURE.md";
-/// What every room may use: rules that can be broken by name, for tests.
+/// Usable by every room: rules that tests can break by name.
 const FREE: &str = "mutation";
 
-/// A room: its name, and the rooms that it may use.
+/// A room, and the rooms that it may use.
 struct Room {
     name: &'static str,
     uses: &'static [&'static str],
@@ -94,7 +94,7 @@ pub fn check(report: &mut Report<'_>, code: &str) {
     }
 }
 
-/// Checks that the document draws every room.
+/// Checks that the document names every room.
 pub fn check_drawing(report: &mut Report<'_>, text: &str) {
     if report.file != DRAWN_IN {
         return;
@@ -112,8 +112,8 @@ pub fn room_of(path: &str) -> &str {
     path.split(['/', '.']).next().unwrap_or_default()
 }
 
-/// The room that a name at the crate's root leads to: a room itself, or one that the root exports a
-/// name of.
+/// The room of a name at the crate's root: a room itself, or one from which the root exports the
+/// name.
 fn room_named(name: &str) -> Option<&'static str> {
     if let Some(room) = ROOMS.iter().find(|room| room.name == name) {
         return Some(room.name);
@@ -123,7 +123,7 @@ fn room_named(name: &str) -> Option<&'static str> {
     exported.or(is_word_of_the_interface.then_some("api"))
 }
 
-/// Names of the crate's root that a file uses, with where: `crate::NAME`, every first name in
+/// Names of the crate's root that a file uses, with offsets: `crate::NAME`, every first name in
 /// `crate::{…}`, and the same by as many `super` as lead to the root.
 pub fn uses(path: &str, code: &str) -> Vec<(usize, String)> {
     let depth = path.trim_end_matches("/mod.rs").matches('/').count() + 1;

@@ -1,7 +1,7 @@
 //! The checks of one file.
 
 use super::{
-    BYTES, CONFINED, Confined, ENGINE, FILE_LINES_MAX, FUNCTION_LINES_MAX, MARKS, PERSONS, Report, WORKPLACES,
+    BYTES, CONFINED, Confined, FILE_LINES_MAX, FUNCTION_LINES_MAX, MARKS, PERSONS, Report, WITHOUT_PERSONS, WORKPLACES,
     functions::{functions, is_test_path, test_ranges},
     lexer::{Views, find_word, line_of, views},
     rooms, width,
@@ -17,7 +17,7 @@ pub enum Kind {
     Markdown,
     /// `.toml`
     Toml,
-    /// `.sh`, or a first line that calls a shell.
+    /// `.sh`, or a first line that names a shell.
     Shell,
     /// Any other text.
     Text,
@@ -114,10 +114,9 @@ pub fn check_rust(report: &mut Report<'_>, source: &str) {
     check_workplaces(report, Kind::Rust, source, &tests);
 }
 
-/// Words for persons in the engine, in comments and messages: only threads, callers and readers act
-/// there.
+/// Words for persons: threads, callers, clients and readers act in the checked crates.
 fn check_persons(report: &mut Report<'_>, source: &str) {
-    if !report.file.starts_with(ENGINE) {
+    if !WITHOUT_PERSONS.iter().any(|prefix| report.file.starts_with(prefix)) {
         return;
     }
     let lowercase = source.to_ascii_lowercase();
@@ -141,13 +140,12 @@ fn check_confined(report: &mut Report<'_>, rule: &Confined, code: &str, tests: &
     }
 }
 
-/// Absolute paths of somebody's machine, except in tests and where a shell script makes a temporary
-/// file.
+/// Absolute paths of one machine, except in tests and where a shell script makes a temporary file.
 pub fn check_workplaces(report: &mut Report<'_>, kind: Kind, text: &str, tests: &[Range<usize>]) {
     for directory in WORKPLACES {
         let path = format!("/{directory}/");
         for (offset, _) in text.match_indices(&path) {
-            // Behind a name, a variable or a dot it is the middle of a longer, relative path.
+            // After a name, a variable or a dot it is part of a longer, relative path.
             let before = text[..offset].chars().next_back();
             if before.is_some_and(|character| character.is_alphanumeric() || "_-.~})>".contains(character)) {
                 continue;

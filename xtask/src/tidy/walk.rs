@@ -1,13 +1,12 @@
-//! The newcomer's walk in ARCHITECTURE.md is true, and so are the places that docs/durability.md
-//! names: a function that is named together with its file is there.
+//! Checks that functions which ARCHITECTURE.md and docs/durability.md name with their file exist.
 //!
-//! A step of the walk names both as `` `Type::function` (`room/file.rs`) ``; paths are below the
-//! engine's sources.
+//! They are written as `` `Type::function` (`room/file.rs`) ``; paths are below the engine's
+//! sources.
 
 use super::{Report, rooms::SOURCES};
 use std::path::Path;
 
-/// The document with the walk, and the one with the rules of order and who tests them.
+/// The documents with such names.
 pub const WALKED_IN: [&str; 2] = ["ARCHITECTURE.md", "docs/durability.md"];
 /// Between a function and its file.
 const BETWEEN: &str = "` (`";

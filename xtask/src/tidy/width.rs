@@ -1,13 +1,14 @@
-//! Prose is at most [`PROSE_COLUMNS_MAX`] columns wide: comments of Rust on lines of their own, and
-//! Markdown. What cannot be wrapped may be longer: rows of tables, definitions of links, code, and
-//! a line that is one word. And no thread, program or client in it is a person.
+//! Checks that prose is at most [`PROSE_COLUMNS_MAX`] columns wide: comments of Rust on lines of
+//! their own, and Markdown. Exempt is what cannot be wrapped: rows of tables, definitions of links,
+//! code, and a line that is one word. Also refuses personal pronouns for threads, programs and
+//! clients.
 
 use super::{PROSE_COLUMNS_MAX, Report};
 
-/// What would make a person of a thread or a program.
+/// Pronouns for persons.
 const PRONOUNS: [&str; 5] = ["he", "him", "his", "himself", "she"];
 
-/// Checks the comments of Rust that have lines of their own.
+/// Checks comments on lines of their own.
 pub fn check_rust(report: &mut Report<'_>, source: &str) {
     let mut is_code = false;
     for (index, line) in source.lines().enumerate() {
@@ -25,7 +26,7 @@ pub fn check_rust(report: &mut Report<'_>, source: &str) {
 /// Checks a Markdown document.
 pub fn check_markdown(report: &mut Report<'_>, document: &str) {
     let mut is_code = false;
-    // Code by its indentation, which begins behind an empty line.
+    // Indented code begins after an empty line.
     let mut may_begin = true;
     for (index, line) in document.lines().enumerate() {
         let text = line.trim_start();

@@ -1,4 +1,4 @@
-//! Orientation, capture time and camera, from honest and from hostile metadata.
+//! Tests of orientation, time of capture and camera, from valid and hostile metadata.
 
 use super::{close, import_one, picture};
 use exif::{Field, In, Tag, Value, experimental::Writer};

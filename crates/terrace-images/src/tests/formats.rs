@@ -1,4 +1,4 @@
-//! What becomes of each format and kind of pixel.
+//! Tests of formats and pixel types.
 
 use super::{
     super::{ImportOptions, ORIGINAL, OutputFormat, Resolution, attribute, image_key},
@@ -116,8 +116,8 @@ fn transparent_parts_become_white() {
     }
 }
 
-/// Wallpapers of desktops are drawn so, in white that is nowhere quite opaque; over white they were
-/// empty sheets.
+/// Regression: desktop wallpapers drawn in white that is nowhere quite opaque were empty sheets
+/// over white.
 #[test]
 fn what_white_would_hide_is_laid_over_dark() {
     let drawing = |ink: u8, alpha: u8| {
@@ -126,7 +126,7 @@ fn what_white_would_hide_is_laid_over_dark() {
             image::Rgba([ink, ink, ink, if drawn { alpha } else { 0 }])
         })
     };
-    // What is drawn with, how opaque, and what comes out: the drawing, and what is around it.
+    // Drawn gray, its alpha, and the expected drawing and background.
     for (ink, alpha, drawn, around) in [
         (255, 255, 255, 48),
         (255, 128, 152, 48),
@@ -144,7 +144,7 @@ fn what_white_would_hide_is_laid_over_dark() {
     }
 }
 
-/// A window in a picture of a screen: white, with a few words and corners that are not there.
+/// A screenshot of a window: white, with a few words and transparent corners.
 #[test]
 fn what_is_white_and_written_on_stays_on_white() {
     let pixels = image::RgbaImage::from_fn(200, 200, |x, y| match (x, y) {
@@ -185,7 +185,7 @@ fn transparency_is_kept_where_the_format_has_it() {
         assert_eq!(thumbnail.dimensions(), (100, 100));
         assert_eq!(thumbnail.get_pixel(10, 50).0[3], 0);
         assert_eq!(thumbnail.get_pixel(90, 50).0, [0, 255, 0, 255]);
-        // The invisible red must not bleed into the edge.
+        // The invisible red must not affect the edge.
         assert!(thumbnail.pixels().all(|pixel| pixel.0[3] == 0 || pixel.0[0] < 8));
     }
 }
@@ -229,7 +229,7 @@ fn jpeg_of(samples: &[u8], side: u16, colours: jpeg_encoder::ColorType, progress
 fn gray_and_progressive_and_four_colour_jpegs_are_converted() {
     use jpeg_encoder::ColorType::{Cmyk, CmykAsYcck, Luma, Rgb};
     let fill = |sample: &[u8]| sample.repeat(64 * 64);
-    // Cyan at full strength takes all red from white.
+    // Full cyan removes all red from white.
     let cyan = fill(&[255, 0, 0, 0]);
     let cases = [
         ("gray", jpeg_of(&fill(&[77]), 64, Luma, false), [77, 77, 77]),

@@ -1,4 +1,4 @@
-//! Broken and hostile files: each is named with a reason, and nothing of it is stored.
+//! Tests of broken and hostile files: each is reported with a reason, and nothing is stored.
 
 use super::{
     super::{ImportOptions, source::Source},
@@ -259,7 +259,7 @@ fn directories_linking_to_each_other_are_read_once() {
     let names: Vec<_> = (0..30).map(|level| directory.path().join(level.to_string())).collect();
     for pair in names.windows(2) {
         fs::create_dir(&pair[0]).unwrap();
-        // Two ways down from each level: two to the thirtieth paths, if each were walked.
+        // Two ways down from each level: 2^30 paths, if each were walked.
         symlink(&pair[1], pair[0].join("one")).unwrap();
         symlink(&pair[1], pair[0].join("other")).unwrap();
     }
@@ -287,7 +287,7 @@ fn unreadable_files_and_directories_are_named() {
     let report = import_all(directory.path(), &MemorySink::new());
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     if fs::read(&secret).is_ok() {
-        // Permissions do not bind the superuser; then both are simply read.
+        // Permissions do not apply to the superuser, which reads both.
         assert_eq!((report.imported, report.failed.len()), (1, 0));
         return;
     }

@@ -1,4 +1,4 @@
-//! Tests of the import: what it makes of each kind of file, and how a whole run behaves.
+//! Tests of the import: results for each kind of file, and whole runs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,13 +23,13 @@ use std::{
 };
 use terrace::{Attributes, Batch, Error, Result, Tier};
 
-/// A sink in memory. It can be told to fail.
+/// A sink in memory that can be told to fail.
 #[derive(Default)]
 pub(super) struct MemorySink {
     objects: Mutex<BTreeMap<String, (Bytes, Attributes)>>,
     /// Keys of each batch, in commit order.
     batches: Mutex<Vec<Vec<String>>>,
-    /// Commits that succeed before one fails for want of space; `u64::MAX` for all.
+    /// Commits that succeed before one fails with a full store; `u64::MAX` for all.
     commits_left: AtomicU64,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn jpeg_pixels(bytes: &[u8]) -> RgbImage {
     RgbImage::from_raw(width, height, pixels).unwrap()
 }
 
-/// A picture with something to see at every place: no two of its 8x8 blocks are alike.
+/// A picture in which no two 8x8 blocks are alike.
 pub(super) fn picture(width: u32, height: u32) -> RgbImage {
     RgbImage::from_fn(width, height, |x, y| {
         let wave = (f64::from(x) / 9.0).sin() * (f64::from(y) / 13.0).cos();
@@ -189,7 +189,7 @@ pub(super) fn refused(name: &str, bytes: &[u8]) -> String {
     report.failed[0].reason.clone()
 }
 
-/// Whether two colours are about the same; JPEG does not keep them exactly.
+/// Whether two colours are similar; JPEG does not keep them exactly.
 pub(super) fn close(one: [u8; 3], other: [u8; 3], tolerance: u8) -> bool {
     one.iter()
         .zip(other)

@@ -1,4 +1,4 @@
-//! Box fitting, the memory gate, keys and options.
+//! Tests of box fitting, the memory gate, keys and options.
 
 use super::super::{
     CatalogueEntry, ImageId, ImportOptions, OutputFormat, Resolution, StoredResolution, catalogue_key,
@@ -46,7 +46,7 @@ fn fitted_sizes_keep_the_rules_for_any_image() {
         let box_long = resolution.width.max(resolution.height);
         assert!(short <= box_short && long <= box_long, "{what}");
         assert_eq!(fit(height, width, &resolution), (h, w), "{what}");
-        // Either nothing was changed, or one side fills the box and the other is right to half a
+        // Either the size is unchanged, or one side fills the box and the other is right to half a
         // pixel.
         if (w, h) == (width, height) {
             continue;
@@ -69,7 +69,7 @@ fn the_gate_holds_memory_within_the_budget_and_never_blocks_for_good() {
             scope.spawn(move || {
                 for turn in 0..200 {
                     let mut permit = gate.enter(50);
-                    // Now and then one image needs more than the whole budget.
+                    // Some images need more than the whole budget.
                     let needed = if (worker + turn) % 50 == 0 { 1500 } else { 300 };
                     permit.grow(needed);
                     peak.fetch_max(gate.used_bytes(), SeqCst);

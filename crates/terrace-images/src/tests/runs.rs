@@ -1,4 +1,4 @@
-//! Whole runs: importing twice, duplicates, stops, a store that fails.
+//! Tests of whole runs: importing twice, duplicates, stops, a failing store.
 
 use super::{
     super::{CATALOGUE_PREFIX, GroupSink, ImportOptions, Outcome, Progress, import},
@@ -45,7 +45,7 @@ fn a_second_import_does_not_decode() {
     fs::write(directory.path().join("a.jpg"), jpeg(&picture(200, 200))).unwrap();
     let sink = MemorySink::new();
     import_all(directory.path(), &sink);
-    // Were it decoded, the pixel limit would make it fail.
+    // The pixel limit would refuse it if it were decoded.
     let options = ImportOptions {
         pixel_limit: 1,
         ..ImportOptions::default()
@@ -122,13 +122,13 @@ fn a_store_that_fails_ends_the_import_and_the_report_says_so() {
         text.starts_with("the store failed: out of space") && text.contains("imported 5"),
         "{text}"
     );
-    // Once there is room, importing again continues.
+    // After space is freed, the next import continues.
     sink.commits_left.store(u64::MAX, Relaxed);
     let again = import_all(directory.path(), &sink);
     assert_eq!((again.imported, again.already_stored), (55, 5));
 }
 
-/// A sink that calls for a stop at the n-th commit, or refuses in particular ways.
+/// A sink that sets `stop` at the n-th commit, or fails in particular ways.
 struct Meddling<'a> {
     inner: MemorySink,
     commits: AtomicUsize,

@@ -1,9 +1,9 @@
 //! Measures the hash index and prints a Markdown table: `cargo bench -p terrace --bench
 //! hash_index`.
 //!
-//! Times are the thread's processor time, so that a busy machine spoils them less. An argument that
-//! is a number limits the largest table (entries). Every figure is of one run; lookups go to random
-//! keys, so in tables larger than the processor's caches nearly every lookup misses them.
+//! Times are processor times of the thread, which a busy machine affects less. A numeric argument
+//! limits the largest table (entries). Every figure is of one run. Lookups are of random keys, so
+//! in tables larger than the processor's caches nearly every one misses them.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::{hint::black_box, thread, time::Duration};
@@ -31,7 +31,7 @@ impl Watch {
     }
 }
 
-/// SplitMix64: stands for the hash of key number `key`.
+/// SplitMix64, in place of the hash of key number `key`.
 fn hash(key: u64) -> u64 {
     let mut mixed = key.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -43,14 +43,14 @@ fn address(key: u64) -> Address {
     Address::from_packed(key % (1 << 36) + 1).expect("not 0 and below 2^36")
 }
 
-/// Keys from here on are never inserted.
+/// Keys from this one on are never inserted.
 const ABSENT: u64 = 1 << 50;
 
 fn millions_per_second(operations: u64, time: Duration) -> f64 {
     operations as f64 / time.as_secs_f64() / 1e6
 }
 
-/// Lookups per second of one of `threads` threads that work at the same time, in millions.
+/// Lookups per second of one of `threads` concurrent threads, in millions.
 fn lookups(index: &HashIndex, entries: u64, threads: u64, first: u64) -> f64 {
     let work = |number: u64| {
         let start = Watch::start();
@@ -70,8 +70,8 @@ fn lookups(index: &HashIndex, entries: u64, threads: u64, first: u64) -> f64 {
     millions_per_second(LOOKUPS * threads, time)
 }
 
-/// Random reads of a plain array as large as the largest table, each waiting for the one before, in
-/// millions per second: what memory does without any index.
+/// Dependent random reads of a plain array as large as the largest table, in millions per second:
+/// the speed of memory without an index.
 fn dependent_reads() -> f64 {
     let words: Vec<u64> = (0..11_000_000).collect();
     let start = Watch::start();
@@ -92,7 +92,7 @@ struct Filled {
     slowest: [Duration; 2],
 }
 
-/// Inserts keys `0..entries` into an index that starts at its smallest.
+/// Inserts keys `0..entries` into an index of the smallest initial size.
 fn fill(entries: u64) -> Filled {
     let index = HashIndex::new(Config::default()).expect("a good configuration");
     let start = Watch::start();
@@ -100,7 +100,7 @@ fn fill(entries: u64) -> Filled {
         black_box(index.insert(hash(key), address(key), 1000));
     }
     let inserts = millions_per_second(entries, start.elapsed());
-    // A second time, watched, since watching takes time.
+    // A second time, with measurements of each insertion, which slow it down.
     index.clear();
     drop(index);
     let index = HashIndex::new(Config::default()).expect("a good configuration");
@@ -123,7 +123,7 @@ fn fill(entries: u64) -> Filled {
     }
 }
 
-/// Millions of insertions per second into a table that has room: the first half of the initial 4
+/// Insertions per second, in millions, into a table with space: the first half of the initial 4
 /// MiB.
 fn inserts_with_room() -> f64 {
     let (mut inserted, mut time) = (0, Duration::ZERO);
@@ -139,8 +139,7 @@ fn inserts_with_room() -> f64 {
     millions_per_second(inserted, time)
 }
 
-/// Insertions of new keys, each after the removal of an old one, at the load the table has; pairs
-/// per second in millions.
+/// Replaces old keys by new ones at the table's load; pairs per second in millions.
 fn replacements(index: &HashIndex, entries: u64) -> f64 {
     let pairs = entries.min(1_000_000);
     let start = Watch::start();

@@ -1,11 +1,10 @@
-//! How fast the ordered index takes entries and answers, with its flushes and compactions running.
+//! Speed of the ordered index: insertions, with flushes and compactions running, and lookups.
 //!
 //! `cargo bench -p terrace --bench ordered_index [-- <million entries> [<directory>]]`. Each row:
 //! the order of the keys, whether batches were sorted before they were inserted, the memtable's
-//! size, then rates. Keys have 16 bytes, entries
-//! 20. One thread inserts, one flushes, one compacts; the inserting thread waits while four
-//!     memtables are sealed or sixteen runs lie in level 0, as the store does, and that time is
-//!     part of the rate.
+//! size, then rates. Keys have 16 bytes, entries 20. One thread inserts, one flushes, one compacts.
+//! The inserting thread waits while four memtables are sealed or level 0 has sixteen runs, as the
+//! store does; that time is part of the rate.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use bytes::Bytes;
@@ -59,7 +58,7 @@ struct Inserted {
     drained: Duration,
 }
 
-/// Inserts everything, then waits until all is flushed and compacted.
+/// Inserts everything, then waits for flushes and compactions.
 fn insert(index: &Arc<OrderedIndex>, entries: u64, random: bool, sorted: bool) -> Inserted {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -148,15 +147,14 @@ fn look_up(index: &OrderedIndex, entries: u64, random: bool, present: bool) -> (
     (rate, (index.stats().block_reads - before) as f64 / f64::from(lookups))
 }
 
-/// Time this thread spent on a processor: what is left of the rate when other programs want the
-/// processors too.
+/// Processor time of this thread, for a rate without the time of other programs.
 fn thread_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split_whitespace().next().and_then(|number| number.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
-/// Bytes this process had written to devices so far; 0 where the system does not tell.
+/// Bytes written to devices by this process so far; 0 where the system does not tell.
 fn written_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));

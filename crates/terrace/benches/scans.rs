@@ -1,15 +1,15 @@
-//! Scans of what was written in no order: YCSB's workload E with short and longer values.
+//! Scans of values written in random order: YCSB's workload E with short and longer values.
 //!
 //! `cargo bench -p terrace --bench scans -- [<objects> <value bytes> <RAM MiB> <seconds> <inline
 //! bytes> <threads> <MiB/s written in order> <directory> <MiB of it for the index's blocks>
 //! <seconds of each of the others>]`.
 //!
-//! Loads the objects in random order, then makes 95 % scans of 50 pairs that start at keys of
-//! Zipf's law (exponent 0.99, the popular ones spread over all keys) and 5 % inserts, which come
-//! anywhere between the others as YCSB's do. Every four seconds it says how many operations were
-//! made, what processor time each took, and what was read and written for them. Then scans of 100
-//! pairs from uniform keys, and gets and overwrites of what was scanned. RAM is shared out as
-//! `terrace-bench contest` does. What a directory has of an earlier call is not loaded again.
+//! Loads the objects in random order, then does 95 % scans of 50 pairs, from start keys by Zipf's
+//! law (exponent 0.99, popular keys spread over all), and 5 % inserts between the existing keys, as
+//! YCSB does. Every four seconds it prints the operations done, the processor time of each, and the
+//! bytes read and written. Then scans of 100 pairs from uniform keys, and gets and overwrites of
+//! scanned keys. RAM is divided as in `terrace-bench contest`. Objects that a directory has from an
+//! earlier run are not loaded again.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -22,7 +22,7 @@ use terrace::{Durability, Options, PutOptions, ScanRange, Stats, Store};
 
 const EXPONENT: f64 = 0.99;
 
-/// Numbers by Zipf's law (Gray et al., SIGMOD 1994), as YCSB draws them.
+/// Draws numbers by Zipf's law (Gray et al., SIGMOD 1994), as YCSB does.
 struct Zipf {
     count: u64,
     zeta: f64,
@@ -52,7 +52,7 @@ impl Zipf {
     }
 }
 
-/// The number that has this rank.
+/// The number of the object with this rank.
 fn spread(rank: u64, count: u64) -> u64 {
     let mut bits = rank.wrapping_add(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -108,7 +108,7 @@ fn open(directory: &Path, settings: &Settings) -> Store {
     Store::open(options).unwrap()
 }
 
-/// What was done in a time, and what it took.
+/// Statistics of an interval.
 struct Step<'a> {
     store: &'a Store,
     began: Instant,
@@ -147,7 +147,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Has all threads do `operation` for some time, and tells how it went every four seconds.
+/// All threads do `operation` for some time; prints statistics every four seconds.
 fn run(store: &Store, settings: &Settings, name: &str, time: Duration, operation: impl Fn(&mut StdRng) + Sync) {
     let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -219,7 +219,7 @@ fn main() {
     };
     let put = |number: u64| put_at(key(number), number);
     let step = Step::begin(&store);
-    // A step that has no divisor in common with the count meets each number once.
+    // A step coprime with the count visits each number once.
     if store.get(key(settings.objects - 1)).unwrap().is_none() {
         (0..settings.objects).for_each(|n| put(n.wrapping_mul(7_368_787) % settings.objects));
     }

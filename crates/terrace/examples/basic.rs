@@ -1,7 +1,7 @@
 //! A tour of the interface: put, get, conditional put, batch, scan, snapshot, a streamed large
-//! value, a time to live, deletion of a prefix, figures.
+//! value, a time to live, deletion of a prefix, statistics.
 //!
-//! `cargo run --release -p terrace --example basic [DIR]`. Without DIR it works in a temporary
+//! `cargo run --release -p terrace --example basic [DIR]`. Without DIR it uses a temporary
 //! directory and removes it.
 
 use std::{
@@ -29,7 +29,7 @@ fn main() -> Outcome {
 
 fn tour(dir: &Path) -> Outcome {
     let mut options = Options::new(dir);
-    // Small, so that the tour takes little space; the defaults suit a server.
+    // Small, so that the tour takes little space; the defaults are for a server.
     options.segment_bytes = 4 << 20;
     options.flash_capacity_bytes = 64 << 20;
     let store = Store::open(options)?;
@@ -45,7 +45,7 @@ fn tour(dir: &Path) -> Outcome {
     Ok(())
 }
 
-/// An object is a key, attributes and a value. Attributes are read without touching the value.
+/// An object is a key, attributes and a value. Attributes are read without reading the value.
 fn objects(store: &Store) -> Outcome {
     store.put("greeting", "hello")?;
     let greeting = store.get("greeting")?.ok_or("the greeting is gone")?;
@@ -76,7 +76,7 @@ fn objects(store: &Store) -> Outcome {
     Ok(())
 }
 
-/// Conditions are decided inside the commit: of many writers that race, one wins.
+/// Conditions are evaluated in the commit: of concurrent conditional writers one succeeds.
 fn conditions(store: &Store) -> Outcome {
     store.delete("counter")?;
     let under = |condition| PutOptions {
@@ -120,7 +120,7 @@ fn batch_and_scan(store: &Store) -> Outcome {
     Ok(())
 }
 
-/// A snapshot goes on seeing the store as it was.
+/// A snapshot continues to show the store as it was.
 fn snapshot(store: &Store) -> Outcome {
     let before = store.snapshot()?;
     store.put("city/oslo", "Norway")?;
@@ -134,7 +134,7 @@ fn snapshot(store: &Store) -> Outcome {
     Ok(())
 }
 
-/// Large values are streamed, in and out; nothing is visible before `finish`.
+/// Large values are streamed in and out; nothing is visible before `finish`.
 fn large_value(store: &Store) -> Outcome {
     const LENGTH: u64 = 8 << 20;
     let chunk = [0x5a; 64 << 10];
@@ -146,7 +146,7 @@ fn large_value(store: &Store) -> Outcome {
     for _ in 0..LENGTH / chunk.len() as u64 {
         writer.write_all(&chunk)?;
     }
-    assert!(store.head("film")?.is_none_or(|info| info.length == LENGTH)); // absent, or the one of an earlier run
+    assert!(store.head("film")?.is_none_or(|info| info.length == LENGTH)); // absent, or from an earlier run
     writer.finish()?;
 
     let mut reader = store.reader("film")?.ok_or("the film is gone")?;
@@ -158,8 +158,8 @@ fn large_value(store: &Store) -> Outcome {
     Ok(())
 }
 
-/// Objects with a time to live go by themselves; a prefix goes by one commit, however much is below
-/// it.
+/// Objects with a time to live disappear by themselves; a prefix is deleted by one commit, however
+/// much is below it.
 fn passing(store: &Store) -> Outcome {
     let for_an_hour = PutOptions {
         expiry: Expiry::After(Duration::from_secs(3600)),

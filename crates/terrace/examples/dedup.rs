@@ -1,11 +1,10 @@
-//! Inline deduplication (FlashStore, sections 3.2 and 5.9): a tree of files is cut into chunks
-//! where its contents say so, each chunk is hashed and looked up, and stored if it is new. A file
+//! Inline deduplication (FlashStore, sections 3.2 and 5.9): files are cut into chunks at positions
+//! that depend on their contents; each chunk is hashed, looked up, and stored if it is new. A file
 //! becomes a recipe: the hashes of its chunks, in order.
 //!
-//! `cargo run --release -p terrace --example dedup [TREE [DIR]]`. Without TREE it takes the sources
-//! of this crate; without DIR it works in a temporary directory and removes it. The tree is taken
-//! twice, as two nightly backups would take it; then every file is put together again from its
-//! recipe.
+//! `cargo run --release -p terrace --example dedup [TREE [DIR]]`. Without TREE it uses the sources
+//! of this crate; without DIR it uses a temporary directory and removes it. The tree is backed up
+//! twice, like two nightly backups; then every file is reassembled from its recipe.
 
 use fastcdc::v2020::StreamCDC;
 use sha2::{Digest, Sha256};
@@ -21,7 +20,7 @@ use walkdir::WalkDir;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Least, mean and most bytes of a chunk. The paper's trace was made with 4 KiB.
+/// Minimum, mean and maximum bytes of a chunk. The paper's trace used 4 KiB.
 const CHUNK_BYTES: (usize, usize, usize) = (1 << 10, 4 << 10, 16 << 10);
 const HASH_BYTES: usize = 32;
 
@@ -41,7 +40,7 @@ fn main() -> Outcome {
 
 fn backups(tree: &Path, dir: &Path) -> Outcome {
     let mut options = Options::new(dir);
-    // Chunks are looked up, hardly ever read: RAM is for the index.
+    // Chunks are looked up and hardly ever read: RAM is for the index.
     options.cache_bytes = 0;
     options.segment_bytes = 16 << 20;
     let store = Store::open(options)?;
@@ -52,7 +51,7 @@ fn backups(tree: &Path, dir: &Path) -> Outcome {
     }
     let (files, bytes) = check(&store)?;
     println!("{files} files, {bytes} bytes, put together again from their chunks");
-    // What is still on its way to the index is not in the hash index yet; closing brings it there.
+    // The hash index does not have commits that are not applied yet; closing applies them.
     store.close()?;
     let index = store.stats().hash_index;
     println!(
@@ -64,11 +63,11 @@ fn backups(tree: &Path, dir: &Path) -> Outcome {
     Ok(())
 }
 
-/// What went through.
+/// Statistics of a backup.
 #[derive(Debug, Default)]
 struct Stream {
     files: u64,
-    /// What could not be read, and what is no file.
+    /// Files that could not be read, and non-files.
     left_out: u64,
     bytes: u64,
     chunks: u64,
@@ -96,7 +95,7 @@ impl Stream {
     }
 }
 
-/// Takes a tree. It is durable when this returns, and that is in its time.
+/// Backs up a tree. It is durable when this returns, and the time includes that.
 fn backup(store: &Store, tree: &Path) -> Outcome<Stream> {
     let (mut stream, started) = (Stream::default(), Instant::now());
     for entry in WalkDir::new(tree) {
@@ -137,7 +136,7 @@ fn backup_file(store: &Store, path: &Path, file: File, stream: &mut Stream) -> O
     Ok(())
 }
 
-/// Nothing here waits for the device but the flush at the end of a backup.
+/// Nothing waits for the device except the flush at the end of a backup.
 fn buffered(attributes: Attributes) -> PutOptions {
     PutOptions {
         attributes,
@@ -151,8 +150,8 @@ fn chunk_key(hash: &[u8]) -> Vec<u8> {
     [b"chunk/", hash].concat()
 }
 
-/// A path of up to 4 KiB would not fit into a key beside the prefix, so longer ones go by their
-/// hash.
+/// A path of up to 4 KiB does not fit into a key with the prefix, so longer ones are replaced by
+/// their hash.
 fn recipe_key(path: &Path) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
     if path.len() > 4000 {
@@ -161,8 +160,8 @@ fn recipe_key(path: &Path) -> Vec<u8> {
     [b"file/", path].concat()
 }
 
-/// Puts every file together again: each chunk must have the hash it goes by, and all of a file its
-/// length. Returns files and bytes.
+/// Reassembles every file: each chunk must have its hash, and each file its length. Returns files
+/// and bytes.
 fn check(store: &Store) -> Outcome<(u64, u64)> {
     let (mut files, mut bytes) = (0, 0);
     for prefix in ["file/", "long/"] {
@@ -218,8 +217,8 @@ mod tests {
         let first = backup(&store, tree.path())?;
         assert_eq!((first.files, first.left_out), (3, 0));
         assert_eq!(first.bytes, (contents.len() + moved.len()) as u64);
-        // Fixed cuts would find nothing again; cuts by contents find all but the chunks about the
-        // front.
+        // With fixed cuts no chunk would be found again; with cuts by contents all but those near
+        // the front are.
         let once = contents.len() as u64;
         assert!((once..once + (64 << 10)).contains(&first.new_bytes), "{first:?}");
         let second = backup(&store, tree.path())?;

@@ -1,9 +1,9 @@
 //! Images as groups: each resolution is an object, all of an image are committed together, and size
-//! decides where each one lives (MRIS, sections 3 and 4).
+//! decides where each is stored (MRIS, sections 3 and 4).
 //!
-//! `cargo run --release -p terrace --example image_groups [DIR]`. Without DIR it works in a
-//! temporary directory and removes it. The "images" are bytes of typical sizes: decoding is not the
-//! engine's business.
+//! `cargo run --release -p terrace --example image_groups [DIR]`. Without DIR it uses a temporary
+//! directory and removes it. The "images" are bytes of typical sizes: decoding is not part of the
+//! engine.
 
 use std::{
     error::Error,

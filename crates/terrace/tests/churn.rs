@@ -1,7 +1,6 @@
-//! A long life in short: the large tier's live size written a hundred times over (optimised; twenty
-//! times otherwise). Space, file handles and the figures stay within bounds all the way, and
-//! everything is there in the end. One test in a process of its own, since handles count by
-//! process.
+//! Long use: the large tier's live size is overwritten a hundred times (twenty without
+//! optimisation). Space, file handles and statistics stay within bounds throughout, and all values
+//! are there at the end. The only test in its process, since handles are counted per process.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "common/mod.rs"]
@@ -17,16 +16,15 @@ use terrace::{Durability, Options, PutOptions, StallReason, Store, Tier};
 const SPLIT_BYTES: u64 = 128 << 10;
 const LARGE_OBJECTS: u64 = 220;
 const SMALL_OBJECTS: u64 = 1_500;
-/// Writers are held above 1.5 times what live extents take when they are packed, which is with
-/// their padding.
+/// Writers are stalled above 1.5 times the packed size of live extents, which includes padding.
 const LIMIT: f64 = 1.5 * 1.03;
-/// What lives in blocks, about.
+/// Approximate live bytes in blocks.
 const LIVE_BYTES: u64 = 6 << 20;
-/// How often that is written: unoptimised, most of the time goes into waiting for the cleaning of
-/// very small blocks.
+/// How often they are overwritten. Without optimisation most of the time is spent waiting for block
+/// GC of very small blocks.
 const LIVES: u64 = if cfg!(debug_assertions) { 20 } else { 100 };
-/// Bytes of blocks that may be written at a time: 8 MiB wait to be written behind their callers,
-/// two writes of 1 MiB are under way, and each of two streams has an open block.
+/// Most bytes of blocks being written: 8 MiB in the write-behind queue, two writes of 1 MiB under
+/// way, and an open block for each of two streams.
 const OPEN_BYTES_MAX: u64 = (10 << 20) + 4 * SPLIT_BYTES;
 
 fn open_files() -> usize {
@@ -38,7 +36,7 @@ struct Life {
     values: BTreeMap<String, u64>,
     written_bytes: u64,
     round: u64,
-    /// Bytes of blocks that were being written when the last put began.
+    /// Bytes of blocks being written when the last put began.
     open_bytes: u64,
 }
 
@@ -65,21 +63,20 @@ impl Life {
         self.written_bytes += length as u64;
     }
 
-    /// Space per live byte, which is within the limit. `let_go` counts writers that had to go on
-    /// over it.
+    /// Checks the space per live byte against the limit, and returns it. `let_go`: writers so far
+    /// that were admitted above the limit.
     fn check_space(&self, let_go: &mut u64) -> f64 {
         let large = self.store.stats().large;
-        // Open blocks come on top of what is bounded, and two blocks of slack. What has been filled
-        // since the last put looked came on top of it then: what was open, or a block of each of
-        // the two streams. Only one block was allowed for once, and on a slow machine two were
-        // filled.
+        // Not bounded by the limit: open blocks and two blocks of slack. Since the last put
+        // checked, what was open then, or a block of each of the two streams, may have been filled.
+        // (Allowing for one block only was too little on a slow machine.)
         assert!(large.open_bytes <= OPEN_BYTES_MAX, "{large:#?}");
         let filled_since = self.open_bytes.max(2 * SPLIT_BYTES);
         let beside = large.open_bytes + 2 * SPLIT_BYTES + filled_since;
         let bounded = large.allocated_bytes.saturating_sub(beside);
         let amplification = bounded as f64 / large.live_bytes as f64;
-        // While nothing can be reclaimed, since all of it is being written, writers go on. That is
-        // counted, and it is rare.
+        // While nothing can be reclaimed, because everything is being written, writers are
+        // admitted. This is counted, and rare.
         let is_within = amplification < LIMIT || large.writers_let_go > *let_go;
         assert!(is_within, "after {} bytes: {large:#?}", self.written_bytes);
         *let_go = large.writers_let_go;
@@ -113,7 +110,7 @@ fn options(dir: &std::path::Path) -> Options {
     })
 }
 
-/// Waits until cleaning has kept its bound.
+/// Waits until block GC is within its bound.
 fn wait_until_tidy(store: &Store) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -145,8 +142,8 @@ fn the_live_size_written_many_times_over_leaves_no_more_than_is_allowed() {
     while life.written_bytes < LIVES * LIVE_BYTES {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let random = state >> 33;
-        // Some much more often than others, so that blocks die unevenly; small ones go to blocks by
-        // way of the log.
+        // Some much more often than others, so that blocks die at different rates; small values
+        // reach blocks through the log.
         let n = match random % 8 {
             0..4 => random / 8 % (LARGE_OBJECTS / 6),
             4..7 => random / 8 % LARGE_OBJECTS,
@@ -176,8 +173,8 @@ fn the_live_size_written_many_times_over_leaves_no_more_than_is_allowed() {
     );
     assert!(stats.large.blocks_reclaimed > LIVES, "{stats:#?}");
     assert!(stats.large.writers_let_go < life.round / 100, "{stats:#?}");
-    // Handles of blocks at rest are bounded in number; the store has 8 threads, some files, and
-    // twelve segments.
+    // The number of handles of sealed blocks is bounded; besides, the store has 8 threads, some
+    // files, and twelve segments.
     let files = open_files();
     assert!(
         files.max(most_files) < 256 + 100,

@@ -1,5 +1,4 @@
-//! What an open store does while nobody uses it. In a process of its own, as all of its threads are
-//! counted.
+//! Wake-ups of an idle store. In a process of its own, since all of its threads are counted.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -12,12 +11,12 @@ use std::{
 };
 use terrace::{Durability, Options, ScanRange, Store};
 
-/// Wake-ups of an idle store in a second.
+/// Most wake-ups per second of an idle store.
 const WAKE_UPS_MAX: u64 = 5;
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// How often the store's threads have gone to sleep so far. Threads that have ended are missing, so
-/// it may fall.
+/// Wake-ups of the store's threads so far. Threads that have ended are not included, so it may
+/// decrease.
 fn wake_ups() -> u64 {
     let tasks = fs::read_dir("/proc/self/task")
         .unwrap()
@@ -46,7 +45,7 @@ fn wait_for_rest() {
     }
 }
 
-/// Thirteen threads looked ten to twenty times a second each whether there was something to do.
+/// Regression: each of thirteen threads polled ten to twenty times a second.
 #[test]
 fn an_idle_store_sleeps_and_wakes_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -67,8 +66,7 @@ fn an_idle_store_sleeps_and_wakes_at_once() {
     store.delete("titles/005").unwrap();
     wait_for_rest();
 
-    // The applier, the flusher, the index's threads, and the sweeper are woken by what makes their
-    // work.
+    // The applier, the flusher, the index's threads and the expirer are woken by events.
     let start = Instant::now();
     store.put("titles/100", bytes(1, 3_000)).unwrap();
     store
@@ -76,11 +74,11 @@ fn an_idle_store_sleeps_and_wakes_at_once() {
         .unwrap();
     store.flush().unwrap();
     while store.stats().expire.ranges_outstanding > 0 {
-        assert!(start.elapsed() < Duration::from_secs(4), "nobody was woken");
+        assert!(start.elapsed() < Duration::from_secs(4), "no thread was woken");
         std::thread::sleep(Duration::from_millis(5));
     }
     wait_for_rest();
     let start = Instant::now();
     store.close().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(4), "somebody slept on");
+    assert!(start.elapsed() < Duration::from_secs(4), "a thread slept on");
 }

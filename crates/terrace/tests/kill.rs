@@ -1,13 +1,13 @@
-//! A process killed with SIGKILL in the midst of writing, again and again, on the real file system.
+//! A process is killed with SIGKILL while it writes, repeatedly, on a real file system.
 //!
 //! The test runs its own executable as the writer: several threads put, delete and batch small and
 //! large values, each in its own range of keys, and print a line for every acknowledged durable
-//! commit. The parent kills it at a random moment, opens the store and checks that nothing
-//! acknowledged is missing, that every value is one that was written, and that batches are whole.
+//! commit. The parent kills it at a random time, opens the store, and checks that no acknowledged
+//! commit is missing, that every value is one that was written, and that batches are whole.
 //!
-//! A killed process leaves what it wrote in the page cache, so this says nothing of power
-//! cuts (`model` does). What it has and `model` has not: the real file system under both tiers and
-//! the index, direct I/O, and an index directory left in the midst of a flush or a compaction.
+//! What a killed process has written stays in the page cache, so this does not test power cuts
+//! (`model` does). It tests what `model` does not: the real file system under both tiers and the
+//! index, direct I/O, and an index directory left during a flush or a compaction.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;
@@ -50,7 +50,7 @@ fn key(writer: u64, number: u64) -> String {
     format!("{writer}/{number:03}")
 }
 
-/// The value of a writer's `round`: says which it is, and every byte follows from that.
+/// The value of a writer's `round`, which it encodes; every byte follows from it.
 fn value(writer: u64, number: u64, round: u64) -> Vec<u8> {
     let length = match round % 10 {
         0 => 24 + round as usize % 40,
@@ -66,7 +66,7 @@ fn value(writer: u64, number: u64, round: u64) -> Vec<u8> {
     bytes
 }
 
-/// The round a value is of; panics if it is not exactly what was written.
+/// The round of a value; panics if it is not exactly what was written.
 fn round_of(writer: u64, number: u64, bytes: &[u8]) -> u64 {
     let round = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
     assert!(
@@ -77,9 +77,8 @@ fn round_of(writer: u64, number: u64, bytes: &[u8]) -> u64 {
     round
 }
 
-/// What the killed process does. Rounds go on from where the parent says. It scans as it writes,
-/// and has nothing in RAM but what is on its way: so values are moved all the time because scans
-/// have paid for their order.
+/// The killed process. Rounds continue from `first_round`. It scans while it writes, with almost no
+/// cache, so values are constantly moved into key order because of scans.
 fn write_for_ever(dir: &Path, first_round: u64) {
     let options = Options {
         cache_bytes: 0,
@@ -122,7 +121,7 @@ fn scan_for_ever(store: &Store) {
 fn write_round(store: &Store, writer: u64, round: u64) {
     let number = (round * 7) % KEYS;
     let say = |text: String| {
-        // One write per line, so that the kill cuts no line of another thread.
+        // One write per line, so that a kill does not split another thread's line.
         std::io::stdout().write_all(text.as_bytes()).unwrap();
     };
     let durability = if round.is_multiple_of(3) {
@@ -184,26 +183,26 @@ fn write_round(store: &Store, writer: u64, round: u64) {
     }
 }
 
-/// Whether a round's commit touches a key, and whether it leaves it there.
+/// Whether a round's commit changes a key, and whether the key is present after it.
 fn touches(number: u64, round: u64) -> Option<bool> {
     let first = (round * 7) % KEYS;
     let reach = if round % 8 == 6 { 3 } else { 1 };
     ((number + KEYS - first) % KEYS < reach).then_some(round % 8 != 5)
 }
 
-/// What the writers said, over all their lives.
+/// Reports of the writers over all their lives.
 #[derive(Default)]
 struct Acknowledged {
-    /// Last acknowledged round of each key, and whether it left it there.
+    /// Last acknowledged round of each key, and whether the key is present after it.
     keys: BTreeMap<(u64, u64), (u64, bool)>,
-    /// Values that were moved because of scans.
+    /// Values moved into key order because of scans.
     ordered: u64,
-    /// Of each life its first round, and each writer's last acknowledged one.
+    /// The first round of each life, and each writer's last acknowledged one.
     lives: Vec<(u64, BTreeMap<u64, u64>)>,
 }
 
 impl Acknowledged {
-    /// Whether a writer may have come to this round: of three rounds one is not acknowledged, and
+    /// Whether a writer may have reached this round: one round in three is not acknowledged, and
     /// one was under way.
     fn may_have_been(&self, writer: u64, round: u64) -> bool {
         self.lives.iter().any(|(first, last)| {
@@ -212,7 +211,7 @@ impl Acknowledged {
         })
     }
 
-    /// Whether a writer may have done something to a key in a later round.
+    /// Whether a writer may have changed a key in a later round.
     fn touched_after(&self, writer: u64, number: u64, round: u64, what: impl Fn(bool) -> bool) -> bool {
         let ends = self
             .lives
@@ -256,7 +255,7 @@ fn run_and_kill(dir: &Path, first_round: u64, after: Duration, acknowledged: &mu
     acknowledged.ordered += ordered;
 }
 
-/// Checks the store against what was acknowledged; returns the last round of anybody found in it.
+/// Checks the store against the acknowledgements; returns the last round found in it.
 fn check(dir: &Path, acknowledged: &Acknowledged) -> u64 {
     let store = Store::open(options(dir)).unwrap();
     let mut found = BTreeMap::new();
@@ -286,7 +285,7 @@ fn check(dir: &Path, acknowledged: &Acknowledged) -> u64 {
             ),
         }
     }
-    // A batch is whole: of its keys that nothing later touched, all or none are of its version.
+    // A batch is whole: of its keys without a later change, all or none have its version.
     for (&(writer, number), &(round, version)) in &found {
         if round % 8 != 6 {
             continue;
@@ -308,7 +307,7 @@ fn check(dir: &Path, acknowledged: &Acknowledged) -> u64 {
     found.values().map(|held| held.0).max().unwrap_or(0)
 }
 
-/// Not a test: what the killed process runs.
+/// Not a test: the killed process.
 #[test]
 fn writer() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -327,7 +326,7 @@ fn a_killed_process_loses_nothing_acknowledged() {
         acknowledged.keys.len() as u64 > WRITERS * KEYS / 2 && acknowledged.ordered > KEYS
     };
     for cycle in 0..10 * CYCLES {
-        // A process does little before it is killed where everything takes long.
+        // On a slow machine a process does little before it is killed.
         if cycle >= CYCLES && is_enough(&acknowledged) {
             break;
         }
@@ -350,11 +349,11 @@ fn a_killed_process_loses_nothing_acknowledged() {
     );
 }
 
-/// The same for what was read: each writer counts up in a key of its own, readers say what they
-/// were given. A reader got a commit that was in RAM only, since others' were being synced, and the
-/// kill took it back: 105 of 90,609 reads in 114 kills.
+/// The same for reads: each writer counts up in a key of its own, and readers report what they
+/// read. Regression: a reader got a commit that was only in RAM while others were being synced, and
+/// the kill took it back: 105 of 90,609 reads in 114 kills.
 const COUNTER_ROLE: &str = "TERRACE_KILL_COUNTER";
-/// How many kills, if they are to be more than a few.
+/// Number of kills, for a long run.
 const KILLS: &str = "TERRACE_KILLS";
 const READERS: usize = 3;
 
@@ -402,7 +401,7 @@ fn read_counters(store: &Store, reader: usize) -> Vec<u64> {
     }
 }
 
-/// What the killed process does: says `writer count` for all that was read or acknowledged.
+/// The killed process: reports `writer count` for every count read or acknowledged.
 fn count_for_ever(dir: &Path) {
     let store = Store::open(options(dir)).unwrap();
     let say = |writer: u64, count: u64| {
@@ -439,7 +438,7 @@ fn count_for_ever(dir: &Path) {
     });
 }
 
-/// Kills a counting process so long after the first count; gives the highest count of each writer.
+/// Kills a counting process some time after the first count; returns each writer's highest count.
 fn count_and_kill(dir: &Path, after: Duration) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["counter", "--exact", "--nocapture", "--test-threads=1"])
@@ -473,7 +472,7 @@ fn count_and_kill(dir: &Path, after: Duration) -> Vec<u64> {
     listener.join().unwrap()
 }
 
-/// Not a test: what the killed process runs.
+/// Not a test: the killed process.
 #[test]
 fn counter() {
     if let Some(dir) = std::env::var_os(COUNTER_ROLE) {

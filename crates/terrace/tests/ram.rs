@@ -1,5 +1,5 @@
-//! What a store says of its RAM is what it takes: held against an allocator that counts. Alone in
-//! its program, since it counts for all of it.
+//! Compares the store's RAM statistics with a counting allocator. In a process of its own, since
+//! the allocator counts for the whole process.
 #![allow(clippy::unwrap_used)]
 
 use rand::{RngCore, SeedableRng, rngs::StdRng};
@@ -13,7 +13,7 @@ use terrace::{Durability, Options, PutOptions, RamStats, Store};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Tables, threads, rings, names: what a store takes that is not told part by part.
+/// Tables, threads, rings, names: RAM without a figure of its own.
 const OTHER_BYTES: u64 = 4 << 20;
 
 fn allocated_bytes() -> u64 {
@@ -21,7 +21,7 @@ fn allocated_bytes() -> u64 {
     (stats.bytes_allocated - stats.bytes_deallocated) as u64
 }
 
-/// Both, as soon as they agree: they are looked at one after the other while threads allocate.
+/// Reads both figures until they agree: threads allocate between the two reads.
 fn ram_once_they_agree(store: &Store, before_bytes: u64, what: &str) -> RamStats {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -58,14 +58,14 @@ fn what_is_told_of_ram_is_what_is_allocated() {
     )
     .unwrap();
     let empty = ram_once_they_agree(&store, before_bytes, "empty");
-    // Finding values takes RAM of the cache before there are any.
+    // The table of the cache takes RAM before there are values.
     let index_bytes_max = (128 << 20) / 256;
     assert!(
         empty.values_bytes < index_bytes_max && empty.recent_bytes == 0,
         "{empty:?}"
     );
 
-    // Small values: memtables, filters, slots, frames that are kept.
+    // Small values: memtables, filters, slots, frames in RAM.
     for number in 0..150_000_u32 {
         store.put_with(number.to_be_bytes(), &value[..200], &buffered).unwrap();
     }
@@ -77,7 +77,7 @@ fn what_is_told_of_ram_is_what_is_allocated() {
         "{filled:?}"
     );
 
-    // Large ones, and all of it read: cached values.
+    // Large values, all of them read: cached values.
     for number in 0..300_u32 {
         let key = [b"large".as_slice(), &number.to_be_bytes()].concat();
         store.put_with(&key, &value, &buffered).unwrap();

@@ -1,5 +1,5 @@
-//! Repair through the interface: what comes back after parts of a closed store were lost or
-//! damaged, and what is said.
+//! Tests of repair: what is recovered after parts of a closed store were lost or damaged, and what
+//! is reported.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -30,7 +30,7 @@ fn options(dir: &Path) -> Options {
     .tuned(|tuning| (tuning.space_slack_bytes, tuning.memtable_bytes, tuning.overlay_bytes) = (0, 64 << 10, 1 << 20))
 }
 
-/// What the store should hold: value, attributes, version.
+/// Expected objects: value, attributes, version.
 type Model = BTreeMap<String, (Vec<u8>, Attributes, Version)>;
 
 struct Bench {
@@ -74,7 +74,8 @@ impl Bench {
         self.model.remove(key);
     }
 
-    /// Objects of every home, overwritten from every home to every other, deleted, batched.
+    /// Puts objects in every home, overwritten from every home to every other, deleted, and
+    /// batched.
     fn fill(&mut self, store: &Store) {
         let sizes = [10, 700, 5_000, 20_000, 90_000];
         for (n, size) in (0..60_u64).zip(sizes.into_iter().cycle()) {
@@ -114,7 +115,7 @@ impl Bench {
         bench
     }
 
-    /// Everything in the model is there and nothing else.
+    /// Checks that the store contains exactly the model.
     fn check(&self, store: &Store) {
         let keys: Vec<_> = store
             .scan(ScanRange::all())
@@ -135,7 +136,7 @@ impl Bench {
         segments.into_iter().find(|path| find(path, value).is_some()).unwrap()
     }
 
-    /// Repairs, then checks; `verify` has nothing to say.
+    /// Repairs, then checks; `verify` must find no error.
     fn repair_and_check(&self) -> RepairReport {
         let report = self.repair();
         assert_eq!(report.objects, self.model.len() as u64, "{report:?}");
@@ -163,7 +164,7 @@ fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, content).unwrap();
 }
 
-/// Where a value lies in a file.
+/// Offset of a value in a file.
 fn find(path: &Path, value: &[u8]) -> Option<usize> {
     let content = fs::read(path).unwrap();
     let start = &value[..value.len().min(64)];
@@ -178,7 +179,7 @@ fn copy(from: &Path, to: &Path) {
         if item.file_type().unwrap().is_dir() {
             copy(&item.path(), &target);
         } else if let Err(error) = fs::copy(item.path(), target) {
-            // The store is open, and may remove a file it needs no more.
+            // The store is open and may remove a file that it no longer needs.
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
         }
     }
@@ -189,7 +190,7 @@ fn without_its_index_everything_comes_back() {
     let bench = Bench::filled();
     fs::remove_dir_all(bench.path("flash/index")).unwrap();
     assert_eq!(bench.repair_and_check().notes, Vec::<String>::new());
-    // A second time, on a store that is well.
+    // A second repair, of an intact store.
     assert_eq!(bench.repair_and_check().notes, Vec::<String>::new());
 }
 
@@ -197,7 +198,7 @@ fn without_its_index_everything_comes_back() {
 fn a_corrupt_index_says_what_to_do_and_is_replaced() {
     let bench = Bench::filled();
     edit(&bench.path("flash/index/current"), |content| content[10] ^= 1);
-    // Who only looks changes nothing, and is told what to do.
+    // A read-only open changes nothing and reports what to do.
     let looking = Options {
         read_only: true,
         ..options(bench.dir.path())
@@ -227,7 +228,7 @@ fn large_meta_and_manifests_are_written_anew() {
     }
     edit(&bench.path("large/TERRACE"), |content| content[20] ^= 0x40);
     bench.repair_and_check();
-    // With nothing but segments: their length comes from them.
+    // With segments only: their length comes from them.
     for tier in ["flash", "large"] {
         fs::remove_file(bench.path(tier).join("TERRACE")).unwrap();
         fs::remove_file(bench.path(tier).join("TERRACE.copy")).unwrap();
@@ -262,13 +263,13 @@ fn what_was_recycled_and_destaged_comes_back_too() {
     );
     store.close().unwrap();
     let report = bench.repair_and_check();
-    // Tombstones were recycled; the old index says what is deleted.
+    // Tombstones were recycled; the old index knows what is deleted.
     assert_eq!(report.notes, Vec::<String>::new());
     let homes = |store: &Store| -> Vec<_> {
         let scan = store.scan(ScanRange::all()).unwrap();
         scan.map(|item| item.unwrap().info.home).collect()
     };
-    // Whoever opens it for writing lets recycling go on.
+    // An open for writing lets recycling continue.
     let looking = || {
         let options = Options {
             read_only: true,
@@ -281,7 +282,7 @@ fn what_was_recycled_and_destaged_comes_back_too() {
     bench.repair();
     assert_eq!(homes(&looking()), once);
     bench.repair_and_check();
-    // Without the old index the tiny value is lost, and that is said.
+    // Without the old index the tiny value is lost, which is reported.
     fs::remove_dir_all(bench.path("flash/index")).unwrap();
     bench.model.remove("tiny and old");
     let report = bench.repair_and_check();
@@ -367,8 +368,8 @@ fn a_damaged_segment_loses_what_was_in_the_damage() {
 fn a_segment_without_its_header_or_its_end_keeps_the_rest() {
     let mut bench = Bench::new();
     let store = bench.open();
-    // The cut is to go through a frame behind its first page, however few values a frame has: 100
-    // is long for that.
+    // The cut should be in a frame after its first page, however few values the frame has; hence
+    // the long value 100.
     let value = |n: u64| bytes(n, if n == 100 { 12_000 } else { 3_000 });
     for n in 0..200_u64 {
         bench.put(&store, &format!("{n:03}"), value(n));
@@ -395,8 +396,7 @@ fn a_segment_without_its_header_or_its_end_keeps_the_rest() {
             .any(|note| note.contains("is damaged or was never whole")),
         "{report:?}"
     );
-    // The old index knows of what was in the part that is gone: reading it is an error, and not as
-    // if it had never been.
+    // The old index has entries for the missing part: reading them is an error, not absence.
     assert_eq!(report.objects, 200, "{report:?}");
     let store = bench.open();
     let mut lost = 0;
@@ -483,7 +483,7 @@ fn with_the_flash_tier_gone_the_blocks_give_what_they_have() {
                 assert_eq!(item.value().unwrap(), *value);
                 assert_eq!(&item.info.attributes, attributes);
             }
-            // Overwritten with a small value, or deleted: nobody can know.
+            // Overwritten with a small value, or deleted: it cannot be known which.
             _ => stale += 1,
         }
     }
@@ -496,7 +496,7 @@ fn with_the_flash_tier_gone_the_blocks_give_what_they_have() {
 #[test]
 fn leftovers_of_a_repair_that_was_killed_are_removed() {
     let bench = Bench::filled();
-    // Killed while it built.
+    // Killed while building.
     copy(&bench.path("flash/index"), &bench.path("flash/index.new"));
     fs::write(bench.path("flash/index.new/current"), "nonsense").unwrap();
     fs::create_dir(bench.path("flash/index.old-3")).unwrap();
@@ -505,7 +505,7 @@ fn leftovers_of_a_repair_that_was_killed_are_removed() {
         let items = fs::read_dir(bench.path("flash")).unwrap();
         let mut names: Vec<_> = items
             .map(|item| item.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name != "CHECKPOINT") // of a close by which the hash index was filled
+            .filter(|name| name != "CHECKPOINT") // written by a close after the hash index was filled
             .collect();
         names.sort();
         names
@@ -549,7 +549,7 @@ fn a_device_that_fails_leaves_the_old_index_in_place() {
     assert!(Store::repair(on_sim()).is_err());
     assert!(dir.path().join("flash/index").is_dir());
     large.set_fault(None);
-    // A segment that cannot be read is a loss that is told, not the end of repair.
+    // A segment that cannot be read is a reported loss; repair continues.
     flash.set_fault(Some(Fault::new(FaultKind::Read).on("00000001.seg")));
     let report = Store::repair(on_sim()).unwrap();
     assert!(

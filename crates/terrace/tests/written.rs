@@ -1,18 +1,18 @@
-//! The bytes counted as written, by cause, against those that the process handed to the kernel. One
-//! test in a process of its own, since the kernel counts by process.
+//! Compares the bytes written, by cause, with those the process handed to the kernel. The only test
+//! in its process, since the kernel counts per process.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
 use terrace::{Batch, Durability, Options, PutOptions, ScanRange, Stats, Store};
 
-/// Bytes given to writing calls so far.
+/// Bytes passed to write calls so far.
 fn kernel_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/io").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
     line.parse().unwrap()
 }
 
-/// Bytes on both devices by all causes.
+/// Bytes on both devices, sum of all causes.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -42,7 +42,7 @@ fn settled(store: &Store) -> Stats {
     store.flush().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut last = store.stats();
-    // Compactions go on after the flush: until the tables have not changed for a while.
+    // Compactions continue after the flush: wait until the tables have not changed for some time.
     loop {
         std::thread::sleep(Duration::from_millis(1500));
         let now = store.stats();
@@ -52,13 +52,13 @@ fn settled(store: &Store) -> Stats {
         assert!(Instant::now() < deadline, "compactions go on for ever");
         last = now;
     }
-    // One that is under way ends before this returns, and its bytes are counted then.
+    // A compaction under way ends before this returns, and its bytes are counted then.
     store.close().unwrap();
     store.stats()
 }
 
-/// Values in no order, and nothing is written for that until somebody scans them: then short ones
-/// are copied into their entries, and longer ones written again. Closes the store.
+/// Values in random order are not rewritten until they are scanned: then short ones are copied into
+/// their entries, and longer ones are written again. Closes the store.
 fn scan_what_lies_in_no_order(store: &Store) -> Stats {
     let buffered = PutOptions {
         durability: Durability::Buffered,
@@ -107,13 +107,13 @@ fn every_byte_given_to_the_devices_has_a_cause() {
         flash_capacity_bytes: 64 << 20,
         size_threshold_bytes: 64 << 10,
         split_threshold_bytes: 4 << 20,
-        cache_bytes: 0, // scans pay for order where they read a device
+        cache_bytes: 0, // scans pay for order only by reads of a device
         ..Options::new(dir.path())
     }
     .tuned(|tuning| {
         tuning.space_slack_bytes = 0;
         tuning.memtable_bytes = 512 << 10;
-        // It would come with the close.
+        // Otherwise the close takes one.
         tuning.checkpoint_log_bytes = 0;
     });
     let store = Store::open(options).unwrap();
@@ -122,7 +122,7 @@ fn every_byte_given_to_the_devices_has_a_cause() {
         durability: Durability::Buffered,
         ..PutOptions::default()
     };
-    // Tiny values, which compactions write again, over and over.
+    // Tiny values, which compactions write repeatedly.
     for n in 0..200_000_u64 {
         let key = format!("tiny/{:06}", n * 7919 % 40_000);
         store.put_with(key, n.to_le_bytes().repeat(7), &buffered).unwrap();
@@ -141,7 +141,7 @@ fn every_byte_given_to_the_devices_has_a_cause() {
         compactions > kernel / 20,
         "{compactions} of {kernel} bytes: too few compactions to tell anything"
     );
-    // What has no cause: a page per segment, LargeMeta, the files that name the index's state.
+    // Not counted by cause: a page per segment, LargeMeta, the files with the index's state.
     assert!(counted <= kernel, "{counted} counted, {kernel} written");
     assert!(
         counted > kernel - kernel / 50,

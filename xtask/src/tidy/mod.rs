@@ -74,9 +74,9 @@ const MARKS: &[&str] = &["FIXME", "XXX"];
 const PERSONS: &[&str] = &["who", "whom", "whoever", "somebody", "anybody", "everybody", "nobody"];
 /// Path prefixes of the sources in which only threads, callers, clients and programs act.
 const WITHOUT_PERSONS: &[&str] = &[
-    ENGINE,
     "crates/emulated-drives/",
     "crates/power-cut/",
+    "crates/terrace/",
     "crates/terrace-images/",
     "crates/terrace-objects/",
 ];

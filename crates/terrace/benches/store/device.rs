@@ -1,4 +1,4 @@
-//! What the device itself reaches, by `fio` in the same directory.
+//! The device's own speed, by `fio` in the same directory.
 
 use std::{path::Path, process::Command};
 

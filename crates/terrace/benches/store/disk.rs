@@ -1,4 +1,4 @@
-//! A large tier on a disk that seeks: what its readers notice of destaging and cleaning.
+//! A large tier on a disk that seeks: latencies of reads beside destaging and block GC.
 
 use crate::{
     Bench,
@@ -13,13 +13,13 @@ use std::{
 };
 use terrace::{Options, Stats, Store, WrittenStats};
 
-/// Chooses the directory of the large tier: one on a disk.
+/// Environment variable with the directory of the large tier, on a disk.
 const DIRECTORY: &str = "TERRACE_BENCH_LARGE_DIR";
 const LARGE_BYTES: usize = 128 << 10;
 const SMALL_BYTES: usize = 8 << 10;
 const MIB: f64 = 1048576.0;
 
-/// Reads of the large tier alone, and beside destaging and cleaning of it.
+/// Reads of the large tier alone, and beside destaging and block GC.
 pub fn reads_of_a_disk(bench: &mut Bench) {
     bench.report.heading(
         "Reads of 128 KiB on the large tier by 4 threads: with nothing else, and beside destaging and cleaning",
@@ -43,7 +43,7 @@ pub fn reads_of_a_disk(bench: &mut Bench) {
     for number in 0..large {
         store.put_with(large_key(number), &large_bytes, &BUFFERED).unwrap();
     }
-    // As many small ones as the log holds, so that each one more has another one destaged.
+    // As many small ones as the log holds, so that each further one causes another to be destaged.
     let small = (512 << 20) / SMALL_BYTES as u64;
     for number in 0..small {
         store.put_with(key(number), &small_bytes, &BUFFERED).unwrap();
@@ -60,7 +60,7 @@ pub fn reads_of_a_disk(bench: &mut Bench) {
     };
     let found = beside(&store, large, seconds, 1_500.0, &mut destage);
     report(bench, "destaging", seconds, sequential, &alone, &found);
-    // So much dies that cleaning has begun, and goes on for as long as callers overwrite.
+    // Enough is dead that block GC has begun, and continues while callers overwrite.
     let mut numbers = Numbers(78);
     let mut overwrite = || {
         let name = large_key(numbers.below(large));
@@ -74,7 +74,7 @@ pub fn reads_of_a_disk(bench: &mut Bench) {
     let _ = std::fs::remove_dir_all(large_dir);
 }
 
-/// Latencies of reads, and what was done meanwhile, while `write` is called so many times a second.
+/// Latencies of reads, and background work, while `write` is called at a rate.
 fn beside(
     store: &Store,
     large: u64,
@@ -93,7 +93,7 @@ fn beside(
     })
 }
 
-/// Until the background has done what the loading left to it.
+/// Waits until the background work of the loading is done.
 fn wait_for_rest(store: &Store) {
     let until = Instant::now() + Duration::from_secs(120);
     let moved = |stats: Stats| stats.written.large_destaged_bytes + stats.written.large_cleaned_bytes;
@@ -142,7 +142,7 @@ fn report(
         Some(of_alone),
         &did,
     );
-    // What is cleaned is read and written. All of it in one long run would leave this much of the
+    // Moved values are read and written. In one long run each, they would leave this share of the
     // disk's time to readers.
     let moved = (written + destaged + 2.0 * cleaned) * MIB;
     let left = sequential.map(|rate| of_alone * (1.0 - moved / rate).max(0.0));

@@ -2,14 +2,14 @@
 //! [PART ...]`.
 //!
 //! Parts: `put`, `sync`, `large`, `get`, `open`, `recycle`, `overwrite`, `reads-first`, `churn`,
-//! `popular`, `multi-get`, `disk`, `sweep`; all of them without arguments. `TERRACE_BENCH_DIR`
-//! chooses the directory (default: the build's temporary directory), `TERRACE_BENCH_LARGE_DIR` that
-//! of the large tier in `disk`, which is left out without it. `TERRACE_BENCH_SCALE` scales counts
-//! (default 1.0). `fio` gives the device's figures; without it only ours are printed.
-//! `TERRACE_BENCH_THREADS` chooses the number of threads of `sync`; `TERRACE_BENCH_STEPS` which
-//! steps of `popular`, by how they begin (`A, Zipf;C`), `TERRACE_BENCH_TIMES` how often as many
-//! operations they have, and `TERRACE_BENCH_CACHE_MIB` its RAM for values (default 256; of
-//! `multi-get` 0). With `TERRACE_BENCH_KEEP` the store of `multi-get` stays and is read again.
+//! `popular`, `multi-get`, `disk`, `sweep`; all of them without arguments. Environment variables:
+//! `TERRACE_BENCH_DIR` is the directory (default: the build's temporary directory),
+//! `TERRACE_BENCH_LARGE_DIR` that of the large tier in `disk`, which is skipped without it.
+//! `TERRACE_BENCH_SCALE` scales counts (default 1.0). `TERRACE_BENCH_THREADS` is the number of
+//! threads of `sync`; `TERRACE_BENCH_STEPS` selects steps of `popular` by prefix (`A, Zipf;C`),
+//! `TERRACE_BENCH_TIMES` multiplies its operations, and `TERRACE_BENCH_CACHE_MIB` is its RAM for
+//! values (default 256; of `multi-get` 0). With `TERRACE_BENCH_KEEP` the store of `multi-get` is
+//! kept and read again. `fio` provides the device's figures; without it only ours are printed.
 //! Figures go to standard output as Markdown and, one JSON object per line, to the file named by
 //! `TERRACE_BENCH_JSON`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
@@ -25,7 +25,7 @@ mod together;
 
 use std::path::PathBuf;
 
-/// Where and how much.
+/// Directory and scale.
 pub struct Bench {
     pub dir: PathBuf,
     pub scale: f64,

@@ -33,7 +33,7 @@ pub const BUFFERED: PutOptions = PutOptions {
     expiry: terrace::Expiry::Never,
 };
 
-/// Keys in no order, 16 bytes, the same for the same number.
+/// Keys of 16 bytes in random order, a function of the number.
 pub fn key(number: u64) -> [u8; 16] {
     let mut key = [0; 16];
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -124,7 +124,7 @@ fn put(bench: &mut Bench) {
     }
 }
 
-/// Puts that wait for the device, by threads.
+/// Puts that wait for the device, by number of threads.
 fn sync(bench: &mut Bench) {
     bench
         .report
@@ -248,7 +248,7 @@ fn get(bench: &mut Bench) {
     let _ = std::fs::remove_dir_all(dir);
 }
 
-/// Gets per second, gets, CPU per get.
+/// Reads; returns gets per second, gets, and processor time per get.
 fn read_for(store: &Store, threads: usize, count: u64, limit: Duration, offset: u64) -> (f64, u64, f64) {
     let (done, start, cpu) = (AtomicU64::new(0), Instant::now(), cpu_seconds());
     std::thread::scope(|scope| {
@@ -277,7 +277,7 @@ fn read_for(store: &Store, threads: usize, count: u64, limit: Duration, offset: 
     )
 }
 
-/// Overwrites on a flash tier far smaller than the data: every segment is recycled again and again.
+/// Overwrites on a flash tier far smaller than the data: every segment is recycled repeatedly.
 fn recycle(bench: &mut Bench) {
     bench
         .report
@@ -317,9 +317,8 @@ fn recycle(bench: &mut Bench) {
     let _ = std::fs::remove_dir_all(dir);
 }
 
-/// What one byte of a caller's costs in bytes on flash when values are overwritten in random order
-/// for ever, with live values of four fifths of the log: without reads, and with everything read
-/// between two writes.
+/// Write amplification on flash under endless random overwrites, with live values of four fifths of
+/// the log: without reads, and with everything read between two writes.
 fn overwrite(bench: &mut Bench) {
     bench.report.heading(
         "Bytes written to flash per user byte, index included: overwriting in random order, live values of 0.8 of the log",
@@ -380,7 +379,7 @@ fn overwrite(bench: &mut Bench) {
     }
 }
 
-/// Loads a store and dies without closing it. Runs in a process of its own.
+/// Loads a store and aborts without closing it. Runs in a process of its own.
 pub fn load_and_die(dir: &Path, count: u64) -> ! {
     let store = Store::open(Options {
         cache_bytes: 0,
@@ -400,11 +399,11 @@ pub fn load_and_die(dir: &Path, count: u64) -> ! {
         store.stats().flash.objects
     );
     store.put("last", "one").unwrap();
-    // As abrupt as SIGKILL: no destructor, no flush, no close.
+    // Like SIGKILL: no destructor, no flush, no close.
     std::process::abort();
 }
 
-/// Opening after a kill with 10 million objects.
+/// Opens after a kill with 10 million objects.
 fn open(bench: &mut Bench) {
     let (dir, options) = fresh(bench, "open");
     let count = bench.count(10_000_000);

@@ -1,4 +1,4 @@
-//! Small values, of which some are popular and not all fit into RAM: what RAM is worth.
+//! Small values with skewed popularity that do not all fit into RAM.
 
 use crate::{
     Bench,
@@ -8,12 +8,12 @@ use crate::{
 use std::time::Instant;
 use terrace::{Options, Store};
 
-/// Callers at once.
+/// Concurrent callers.
 const THREADS: u64 = 8;
-/// Of YCSB's popularity.
+/// YCSB's exponent of popularity.
 const EXPONENT: f64 = 0.99;
 
-/// Popularity by Zipf's law, as YCSB draws it (Gray and others, SIGMOD 1994).
+/// Popularity by Zipf's law, as in YCSB (Gray and others, SIGMOD 1994).
 #[derive(Clone, Copy)]
 struct Zipf {
     count: u64,
@@ -29,7 +29,7 @@ impl Zipf {
         Self { count, zeta, eta }
     }
 
-    /// The number of an object: the popular ones are anywhere among the others.
+    /// Draws an object's number; popular ones are spread over all.
     fn draw(&self, numbers: &mut Numbers) -> u64 {
         let part = numbers.below(1 << 52) as f64 / (1_u64 << 52) as f64;
         let scaled = part * self.zeta;
@@ -44,11 +44,11 @@ impl Zipf {
     }
 }
 
-/// What is asked for, and how many of 100 operations overwrite.
+/// The distribution, and the percentage of overwrites.
 #[derive(Clone, Copy)]
 struct Step {
     name: &'static str,
-    /// Operations for each of the objects.
+    /// Operations per object.
     each: f64,
     zipf: Option<Zipf>,
     updates: u64,

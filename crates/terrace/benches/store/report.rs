@@ -1,4 +1,4 @@
-//! Prints figures as they come and keeps them as JSON lines with where they were measured.
+//! Prints figures and stores them as JSON lines with the conditions of the measurement.
 
 use std::{io::Write, process::Command};
 
@@ -39,7 +39,7 @@ impl Report {
         println!("\n## {text}\n\n| what | figure | device | ratio | notes |\n|---|---|---|---|---|");
     }
 
-    /// One figure; `device` is what the device reaches on the same work, if measured.
+    /// One figure; `device` is the device's own for the same work, if measured.
     pub fn figure(&mut self, what: &str, figure: f64, unit: &str, device: Option<f64>, notes: &str) {
         let shown = device.map_or_else(|| "-".to_owned(), |device| format!("{device:.0}"));
         let ratio = device.map_or_else(|| "-".to_owned(), |device| format!("{:.2}", figure / device));

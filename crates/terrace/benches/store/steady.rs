@@ -1,5 +1,4 @@
-//! A store that has been in use for long: what reads notice of the background, whether anything
-//! leaks.
+//! A store after long use: latencies of reads beside background work, and leaks.
 
 use crate::{
     Bench,
@@ -16,7 +15,7 @@ const GIB: u64 = 1 << 30;
 /// Readers beside the background work.
 const READERS: u64 = 4;
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same in each run.
 pub struct Numbers(pub u64);
 
 impl Numbers {
@@ -28,7 +27,7 @@ impl Numbers {
     }
 }
 
-/// What callers' flash reads notice of recycling, destaging, cleaning and promotion.
+/// Latencies of callers' flash reads beside recycling, destaging, block GC and promotion.
 pub fn reads_first(bench: &mut Bench) {
     bench.report.heading(
         "Flash reads of 1 KiB by 4 threads, µs: with nothing else, and while everything in the background runs",
@@ -50,7 +49,7 @@ pub fn reads_first(bench: &mut Bench) {
     }
     store.flush().unwrap();
     let seconds = Duration::from_secs_f64(10.0 * bench.scale.min(1.0));
-    // Twice, so that what the machine does is seen.
+    // Twice, to show the machine's variation.
     let idle = [
         latencies(&store, hot, key, seconds),
         latencies(&store, hot, key, seconds),
@@ -58,8 +57,8 @@ pub fn reads_first(bench: &mut Bench) {
     let before = store.stats();
     let is_over = AtomicBool::new(false);
     let busy = std::thread::scope(|scope| {
-        // Small values at a rate that keeps the recycler busy, large ones so that blocks die, reads
-        // of large ones to be promoted.
+        // Small values at a rate that keeps recycling busy, large ones so that blocks die, and
+        // reads of large ones, so that they are promoted.
         scope.spawn(|| {
             let mut numbers = Numbers(77);
             at_rate(&is_over, 30_000.0, || {
@@ -83,7 +82,7 @@ pub fn reads_first(bench: &mut Bench) {
         // Until the log is being recycled.
         let until = Instant::now() + Duration::from_secs(120);
         while store.stats().log.segments_reclaimed < before.log.segments_reclaimed + 4 && Instant::now() < until {
-            // The hot values are read meanwhile, as they would be.
+            // Read the hot values meanwhile.
             latencies(&store, hot, key, Duration::from_millis(500));
         }
         let busy = [
@@ -124,7 +123,7 @@ pub fn large_key(number: u64) -> String {
     format!("large/{:03}/{number:06}", number / 50)
 }
 
-/// Calls `work` so many times a second, as far as it keeps up.
+/// Calls `work` at a rate, as far as it keeps up.
 pub fn at_rate(is_over: &AtomicBool, rate: f64, mut work: impl FnMut()) {
     let start = Instant::now();
     let mut done = 0_u64;
@@ -140,7 +139,7 @@ pub fn at_rate(is_over: &AtomicBool, rate: f64, mut work: impl FnMut()) {
     }
 }
 
-/// Latencies in microseconds of reads of random keys by several threads, sorted.
+/// Latencies of reads of random keys by several threads, in microseconds, sorted.
 pub fn latencies<K: AsRef<[u8]>>(
     store: &Store,
     keys: u64,
@@ -169,7 +168,7 @@ pub fn latencies<K: AsRef<[u8]>>(
     all
 }
 
-/// A hundred times the flash tier is written; nothing may grow.
+/// Writes a hundred times the flash tier; nothing may grow.
 pub fn churn(bench: &mut Bench) {
     bench
         .report
@@ -222,7 +221,7 @@ pub fn churn(bench: &mut Bench) {
     let _ = std::fs::remove_dir_all(dir);
 }
 
-/// What may leak.
+/// Resources that may leak.
 struct Levels {
     disk_mib: f64,
     live_mib: f64,
@@ -256,7 +255,7 @@ impl std::fmt::Display for Levels {
     }
 }
 
-/// Bytes that a directory takes from its device.
+/// Bytes allocated on its device by a directory.
 fn allocated(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };

@@ -1,5 +1,5 @@
-//! What readers notice of a sweep of the log: short values are copied into their entries, because
-//! scans have paid for it.
+//! Latencies of reads during a sweep of the log, which copies short values into their entries
+//! because scans have paid for it.
 
 use crate::{
     Bench,
@@ -10,11 +10,11 @@ use std::time::Duration;
 use terrace::{Options, ScanRange, Store};
 
 const VALUE_BYTES: usize = 100;
-/// So much of what is read is in RAM: a quarter of the values, or half of that while the sweep has
-/// the rest for its windows. With a quarter of it there were too many of those for any sweep.
+/// A quarter of the values fit into RAM, or an eighth while the sweep uses the rest for its
+/// windows. With a quarter of this, there were too many windows for any sweep.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// Reads alone, and while the log is swept.
+/// Reads alone, and during a sweep of the log.
 pub fn reads_beside_a_sweep(bench: &mut Bench) {
     bench
         .report
@@ -24,7 +24,7 @@ pub fn reads_beside_a_sweep(bench: &mut Bench) {
         cache_bytes: CACHE_BYTES,
         ..options
     };
-    // The first scan that reads from the device pays for all.
+    // The first scan that reads the device pays for the whole sweep.
     let store = Store::open(options.tuned(|tuning| tuning.sweep_price_percent = 0)).unwrap();
     let count = bench.count(2_000_000);
     let bytes = value(VALUE_BYTES);
@@ -33,7 +33,7 @@ pub fn reads_beside_a_sweep(bench: &mut Bench) {
     }
     store.flush().unwrap();
     let seconds = Duration::from_secs_f64(8.0 * bench.scale.min(1.0));
-    // The index's merges after the load.
+    // Wait for the compactions after the load.
     std::thread::sleep(seconds);
     let alone = latencies(&store, count, key, seconds);
     store.scan(ScanRange::all()).unwrap().next_values(1000).unwrap();

@@ -1,4 +1,4 @@
-//! Reads of many values by one call: `multi_get`, and scans of keys whose values lie apart.
+//! Reads of many values per call: `multi_get`, and scans of keys whose values are scattered.
 
 use crate::{
     Bench,
@@ -11,13 +11,13 @@ use std::{
 };
 use terrace::{Options, ScanRange, Store};
 
-/// Values of a call.
+/// Values per call.
 const TOGETHER: u64 = 16;
 const SCANNED: usize = 50;
 
-/// Values of 1 KiB on flash; no cache unless `TERRACE_BENCH_CACHE_MIB` says so, and then the reads
-/// begin with a full one. With `TERRACE_BENCH_KEEP` the store stays, and is read again where it is
-/// there: so two builds can be run in turn on the same one.
+/// Values of 1 KiB on flash, with no cache unless `TERRACE_BENCH_CACHE_MIB` is set; then reads
+/// begin with a full cache. With `TERRACE_BENCH_KEEP` the store is kept and reused, so that two
+/// builds can alternate on the same store.
 pub fn multi_get(bench: &mut Bench) {
     let count = bench.count(3_000_000);
     let keeps = std::env::var_os("TERRACE_BENCH_KEEP").is_some();
@@ -35,7 +35,7 @@ pub fn multi_get(bench: &mut Bench) {
         cache_bytes: cache_mib << 20,
         ..options
     };
-    // What scans would otherwise have written in order would be there for the next build only.
+    // If scans wrote values in order, only the next build would benefit.
     let store = Store::open(options.tuned(|tuning| tuning.order_bytes_per_second = 0)).unwrap();
     while store.stats().hash_index.refilling {
         std::thread::sleep(Duration::from_millis(20));
@@ -79,7 +79,7 @@ fn load(options: &Options, count: u64) {
     store.flush().unwrap();
 }
 
-/// Reads until the cache must be full: some of what is read is there already.
+/// Reads until the cache is full.
 fn fill_cache(bytes: u64, call: impl Fn(&mut Numbers) -> usize) {
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     let mut read = 0;
@@ -88,7 +88,7 @@ fn fill_cache(bytes: u64, call: impl Fn(&mut Numbers) -> usize) {
     }
 }
 
-/// Values a second by calls that say how many they read.
+/// Values per second by calls that return how many they read.
 fn run(
     bench: &mut Bench,
     store: &Store,
@@ -113,7 +113,7 @@ fn run(
                     done.fetch_add(values, Ordering::Relaxed);
                 }
                 took_us.sort_unstable();
-                // Of a hundred calls one is slower; the worst of the threads.
+                // The 99th percentile; the worst of the threads.
                 slowest.fetch_max(took_us[took_us.len() * 99 / 100], Ordering::Relaxed);
                 let own = switches_of("/proc/thread-self/status".as_ref());
                 switches.fetch_add(own, Ordering::Relaxed);
@@ -126,7 +126,7 @@ fn run(
     let notes = format!(
         "{:.2} µs of CPU and {:.2} context switches per value, {:.2} reads of the device; 99 of 100 calls within {} µs",
         cpu * 1e6 / values,
-        // Those of threads that have ended meanwhile are not among them.
+        // Those of threads that have ended meanwhile are not included.
         (switches.into_inner() + all_switches().saturating_sub(before_switches)) as f64 / values,
         reads / values,
         slowest.into_inner(),
@@ -134,7 +134,7 @@ fn run(
     bench.report.figure(name, values / seconds, "values/s", None, &notes);
 }
 
-/// Context switches by a file of `/proc` that tells of a thread.
+/// Context switches of a thread, from its file in `/proc`.
 fn switches_of(status: &std::path::Path) -> u64 {
     let status = std::fs::read_to_string(status).unwrap_or_default();
     let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
@@ -143,7 +143,7 @@ fn switches_of(status: &std::path::Path) -> u64 {
         .sum()
 }
 
-/// Of all threads that there are.
+/// Context switches of all present threads.
 fn all_switches() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
     tasks

@@ -1,4 +1,5 @@
-//! Backups with flipped bits and missing files: found, named, and not restored unless asked.
+//! Backups with flipped bits and missing files: they are detected, reported by name, and not
+//! restored unless forced.
 
 use crate::{Contents, assert_verifies, common::files, contents, filled, options};
 use std::{
@@ -48,7 +49,7 @@ fn a_flipped_bit_in_any_file_is_found_and_not_restored() {
             found.iter().any(|finding| finding.starts_with(&name)),
             "{name}: {found:?}"
         );
-        // Behind the end of a segment's frames the restore puts zeros of its own.
+        // After the end of a segment's frames, restore writes zeros.
         let restored = Store::restore(&backup, &options(&dir.path().join("new")), &RestoreOptions::default());
         match restored {
             Err(Error::Corruption { place, .. }) => assert!(place.ends_with(&name), "{place} instead of {name}"),

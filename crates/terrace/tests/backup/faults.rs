@@ -1,4 +1,4 @@
-//! Power cuts at every operation of a backup and of a restore, and targets that are full.
+//! Power cuts at every operation of a backup and of a restore, and full targets.
 
 use crate::{Contents, contents, filled, options};
 use std::{path::Path, sync::Arc};
@@ -21,7 +21,7 @@ fn from(disk: &SimDisk) -> RestoreOptions {
     }
 }
 
-/// What a backup on a simulated disk holds.
+/// Contents of a backup on a simulated disk.
 fn restored(disk: &SimDisk) -> terrace::Result<Contents> {
     let dir = tempfile::tempdir().unwrap();
     Store::restore("backup", &options(dir.path()), &from(disk))?;
@@ -40,7 +40,7 @@ fn a_power_cut_at_any_moment_of_a_backup_leaves_a_backup_or_a_part_that_is_refus
     assert_eq!(restored(&whole).unwrap(), expected);
     let operations = whole.operations();
     let (mut parts, mut complete) = (0, 0);
-    // Each of the first and last operations, where the order matters, and some of those between.
+    // Each of the first and last operations, where the order matters, and some others.
     let cuts = (0..operations).filter(|&at| at < 25 || at % 9 == 0 || at + 40 > operations);
     for (at, survival) in cuts.zip(Survival::ALL.into_iter().cycle()) {
         let disk = SimDisk::new(at);
@@ -72,8 +72,8 @@ fn a_power_cut_at_any_moment_of_a_backup_leaves_a_backup_or_a_part_that_is_refus
     assert_eq!(contents(&store), expected);
 }
 
-/// A machine to restore to. The index keeps its files in a real directory, which no simulated cut
-/// touches.
+/// A machine to restore to. The index keeps its files in a real directory, which simulated cuts do
+/// not affect.
 struct Machine {
     dir: tempfile::TempDir,
     flash: SimDisk,

@@ -1,4 +1,4 @@
-//! What is linked, reused and copied, in bytes and by inode.
+//! Which files are linked, reused and copied, by bytes and inodes.
 
 use crate::{PATIENCE, assert_verifies, common::files, contents, fill, filled, onto, options, restored};
 use std::{
@@ -38,7 +38,7 @@ fn a_chain_copies_what_is_new_and_links_the_rest() {
     );
     assert_eq!(first.reused_bytes, 0);
 
-    // Nothing has changed: small files are written, and the tail's segment is as it was.
+    // Nothing has changed: small files are written, and the tail's segment is reused.
     let second = store.backup(place("2"), &onto(&place("1"))).unwrap();
     assert_adds_up(&second);
     assert_eq!(second.version, first.version);
@@ -50,7 +50,7 @@ fn a_chain_copies_what_is_new_and_links_the_rest() {
     let open_blocks = 512 << 10;
     assert!(second.copied_bytes < open_blocks, "{second:?}");
 
-    // A little is new, some of it in a block.
+    // A few new values, some of them in a block.
     fill(&store, "new/", 8);
     let third = store.backup(place("3"), &onto(&place("2"))).unwrap();
     assert_adds_up(&third);
@@ -62,7 +62,7 @@ fn a_chain_copies_what_is_new_and_links_the_rest() {
     let expected = contents(&store);
     store.flush().unwrap();
 
-    // Each is whole by itself: the earlier ones and the store may go.
+    // Each backup is complete: earlier ones and the store may be removed.
     drop(store);
     for gone in ["store", "1", "2"] {
         fs::remove_dir_all(place(gone)).unwrap();
@@ -89,7 +89,7 @@ fn segments_are_never_shared_with_the_store_and_a_copy_shares_nothing() {
         copy: true,
         ..BackupOptions::default()
     };
-    // Not even by way of an earlier backup that does.
+    // Not even through an earlier backup with links.
     let copied = store.backup(place("copied"), &copying(Some(place("linked")))).unwrap();
     assert_adds_up(&copied);
     assert_eq!(copied.linked_bytes, 0);
@@ -139,7 +139,7 @@ fn a_backup_stays_as_it_is_while_the_store_writes_all_of_it_anew() {
     assert_eq!(files(&place("backup")), names, "checking leaves nothing behind");
 }
 
-/// A store that was restored goes on with the same numbers for other blocks and segments.
+/// A restored store continues with the same numbers for other blocks and segments.
 #[test]
 fn another_life_of_the_store_takes_nothing_from_a_backup_of_this_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn another_life_of_the_store_takes_nothing_from_a_backup_of_this_one() {
     drop(store);
     let store = Store::open(options(&place("store"))).unwrap();
     store.backup(place("2"), &onto(&place("1"))).unwrap();
-    // The same lengths at the same places, other bytes.
+    // The same lengths at the same places, with other bytes.
     let other = Store::open(options(&place("other"))).unwrap();
     fill(&other, "b/", 60);
     other.close().unwrap();

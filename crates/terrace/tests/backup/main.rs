@@ -1,6 +1,5 @@
-//! Backups, restores and snapshots that grow too old: what is linked and what copied, what is
-//! refused, what is left by power cuts and full devices. Backups beside writers are tested by
-//! `model`.
+//! Backups, restores and expired snapshots: what is linked and what is copied, what is refused,
+//! what power cuts and full devices leave. `model` tests backups beside writers.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../common/mod.rs"]
@@ -15,12 +14,12 @@ use common::bytes;
 use std::{collections::BTreeMap, path::Path, time::Duration};
 use terrace::{BackupOptions, BackupProgress, Durability, Options, PutOptions, RestoreOptions, ScanRange, Store};
 
-/// For what the background does.
+/// Longest wait for background work.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub type Contents = BTreeMap<String, Vec<u8>>;
 
-/// A store whose rings and blocks are small.
+/// Options with a small ring and small blocks.
 pub fn options(dir: &Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
@@ -37,7 +36,7 @@ pub fn options(dir: &Path) -> Options {
     })
 }
 
-/// Puts small, tiny and large values, `count` in all.
+/// Puts `count` small, tiny and large values.
 pub fn fill(store: &Store, prefix: &str, count: u64) {
     let buffered = PutOptions {
         durability: Durability::Buffered,
@@ -65,7 +64,7 @@ pub fn contents(store: &Store) -> Contents {
         .collect()
 }
 
-/// A store with some of everything, its blocks sealed.
+/// A store with values of each kind, its blocks sealed.
 pub fn filled(dir: &Path) -> Store {
     let store = Store::open(options(dir)).unwrap();
     fill(&store, "k/", 200);
@@ -77,7 +76,7 @@ pub fn filled(dir: &Path) -> Store {
     Store::open(options(dir)).unwrap()
 }
 
-/// Restores a backup and gives what the store then holds. It must be sound.
+/// Restores a backup and returns the store's contents, which must verify.
 pub fn restored(backup: &Path) -> Contents {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path());
@@ -101,7 +100,7 @@ pub fn onto(earlier: &Path) -> BackupOptions {
     }
 }
 
-/// Expects a backup in which nothing is wrong.
+/// Expects an intact backup.
 pub fn assert_verifies(backup: &Path) {
     let check = Store::verify_backup(backup, &BackupProgress::default()).unwrap();
     assert_eq!(check.errors, [""; 0]);

@@ -1,10 +1,10 @@
-//! What is refused, and what is said.
+//! Refused backups and restores, and their messages.
 
 use crate::{PATIENCE, assert_verifies, contents, fill, filled, onto, options, restored};
 use std::{fs, sync::Arc, time::Instant};
 use terrace::{BackupOptions, BackupProgress, Error, Options, RestoreOptions, Store};
 
-/// So slow that a backup is not over while something else is done, however busy the machine is.
+/// A rate so low that a backup lasts through other operations, however busy the machine is.
 const SLOW: u64 = 1 << 10;
 
 #[track_caller]
@@ -116,7 +116,7 @@ fn one_that_was_stopped_is_a_part_which_the_next_run_takes_anew() {
             store.backup(place("part"), &BackupOptions::default()),
             "another backup is being taken",
         );
-        // Nobody waits for it meanwhile.
+        // No other operation waits for it.
         fill(&store, "meanwhile/", 200);
         progress.stop();
         refused(backup.join().unwrap(), "stopped");
@@ -136,7 +136,7 @@ fn one_that_was_stopped_is_a_part_which_the_next_run_takes_anew() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// One that was slow by its limit went on waiting until the bytes that it had copied were due.
+/// Regression: a cancelled backup with a low rate waited until its copied bytes were due.
 #[test]
 fn closing_the_store_ends_its_backup() {
     let dir = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ fn a_restore_that_was_stopped_is_refused_and_taken_anew() {
         Store::open(new.clone()),
         "a restore into it is under way or was cut short",
     );
-    // The part of another restore is not taken for this one's.
+    // The parts of another restore are not used for this one.
     let mixed = Options {
         large_dir: place("elsewhere"),
         ..new.clone()
@@ -188,7 +188,7 @@ fn a_restore_that_was_stopped_is_refused_and_taken_anew() {
     assert!(place("elsewhere/blocks/0000000000000001.blk").exists());
     Store::restore(place("backup"), &new, &RestoreOptions::default()).unwrap();
     assert_eq!(contents(&Store::open(new.clone()).unwrap()), contents(&store));
-    // A whole store is never written over.
+    // A complete store is never overwritten.
     refused(
         Store::restore(place("backup"), &new, &RestoreOptions::default()),
         "is not empty",

@@ -1,4 +1,4 @@
-//! Snapshots that grow too old, and what the statistics say of those that hold something back.
+//! Expired snapshots, and statistics of snapshots that retain segments.
 
 use crate::{PATIENCE, common::bytes, fill, options};
 use std::{
@@ -7,7 +7,7 @@ use std::{
 };
 use terrace::{Batch, Durability, Error, Options, ScanRange, Snapshot, Store};
 
-/// Writes until something is held back, or for some seconds.
+/// Writes until `done`, or for some seconds.
 fn write_until(store: &Store, done: impl Fn() -> bool) {
     let start = Instant::now();
     let mut round = 0;
@@ -41,7 +41,7 @@ fn what_a_snapshot_holds_back_shows_until_it_is_gone() {
     let start = Instant::now();
     loop {
         let stats = store.stats().snapshots;
-        // The store takes some for itself, for as long as it walks over the index.
+        // The store takes snapshots itself while it walks the index.
         let is_gone = (stats.open, stats.oldest_version, stats.oldest_age) == (0, None, None);
         if is_gone && (stats.held_segment_bytes, stats.held_block_bytes) == (0, 0) {
             break;
@@ -51,9 +51,9 @@ fn what_a_snapshot_holds_back_shows_until_it_is_gone() {
     }
 }
 
-/// What waits for a snapshot alone is persisted already. It had the index flushed five times a
-/// second, and at each turn of recycling where segments were scarce, as long as something was
-/// written.
+/// Regression: segments that wait only for a snapshot are persisted already, but the index was
+/// flushed for them five times a second, and at each turn of recycling where segments were scarce,
+/// as long as anything was written.
 #[test]
 fn what_a_snapshot_holds_back_needs_no_flushes() {
     let dir = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn what_a_snapshot_holds_back_needs_no_flushes() {
         store.put(format!("trickle/{round}"), b"a value").unwrap();
         std::thread::sleep(Duration::from_millis(10));
     }
-    // One for what was drained meanwhile, and one that had been asked for.
+    // One for segments drained meanwhile, and one that was already requested.
     let flushes = store.stats().index.flushes - before;
     assert!(store.stats().snapshots.held_segment_bytes > 0);
     assert!(flushes <= 2, "{flushes} flushes of the index in a second");
@@ -80,7 +80,7 @@ fn what_a_snapshot_holds_back_needs_no_flushes() {
 
 const KEYS: u64 = 24;
 
-/// Tiny, small and large values that say which round they are of.
+/// Tiny, small and large values that encode their round.
 fn value(key: u64, round: u64) -> Vec<u8> {
     let length = [40, 2_000, 7_000, 30_000][(key % 4) as usize];
     let mut value = bytes(key << 40 | round, length);
@@ -94,7 +94,7 @@ fn round_of(key: u64, found: &[u8]) -> u64 {
     round
 }
 
-/// Reads by a snapshot until it is too old: everything it sees is of one round.
+/// Reads through a snapshot until it expires: all values must be of one round.
 fn read_until_too_old(snapshot: &Snapshot, reads: &AtomicU64) -> Error {
     let mut rounds = None;
     let mut check = |key: u64, found: &[u8]| {
@@ -120,8 +120,8 @@ fn read_until_too_old(snapshot: &Snapshot, reads: &AtomicU64) -> Error {
     }
 }
 
-/// Each batch writes all keys anew, and the ring is so small that what a snapshot sees is gone soon
-/// after it is too old.
+/// Each batch overwrites all keys, and the ring is so small that what a snapshot sees is gone soon
+/// after it expires.
 #[test]
 fn what_is_read_by_a_snapshot_is_right_or_refused_at_whatever_moment_it_grows_too_old() {
     let dir = tempfile::tempdir().unwrap();

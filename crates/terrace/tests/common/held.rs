@@ -1,4 +1,4 @@
-//! A disk whose syncs a test holds up.
+//! A disk whose syncs a test can block.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
 };
 use terrace::io::{Disk, DiskCounters, DiskFile, OpenMode, SimDisk};
 
-/// A simulated disk. While it is held, syncs of files wait.
+/// A simulated disk. While it is held, syncs of files block.
 #[derive(Debug, Clone)]
 pub struct HeldDisk {
     pub disk: SimDisk,
@@ -40,18 +40,18 @@ impl HeldDisk {
         }
     }
 
-    /// From here on syncs wait.
+    /// Blocks syncs from now on.
     pub fn hold(&self) {
         self.gate.state.lock().unwrap().is_held = true;
     }
 
-    /// Returns when a sync waits.
+    /// Waits until a sync is blocked.
     pub fn wait_for_sync(&self) {
         let state = self.gate.state.lock().unwrap();
         drop(self.gate.changed.wait_while(state, |state| state.waiting == 0).unwrap());
     }
 
-    /// Lets all syncs go on.
+    /// Unblocks all syncs.
     pub fn release(&self) {
         self.gate.state.lock().unwrap().is_held = false;
         self.gate.changed.notify_all();

@@ -1,5 +1,4 @@
-//! What tests of the engine share, those inside the crate (as `crate::test_common`) and those
-//! outside it.
+//! Helpers of the engine's tests, both inside the crate (as `crate::test_common`) and outside it.
 #![allow(dead_code, clippy::unwrap_used)] // no test uses all of it
 
 use std::{
@@ -30,21 +29,21 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A number from the environment.
+/// A number in an environment variable.
 pub fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The seed of a test that chance has a part in: always the same, unless `TERRACE_MODEL_SEED` says
-/// another. `.ci/long` has seeds that nobody chose.
+/// The seed of a randomised test: constant, unless `TERRACE_MODEL_SEED` is set. `.ci/long` uses new
+/// ones.
 pub fn seed() -> u64 {
     let seed = variable("TERRACE_MODEL_SEED").unwrap_or(1);
     println!("TERRACE_MODEL_SEED={seed}");
     seed
 }
 
-/// Says that a test tests nothing here, past the runner, which shows nothing of tests that pass;
-/// and has `.ci/run` count it.
+/// Reports that a test could test nothing here, directly to the terminal, since the runner hides
+/// the output of tests that pass; and lets `.ci/run` count it.
 pub fn left_out(test: &str, why: &str) {
     let line = format!("test {test}: {why}\n");
     let _ = io::stderr().write_all(format!("left out: {line}").as_bytes());
@@ -54,7 +53,7 @@ pub fn left_out(test: &str, why: &str) {
     }
 }
 
-/// Bytes that look random and are the same for the same seed.
+/// Pseudo-random bytes of a seed.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |_| {
@@ -66,7 +65,7 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-/// Every file under `dir`, in order.
+/// Every file under `dir`, sorted.
 pub fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for item in fs::read_dir(dir).unwrap() {
@@ -81,10 +80,10 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Copies a directory with all that is in it.
+/// Copies a directory recursively.
 ///
 /// # Errors
-/// The system's, for instance because a file vanished meanwhile.
+/// The system's, for example if a file vanished meanwhile.
 pub fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for item in fs::read_dir(from)? {

@@ -1,5 +1,5 @@
-//! Writes that no thread waits for: they are durable, visible and answered as those are that a
-//! thread waits for, and what would have to wait is not written at all.
+//! Asynchronous writes: they are durable, visible and answered like blocking ones, and a write that
+//! would have to block is refused.
 
 use crate::{
     bench::{BUFFERED, Bench, bytes, eventually},
@@ -28,8 +28,8 @@ fn try_put(store: &Store, key: &str, value: &str, condition: Condition) -> Optio
     store.try_write(&one(key, value, condition), Durability::Sync)
 }
 
-/// The same, of one that nothing is in the way of for long: what is absent is not known before the
-/// index is filled after the open, and a thread that is not run may have the log's lock.
+/// Retries until the write is accepted: right after an open, absence is unknown until the index is
+/// filled, and another thread may hold the log's lock.
 fn committing(store: &Store, key: &str, value: &str, condition: Condition) -> Committing {
     begun(store, &one(key, value, condition), Durability::Sync)
 }
@@ -45,7 +45,7 @@ fn begun(store: &Store, batch: &Batch, durability: Durability) -> Committing {
     }
 }
 
-/// Whether it is ready, asked by nobody who could be woken.
+/// Whether it is ready; polled without a waker.
 fn is_ready(committing: &mut Committing) -> bool {
     let polled = pin!(committing).poll(&mut Context::from_waker(Waker::noop()));
     polled.is_ready()
@@ -61,7 +61,7 @@ fn what_is_awaited_is_durable_without_a_thread_that_waits() {
     held.log.wait_for_sync();
     assert!(!is_ready(&mut first));
     assert_eq!(read(store, "key"), value("old"), "it is not durable");
-    // Dropped, asked for or not: it is written all the same.
+    // Dropped, polled or not, it is written.
     let mut asked = committing(store, "asked", "there", Condition::Absent);
     assert!(!is_ready(&mut asked));
     drop(asked);
@@ -83,9 +83,9 @@ fn what_is_awaited_is_durable_without_a_thread_that_waits() {
     assert!(is_ready(&mut committing), "nothing is to be awaited");
 }
 
-/// Nobody polls these, and no other write leads a round.
+/// These are never polled, and no other write leads a round.
 #[test]
-fn what_nobody_asks_after_is_durable_soon() {
+fn writes_that_are_not_polled_become_durable() {
     let bench = Bench::new(2);
     let store = bench.open().unwrap();
     store.put("first segment", "").unwrap();
@@ -104,11 +104,11 @@ fn what_rests_on_others_is_left_to_those_that_may_wait() {
     let first = committing(store, "key", "first", Condition::Absent);
     let committed = store.stats().queue.committed_seq;
     let began = Instant::now();
-    // By what is visible there is no key, and by what is committed there is.
+    // For readers there is no key, for commits there is.
     assert!(try_put(store, "key", "second", Condition::Absent).is_none());
     assert!(began.elapsed() < Duration::from_secs(5), "it waited");
     assert_eq!(store.stats().queue.committed_seq, committed);
-    // An overwrite that asks for nothing rests on nothing.
+    // An overwrite without a condition depends on nothing.
     let second = committing(store, "key", "second", Condition::Present);
     held.log.release();
     assert!(block_on(first).unwrap() < block_on(second).unwrap());
@@ -138,7 +138,7 @@ fn nothing_is_written_that_would_have_to_wait_or_be_refused() {
     }
     assert_eq!(committed(&store), before);
     drop(store);
-    // Without a cache RAM knows nothing of what is on flash.
+    // Without a cache RAM knows nothing of values on flash.
     let options = Options {
         cache_bytes: 0,
         ..bench.options()
@@ -155,7 +155,7 @@ fn nothing_is_written_that_would_have_to_wait_or_be_refused() {
     assert!(try_put(&store_again, "key", "closed", Condition::None).is_none());
 }
 
-/// All that is awaited hears of the failure, and what it wrote is not shown.
+/// All awaited writes get the failure, and their values are not visible.
 #[test]
 fn a_failed_sync_is_told_to_all_that_is_awaited() {
     for survival in Survival::ALL {
@@ -195,8 +195,8 @@ fn a_close_makes_durable_what_is_awaited() {
     closing.join().unwrap().unwrap();
 }
 
-/// A round that some lead for themselves serves others that wait without a thread, and the other
-/// way round. Each is woken, or this never ends.
+/// A round led by a blocking write completes asynchronous ones, and the other way round. Each must
+/// be woken, or this test never ends.
 #[test]
 fn threads_and_tasks_wait_for_the_same_rounds() {
     const ROUNDS: usize = 300;
@@ -216,7 +216,7 @@ fn threads_and_tasks_wait_for_the_same_rounds() {
                                 block_on(committing).unwrap();
                                 awaited.fetch_add(1, Ordering::Relaxed);
                             }
-                            // Another begins a segment.
+                            // Another write begins a segment.
                             None => drop(store.put(&key, &text).unwrap()),
                         },
                         _ => drop(store.put_with(&key, &text, &BUFFERED).unwrap()),
@@ -229,14 +229,14 @@ fn threads_and_tasks_wait_for_the_same_rounds() {
     assert!(awaited.into_inner() > ROUNDS, "of {} in three threads", 3 * ROUNDS);
 }
 
-/// A new segment is made and synced before anything is written to it. Whoever must not be held up
-/// was held up by that, with all others behind the log's lock.
+/// Regression: a new segment is made and synced before use, and a write that must not block was
+/// blocked by that, with all others behind the log's lock.
 #[test]
 fn no_segment_is_begun_at_once() {
     let held = Held::new(8);
     held.log.hold();
     assert!(try_put(&held.store, "key", "value", Condition::None).is_none());
-    // Nor is one waited for that another begins, which has the log's lock meanwhile.
+    // Nor does it wait for one that another thread makes, which holds the log's lock meanwhile.
     let store = held.store.clone();
     let begins = thread::spawn(move || store.put("key", "value").unwrap());
     held.log.wait_for_sync();
@@ -246,7 +246,7 @@ fn no_segment_is_begun_at_once() {
     block_on(committing(&held.store, "key", "new", Condition::None)).unwrap();
 }
 
-/// The last waker counts: a task may be polled by another executor than the one before.
+/// The last waker counts: another executor may poll the task next.
 #[test]
 fn the_last_that_polled_is_woken() {
     let held = Held::new(7);

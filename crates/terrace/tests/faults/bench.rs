@@ -33,9 +33,8 @@ impl Bench {
         }
     }
 
-    /// A copy of all of it as it is now, index included. Should the index go on to another state
-    /// meanwhile, another copy is taken: the index of one moment and the log of another never were
-    /// together.
+    /// A copy of everything as it is now, index included. If the index changes state during the
+    /// copy, it is copied again: index and log must be of one moment.
     pub fn fork(&self) -> Self {
         let state = || fs::read(self.index_dir().join("current")).ok();
         for _ in 0..100 {
@@ -72,9 +71,8 @@ impl Bench {
             tuning.space_slack_bytes = 0;
             tuning.memtable_bytes = 1 << 20;
             tuning.overlay_bytes = 1 << 20;
-            // Blocks stay where they are, but where a test says otherwise: others damage what they
-
-            // find.
+            // Block GC is off, except in tests that set it: others damage blocks that they look up
+            // first.
             tuning.space_amplification_percent = 1_000_000;
             tuning.space_amplification_max_percent = 2_000_000;
         })
@@ -99,11 +97,11 @@ impl Bench {
     }
 }
 
-/// Less than what anything waits for that may come, which is ten seconds; and enough for what waits
-/// for nothing on a busy machine.
+/// Less than the longest wait in the engine, which is ten seconds, and enough for an operation
+/// without a wait on a busy machine.
 pub const AT_ONCE: Duration = Duration::from_secs(9);
 
-/// Waits for something that the background does.
+/// Waits for background work.
 pub fn eventually(what: &str, store: &Store, mut holds: impl FnMut(&Stats) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds(&store.stats()) {
@@ -116,10 +114,10 @@ pub fn eventually(what: &str, store: &Store, mut holds: impl FnMut(&Stats) -> bo
     }
 }
 
-/// What was acknowledged: all values each key ever had, the last being what it has.
+/// Acknowledged values: all values that each key ever had, the last one being current.
 pub type Values = BTreeMap<String, Vec<Vec<u8>>>;
 
-/// Asserts that everything acknowledged is there.
+/// Asserts that every acknowledged value is there.
 pub fn assert_all(store: &Store, values: &Values) {
     for (key, versions) in values {
         let object = store.get(key).unwrap_or_else(|error| panic!("{key}: {error}"));

@@ -1,5 +1,4 @@
-//! Checkpoints of the hash index: used when they can be believed, and harmless in every other
-//! case.
+//! Checkpoints of the hash index: used if they are valid, and harmless otherwise.
 
 use crate::bench::{BUFFERED, Bench, Values, assert_all, bytes};
 use std::{
@@ -14,7 +13,7 @@ use terrace::{
 const FILE: &str = "CHECKPOINT";
 const NEW_FILE: &str = "CHECKPOINT.new";
 
-/// Waits until the hash index is filled; gives the figures.
+/// Waits until the hash index is filled; returns the statistics.
 fn filled(store: &Store) -> Stats {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -31,7 +30,7 @@ fn filled_from(store: &Store) -> FilledFrom {
     filled(store).hash_index.checkpoint.filled_from.unwrap()
 }
 
-/// A store's history: what is there, and which keys are gone.
+/// A store's history: present and deleted keys.
 #[derive(Default, Clone)]
 struct Told {
     values: Values,
@@ -64,8 +63,8 @@ impl Told {
         }
     }
 
-    /// Everything is as it was told, by way of the hash index and by the ordered one, and counted
-    /// right.
+    /// Checks that the hash index and the ordered index return the expected values, and that the
+    /// counts are right.
     fn check(&self, store: &Store) {
         for _ in 0..2 {
             assert_all(store, &self.values);
@@ -81,7 +80,7 @@ impl Told {
     }
 }
 
-/// Opens a store that writes a checkpoint by itself after so much log.
+/// Opens a store that takes a checkpoint after each `checkpoint_log_bytes` of log.
 fn open_with(bench: &Bench, checkpoint_log_bytes: u64) -> Store {
     let options = bench
         .options()
@@ -89,8 +88,7 @@ fn open_with(bench: &Bench, checkpoint_log_bytes: u64) -> Store {
     Store::open(options).unwrap()
 }
 
-/// A bench with a store that has a history, a checkpoint, and more history behind it that the index
-/// has persisted.
+/// A bench whose store has a history, a checkpoint, and later commits that the index has persisted.
 fn prepared(seed: u64) -> (Bench, Store, Told) {
     let bench = Bench::new(seed);
     let store = open_with(&bench, 0);
@@ -105,7 +103,7 @@ fn prepared(seed: u64) -> (Bench, Store, Told) {
     (bench, store, told)
 }
 
-/// The process dies; what it wrote is on the devices.
+/// Ends like a killed process: what was written is on the devices.
 fn die(bench: &Bench, store: Store) {
     store.put("the last", "one").unwrap();
     store.delete("the last").unwrap();
@@ -125,7 +123,7 @@ fn one_is_used_after_a_crash() {
     for life in 0..4_u64 {
         let store = bench.open().unwrap();
         if life == 1 {
-            // Written while it is loaded, too.
+            // Also written while it is loaded.
             told.go_on(&store, 3);
         }
         assert_eq!(filled_from(&store), FilledFrom::Checkpoint);
@@ -154,20 +152,20 @@ fn one_is_written_at_a_close_and_used() {
         assert_eq!(filled_from(&store), expected);
         told.check(&store);
         let before = bench.flash.read_file(FILE).ok();
-        // More log than a checkpoint is long.
+        // More log than the length of a checkpoint.
         (0..1_200).for_each(|n| told.put(&store, n % 120, n + life));
         told.go_on(&store, life);
         store.close().unwrap();
-        // At the close, or so shortly before that there was no need.
+        // At the close, or shortly before so that the close needs none.
         assert!(bench.flash.read_file(FILE).ok() != before, "it was written anew");
     }
-    // The newest one may be of some time before the close, with nearly as much log behind it as is
-    // allowed. One with nothing behind it:
+    // The newest one may be from before the close, with nearly the allowed amount of log after it.
+    // Now one with nothing after it:
     let store = bench.open().unwrap();
     filled(&store);
     store.checkpoint().unwrap();
     store.close().unwrap();
-    // Little happened: reading that is less than writing it anew.
+    // After few commits, reading the log is cheaper than writing a checkpoint.
     let before = bench.flash.read_file(FILE).unwrap();
     let store = bench.open().unwrap();
     filled(&store);
@@ -215,8 +213,8 @@ fn they_are_written_by_themselves_and_off_with_0() {
     assert_eq!(bench.flash.files(), files);
 }
 
-/// Opens a copy of a bench after `harm` was done to it, and expects a walk; then a new checkpoint,
-/// and that it is used.
+/// Opens a copy of a bench after `harm`, and expects a walk of the index; then takes a checkpoint
+/// and expects it to be used.
 fn expect_a_walk(what: &str, bench: &Bench, told: &Told, harm: impl FnOnce(&Bench)) {
     let bench = bench.fork();
     harm(&bench);
@@ -232,7 +230,7 @@ fn expect_a_walk(what: &str, bench: &Bench, told: &Told, harm: impl FnOnce(&Benc
     told.check(&store);
 }
 
-/// Changes the checkpoint's header page, and puts its checksum right.
+/// Changes the checkpoint's header page and corrects its checksum.
 fn change_header(disk: &SimDisk, change: impl FnOnce(&mut [u8])) {
     let mut bytes = disk.read_file(FILE).unwrap();
     change(&mut bytes);
@@ -347,12 +345,12 @@ fn one_that_is_ahead_of_the_index_is_removed_before_anything_is_committed() {
     drop(store);
     assert!(
         bench.flash.files().contains(&FILE.to_owned()),
-        "who only looks removes nothing"
+        "a read-only open removes nothing"
     );
     let store = bench.open().unwrap();
     assert!(!bench.flash.files().contains(&FILE.to_owned()));
     told.check(&store);
-    // If that were not durable, it could come back beside other commits.
+    // If the removal were not durable, it could reappear beside other commits.
     store.close().unwrap();
     drop(store);
     ahead(&bench);
@@ -361,7 +359,7 @@ fn one_that_is_ahead_of_the_index_is_removed_before_anything_is_committed() {
     assert!(refused.contains("ahead of the index"), "{refused}");
 }
 
-/// A checkpoint fails in some way; the store goes on, and the next one is taken and used.
+/// A checkpoint fails; the store continues, and the next one is taken and used.
 fn fail_and_go_on(seed: u64, what: &str, can_remove: bool, break_it: impl FnOnce(&SimDisk)) {
     let (bench, store, mut told) = prepared(seed);
     store.flush().unwrap();
@@ -395,8 +393,8 @@ fn fail_and_go_on(seed: u64, what: &str, can_remove: bool, break_it: impl FnOnce
 
 #[test]
 fn one_that_cannot_be_written_does_not_stop_the_store() {
-    // Making it, writing its content, its header, giving it its name. (Removing one that is not
-    // there comes first.)
+    // Creating it, writing its content, its header, renaming it. (Removing an old one, which does
+    // not exist here, comes first.)
     for after in 0..5 {
         let fault = Fault::new(FaultKind::Write).on(NEW_FILE).after(after);
         fail_and_go_on(20 + after, "a write fails", false, |disk| disk.set_fault(Some(fault)));

@@ -1,5 +1,5 @@
-//! Cleaning with everything that can come between: devices that fail, damage, power cuts at each
-//! step, snapshots, readers.
+//! Block GC with interruptions: device failures, damage, power cuts at each step, snapshots,
+//! readers.
 
 use crate::bench::{Bench, Values, assert_all, bytes, eventually};
 use std::{
@@ -11,7 +11,7 @@ use terrace::{
     io::{Fault, FaultKind, SimDisk, Survival},
 };
 
-/// Three of this length fill a block, header and footer left out.
+/// Three values of this length fill a block without header and footer.
 const LENGTH: usize = 19_000;
 const OBJECTS: u64 = 60;
 
@@ -43,7 +43,7 @@ fn fill(store: &Store, values: &mut Values) {
     (0..OBJECTS).for_each(|n| put(store, values, &key(n), bytes(n, LENGTH)));
 }
 
-/// A closed store, each block of which has one live object in three.
+/// A closed store; one object in three of each block is live.
 fn thinned(seed: u64) -> (Bench, Values) {
     let bench = Bench::new(seed);
     let store = bench.open().unwrap();
@@ -56,7 +56,7 @@ fn thinned(seed: u64) -> (Bench, Values) {
     (bench, values)
 }
 
-/// What open blocks take beside what cleaning bounds.
+/// Space of open blocks, which block GC's bound does not include.
 const OPEN_BYTES: u64 = 5 * (68 << 10);
 
 fn is_tidy(stats: &Stats) -> bool {
@@ -74,7 +74,7 @@ fn blocks_that_are_mostly_dead_are_emptied_and_deleted() {
     let before = bench.blocks();
     let store = Store::open(cleaning(&bench)).unwrap();
     eventually("cleaning", &store, is_tidy);
-    // Emptied blocks go when the index has persisted that they are empty.
+    // Emptied blocks are deleted when the index has persisted that they are empty.
     let left = || {
         let after = bench.blocks();
         before.iter().filter(|block| after.contains(block)).count()
@@ -142,7 +142,7 @@ fn a_damaged_value_keeps_its_block_until_it_is_overwritten() {
     assert_sound(&store);
 }
 
-/// Whatever a power cut leaves of cleaning, everything is there, and cleaning goes on.
+/// After a power cut at any step of block GC, all values are there and GC continues.
 #[test]
 fn a_power_cut_at_any_step_loses_nothing() {
     let (bench, values) = thinned(30);
@@ -287,8 +287,8 @@ fn a_large_tier_without_room_is_cleaned_no_further_and_goes_on_with_more() {
     assert_sound(&store);
 }
 
-/// One failed read, and a dead block was kept for as long as the store was open: it was not looked
-/// at again.
+/// Regression: after one failed read, a dead block was kept for as long as the store was open,
+/// since it was not tried again.
 #[test]
 fn a_dead_block_that_could_not_be_looked_through_is_deleted_later() {
     let bench = Bench::new(90);
@@ -306,8 +306,8 @@ fn a_dead_block_that_could_not_be_looked_through_is_deleted_later() {
     eventually("deleting them", &store, |stats| stats.large.blocks < 5);
 }
 
-/// A block that cleaning had emptied was read once more, to ask the index again for the keys that
-/// cleaning had asked for: of a disk that took readers half of what they had beside overwriting.
+/// Regression: a block that GC had emptied was read again, to look up the same keys in the index.
+/// That took a disk half of the reads it can serve beside overwrites.
 #[test]
 fn a_block_that_was_emptied_is_not_read_once_more() {
     let mut emptied = 0;

@@ -1,4 +1,4 @@
-//! Flipped bits, cut files and missing files, everywhere.
+//! Flipped bits, truncated files and missing files, everywhere.
 
 use crate::{
     bench::{BUFFERED, Bench, Values, bytes, eventually, files},
@@ -8,12 +8,12 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{fs, path::Path};
 use terrace::{Durability, Error, Store, io::Disk};
 
-/// The last commit of the log. Damage to it looks like a write that a crash cut off.
+/// The key of the log's last commit. Damage to it looks like a write that a crash interrupted.
 const LAST: &str = "last";
 
-/// A store with objects in every home, overwritten ones, and segments that were recycled.
-/// `persisted`: closed, so that the index has everything; else the last commits are in the log
-/// only, and most of them in its last segment.
+/// A store with objects in every home, overwritten ones, and recycled segments. `persisted`:
+/// closed, so that the index has everything; otherwise the last commits are in the log only, most
+/// of them in its last segment.
 fn fixture(persisted: bool) -> (Bench, Values) {
     for _ in 0..50 {
         let bench = Bench::new(11);
@@ -27,9 +27,8 @@ fn fixture(persisted: bool) -> (Bench, Values) {
             return (bench, values);
         }
         let copy = bench.fork();
-        // Recycling has the index persist what it drains, whenever it comes to that; and the log
-        // may have gone on to its next segment just now. Then too little is left that damage could
-        // lose.
+        // Recycling may make the index persist these commits, and the log may just have moved to
+        // its next segment. Then too little is left for damage to lose.
         let in_log_only = store.stats().index.persisted_seq <= before;
         let end = copy.flash.read_file(&last_segment(&copy)).unwrap();
         let value = values["flash 10"].last().unwrap();
@@ -46,7 +45,7 @@ fn put(store: &Store, values: &mut Values, key: &str, value: Vec<u8>, durability
     values.entry(key.to_owned()).or_default().push(value);
 }
 
-/// Puts objects into every home, until segments were recycled.
+/// Puts objects in every home, until segments have been recycled.
 fn fill(store: &Store, values: &mut Values) {
     let mut put = |key: String, value| put(store, values, &key, value, Durability::Buffered);
     for round in 0..4 {
@@ -58,18 +57,18 @@ fn fill(store: &Store, values: &mut Values) {
             put(format!("large {n:02}"), bytes(n + round * 103, 20_000));
         }
     }
-    // Cold small values go to blocks.
+    // Cold small values are destaged to blocks.
     for n in 0..900_u64 {
         put(format!("filler {:03}", n % 300), bytes(n, 2_500));
     }
     store.flush().unwrap();
-    // Recycling goes on beside the last puts, and is slow beside other work.
+    // Recycling runs beside the last puts, and is slow on a busy machine.
     eventually("cold values have moved to blocks", store, |stats| {
         stats.large.live_bytes > 300_000 && stats.log.segments_reclaimed > 0
     });
 }
 
-/// The last commits.
+/// Puts the last commits.
 fn put_last(store: &Store, values: &mut Values) {
     let mut put = |key: &str, value, durability| put(store, values, key, value, durability);
     for n in 0..20_u64 {
@@ -78,13 +77,13 @@ fn put_last(store: &Store, values: &mut Values) {
         put(&format!("flash {n:02}"), flash, Durability::Sync);
     }
     put("large 03", bytes(7, 30_000), Durability::Buffered);
-    // Only what a later frame calls durable can be told from a write that a crash cut off: so the
-    // last frame holds LAST alone, and says that everything before it was durable.
+    // Damage can be told from an interrupted write only in what a later frame records as durable.
+    // So the last frame holds only LAST and records everything before it as durable.
     put("large 04", bytes(9, 30_000), Durability::Sync);
     put(LAST, bytes(8, 100), Durability::Sync);
 }
 
-/// How damaged stores turned out.
+/// Outcomes of opening damaged stores.
 #[derive(Debug, Default)]
 struct Tally {
     refused: u32,
@@ -93,12 +92,12 @@ struct Tally {
     reported_loss: u32,
 }
 
-/// The segment the log ends in.
+/// The segment with the end of the log.
 fn last_segment(bench: &Bench) -> String {
     let generation = |file: &String| {
         let content = bench.flash.read_file(file).unwrap();
         let word = |at: usize| u64::from_le_bytes(content[at..at + 8].try_into().unwrap());
-        // Of its header, and of its first frame if it is of this use.
+        // From its header, and from its first frame if that is of the same use.
         (word(32), word(4096 + 8))
     };
     let segments = bench.flash.files().into_iter().filter(|file| file.ends_with(".seg"));
@@ -106,8 +105,8 @@ fn last_segment(bench: &Bench) -> String {
     used.max_by_key(generation).unwrap()
 }
 
-/// Opens a damaged store and reads all of it. `what` says what was done to it; `end_is_gone` that
-/// the last segment of the log is, which looks as if the commits in it had never been.
+/// Opens a damaged store and reads all of it. `what`: the damage; `end_is_gone`: the log's last
+/// segment is missing, so its commits look as if they had never been made.
 fn judge(bench: &Bench, values: &Values, what: &str, end_is_gone: bool, tally: &mut Tally) {
     let store = match bench.open() {
         Ok(store) => store,
@@ -125,7 +124,7 @@ fn judge(bench: &Bench, values: &Values, what: &str, end_is_gone: bool, tally: &
             Ok(Some(object)) => {
                 assert!(
                     versions.iter().any(|value| object.value == value),
-                    "{what}: {key} has bytes nobody wrote"
+                    "{what}: {key} has bytes that were never written"
                 );
                 lost.push(key);
             }
@@ -144,7 +143,7 @@ fn judge(bench: &Bench, values: &Values, what: &str, end_is_gone: bool, tally: &
         reported || (errors.is_empty() && damage.is_empty()),
         "{what}: verify found nothing, reading {errors:?}"
     );
-    // Whatever is damaged, the store can go on.
+    // Whatever the damage, the store can continue.
     if store.put("new", "value").is_ok() {
         assert_eq!(&store.get("new").unwrap().unwrap()[..], b"value", "{what}");
     }
@@ -156,13 +155,13 @@ fn judge(bench: &Bench, values: &Values, what: &str, end_is_gone: bool, tally: &
     *outcome += 1;
 }
 
-/// Bits of a file to flip: its head, and some of the rest.
+/// Bits of a file to flip: in its header, and elsewhere.
 fn bits(rng: &mut StdRng, length: u64, count: usize) -> Vec<u64> {
     let mut bits: Vec<u64> = (0..count.div_ceil(3))
         .map(|_| rng.random_range(0..length.min(80) * 8))
         .collect();
     while bits.len() < count {
-        // Near a page's beginning, where the headers are, every second time.
+        // Half of them near a page's beginning, where headers are.
         let page = rng.random_range(0..length) / 4096 * 4096;
         let at = if rng.random_bool(0.5) {
             page + rng.random_range(0..128)
@@ -202,8 +201,8 @@ fn flip_bits_on_the_tiers(persisted: bool, per_file: usize) -> Tally {
 fn flipped_bits_in_a_closed_store() {
     let tally = flip_bits_on_the_tiers(true, 4);
     println!("{tally:?}");
-    // A manifest is there twice, and everything else costs what it holds: no file of the tiers
-    // keeps the store closed.
+    // There are two copies of the manifest, and other damage loses only what it hits: no file of
+    // the tiers prevents the open.
     assert!(
         tally.errors > 0 && tally.unharmed > 0 && tally.refused == 0,
         "{tally:?}"
@@ -217,7 +216,7 @@ fn flipped_bits_in_a_store_that_crashed() {
     assert!(tally.errors > 0 && tally.unharmed > 0, "{tally:?}");
 }
 
-/// Commits behind what the index has persisted: what is lost of them is told of.
+/// Losses of commits that the index has not persisted are reported.
 #[test]
 fn flipped_bits_in_the_end_of_the_log() {
     let (bench, values) = fixture(false);
@@ -246,8 +245,8 @@ fn flipped_bits_in_the_index() {
     for file in files(&bench.index_dir()) {
         let name = file.strip_prefix(bench.index_dir()).unwrap();
         let content = fs::read(&file).unwrap();
-        // The last byte of a table says where everything in it is. Where there is but one table,
-        // twelve bits anywhere did now and then no harm that keeps it closed.
+        // The last byte of a table locates everything in it. (In a single table, twelve bits at
+        // random places sometimes did no harm that prevents the open.)
         let end = content.len().max(1) as u64 * 8 - 1;
         for bit in bits(&mut rng, content.len().max(1) as u64, 12).into_iter().chain([end]) {
             let copy = bench.fork();

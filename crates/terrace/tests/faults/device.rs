@@ -1,4 +1,4 @@
-//! Devices that fail requests.
+//! Failing devices.
 
 use crate::bench::{AT_ONCE, Bench, Values, assert_all, bytes};
 use std::time::{Duration, Instant};
@@ -58,8 +58,8 @@ fn a_read_error_concerns_what_was_read() {
     assert_all(&store, &values);
 }
 
-/// Breaks a disk after some more requests of a kind, writes until that shows, and opens the store
-/// again.
+/// Makes a disk fail after some more requests of a kind, writes until that shows, and opens the
+/// store again.
 fn break_and_reopen(seed: u64, is_flash: bool, kind: FaultKind, after: u64, survival: Survival) {
     let what = format!("seed {seed}, flash {is_flash}, {kind:?} after {after}, {survival:?}");
     let bench = Bench::new(seed);
@@ -79,7 +79,7 @@ fn break_and_reopen(seed: u64, is_flash: bool, kind: FaultKind, after: u64, surv
     }
     let (key, value) = unknown.unwrap_or_else(|| panic!("{what}: nothing failed"));
     if is_flash {
-        // The log failed, so nothing is written any more, even with the device well again.
+        // The log has failed, so nothing is written any more, even on a repaired device.
         disk.set_fault(None);
         for durability in [Durability::Sync, Durability::Buffered] {
             let refused = put(&store, &mut values, "after", bytes(1, 100), durability);
@@ -88,7 +88,7 @@ fn break_and_reopen(seed: u64, is_flash: bool, kind: FaultKind, after: u64, surv
         assert!(store.stats().failed.is_some());
         assert!(store.flush().is_err(), "{what}");
     }
-    // Reads go on; of the write that failed either is right.
+    // Reads continue; the failed write may be visible or not.
     for (other, versions) in &values {
         let found = store
             .get(other)
@@ -130,8 +130,8 @@ fn failed_writes_and_syncs_lose_nothing_acknowledged() {
     }
 }
 
-/// Buffered values are written behind the caller's back: when that fails, the store stops writing,
-/// goes on reading, and has a state of its past when it is opened again.
+/// Buffered values are written in the background: if that fails, the store stops writing, continues
+/// reading, and has an earlier state when it is opened again.
 #[test]
 fn a_write_behind_that_fails_stops_writes_and_leaves_a_state_of_the_past() {
     for after in [0, 1, 3, 8, 20] {
@@ -141,9 +141,9 @@ fn a_write_behind_that_fails_stops_writes_and_leaves_a_state_of_the_past() {
         fill(&store, &mut values, 12);
         let durable = values.clone();
         bench.large.set_fault(Some(Fault::new(FaultKind::Write).after(after)));
-        // In this order, so that what survives must be the first so many of them.
+        // In this order: those that survive must be the first ones.
         let mut buffered: Vec<(String, Vec<u8>)> = Vec::new();
-        // A failure shows when the log is written, which is for others to do.
+        // A failure shows when the log is written, which other threads do.
         let until = Instant::now() + Duration::from_secs(60);
         let refused = (0_u64..).take_while(|_| Instant::now() < until).find_map(|n| {
             let (key, value) = (format!("b{n:04}"), bytes(n, [20_000, 100][n as usize % 2]));
@@ -153,7 +153,7 @@ fn a_write_behind_that_fails_stops_writes_and_leaves_a_state_of_the_past() {
                     std::thread::sleep(Duration::from_millis(1));
                     None
                 }
-                // Space could not be reserved: that concerns this put alone.
+                // Space could not be reserved: only this put fails.
                 Err(Error::Io { .. }) => None,
                 Err(error) => Some(error),
             }
@@ -182,8 +182,8 @@ fn a_write_behind_that_fails_stops_writes_and_leaves_a_state_of_the_past() {
     }
 }
 
-/// Each value of a `Sync` batch was synced by itself, and of those written behind only some were
-/// there at each sync: up to as many fdatasyncs as values, all of one block.
+/// Regression: each value of a `Sync` batch was synced separately, since only some of those written
+/// in the background were there at each sync: up to as many fdatasyncs as values in one block.
 #[test]
 fn a_batch_of_large_values_is_synced_once() {
     let bench = Bench::new(700);

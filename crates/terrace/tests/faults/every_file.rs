@@ -1,8 +1,8 @@
-//! Every file of a store, damaged in every way: opened and read, verified, repaired, read and
-//! verified again. Never a wrong value, and never worse after a repair.
+//! Every file of a store, damaged in every way: open and read, verify, repair, read and verify
+//! again. There must never be a wrong value, and a repair must not make it worse.
 //!
-//! Each run does one thing to each file, another one for each `TERRACE_MODEL_SEED`. With
-//! `TERRACE_DAMAGE_PLACES` (bits flipped per file) it does all of them, which takes minutes.
+//! Each run damages each file in one way, which `TERRACE_MODEL_SEED` chooses. With
+//! `TERRACE_DAMAGE_PLACES` (flipped bits per file) it tries all ways, which takes minutes.
 
 use crate::{
     bench::{BUFFERED, Bench, bytes, files},
@@ -16,15 +16,15 @@ use std::{
 };
 use terrace::{Condition, Durability, Error, Options, Store, io::Disk};
 
-/// All values each key ever had, in order; `None` is a delete.
+/// All values that each key ever had, in order; `None` is a delete.
 type Histories = BTreeMap<String, Vec<Option<Vec<u8>>>>;
 
-/// A store that is closed or was killed, a copy of it of an earlier moment, and what it holds.
+/// A store that is closed or was killed, an earlier copy of it, and its contents.
 struct Fixture {
     bench: Bench,
     earlier: Bench,
     held: Histories,
-    /// Everything is persisted in the index, so that damage of the log hides nothing.
+    /// The index has persisted everything, so damage to the log hides nothing.
     is_closed: bool,
     /// The log has every commit ever made.
     is_young: bool,
@@ -44,7 +44,7 @@ impl Fixture {
         tries.next().expect("the index always has persisted everything")
     }
 
-    /// `None` if the index came to persist what a store that is killed has in its log alone.
+    /// `None` if the index has persisted what a killed store should have in the log only.
     fn try_new(is_young: bool, is_closed: bool) -> Option<Self> {
         let bench = Bench::new(21);
         let mut held = Histories::new();
@@ -56,8 +56,8 @@ impl Fixture {
         let store = Store::open(options(&bench, is_young)).unwrap();
         fill(&store, &mut held, 1);
         if !is_young {
-            // Cold small values go to blocks, their segments to others; deletes are in the index
-            // alone by then.
+            // Cold small values move to blocks, in other segments; deletes then are in the index
+            // only.
             for n in 0..900_u64 {
                 put(&store, &mut held, &format!("filler {:03}", n % 300), bytes(n, 2_500));
             }
@@ -69,8 +69,8 @@ impl Fixture {
             store.close().unwrap();
             bench
         } else {
-            // More than a segment of commits that the index has not. Once it is quiet, recycling
-            // has it persist them.
+            // More than a segment of commits that the index has not persisted. Recycling persists
+            // them once the store is idle.
             store.flush().unwrap();
             let before = store.stats().queue.committed_seq;
             for n in 0..120_u64 {
@@ -110,7 +110,7 @@ fn put(store: &Store, held: &mut Histories, key: &str, value: Vec<u8>) {
     held.entry(key.to_owned()).or_default().push(Some(value));
 }
 
-/// Objects of every home, overwritten and deleted ones.
+/// Puts objects in every home, overwritten and deleted ones.
 fn fill(store: &Store, held: &mut Histories, round: u64) {
     for n in 0..40_u64 {
         put(
@@ -147,16 +147,16 @@ fn fill(store: &Store, held: &mut Histories, round: u64) {
     store.flush().unwrap();
 }
 
-/// What a read of a key gave, beside what it should.
+/// Result of reading a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
-    /// The value it has.
+    /// The current value.
     Right,
-    /// An error that says so.
+    /// An error.
     Error,
-    /// Nothing, though it has one.
+    /// Nothing, although there is a value.
     Gone,
-    /// A value it had once, or one that was deleted.
+    /// An earlier or a deleted value.
     Older,
 }
 
@@ -169,7 +169,10 @@ fn answers(store: &Store, held: &Histories, what: &str) -> BTreeMap<String, Answ
             } else if found.is_none() {
                 Answer::Gone
             } else {
-                assert!(history.contains(&found), "{what}: {key} has bytes nobody wrote");
+                assert!(
+                    history.contains(&found),
+                    "{what}: {key} has bytes that were never written"
+                );
                 Answer::Older
             }
         }
@@ -190,18 +193,18 @@ struct Tally {
     damaged: u32,
 }
 
-/// What is done to a file.
+/// A kind of damage.
 #[derive(Debug, Clone)]
 enum Damage {
     Flip(u64),
     Cut(u64),
     Zero,
     Remove,
-    /// Its bytes become this.
+    /// The file's bytes are replaced.
     Become(&'static str, Vec<u8>),
 }
 
-/// A store's files by name, those of the index too.
+/// A store's files by name, including the index's.
 fn all_files(bench: &Bench) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     for (tier, disk) in [("flash", &bench.flash), ("large", &bench.large)] {
@@ -239,13 +242,13 @@ fn apply(bench: &Bench, file: &str, content: &[u8], damage: &Damage) {
     }
 }
 
-/// What can be done to a file.
+/// The damages to try on a file.
 fn damages(file: &str, content: &[u8], fixture: &Fixture, places: usize, rng: &mut StdRng) -> Vec<Damage> {
     let length = content.len() as u64;
     let mut damages = vec![Damage::Remove, Damage::Zero, Damage::Cut(0)];
     if length > 0 {
         for n in 0..places as u64 {
-            // The head of a file, the head of a page, anywhere.
+            // In the header of the file, of a page, or anywhere.
             let at = match n % 3 {
                 0 => rng.random_range(0..length.min(80)),
                 1 => (rng.random_range(0..length) / 4096 * 4096 + rng.random_range(0..64)).min(length - 1),
@@ -265,19 +268,19 @@ fn damages(file: &str, content: &[u8], fixture: &Fixture, places: usize, rng: &m
     damages
 }
 
-/// The kinds of files of which two may be swapped.
+/// The kind of a file; two of one kind may be swapped.
 fn kind(file: &str) -> &str {
     file.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-/// Takes one damaged store through its life.
+/// Opens, verifies and repairs one damaged store.
 fn live(fixture: &Fixture, copy: &Bench, file: &str, what: &str, tally: &mut Tally) {
     tally.cases += 1;
     let before = serve(fixture, copy, file, what, tally);
     repair(fixture, copy, file, what, before.as_ref());
 }
 
-/// Opens a damaged store, reads and verifies it. `None` if it stays closed.
+/// Opens a damaged store, reads and verifies it. `None` if it cannot be opened.
 fn serve(
     fixture: &Fixture,
     copy: &Bench,
@@ -290,10 +293,10 @@ fn serve(
             let stats = store.stats();
             let before = answers(&store, &fixture.held, what);
             for (key, answer) in &before {
-                // What is lost of the log's end, behind what the index has, is told of and not
-                // known by key.
+                // Losses at the log's end that the index has not persisted are reported, but
+                // without keys.
                 let is_told = !fixture.is_closed && !stats.damage.is_empty();
-                // The end of the log, gone as a whole, looks as if it had never been.
+                // If the end of the log is missing as a whole, it looks as if it had never been.
                 let may_be_gone = !fixture.is_closed && file.ends_with(".seg");
                 assert!(
                     *answer <= Answer::Error || is_told || may_be_gone,
@@ -313,13 +316,13 @@ fn serve(
             } else {
                 &mut tally.mended
             }) += 1;
-            // A store may fail to close on damage; what was acknowledged is there all the same.
+            // A close may fail because of damage; acknowledged commits are there nevertheless.
             let _ = store.close();
             Some(before)
         }
         Err(Error::Corruption { .. } | Error::NotAStore { .. }) => {
             tally.refused.insert(file.to_owned());
-            // What the log has all of is never a reason to stay closed.
+            // The log has all commits, so the store must open.
             assert!(
                 !(fixture.is_young && fixture.is_closed),
                 "{what}: the store stays closed"
@@ -334,7 +337,7 @@ fn serve(
     }
 }
 
-/// Repairs it, and reads and verifies it again. `before`: what it answered.
+/// Repairs a store, reads and verifies it again. `before`: the results of reads before.
 fn repair(fixture: &Fixture, copy: &Bench, file: &str, what: &str, before: Option<&BTreeMap<String, Answer>>) {
     let in_index = file.starts_with("index/");
     let report =
@@ -350,8 +353,8 @@ fn repair(fixture: &Fixture, copy: &Bench, file: &str, what: &str, before: Optio
             "{what}: {key} was right before the repair and is {answer:?}: {:?}",
             report.notes
         );
-        // Where the index is lost and the log was recycled, or the log's end is lost, nobody can
-        // know; it is said.
+        // If the index is lost and the log was recycled, or the log's end is lost, the value cannot
+        // be known; this is reported.
         let is_known = fixture.is_closed && (fixture.is_young || !in_index);
         assert!(
             *answer < Answer::Older || was == Some(Answer::Older) || !is_known,
@@ -403,7 +406,7 @@ fn try_all(fixture: &Fixture) -> Tally {
             .keys()
             .filter(|other| *other > file && kind(other) == kind(file))
             .collect();
-        // What names the index's tables are files of one kind each.
+        // Files that name the index's tables are of one kind each.
         let is_swapped = kind(file) != "index" && (places.is_some() || rng.random_bool(0.2));
         if let Some(other) = others
             .get(rng.random_range(0..others.len().max(1)))
@@ -444,7 +447,7 @@ fn every_file_of_a_store_whose_log_has_everything() {
 fn every_file_of_a_store_that_was_recycled() {
     let tally = try_all(&Fixture::new(false, true));
     assert!(tally.mended > 0 && tally.damaged > 0, "{tally:?}");
-    // What names the tables has a copy; the tables themselves have none.
+    // Files that name the tables have copies; the tables have none.
     assert!(tally.refused.iter().all(|file| file.contains("tables/")), "{tally:?}");
 }
 
@@ -454,8 +457,8 @@ fn every_file_of_a_store_that_was_killed() {
     assert!(tally.mended > 0 && tally.damaged > 0, "{tally:?}");
 }
 
-/// A segment that was cut short closed the store if the log went on in another one, and what was
-/// lost was told by its commits only.
+/// Regression: a truncated segment prevented the open if the log continued in another one, and its
+/// losses were reported only as commits.
 #[test]
 fn a_segment_cut_short_costs_its_own_records_and_names_them() {
     let fixture = Fixture::new(true, true);
@@ -486,7 +489,8 @@ fn a_segment_cut_short_costs_its_own_records_and_names_them() {
         }
     }
     assert!(named > 10, "{named}");
-    // Of what the index has not yet, only the commits are known; the rest of the store goes on.
+    // For losses that the index has not persisted, only the number of commits is known; the rest of
+    // the store works.
     let fixture = Fixture::new(true, false);
     let mut reported = 0;
     for file in fixture

@@ -1,7 +1,7 @@
-//! A flash device that the index fills: the index keeps its own files, so no simulated disk can
-//! refuse it room. Each test runs itself again in a process with a mount namespace of its own, on a
-//! small tmpfs that vanishes with the process. Where the system allows no such namespace, it says
-//! so and tests nothing, which `.ci/run` counts.
+//! A flash device filled by the index: the index keeps its own files, so a simulated disk cannot
+//! refuse it space. Each test runs itself again in a process with its own mount namespace, on a
+//! small tmpfs that disappears with the process. Where the system does not allow this, the test
+//! reports it and tests nothing, which `.ci/run` counts.
 
 use crate::{
     bench::{BUFFERED, Values, assert_all, bytes, eventually},
@@ -15,10 +15,10 @@ use std::{
 };
 use terrace::{Batch, Durability, Error, Options, ScanRange, Store, Tier};
 
-/// Set in the process that has the small device: where that is mounted.
+/// Environment variable of the process with the small device: its mount point.
 const DEVICE: &str = "TERRACE_TEST_DEVICE";
 
-/// As long as the log may become.
+/// Longest log.
 const LOG_BYTES: u64 = 2 << 20;
 
 fn succeeds(command: &mut Command) -> bool {
@@ -45,7 +45,7 @@ fn unshare(dir: &Path) -> Option<Command> {
     None
 }
 
-/// Runs `body` on a device of its own; `name` is the test's own, as the test runner spells it.
+/// Runs `body` on a device of its own; `name` is the test's name as the test runner shows it.
 pub fn on_a_small_device(name: &str, body: fn(&Device)) {
     if let Some(dir) = env::var_os(DEVICE) {
         let device = Device { dir: dir.into() };
@@ -58,7 +58,7 @@ pub fn on_a_small_device(name: &str, body: fn(&Device)) {
     }
     let dir = tempfile::tempdir().unwrap();
     let Some(mut command) = unshare(dir.path()) else {
-        left_out(name, "this system lets nobody mount a file system");
+        left_out(name, "this system does not allow mounting a file system");
         return;
     };
     command
@@ -75,7 +75,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// That of a process that was started by one on a small device.
+    /// The device of a process that a process on a small device started.
     pub fn here() -> Self {
         let dir = env::var_os(DEVICE).unwrap().into();
         Self { dir }
@@ -89,7 +89,7 @@ impl Device {
         succeeds(Command::new("mount").args(options).arg(&self.dir))
     }
 
-    /// A second one, at a directory on it.
+    /// Mounts a second device at a directory on the first.
     pub fn mount_second(&self, name: &str, size: &str) -> bool {
         let options = ["-t", "tmpfs", "-o", size, "terrace-test"];
         succeeds(Command::new("mount").args(options).arg(self.dir.join(name)))
@@ -103,7 +103,7 @@ impl Device {
         Store::open(self.options(large)).unwrap()
     }
 
-    /// A log that is small beside the device, so that what fills it is the index.
+    /// Options with a log that is small relative to the device, so that the index fills it.
     fn options(&self, large: &Path) -> Options {
         Options {
             flash_dir: self.dir.join("flash"),
@@ -121,13 +121,13 @@ impl Device {
         })
     }
 
-    /// Both tiers on it, with room for some dozens of segments and blocks.
+    /// Both tiers on the device, with space for some dozens of segments and blocks.
     pub fn for_everything(&self) -> Options {
         assert!(self.mount(&["-o", "remount,size=48m"]));
         self.everything()
     }
 
-    /// Both tiers on it.
+    /// Both tiers on the device.
     pub fn everything(&self) -> Options {
         Options {
             flash_dir: self.dir.join("flash"),
@@ -144,12 +144,12 @@ impl Device {
         })
     }
 
-    /// Files of tables, finished or not.
+    /// Number of table files, finished or not.
     fn table_files(&self) -> u64 {
         fs::read_dir(self.dir.join("flash/index/tables")).unwrap().count() as u64
     }
 
-    /// Bytes of the tables and of what else the index has.
+    /// Bytes of the tables and the index's other files.
     fn index_bytes(&self) -> u64 {
         let files = crate::bench::files(&self.dir.join("flash/index"));
         files
@@ -159,8 +159,8 @@ impl Device {
     }
 }
 
-/// Puts tiny objects, which live in the index, until there is no room for them. Now and then a
-/// compaction that ends gives room back meanwhile; then more go in. What waits to be persisted then
+/// Puts tiny objects, which are stored inline in the index, until they are refused. A compaction
+/// that ends may free space meanwhile; then more are accepted. What remains to be persisted then
 /// has the reserve.
 fn fill_up(store: &Store, values: &mut Values) {
     for _ in 0..50 {
@@ -177,10 +177,10 @@ fn fill_up(store: &Store, values: &mut Values) {
     panic!("there is always room again");
 }
 
-/// Fills it until the index is longer than the log may ever be. A refusal does not say that it is:
-/// what a compaction has written and not finished fills a device as well, and a moment later it is
-/// removed, the reserve is restored and more goes in. Below this length there is always room for
-/// the reserve.
+/// Fills the device until the index is longer than the log may ever be. A refusal alone does not
+/// show that: the unfinished output of a compaction fills a device as well, and when it is removed
+/// the reserve is restored and more is accepted. Below this length there is always space for the
+/// reserve.
 fn fill_with_index(device: &Device, store: &Store, values: &mut Values) {
     eventually("filling the device with the index", store, |_| {
         fill_up(store, values);
@@ -200,7 +200,7 @@ fn put_until_refused(store: &Store, values: &mut Values) {
     panic!("there is no end of room");
 }
 
-/// Writes until that works again. A flush and a compaction may still take each other's room for a
+/// Writes until it succeeds again. A flush and a compaction may still compete for space for a
 /// moment.
 fn resumes(store: &Store, values: &mut Values, count: u64) {
     let start = Instant::now();
@@ -222,7 +222,7 @@ fn resumes(store: &Store, values: &mut Values, count: u64) {
     until_done(&|| store.flush().map(drop));
 }
 
-/// Closing must not wait for room that does not come.
+/// Closing must not wait for space that does not become free.
 fn drop_promptly(store: Store) {
     let start = Instant::now();
     let closed = store.close();
@@ -235,11 +235,11 @@ fn drop_promptly(store: Store) {
     assert!(matches!(closed, Ok(()) | Err(Error::OutOfSpace { .. })), "{closed:?}");
 }
 
-/// Whether a flush is still refused depends on what compactions gave back; that it was is what
-/// [`fill_up`] waits for.
+/// Whether a flush is still refused depends on the space that compactions freed; [`fill_up`] waits
+/// until one was.
 fn assert_answers_and_reads(store: &Store, values: &Values) {
     assert_all(store, values);
-    // A scan waits for the applier, which must not wait for room.
+    // A scan waits for the applier, which must not wait for space.
     let start = Instant::now();
     let scanned = store.scan(ScanRange::all()).unwrap().map(|item| item.unwrap().key);
     assert!(
@@ -275,12 +275,12 @@ fn a_device_that_the_index_fills_refuses_writes_and_takes_them_again_with_more_r
             let mut values = Values::new();
             fill_with_index(device, &store, &mut values);
             assert_answers_and_reads(&store, &values);
-            // For as long as it takes; compactions try again and again meanwhile.
+            // Compactions retry meanwhile.
             std::thread::sleep(Duration::from_secs(6));
             assert_answers_and_reads(&store, &values);
             fill_up(&store, &mut values);
             assert_answers_and_reads(&store, &values);
-            // Of all those attempts no more is left than those under way have made.
+            // Of all those attempts only the output of those under way is left.
             eventually("removing what attempts left", &store, |stats| {
                 device.table_files() <= stats.index.tables + 4
             });
@@ -322,12 +322,12 @@ fn a_store_on_a_full_device_closes_and_opens_and_has_everything_acknowledged() {
 }
 
 #[test]
-fn writes_resume_when_somebody_else_gives_room_back() {
-    on_a_small_device("full::writes_resume_when_somebody_else_gives_room_back", |device| {
+fn writes_resume_when_the_device_has_space_again() {
+    on_a_small_device("full::writes_resume_when_the_device_has_space_again", |device| {
         let large = tempfile::tempdir().unwrap();
         let store = device.open(large.path());
         let mut values = Values::new();
-        // Something else has taken the rest of the device, and goes away again.
+        // Another file takes the rest of the device, and is removed again.
         let ballast = device.dir.join("ballast");
         fs::write(&ballast, vec![1; 2 << 20]).unwrap();
         fill_up(&store, &mut values);
@@ -363,13 +363,13 @@ fn a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits() {
                 text.contains("needs 10 MiB") && !text.contains("segment-size"),
                 "{text}"
             );
-            // Nothing was decided for good.
+            // No decision is permanent.
             let store = Store::open(with_segments(256 << 10)).unwrap();
             store.put("key", bytes(1, 5_000)).unwrap();
             assert!(store.get("key").unwrap().is_some());
             store.close().unwrap();
             drop(store);
-            // What is there is opened, however little room is left.
+            // An existing store is opened, however little space is left.
             fs::write(device.dir.join("ballast"), vec![1; 3 << 20]).unwrap();
             let store = Store::open(with_segments(256 << 10)).unwrap();
             assert!(store.get("key").unwrap().is_some());
@@ -377,7 +377,8 @@ fn a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits() {
     );
 }
 
-/// The defaults refused to begin on a disk of 300 MB, since segments were of 64 MiB.
+/// Regression: with the defaults a store could not be created on a disk of 300 MB, since segments
+/// had 64 MiB.
 #[test]
 fn a_store_begins_on_a_hundred_megabytes_without_a_setting() {
     on_a_small_device(
@@ -400,8 +401,8 @@ fn a_store_begins_on_a_hundred_megabytes_without_a_setting() {
     );
 }
 
-/// Puts objects of one length until they are refused; says how many went in, and how long the
-/// refusal took.
+/// Puts objects of one length until they are refused; returns how many were accepted, and the
+/// duration of the refusal.
 pub fn fill_with(store: &Store, prefix: &str, length: usize) -> (u64, Duration) {
     let value = bytes(1, length);
     for n in 0..100_000 {
@@ -415,8 +416,8 @@ pub fn fill_with(store: &Store, prefix: &str, length: usize) -> (u64, Duration) 
     panic!("there is no end of room");
 }
 
-/// One file system for everything was filled and emptied: the index could not be flushed any more,
-/// deletes were refused after ten seconds each, and what was dead stayed for ever.
+/// Regression: one file system for everything was filled and emptied: the index could no longer be
+/// flushed, deletes were refused after ten seconds each, and dead data stayed for ever.
 #[test]
 fn a_full_file_system_takes_deletes_and_then_as_much_as_before() {
     on_a_small_device(
@@ -428,7 +429,7 @@ fn a_full_file_system_takes_deletes_and_then_as_much_as_before() {
             for round in 0..4 {
                 let (large, _) = fill_with(&store, "large", 200_000);
                 let (small, _) = fill_with(&store, "small", 20_000);
-                // What recycling can still make of the log goes in meanwhile.
+                // Space that recycling can still free is used meanwhile.
                 let (more, _) = fill_with(&store, "more", 20_000);
                 let (again, refusal) = fill_with(&store, "more", 20_000);
                 assert!(refusal < Duration::from_secs(5), "{round}: refused after {refusal:?}");
@@ -440,7 +441,7 @@ fn a_full_file_system_takes_deletes_and_then_as_much_as_before() {
                     "{round}: {bytes} bytes of {first}; {:#?}",
                     store.stats()
                 );
-                // Recycling may have made room for more of them than before.
+                // Recycling may have freed space for more of them than before.
                 for (prefix, count) in [("large", large), ("small", small), ("more", more.max(again))] {
                     for n in 0..count {
                         let start = Instant::now();
@@ -463,8 +464,8 @@ fn a_full_file_system_takes_deletes_and_then_as_much_as_before() {
     );
 }
 
-/// Fills a store, deletes half of what is in it here and there, as over S3, and waits until so many
-/// per cent of that go in again.
+/// Fills a store, deletes half of its objects in scattered places, as S3 does, and waits until this
+/// percentage of them is accepted again.
 fn half_is_deleted_and_room_again(store: &Store, durability: Durability, percent: u64) {
     let began = Instant::now();
     let (large, _) = fill_with(store, "large", 200_000);
@@ -504,9 +505,9 @@ fn half_is_deleted_and_room_again(store: &Store, durability: Durability, percent
     assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
 }
 
-/// One file system for everything was filled with small values to its last byte, so cleaning had no
-/// room to move what lived between what was deleted: it stayed full until all of it was deleted.
-/// And deletes that leave a mark beside, as those over S3, were refused.
+/// Regression: one file system for everything was filled with small values to its last byte, so
+/// block GC had no space to move live values: it stayed full until all was deleted. Deletes that
+/// also write a marker, as those of S3 do, were refused.
 #[test]
 fn what_is_deleted_here_and_there_of_a_full_file_system_is_room_again() {
     on_a_small_device(
@@ -518,8 +519,8 @@ fn what_is_deleted_here_and_there_of_a_full_file_system_is_room_again() {
     );
 }
 
-/// Two file systems that were both full took nothing again before nearly all was deleted: recycling
-/// waited for want of segments, which it thought could still be made.
+/// Regression: two full file systems accepted nothing until nearly all was deleted: recycling
+/// waited for segments, which it expected to be made.
 #[test]
 fn what_is_deleted_here_and_there_of_two_full_file_systems_is_room_again() {
     on_a_small_device(

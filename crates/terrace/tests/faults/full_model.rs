@@ -1,11 +1,12 @@
-//! Random histories on a file system of some MiB that counts every byte, the index's as well, while
-//! somebody else takes and gives back what is left of it: against a model.
+//! Random histories, against a model, on a file system of some MiB that accounts for every byte,
+//! the index's included, while another process takes and returns the rest of the space.
 //!
-//! A history is some lives of one store, each a process that ends by a close or in the midst of a
-//! write. Whatever the device refuses, everything acknowledged is there and everything deleted is
-//! gone; deletes go on; and once everything is deleted the store takes nine tenths of what it took
-//! when it was new. `TERRACE_MODEL_SECONDS` is how long histories are made at least (two if it is
-//! not set, one on one device and one on two), `TERRACE_MODEL_SEED` the first one's seed.
+//! A history is several lives of one store, each a process that ends with a close or during a
+//! write. Whatever the device refuses, every acknowledged value is there and every deleted one is
+//! gone; deletes work; and once everything is deleted, the store accepts nine tenths of what it
+//! accepted when it was new. `TERRACE_MODEL_SECONDS` is the shortest time for which histories are
+//! run (two histories if it is not set, on one device and on two), `TERRACE_MODEL_SEED` the first
+//! seed.
 
 use crate::{
     bench::{bytes, files},
@@ -24,32 +25,32 @@ use std::{
 };
 use terrace::{Batch, Condition, Durability, Error, Options, PutOptions, ScanRange, Store, WriterOptions};
 
-/// Set in a process that is one life of a store: its seed.
+/// Environment variable of a process that is one life of a store: its seed.
 const LIFE: &str = "TERRACE_TEST_LIFE";
-/// Set in one whose store has a device for each tier.
+/// Environment variable of a process whose store has a device per tier.
 const TWO: &str = "TERRACE_TEST_TWO_DEVICES";
 const NAME: &str = "full_model::a_full_file_system_keeps_what_it_acknowledged_and_takes_deletes";
 
-/// Where the second device is, on the first.
+/// Mount point of the second device, on the first.
 const LARGE_DEVICE: &str = "second";
 
-/// What somebody else has of the device.
+/// The file with which another process takes space.
 const BALLAST: &str = "ballast";
 
 /// Lives of one store.
 const LIVES: u64 = 2;
 /// Operations of one life.
 const STEPS: usize = 80;
-/// Names of objects.
+/// Number of keys.
 const KEYS: u64 = 1_000;
-/// Lengths of the values that a store is filled with.
+/// Lengths of the values that fill a store.
 const FILLING: [usize; 2] = [100_000, 6_000];
-/// Of what a store took when it was new, so much it takes when it is empty again.
+/// An emptied store must accept at least this share of what it accepted when it was new.
 const AGAIN_PERCENT: u64 = 90;
-/// How long room may be on its way.
+/// Longest wait for space to become free.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is there: where a value's bytes come from, and how many they are.
+/// The store's contents: seed and length of each value.
 pub type Held = BTreeMap<String, (u64, usize)>;
 
 #[derive(Debug, Clone)]
@@ -91,14 +92,14 @@ impl Change {
     }
 }
 
-/// What was begun, and how it ended: a file that outlives the process.
+/// Changes and their results, in a file that outlives the process.
 struct Journal {
     file: File,
     held: Held,
 }
 
 impl Journal {
-    /// What is there by the lines, and what was begun and did not end.
+    /// Reads the contents from the lines, and the change that was begun and has no result.
     fn read(path: &Path) -> (Self, Option<Change>) {
         let mut held = Held::new();
         let mut begun: Option<Change> = None;
@@ -118,7 +119,7 @@ impl Journal {
         self.file.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// Notes a change, makes it, and notes whether it was taken. Only a full device may refuse.
+    /// Records a change, makes it, and records its result. Only a full device may refuse it.
     fn change(&mut self, change: &Change, make: impl FnOnce() -> terrace::Result<()>) -> Result<(), Error> {
         self.say(&change.line());
         let outcome = make();
@@ -140,11 +141,11 @@ struct Life<'a> {
     store: Store,
     journal: Journal,
     rng: StdRng,
-    /// Puts, of hundred steps.
+    /// Share of puts among the steps.
     puts_percent: u32,
-    /// The longest call of each kind: puts that were taken, puts that were refused, deletes.
+    /// The longest call of each kind: accepted puts, refused puts, deletes.
     longest: [Duration; 3],
-    /// How many were refused.
+    /// Number of refusals.
     refused: u64,
 }
 
@@ -162,7 +163,7 @@ fn options(device: &Device, is_two: bool) -> Options {
     })
 }
 
-/// Whether a history has a device for each tier.
+/// Whether a history has a device per tier.
 const fn has_two(seed: u64) -> bool {
     seed.is_multiple_of(2)
 }
@@ -181,7 +182,7 @@ impl<'a> Life<'a> {
         let store = Store::open(options(device, is_two)).unwrap();
         let (mut journal, begun) = Journal::read(journal);
         if let Some(change) = begun {
-            // The process before ended in the midst of it.
+            // The previous process ended during this change.
             let mut changed = journal.held.clone();
             change.apply(&mut changed);
             let is_done = has(&store, &changed).is_ok();
@@ -232,7 +233,7 @@ impl<'a> Life<'a> {
         let began = Instant::now();
         let deleted = self.journal.change(change, || match change {
             Change::Delete(key) if key.ends_with('7') => {
-                // As over S3: with a mark of it beside.
+                // With a marker in the same batch, as S3 does.
                 let mut batch = Batch::new();
                 batch.delete(key);
                 store.write(batch, Durability::Sync).map(drop)
@@ -321,8 +322,8 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Somebody else takes what is left of the device but for a few pages, while the store has its
-    /// reserve, and gives it back.
+    /// Another process takes all but a few pages of the device while the store has its reserve, and
+    /// returns them.
     fn others(&mut self) {
         if self.store.stats().reserve_bytes == 0 {
             return;
@@ -341,7 +342,7 @@ impl<'a> Life<'a> {
     }
 }
 
-/// Whether the store holds this and nothing else.
+/// Whether the store holds exactly this.
 pub fn has(store: &Store, held: &Held) -> Result<(), String> {
     let found: Vec<_> = store
         .scan(ScanRange::all())
@@ -362,7 +363,7 @@ pub fn has(store: &Store, held: &Held) -> Result<(), String> {
     Ok(())
 }
 
-/// What goes in until it is refused.
+/// Counts the objects accepted until one is refused.
 fn fill(store: &Store, prefix: &str) -> u64 {
     let mut taken = 0;
     for length in FILLING {
@@ -390,7 +391,7 @@ fn empty(store: &Store) {
     }
 }
 
-/// A process's part: some steps of a history.
+/// The part of a history that one process runs.
 fn live(device: &Device, seed: u64) {
     let journal = env::current_dir().unwrap().join("journal");
     let mut life = Life::begin(device, env::var_os(TWO).is_some(), &journal, seed);
@@ -446,9 +447,9 @@ fn history(device: &Device, seed: u64) {
         eprint!("life {life}: {text}");
         assert!(!text.contains("panicked"), "life {life} of seed {seed}: {text}");
     }
-    // A process that ended while somebody else had the room did not give it back.
+    // A process that was killed while the ballast file existed did not remove it.
     if let Ok(file) = fs::metadata(device.dir().join(BALLAST)) {
-        eprintln!("somebody else still has {} bytes", file.len());
+        eprintln!("the ballast file still has {} bytes", file.len());
         fs::remove_file(device.dir().join(BALLAST)).unwrap();
     }
     let life = Life::begin(device, is_two, &place.path().join("journal"), 0);

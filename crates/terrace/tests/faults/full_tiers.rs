@@ -1,4 +1,4 @@
-//! Stores that are full of what lives.
+//! Stores that are full of live data.
 
 use crate::{
     bench::{AT_ONCE, BUFFERED, Bench, Values, assert_all, bytes, eventually},
@@ -8,7 +8,7 @@ use crate::{
 use std::time::{Duration, Instant};
 use terrace::{Batch, Durability, Error, Options, Store, Tier};
 
-/// A store of two tiers at their capacities in which nothing dies, and what it has.
+/// A store with both tiers at their capacities and nothing dead, and its contents.
 fn full_of_what_lives(bench: &Bench) -> (Store, Values) {
     let options = Options {
         segment_bytes: 1 << 20,
@@ -21,7 +21,7 @@ fn full_of_what_lives(bench: &Bench) -> (Store, Values) {
     let mut values = Values::new();
     assert_eq!(fill_up(&store, &mut values, 20_000), Tier::Flash);
     eventually("it is called full", &store, |stats| {
-        // What is about to be recycled may still take some.
+        // Segments about to be recycled may still accept some.
         let (key, value) = (format!("more {:05}", values.len()), bytes(values.len() as u64, 20_000));
         if store.put_with(&key, &value, &BUFFERED).is_ok() {
             values.insert(key, vec![value]);
@@ -32,8 +32,8 @@ fn full_of_what_lives(bench: &Bench) -> (Store, Values) {
     (store, values)
 }
 
-/// Each was tried as any write first, and waited until recycling had found once more that it could
-/// free nothing.
+/// Regression: a delete was first tried like any write, and waited until recycling had found again
+/// that it could free nothing.
 #[test]
 fn overwrites_that_shrink_wait_for_nothing_on_a_full_store() {
     let bench = Bench::new(14);
@@ -52,8 +52,8 @@ fn overwrites_that_shrink_wait_for_nothing_on_a_full_store() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// Each was left to a thread that may wait, so a full store took fewer deletes a second than one
-/// that is not. What is new still is: it is refused there.
+/// Regression: deletes were left to threads that may block, so a full store did fewer deletes per
+/// second than one that is not full. New objects still are, and are refused there.
 #[test]
 fn a_full_store_takes_deletes_where_they_arrive() {
     let bench = Bench::new(15);
@@ -75,15 +75,15 @@ fn a_full_store_takes_deletes_where_they_arrive() {
         }
         values.remove(key);
     }
-    // A segment is begun by those that may wait.
+    // A segment is begun by threads that may block.
     assert!(at_once * 10 > doomed.len() * 9, "{at_once} of {}", doomed.len());
     assert_all(&store, &values);
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// Cleaning that waits for its deletions, and recycling that waits for cleaning, had nothing to
-/// wait for in a store that was full of what lives: it was never called full, and each refusal took
-/// ten seconds.
+/// Regression: block GC that waits for its deletions, and recycling that waits for block GC, had
+/// nothing to wait for in a store full of live data: it was never reported as full, and each
+/// refusal took ten seconds.
 #[test]
 fn a_store_that_is_full_of_what_lives_says_so_and_refuses_at_once() {
     let bench = Bench::new(13);
@@ -104,7 +104,7 @@ fn a_store_that_is_full_of_what_lives_says_so_and_refuses_at_once() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// Which tier it was, and why, was all that a refusal said.
+/// Regression: a refusal contained only the tier and the reason.
 #[test]
 fn a_refusal_says_what_the_tier_has_and_may_have() {
     let (full_log, full_blocks) = (Bench::new(16), Bench::new(17));
@@ -122,7 +122,7 @@ fn a_refusal_says_what_the_tier_has_and_may_have() {
         };
         let room = room.expect("the store is open");
         assert_eq!(*tier, wanted);
-        // The index, its checkpoint and the reserve are on flash besides.
+        // The index, its checkpoint and the reserve are on flash as well.
         let beside = room.capacity_bytes - values_bytes;
         let is_flash = wanted == Tier::Flash;
         let reserve_bytes = if is_flash { store.stats().reserve_bytes } else { 0 };
@@ -131,7 +131,7 @@ fn a_refusal_says_what_the_tier_has_and_may_have() {
             (reserve_bytes..=reserve_bytes + (1 << 20)).contains(&beside),
             "{room:?}"
         );
-        // Footers of blocks may pass the capacity.
+        // Footers of blocks may exceed the capacity.
         assert!(room.used_bytes <= room.capacity_bytes + (64 << 10), "{room:?}");
         assert!(room.used_bytes * 10 > room.capacity_bytes * 8, "{room:?}");
         let text = refused.to_string();

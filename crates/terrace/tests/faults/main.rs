@@ -1,5 +1,5 @@
-//! Full devices, failing devices, damaged files: what is acknowledged stays readable or is an
-//! error, never other bytes, and never a panic.
+//! Full devices, failing devices, damaged files: reading an acknowledged value returns it or an
+//! error, never other bytes, and never panics.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod awaited;

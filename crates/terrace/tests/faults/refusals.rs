@@ -1,8 +1,9 @@
-//! One history again and again, and each time another allocation is refused, by either device: what
-//! is acknowledged is there, what is deleted is gone, and deletes are taken.
+//! One history many times, each time with another refused allocation on either device: acknowledged
+//! values are there, deleted ones are gone, and deletes are accepted.
 //!
-//! Some are tried, by seeds from `TERRACE_MODEL_SEED` on. With `TERRACE_MODEL_SECONDS` each
-//! allocation of either device is, in turn, and then some for that long in all.
+//! By default some allocations are refused, chosen by seeds from `TERRACE_MODEL_SEED` on. With
+//! `TERRACE_MODEL_SECONDS` each allocation of either device is refused in turn, and then random
+//! ones for that time.
 
 use crate::{
     bench::{Bench, bytes, eventually},
@@ -13,10 +14,10 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::time::{Duration, Instant};
 use terrace::{Durability, Error, Options, Store, io::Survival};
 
-/// The history's seed; what it needs of the devices depends little on how threads are scheduled.
+/// The history's seed. Its allocations depend little on the scheduling of threads.
 const HISTORY: u64 = 32;
 const STEPS: usize = 300;
-/// Refusals that are tried at least.
+/// Fewest refusals to try.
 const REFUSALS: u64 = 10;
 
 fn options(bench: &Bench) -> Options {
@@ -58,8 +59,8 @@ fn step(store: &Store, held: &mut Held, rng: &mut StdRng) {
     }
 }
 
-/// The history, with `count` refusals after so many of a device's allocations. Gives how many each
-/// device was asked for.
+/// Runs the history, with `count` refusals after `after` allocations of a device. Returns the
+/// number of allocations of each.
 fn history(is_flash: bool, after: u64, count: u64) -> [u64; 2] {
     let bench = Bench::new(HISTORY);
     let mut store = Store::open(options(&bench)).unwrap();
@@ -70,7 +71,7 @@ fn history(is_flash: bool, after: u64, count: u64) -> [u64; 2] {
     for at in 0..STEPS {
         step(&store, &mut held, &mut rng);
         if at == STEPS / 2 {
-            // What is acknowledged is durable.
+            // Acknowledged values are durable.
             bench.flash.power_cut();
             bench.large.power_cut();
             drop(store);
@@ -84,8 +85,8 @@ fn history(is_flash: bool, after: u64, count: u64) -> [u64; 2] {
     has(&store, &held).unwrap();
     let asked = [bench.flash.growths(), bench.large.growths()];
     refusing.refuse_growth(0, 0);
-    // Nothing is refused for good. The device is asked for the reserve each 50 ms, and until it has
-    // been everything new is refused: 3 of 96 runs ended here, beside two busy loops.
+    // No refusal is permanent. The reserve is reallocated every 50 ms, and until it is, new objects
+    // are refused: 3 of 96 runs ended here, beside two busy loops.
     for (key, length) in [("after", 5_000), ("after, large", 50_000)] {
         let is_taken = || match store.put(key, bytes(1, length)) {
             Ok(_) => true,

@@ -21,7 +21,7 @@ pub fn fill_up(store: &Store, values: &mut Values, length: usize) -> Tier {
     panic!("there is no end of room");
 }
 
-/// Writes the same object until that works.
+/// Writes the same object until it succeeds.
 fn resumes(store: &Store, values: &mut Values, key: &str, length: usize) {
     let value = bytes(77, length);
     let start = Instant::now();
@@ -44,7 +44,7 @@ fn a_full_large_tier_refuses_large_values_and_takes_them_again_after_deletes() {
     bench.large.set_capacity(Some(1 << 20));
     assert_eq!(fill_up(&store, &mut values, 20_000), Tier::Large);
     assert_all(&store, &values);
-    // Small ones still have room.
+    // Small ones are still accepted.
     resumes(&store, &mut values, "small", 500);
     let doomed: Vec<String> = values
         .keys()
@@ -71,7 +71,7 @@ fn both_tiers_full_refuse_writes_keep_what_they_have_and_go_on_with_more_room() 
     let store = bench.open().unwrap();
     let mut values = Values::new();
     bench.large.set_capacity(Some(400 << 10));
-    // Cold values go to the large tier until that is full, then the log fills up.
+    // Cold values are moved to the large tier until that is full, then the log fills up.
     assert_eq!(fill_up(&store, &mut values, 4_000), Tier::Flash);
     assert_all(&store, &values);
     let start = Instant::now();
@@ -144,7 +144,7 @@ fn the_large_tiers_capacity_is_obeyed_and_what_cleaning_reclaims_is_used_again()
     let stats = store.stats();
     assert!(stats.large.allocated_bytes > CAPACITY * 6 / 10, "{stats:#?}");
     assert_all(&store, &values);
-    // Half of what is in blocks goes, one here and one there: cleaning makes room of it.
+    // Half of the values in blocks are deleted, scattered: block GC frees their space.
     let doomed: Vec<String> = values.keys().step_by(2).cloned().collect();
     for key in doomed {
         store.delete(&key).unwrap();
@@ -163,7 +163,7 @@ fn the_large_tiers_capacity_is_obeyed_and_what_cleaning_reclaims_is_used_again()
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// What an operator does to a store that is full, without stopping it; and takes back later.
+/// An administrator raises the capacity of a full store while it runs, and lowers it later.
 #[test]
 fn the_large_tiers_capacity_is_changed_on_a_running_store() {
     let bench = Bench::new(14);
@@ -184,7 +184,7 @@ fn the_large_tiers_capacity_is_changed_on_a_running_store() {
     assert!(more.len() >= first / 2, "{} after {first}", more.len());
     assert!(bench.block_bytes() <= 1 << 20);
 
-    // It cannot hold what lives.
+    // Less than the live data.
     let below = store.set_large_capacity(Some(512 << 10));
     assert!(matches!(below, Err(Error::Invalid(_))), "{below:?}");
     assert_eq!(store.stats().large.capacity_bytes, Some(1 << 20));
@@ -201,8 +201,8 @@ fn the_large_tiers_capacity_is_changed_on_a_running_store() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// It was refused until enough had been deleted and collected for other reasons, and a store that
-/// was opened with less than it had could not clean any block.
+/// Regression: the capacity was refused until enough had been deleted and collected for other
+/// reasons, and a store opened with less than its size could not collect any block.
 #[test]
 fn a_capacity_below_what_is_there_is_drained_towards() {
     const BEFORE: u64 = 2 << 20;
@@ -212,7 +212,7 @@ fn a_capacity_below_what_is_there_is_drained_towards() {
         let mut store = Store::open(limited(&bench, BEFORE)).unwrap();
         let mut values = Values::new();
         assert_eq!(fill_up(&store, &mut values, 20_000), Tier::Large);
-        // Two of three go, but no block becomes empty by itself.
+        // Two in three are deleted, but no block becomes empty.
         let doomed: Vec<String> = values
             .keys()
             .enumerate()
@@ -303,10 +303,11 @@ fn with_both_tiers_full_reads_and_deletes_go_on_and_room_given_back_is_used_agai
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// Of 442 MB that were deleted here and there on two full tiers 34 went in again before a small
-/// value was refused. Cleaning had used its two blocks up, rested for half a second as after a
-/// failure though what it had emptied was about to be deleted, and writers were told that no room
-/// was to come. Nor did recycling try segments again when a block was deleted.
+/// Regression: of 442 MB deleted in scattered places on two full tiers, 34 MB were accepted again
+/// before a small value was refused. Block GC had used its two blocks and paused for half a second
+/// as after a failure, although the blocks it had emptied were about to be deleted, and writers
+/// were told that no space would become free. Nor did recycling retry segments when a block was
+/// deleted.
 #[test]
 fn small_values_wait_for_room_that_blocks_are_about_to_give_back() {
     let bench = Bench::new(11);
@@ -334,16 +335,16 @@ fn small_values_wait_for_room_that_blocks_are_about_to_give_back() {
     assert_eq!(fill_up(&store, &mut values, 3_999), Tier::Flash);
     let (deleted, again) = (doomed.len() * 20_000, (values.len() - before) * 3_999);
     eprintln!("{again} bytes went in after {deleted} were deleted");
-    // None went in before. Now it is four fifths mostly, and a third at worst in 26 runs.
+    // None were accepted before. Now it is four fifths mostly, and a third at worst in 26 runs.
     assert!(again * 10 >= deleted, "{again} of {deleted}; {:#?}", store.stats());
     assert!(bench.block_bytes() <= 8 << 20);
     assert_all(&store, &values);
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// Both tiers are at their capacities, with room on the devices: deletes that were synced were
-/// refused after ten seconds, since recycling could free nothing and only a full device gave the
-/// reserve up.
+/// Regression: with both tiers at their capacities and space on the devices, synced deletes were
+/// refused after ten seconds, since recycling could free nothing and only a full device released
+/// the reserve.
 #[test]
 fn deletes_go_on_where_both_tiers_are_at_their_capacities() {
     let bench = Bench::new(12);
@@ -356,8 +357,9 @@ fn deletes_go_on_where_both_tiers_are_at_their_capacities() {
     let mut values = Values::new();
     assert_eq!(fill_up(&store, &mut values, 20_000), Tier::Large);
     assert_eq!(fill_up(&store, &mut values, 4_000), Tier::Flash);
-    // Four in one moment: each made a segment of the reserve, where one is enough for all, and the
-    // others went back to the device and were missing to overwrites that shrink.
+    // Regression: four concurrent overwrites each took a segment of the reserve, where one is
+    // enough for all; the others went back to the device and were missing for overwrites that
+    // shrink.
     let doomed: Vec<String> = values.keys().step_by(2).cloned().collect();
     let most_log_bytes = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -387,11 +389,11 @@ fn deletes_go_on_where_both_tiers_are_at_their_capacities() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// Longer than a block: each has one of its own.
+/// Longer than a block: each gets its own.
 const LONG: usize = 100_000;
 
-/// The first large value after everything was deleted came to a tier that was full still: nobody
-/// waited for what was about to be freed.
+/// Regression: the first large value after everything was deleted found the tier still full and did
+/// not wait for the space about to be freed.
 fn takes_the_next_large_value_after(delete: impl Fn(&Store, &Values), options: Options) {
     let store = Store::open(options).unwrap();
     for round in 0..5 {
@@ -399,7 +401,7 @@ fn takes_the_next_large_value_after(delete: impl Fn(&Store, &Values), options: O
         assert_eq!(fill_up(&store, &mut values, LONG), Tier::Large);
         assert!(values.len() > 3, "{round}: {} values", values.len());
         delete(&store, &values);
-        // As many as there were, so that the room of those that went is needed.
+        // As many as there were, so that the freed space is needed.
         for n in 0..values.len() as u64 / 2 {
             store.put(format!("next {n}"), bytes(n, LONG)).unwrap();
         }
@@ -435,9 +437,9 @@ fn a_large_value_waits_for_room_that_deletions_are_about_to_give_back() {
     }
 }
 
-/// A stream of unknown length asks for room as it goes. Only its first bytes waited for what
-/// deletions were about to give back: one that came to a tier that was full meanwhile was refused,
-/// at its end if it was short and in the middle if it was long.
+/// Regression: a stream of unknown length allocates space as it grows. Only its first bytes waited
+/// for the space of deletions: one that found the tier full meanwhile was refused, at its end if it
+/// was short and in the middle if it was long.
 #[test]
 fn a_stream_under_way_waits_for_room_that_deletions_are_about_to_give_back() {
     for (before, after) in [
@@ -470,7 +472,7 @@ fn a_large_value_for_which_no_room_is_to_come_is_refused_at_once() {
     let mut values = Values::new();
     assert_eq!(fill_up(&store, &mut values, LONG), Tier::Large);
     store.flush().unwrap();
-    // A snapshot keeps what is deleted.
+    // A snapshot retains deleted data.
     let snapshot = store.snapshot().unwrap();
     store.delete_prefix("", Durability::Sync).unwrap();
     eventually("sweeping", &store, |stats| stats.large.live_bytes == 0);
@@ -483,7 +485,7 @@ fn a_large_value_for_which_no_room_is_to_come_is_refused_at_once() {
         );
         assert!(start.elapsed() < most, "it took {:?}", start.elapsed());
     };
-    // Until the index has persisted the deletions nobody knows who holds up what.
+    // Until the index has persisted the deletions, it is unknown what retains the space.
     refused_within(Duration::from_secs(25));
     refused_within(AT_ONCE);
     drop(snapshot);

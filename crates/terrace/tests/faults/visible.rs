@@ -1,8 +1,8 @@
-//! When a write is visible: a `Buffered` one at once, a `Sync` one when it is durable.
+//! Visibility of writes: a `Buffered` one at once, a `Sync` one when it is durable.
 //!
-//! A reader got a `Sync` put before its sync was done, and a crash then took back what had been
-//! read: 105 of 90,609 reads in 114 kills saw a value that was gone afterwards. Here the syncs of
-//! the log wait for as long as the test likes.
+//! Regression: a reader got a `Sync` put before it was synced, and a crash then took it back: 105
+//! of 90,609 reads in 114 kills saw a value that was gone afterwards. Here the test blocks the
+//! syncs of the log.
 
 use crate::{
     bench::{Bench, eventually},
@@ -19,10 +19,10 @@ use terrace::{
     io::{Fault, FaultKind, Survival},
 };
 
-/// Long enough for whoever does not wait.
+/// Long enough for an operation that does not wait.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// A store whose log is on a disk that can be held.
+/// A store whose log is on a disk with syncs that can be blocked.
 pub struct Held {
     pub bench: Bench,
     pub log: HeldDisk,
@@ -41,7 +41,7 @@ impl Held {
         Self { bench, log, store }
     }
 
-    /// Starts a call on the store, and returns when it has committed.
+    /// Starts a call on another thread, and returns when it has committed.
     fn commits<T: Send + 'static>(&self, call: impl FnOnce(&Store) -> T + Send + 'static) -> JoinHandle<T> {
         let before = self.store.stats().queue.committed_seq;
         let store = self.store.clone();
@@ -50,7 +50,7 @@ impl Held {
         running
     }
 
-    /// The same, of a put that is to be durable.
+    /// The same for a durable put.
     pub fn puts(&self, key: &'static str, value: &'static str) -> JoinHandle<Version> {
         self.commits(move |store| put(store, key, value, Durability::Sync, Condition::None).unwrap())
     }
@@ -72,7 +72,7 @@ pub fn get(store: &Store, key: &str) -> Option<String> {
         .map(|object| String::from_utf8(object.value.to_vec()).unwrap())
 }
 
-/// Every way to read a key says the same; gives that.
+/// Reads a key in every way, checks that the results agree, and returns the value.
 pub fn read(store: &Store, key: &str) -> Option<String> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let got = get(store, key);
@@ -177,14 +177,14 @@ fn a_buffered_write_is_visible_at_once_unless_it_replaces_what_is_not() {
     held.log.hold();
     let sync = held.puts("key", "second");
     held.log.wait_for_sync();
-    // In the open frame, one over the other.
+    // In the open frame, one replacing the other.
     buffered("side", "first");
     let over = held.puts("side", "second");
     assert_eq!(get(store, "key"), value("first"));
     assert_eq!(get(store, "side"), value("first"));
     buffered("other", "second");
     assert_eq!(get(store, "other"), value("second"));
-    // Else a reader would see it and, of the same batch as what it replaces, something older.
+    // Otherwise a reader would see it with an older value of the batch that it replaces.
     let replacing = held.commits(|store| put(store, "key", "third", Durability::Buffered, Condition::None).unwrap());
     assert_eq!(get(store, "key"), value("first"));
     assert!(!replacing.is_finished());
@@ -250,7 +250,7 @@ fn a_refusal_waits_for_what_it_tells_of() {
         });
     }
     assert!(answer.recv_timeout(MOMENT).is_err());
-    // Accepted because of what is not durable: not visible before that is.
+    // Accepted because of a write that is not durable: not visible before that is.
     let accepted = held.commits(|store| put(store, "new", "newer", Durability::Buffered, Condition::Present).unwrap());
     assert_eq!(get(store, "new"), None);
     held.log.release();
@@ -284,8 +284,8 @@ fn a_range_deletion_is_seen_when_it_is_durable() {
     );
 }
 
-/// Whether it is on the device nobody knows: this store never shows it, and the next one shows what
-/// is there.
+/// It is unknown whether the write is on the device: this store never shows it, and the next one
+/// shows what is there.
 #[test]
 fn what_a_failed_sync_leaves_unknown_is_not_shown_and_reads_go_on() {
     for survival in Survival::ALL {

@@ -1,4 +1,4 @@
-//! The way out of a full device: deletes, and writes that let go of more than they bring.
+//! Freeing space on a full device: deletes, and writes that replace more than they add.
 
 use crate::{
     bench::{BUFFERED, Bench, Values, assert_all, bytes, eventually},
@@ -7,8 +7,8 @@ use crate::{
 use std::time::{Duration, Instant};
 use terrace::{Batch, Durability, Error, Options, ScanRange, Store, Tier};
 
-/// Whoever deletes while it scans keeps segments from becoming free. Recycling wrote values again
-/// until the last free one was used up, which gave nothing back, and then each delete was refused
+/// Regression: a delete during a scan keeps segments from being reused. Recycling rewrote values
+/// until the last free segment was used, without freeing any, and then each delete was refused
 /// after ten seconds.
 #[test]
 fn deletes_go_on_while_a_scan_holds_what_was_recycled_on_a_full_file_system() {
@@ -32,7 +32,8 @@ fn deletes_go_on_while_a_scan_holds_what_was_recycled_on_a_full_file_system() {
     );
 }
 
-/// Overwrites were refused on a full file system, though they let go of more than they brought.
+/// Regression: overwrites were refused on a full file system, even if they freed more than they
+/// wrote.
 #[test]
 fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_go_on() {
     on_a_small_device(
@@ -59,7 +60,7 @@ fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_g
                 taken(key, value);
             }
             for n in 0..20 {
-                // As over S3: what goes is elsewhere.
+                // As in S3, the freed value has another key.
                 let (key, value) = (format!("record/{n:06}"), bytes(n, 5_000));
                 let mut batch = Batch::new();
                 batch.put(&key, value.clone()).frees(200_000);
@@ -68,7 +69,7 @@ fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_g
             }
             let took = start.elapsed();
             eprintln!("40 overwrites took {took:?}");
-            // Not without end: what is refused then is taken once there is room.
+            // Not without limit: what is refused then is accepted once there is space.
             let mut more = 0;
             while more < small && !put(&format!("small/{more:06}"), bytes(more, 2_500)) {
                 taken(format!("small/{more:06}"), bytes(more, 2_500));
@@ -91,7 +92,7 @@ fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_g
     );
 }
 
-/// Each key once, each time far from the last one. Fails if one is refused.
+/// Overwrites each key once, in scattered order. Fails if one is refused.
 fn overwrite_each_by_a_quarter(store: &Store, small: u64, is_there: impl Fn(u64) -> bool) -> Values {
     let mut values = Values::new();
     let (mut refused, mut longest) = (0, Duration::ZERO);
@@ -118,9 +119,10 @@ fn overwrite_each_by_a_quarter(store: &Store, small: u64, is_there: impl Fn(u64)
     values
 }
 
-/// All of them together could have a quarter of a segment, here 256 KiB, which is 50 values: of
-/// 2,000 overwrites of 20 kB by 5 kB over S3 on 900 MB more than half were refused. What they let
-/// go of lies here and there: it is room again when a tenth of a block or a fifth of a segment is
+/// Regression: all overwrites together could use a quarter of a segment, here 256 KiB or 50 values:
+/// of 2,000 overwrites of 20 kB by 5 kB through S3 on 900 MB more than half were refused. The space
+/// that they free is scattered: it becomes usable when a tenth of a block or a fifth of a segment
+/// is dead, and until then they need reserved segments.
 /// dead, and until then they need segments that are kept for them.
 #[test]
 fn overwrites_that_shrink_go_on_until_what_they_let_go_of_is_room_again() {
@@ -144,9 +146,9 @@ fn overwrites_that_shrink_go_on_until_what_they_let_go_of_is_room_again() {
     );
 }
 
-/// Two tiers of one length that are full, each by its capacity: what overwrites let go of lies in
-/// both, so they needed more than their two segments before a fifth of a segment was dead, and all
-/// of 2,000 were refused. While the reserve is used less is enough.
+/// Regression: with two tiers of equal size at their capacities, overwrites free space in both, so
+/// they needed more than their two segments before a fifth of a segment was dead, and all of 2,000
+/// were refused. While the reserve is in use, a smaller dead share is enough.
 #[test]
 fn overwrites_that_shrink_go_on_where_both_tiers_are_at_their_capacities() {
     let bench = Bench::new(16);
@@ -161,8 +163,8 @@ fn overwrites_that_shrink_go_on_where_both_tiers_are_at_their_capacities() {
     let store = Store::open(options).unwrap();
     fill_with(&store, "large", 200_000);
     let (small, _) = fill_with(&store, "small", 20_000);
-    // What is deleted here and there uses the reserve before: four that asked for a segment of it
-    // in one moment made three, of which overwrites had none.
+    // Scattered deletes use the reserve first. Regression: four that needed a segment of it at once
+    // made three, so overwrites had none.
     let is_deleted = |n: u64| n.is_multiple_of(3) || n % 20 == 1;
     for n in (0..small).step_by(3) {
         store.delete(format!("small/{n:06}")).unwrap();
@@ -189,10 +191,10 @@ fn overwrites_that_shrink_go_on_where_both_tiers_are_at_their_capacities() {
     assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
 }
 
-/// Deletes have two segments for themselves, whatever overwrites have used: the two kinds take
-/// turns here, far beyond the last overwrite that is taken, and no delete is refused. One was,
-/// after ten seconds, when overwrites counted as available what the device may have and went on in
-/// the deletes' segment.
+/// Deletes have two segments of their own, whatever overwrites have used: the two alternate here,
+/// far beyond the last overwrite that is accepted, and no delete is refused. Regression: one was,
+/// after ten seconds, when overwrites counted space of the device as available and used the
+/// deletes' segment.
 #[test]
 fn deletes_go_on_when_overwrites_have_used_what_is_kept_for_them() {
     on_a_small_device(
@@ -212,7 +214,7 @@ fn deletes_go_on_when_overwrites_have_used_what_is_kept_for_them() {
                     assert!(start.elapsed() < Duration::from_secs(5), "{n}");
                     continue;
                 }
-                // What it frees is only said, so that nothing becomes room: the worst case.
+                // Freeing is only announced, so that no space becomes usable: the worst case.
                 let mut batch = Batch::new();
                 batch.put(format!("record/{n:06}"), bytes(n, 9_000)).frees(20_000);
                 let began = Instant::now();
@@ -241,9 +243,9 @@ fn deletes_go_on_when_overwrites_have_used_what_is_kept_for_them() {
     );
 }
 
-/// What is replaced or deleted counted as long as the average of all: segments of long values were
-/// taken for half alive when short ones came and everything was deleted, and kept their room for
-/// ever. On two devices of 300 MB 177 to 248 MB stayed.
+/// Regression: replaced and deleted values counted with the average length of all: segments of long
+/// values were considered half live when short ones were written and everything was deleted, and
+/// were never freed. On two devices of 300 MB 177 to 248 MB remained in use.
 #[test]
 fn segments_of_long_values_that_died_among_short_ones_give_their_room_back() {
     let bench = Bench::new(17);

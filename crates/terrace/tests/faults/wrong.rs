@@ -1,4 +1,4 @@
-//! Directories that are not what they are given for.
+//! Directories of the wrong kind or of another store.
 
 use crate::bench::{BUFFERED, Bench, bytes};
 use std::{fs, sync::Arc};
@@ -79,7 +79,7 @@ fn another_stores_segments_are_left_alone() {
     assert!(one.flash.read_file("segments/00000007.seg").unwrap() == segment);
 }
 
-/// Values of long ago would come back.
+/// Old values would reappear.
 #[test]
 fn an_index_that_is_gone_or_too_old_is_refused() {
     let bench = filled(6, 100);
@@ -110,7 +110,7 @@ fn an_index_that_is_gone_or_too_old_is_refused() {
     bench.open().unwrap();
 }
 
-/// As long as the log has every commit, the index is nothing but a fold of it.
+/// While the log has every commit, the index can be rebuilt from it.
 #[test]
 fn an_index_that_is_gone_is_folded_anew_from_a_whole_log() {
     let bench = filled(7, 100);

@@ -1,7 +1,7 @@
-//! Backups of a store that is written meanwhile: segments are recycled, the index is flushed and
-//! compacted, blocks are sealed and deleted. Each backup must verify clean, and the store restored
-//! from it must hold exactly what the history says of the commit it ends with, which must lie
-//! between what was committed before the call and after it.
+//! Backups of a store while it is written: segments are recycled, the index is flushed and
+//! compacted, blocks are sealed and deleted. Each backup must verify, and the restored store must
+//! hold exactly the history up to the backup's last commit, which must lie between those before and
+//! after the call.
 
 use crate::{
     common::{self, variable},
@@ -18,7 +18,7 @@ use std::{
 };
 use terrace::{BackupOptions, BackupProgress, BackupReport, RestoreOptions, Store};
 
-/// What a run came through.
+/// Coverage of a run.
 #[derive(Debug, Default)]
 struct Tally {
     backups: u64,
@@ -45,7 +45,7 @@ fn state_at(base: &State, journal: &Journal, seq: u64) -> State {
     state
 }
 
-/// Takes one backup after the other, each onto the one before or by itself, until nobody writes.
+/// Takes backups, incremental or full, until the writers have ended.
 fn backups_until(store: &Store, dir: &tempfile::TempDir, rng: &mut StdRng, writers: &AtomicUsize) -> Vec<Taken> {
     let mut taken: Vec<Taken> = Vec::new();
     while writers.load(Ordering::SeqCst) > 0 {
@@ -87,12 +87,12 @@ fn check(machine: &Machine, taken: &Taken, expected: &State) {
     assert_eq!(restored.bytes, report.bytes);
     let store = Store::open(options).unwrap();
     assert_eq!(store.stats().damage, [""; 0]);
-    // Time stands still by now: the writers moved it.
+    // The clock has stopped: the writers advanced it.
     let mut expected = expected.clone();
     expected.retain(|_, held| held.is_there(machine.now_ms()));
     assert!(contents(&store) == expected, "the backup of commit {version} differs");
     assert_sound(&store);
-    // The restored store goes on by itself. (Recycling may have been first.)
+    // The restored store can be written. (Recycling may have been first.)
     let next = store.put("after the restore", b"goes on").unwrap();
     assert!(next.0 > version);
 }
@@ -149,7 +149,7 @@ fn history(seed: u64, real: bool, tally: &mut Tally) {
     assert_sound(&store);
 }
 
-/// Counts itself out, also when it panics.
+/// Decrements the count of writers when dropped, also after a panic.
 struct Writer<'a>(&'a AtomicUsize);
 
 impl Drop for Writer<'_> {
@@ -158,8 +158,8 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// Runs histories until the time is over; for longer if not everything was met by then, since that
-/// depends on the machine, and on chance.
+/// Runs histories until the time is over, and longer if not every mechanism occurred, which depends
+/// on the machine and on chance.
 fn run(name: &str, real: bool, is_meaningful: fn(&Tally) -> bool) {
     let seconds = variable("TERRACE_MODEL_SECONDS").unwrap_or(10);
     let mut seed = common::seed();

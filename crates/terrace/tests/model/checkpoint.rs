@@ -1,6 +1,6 @@
-//! Checkpoints of the hash index: what a store answers after it was filled from one, key by key;
-//! and histories that take many, are cut while they are taken and loaded, and are opened again at
-//! once.
+//! Checkpoints of the hash index: the store's answers, key by key, after it was filled from one;
+//! and histories with many checkpoints, with cuts while they are taken and loaded, and immediate
+//! reopening.
 
 use crate::{
     Tally, for_some_time,
@@ -31,8 +31,8 @@ pub fn wait_until_filled(store: &Store) {
     }
 }
 
-/// Each key is what a scan found, those that are gone included: a slot that leads to an older
-/// version would answer.
+/// Checks each key against a scan, deleted keys included: a slot that leads to an older version
+/// would answer.
 pub fn check_keys(store: &Store, keys: &BTreeSet<Key>, state: &State) {
     for key in keys {
         let found = store.get(key).unwrap();
@@ -54,10 +54,7 @@ pub fn check_keys(store: &Store, keys: &BTreeSet<Key>, state: &State) {
     }
 }
 
-/// One caller writes, another takes one checkpoint after the other. Lives are short, and some end
-/// while the hash index is still being filled.
-/// Says when it is dropped that the history is over: also after a panic, of which nobody would hear
-/// while checkpoints go on.
+/// Sets its flag when dropped, also after a panic, so that the checkpoints end.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -66,6 +63,8 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// One caller writes, another takes checkpoints. Lives are short, and some end while the hash index
+/// is still being filled.
 fn many_checkpoints(rng: &mut StdRng, tally: &mut Tally) {
     let machine = Machine::new(rng);
     let mut state = State::new();
@@ -98,7 +97,7 @@ fn many_checkpoints(rng: &mut StdRng, tally: &mut Tally) {
         tally.count(&store, &journal, cut);
         (store, state) = next_life(&machine, store, cut, rng, journal, &now);
         if rng.random_bool(0.2) {
-            // Again at once: cut while it is loaded, perhaps.
+            // Reopened at once: possibly cut while it is loaded.
             machine.power_cycle(Some(store), rng);
             store = machine.recover(rng);
             check_keys(&store, &state.keys().cloned().collect(), &state);

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use rand::{Rng, rngs::StdRng};
 use terrace::Attributes;
 
-/// A key among a few hundred below `prefix`, some of them odd.
+/// One of a few hundred keys below `prefix`, some of them unusual.
 pub fn key(rng: &mut StdRng, prefix: &str) -> Key {
     let number = rng.random_range(0..400_u32);
     match number {
@@ -20,7 +20,7 @@ pub fn key(rng: &mut StdRng, prefix: &str) -> Key {
     }
 }
 
-/// Bytes that differ from seed to seed and do not compress.
+/// Pseudo-random bytes, which do not compress.
 pub fn value(rng: &mut StdRng) -> Bytes {
     let length = match rng.random_range(0..100) {
         0..5 => 0,
@@ -45,7 +45,8 @@ pub fn attributes(rng: &mut StdRng) -> Attributes {
     }
 }
 
-/// How much passes: what expires is never reinserted or destaged, and that must happen, too.
+/// How many objects expire or are deleted by range: expired ones are never reinserted or destaged,
+/// and those must occur too.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     pub now_ms: u64,
@@ -53,7 +54,7 @@ pub struct Times {
     pub calm: bool,
 }
 
-/// A value, often one that expires soon, now and then one that has expired.
+/// A value, often with an expiry soon, sometimes in the past.
 pub fn put(rng: &mut StdRng, times: Times) -> Put {
     let now_ms = times.now_ms;
     let expires_ms = match rng.random_range(0..if times.calm { 2_000 } else { 100 }) {
@@ -81,14 +82,14 @@ fn change_of(rng: &mut StdRng, key: Key, times: Times) -> Change {
     }
 }
 
-/// A batch. The small values of one must fit in a segment, so only a few changes.
+/// A batch. Its small values must fit into a segment, so it has few changes.
 pub fn changes(rng: &mut StdRng, prefix: &str, times: Times) -> Vec<Change> {
     let count = rng.random_range(1..8);
     let mut changes: Vec<Change> = (0..count).map(|_| change(rng, prefix, times)).collect();
     if rng.random_bool(0.3)
         && let Some(Change::Put(key, _) | Change::Delete(key)) = changes.first()
     {
-        // The same key twice: the later wins.
+        // The same key twice: the later change wins.
         let again = change_of(rng, key.clone(), times);
         changes.push(again);
     }

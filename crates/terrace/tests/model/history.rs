@@ -1,4 +1,4 @@
-//! One caller's history: random operations, each checked against the model as soon as it returns.
+//! One caller's history: random operations, each checked against the model when it returns.
 
 use crate::{
     common::block_on,
@@ -17,13 +17,13 @@ use terrace::{
     Version, WriterOptions,
 };
 
-/// The power went, so nothing more can be said of this store.
+/// The power is off, so nothing more can be checked.
 #[derive(Debug)]
 pub struct PowerLost;
 
 type Step<T = ()> = std::result::Result<T, PowerLost>;
 
-/// Snapshots are let go of after this much was written: they keep segments from being reused.
+/// Snapshots are released after this many bytes were written: they keep segments from being reused.
 const SNAPSHOT_BYTES_MAX: usize = 600 << 10;
 
 /// Writes and flushes between the steps of one scan.
@@ -47,9 +47,9 @@ pub struct History<'a> {
     store: &'a Store,
     rng: &'a mut StdRng,
     prefix: &'a str,
-    /// Whether nobody else writes.
+    /// Whether no other caller writes.
     alone: bool,
-    /// Whether few objects pass but by being overwritten or deleted.
+    /// Whether objects rarely expire or are deleted by range.
     calm: bool,
     pub now: State,
     pub journal: Journal,
@@ -83,7 +83,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Does `steps` operations, or fewer if the power goes.
+    /// Does `steps` operations, or fewer if the power is cut.
     pub fn run(&mut self, steps: usize) -> Step {
         for _ in 0..steps {
             self.step()?;
@@ -96,7 +96,7 @@ impl<'a> History<'a> {
             0..36 => self.put_or_delete(),
             36..38 if !self.calm || self.rng.random_bool(0.01) => self.delete_range(),
             36..40 => {
-                // Others would have to know what the time was when they asked.
+                // Other callers' expectations depend on the time.
                 if self.alone {
                     self.machine.pass_time(self.rng, 600);
                 }
@@ -136,7 +136,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// Passes a result on; an error means that the power went.
+    /// Returns a result; an error means that the power was cut.
     fn survive<T>(&self, result: Result<T>) -> Step<T> {
         result.map_err(|error| {
             if self.machine.is_powered() {
@@ -161,7 +161,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// What is there now.
+    /// The current object of a key.
     fn held(&self, key: &[u8]) -> Option<&Held> {
         let now_ms = self.machine.now_ms();
         self.now.get(key).filter(|held| held.is_there(now_ms))
@@ -186,7 +186,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Notes how a commit ended.
+    /// Records the result of a commit.
     fn settle(&mut self, result: Result<Version>, holds: bool, durability: Durability, changes: Vec<Change>) -> Step {
         match result {
             Ok(version) => {
@@ -194,8 +194,7 @@ impl<'a> History<'a> {
                 assert!(version.0 > self.last_version, "{version} after {}", self.last_version);
                 self.last_version = version.0;
                 apply(&mut self.now, version.0, &changes);
-                // A frame takes a page at least, and values of the large space take their records
-                // only.
+                // A frame takes at least a page, and of values in the large space only the records.
                 let bytes_of = |change: &Change| match change {
                     Change::Put(_, put) => put.value.len().min(25_000),
                     _ => 0,
@@ -309,7 +308,7 @@ impl<'a> History<'a> {
         self.settle(writer.finish(), holds, durability, vec![Change::Put(key, put)])
     }
 
-    /// A stream that is given up, by dropping it or by ending it short of what was announced.
+    /// An abandoned stream, dropped or finished short of its announced length.
     fn abandoned_stream(&mut self) -> Step {
         let (key, value) = (self.some_key(), generate::value(self.rng));
         let ends_short = self.rng.random_bool(0.5);
@@ -360,7 +359,7 @@ impl<'a> History<'a> {
         let home = info.as_ref().map(|info| info.home);
         let reader = self.store.reader(&key);
         let reader = self.survive(reader)?;
-        // Others move in the background.
+        // Others are moved in the background.
         let is_inline = |home: HomeKind| home == HomeKind::Inline;
         let told = reader.map(|reader| is_inline(reader.info().home));
         assert_eq!(home.map(is_inline), told, "home of {}", name(&key));
@@ -374,7 +373,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// What is read often comes back to flash.
+    /// Reads a value often, so that it is moved back to flash.
     fn read_often(&mut self) -> Step {
         let key = self.some_key();
         for _ in 0..4 {
@@ -412,7 +411,7 @@ impl<'a> History<'a> {
             .map(|held| held.value.clone())
             .expect("nothing was there");
         let from = self.rng.random_range(0..=expected.len());
-        // What comes meanwhile must not show in the stream.
+        // Concurrent changes must not show in the stream.
         if self.rng.random_bool(0.3) {
             self.put_or_delete()?;
         }
@@ -437,7 +436,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// A range of keys that lies within this history's prefix.
+    /// A range within this history's prefix.
     fn range(&mut self) -> (ScanRange, Bounds) {
         let (mut low, mut high) = (self.some_key(), self.some_key());
         if low > high {
@@ -489,8 +488,8 @@ impl<'a> History<'a> {
         };
         let mut expected = std::collections::VecDeque::from(expected);
         let mut left: i32 = self.rng.random_range(0..200);
-        // As callers do who want the values: those pay for their order, and make chunks, which the
-        // next call or another scan reads.
+        // With values, as most callers do: such scans pay for order and make chunks, which the next
+        // call or another scan reads.
         for _ in 0..self.rng.random_range(0..3) {
             let found = scan.next_values(usize::try_from(left).unwrap());
             for (item, value) in self.survive(found)? {
@@ -536,8 +535,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// What must not show in a scan that is under way. The scan keeps segments from being freed, so
-    /// it only writes where there are some.
+    /// A change that must not show in a scan under way. The scan keeps segments from being reused,
+    /// so it writes only if some are free.
     fn change_beside_scan(&mut self) -> Step {
         if self.rng.random_bool(0.3) {
             return self.flush();
@@ -549,7 +548,7 @@ impl<'a> History<'a> {
     }
 
     fn take_snapshot(&mut self) -> Step {
-        // A snapshot keeps segments from being freed; the ring is tiny, and after an open none is
+        // A snapshot keeps segments from being reused; the ring is tiny, and after an open none is
         // free at first.
         if !self.alone || self.snapshots.len() >= 3 || self.store.stats().log.segments_free < 6 {
             return Ok(());

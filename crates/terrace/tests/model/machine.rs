@@ -1,10 +1,9 @@
-//! A machine under test: two simulated disks, a real directory for the index, and a store that is
-//! opened again and again.
+//! The machine under test: two simulated disks, a real directory for the index, and a store that is
+//! reopened many times.
 //!
-//! The index keeps its files in a real directory, which no simulated cut touches. It stays as it is
-//! at the cut: what the index publishes, it has made durable itself, and only after the log was.
-//! (That nothing is published after the power went is part of what is tested: the flush asks the
-//! log first, whose disk is off.)
+//! Simulated cuts do not affect the index's directory. It stays as it is at the cut: the index
+//! makes durable what it publishes, and does so only after the log has. (That nothing is published
+//! after the cut is part of the test: a flush first asks the log, whose disk is off.)
 
 use crate::model::{Held, State};
 use rand::{Rng, rngs::StdRng};
@@ -26,11 +25,11 @@ pub struct Machine {
     pub large: SimDisk,
     _dir: tempfile::TempDir,
     options: Mutex<Options>,
-    /// The time that expiries are held against.
+    /// The clock for expiries.
     now_ms: Arc<AtomicU64>,
 }
 
-/// As the model has it.
+/// In the model's form.
 pub fn ms(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
@@ -44,8 +43,8 @@ impl Machine {
             let now_ms = Arc::clone(&now_ms);
             Clock::new(move || UNIX_EPOCH + Duration::from_millis(now_ms.load(Ordering::SeqCst)))
         };
-        // Often enough that blocks are cleaned all the time; now and then never, so that blocks die
-        // as a whole.
+        // Mostly such that block GC runs all the time; sometimes never, so that blocks die as a
+        // whole.
         let space = [(105, 115), (130, 150), (1_000_000, 2_000_000)][rng.random_range(0..3)];
         let options = Options {
             clock,
@@ -53,7 +52,7 @@ impl Machine {
             flash_capacity_bytes: (10 + rng.random_range(0..8)) * (256 << 10),
             size_threshold_bytes: [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)],
             split_threshold_bytes: [64 << 10, 256 << 10][rng.random_range(0..2)],
-            // The last keeps all of the log among what was written lately.
+            // The last keeps all of the log in RAM.
             cache_bytes: [0, 256 << 10, 64 << 20][rng.random_range(0..3)],
             flash_disk: Some(Arc::new(flash.clone())),
             large_disk: Some(Arc::new(large.clone())),
@@ -79,7 +78,7 @@ impl Machine {
         }
     }
 
-    /// From the next open on other values are inline, and others large, and others split.
+    /// Changes, for the next open, the limits of inline, large and split values.
     pub fn change_limits(&self, rng: &mut StdRng) {
         let mut options = self.options.lock().unwrap();
         options.tuning.inline_bytes_max = [0, 20, 64, 130, 2_000][rng.random_range(0..5)];
@@ -87,8 +86,7 @@ impl Machine {
         options.split_threshold_bytes = [64 << 10, 256 << 10][rng.random_range(0..2)];
     }
 
-    /// From the next open on other prefixes are pinned, and what lies elsewhere moves at another
-    /// pace.
+    /// Changes, for the next open, the pinned prefixes and the rate of migration.
     pub fn change_placement(&self, rng: &mut StdRng) {
         let mut options = self.options.lock().unwrap();
         options.tuning.migrate_bytes_per_second = [0, 1 << 20, 1 << 30][rng.random_range(0..3)];
@@ -102,12 +100,12 @@ impl Machine {
         options.pins.dedup_by(|one, other| one.prefix == other.prefix);
     }
 
-    /// From the next open on there is another amount of RAM, and what waits for an amount or a time
-    /// happens sooner or later.
+    /// Changes, for the next open, the amount of RAM, and sizes and times that trigger background
+    /// work.
     pub fn change_sizes(&self, rng: &mut StdRng) {
         let mut options = self.options.lock().unwrap();
         options.flash_capacity_bytes = (10 + rng.random_range(0..8)) * (256 << 10);
-        // With the second everything is let go of all the time.
+        // The second evicts everything at once.
         options.cache_bytes = [0, 64 << 10, 256 << 10, 2 << 20, 64 << 20][rng.random_range(0..5)];
         let tuning = &mut options.tuning;
         tuning.memtable_bytes = [64 << 10, 256 << 10, 1 << 20][rng.random_range(0..3)];
@@ -119,7 +117,7 @@ impl Machine {
         tuning.checkpoint_log_bytes = [0, 1, 100 << 10, 1 << 30][rng.random_range(0..4)];
         tuning.order_bytes_per_second = [0, 64 << 10, 1 << 30, 1 << 30][rng.random_range(0..4)];
         tuning.sweep_price_percent = [0, 100][rng.random_range(0..2)];
-        // On a disk that seeks values gather before they are written.
+        // On a disk that seeks, values are gathered before they are written.
         let read_time = Duration::from_millis([0, 0, 0, 8][rng.random_range(0..4)]);
         self.large.set_read_time(read_time);
     }
@@ -128,13 +126,12 @@ impl Machine {
         self.now_ms.load(Ordering::SeqCst)
     }
 
-    /// Time goes on by at most so many milliseconds.
+    /// Advances the clock by at most `ms_max` milliseconds.
     pub fn pass_time(&self, rng: &mut StdRng, ms_max: u64) {
         self.now_ms.fetch_add(rng.random_range(0..=ms_max), Ordering::SeqCst);
     }
 
-    /// The same, on directories of the real file system: the power cannot be cut, and files can be
-    /// linked.
+    /// The same on the real file system: the power cannot be cut, and files can be linked.
     pub fn on_real_disks(rng: &mut StdRng) -> Self {
         let machine = Self::new(rng);
         {
@@ -145,7 +142,7 @@ impl Machine {
         machine
     }
 
-    /// Options for a store like this one, in another directory of the real file system.
+    /// Options for a store like this one in another directory of the real file system.
     pub fn elsewhere(&self, dir: &Path) -> Options {
         Options {
             flash_dir: dir.join("flash"),
@@ -156,7 +153,7 @@ impl Machine {
         }
     }
 
-    /// Block numbers given out, less the blocks there are.
+    /// Number of blocks deleted so far.
     pub fn blocks_deleted(&self) -> u64 {
         let options = self.options.lock().unwrap().clone();
         let disk: Arc<dyn Disk> = match &options.large_disk {
@@ -175,7 +172,7 @@ impl Machine {
         Store::open(options)
     }
 
-    /// Opens the store without the right to write.
+    /// Opens the store read-only.
     pub fn look(&self) -> Store {
         let options = Options {
             read_only: true,
@@ -188,13 +185,13 @@ impl Machine {
         self.flash.is_powered() && self.large.is_powered()
     }
 
-    /// Has the power go in the midst of what comes.
+    /// Schedules a power cut within the next operations.
     pub fn cut_within(&self, rng: &mut StdRng, operations: u64) {
         let disk = if rng.random_bool(0.7) { &self.flash } else { &self.large };
         disk.cut_after(rng.random_range(0..operations));
     }
 
-    /// Both disks lose power, the store is dropped, the power returns.
+    /// Cuts the power of both disks, drops the store, and switches the power on.
     pub fn power_cycle(&self, store: Option<Store>, rng: &mut StdRng) {
         self.flash.power_cut();
         self.large.power_cut();
@@ -206,7 +203,7 @@ impl Machine {
         }
     }
 
-    /// Opens the store after a crash, now and then with another crash during recovery.
+    /// Opens the store after a crash, sometimes with another crash during recovery.
     pub fn recover(&self, rng: &mut StdRng) -> Store {
         while rng.random_bool(0.3) {
             self.cut_within(rng, 40);
@@ -220,8 +217,8 @@ impl Machine {
     }
 }
 
-/// Dropping must not wait for what cannot come any more, as for room, for which ten seconds are
-/// waited.
+/// Dropping must not wait for something that cannot happen any more, such as space, for which the
+/// engine waits ten seconds.
 pub fn drop_promptly(store: Option<Store>) {
     let start = Instant::now();
     drop(store);
@@ -232,7 +229,7 @@ pub fn drop_promptly(store: Option<Store>) {
     );
 }
 
-/// Everything a store holds, by a scan, with each object compared to what `get` says.
+/// The store's contents from a scan, with each object compared with `get`.
 pub fn contents(store: &Store) -> State {
     let mut state = State::new();
     for (item, value) in store.scan(ScanRange::all()).unwrap().next_values(usize::MAX).unwrap() {

@@ -1,13 +1,13 @@
 //! Random histories against a model, with power cuts at any moment, on simulated disks.
 //!
-//! Small options make recycling, destaging, index flushes, cleaning and block deletion happen all
-//! the time. After each cut the store must hold a state it had: every commit up to some moment and
-//! none after it, that moment being no earlier than the last acknowledged durable commit. Then the
-//! history goes on.
+//! With small options, recycling, destaging, index flushes, block GC and block deletion happen all
+//! the time. After each cut the store must hold an earlier state: every commit up to some point and
+//! none after it, with the point not before the last acknowledged durable commit. Then the history
+//! continues.
 //!
-//! `TERRACE_MODEL_SECONDS` is how long each test runs (default 10), `TERRACE_MODEL_SEED` where it
-//! starts (default 1). A failure prints its seed; threads make the course of a history differ from
-//! run to run, so several tries may be needed.
+//! `TERRACE_MODEL_SECONDS` is the duration of each test (default 10), `TERRACE_MODEL_SEED` the
+//! first seed (default 1). A failure prints its seed. The scheduling of threads differs between
+//! runs, so several tries may be needed.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod backup;
@@ -34,10 +34,10 @@ use std::{
 use terrace::{FilledFrom, Store};
 use watchdog::Watchdog;
 
-/// Lives of one store: each ends in a crash or a close.
+/// Lives of one store; each ends with a crash or a close.
 const LIVES: usize = 12;
 
-/// What a run came through.
+/// Coverage of a run.
 #[derive(Debug, Default)]
 struct Tally {
     commits: u64,
@@ -45,15 +45,15 @@ struct Tally {
     segments_reclaimed: u64,
     reinserted_bytes: u64,
     destaged_bytes: u64,
-    /// Small values that came back to the log.
+    /// Small values moved back to the log.
     moved: u64,
-    /// Values that moved because other rules were given.
+    /// Values moved because the rules of placement changed.
     settled: u64,
-    /// Values that were written in order because scans had paid for it, and those of them that were
+    /// Values written in key order because scans had paid for it, and those among them that were
     /// copied into their entries.
     ordered: u64,
     copied: u64,
-    /// How often the whole log was gone through for that.
+    /// Sweeps of the whole log for that.
     sweeps: u64,
     index_flushes: u64,
     dropped_expired: u64,
@@ -61,14 +61,14 @@ struct Tally {
     checkpoints_taken: u64,
     /// Lives that filled the hash index from a checkpoint.
     checkpoints_used: u64,
-    /// Block numbers given out, less the blocks there are in the end.
+    /// Blocks deleted.
     blocks_deleted: u64,
     blocks_reclaimed: u64,
     cleaned_bytes: u64,
 }
 
 impl Tally {
-    /// Counts a life of the store that ends now.
+    /// Counts a life of the store, which ends now.
     fn count(&mut self, store: &Store, journal: &Journal, cut: bool) {
         let stats = store.stats();
         self.commits += journal.commits.len() as u64;
@@ -94,12 +94,12 @@ impl Tally {
         assert!(cut || set_aside == 0, "nothing is damaged, and no account is wrong");
     }
 
-    /// Counts a life of which nothing else is of interest.
+    /// Counts a life without details.
     const fn count_cut(&mut self) {
         self.cuts += 1;
     }
 
-    /// Counts the blocks a store had.
+    /// Counts the blocks of a store.
     fn count_blocks(&mut self, machine: &Machine) {
         let blocks: Vec<u64> = (machine.large.files().iter())
             .filter_map(|file| u64::from_str_radix(file.strip_prefix("blocks/")?.strip_suffix(".blk")?, 16).ok())
@@ -107,8 +107,8 @@ impl Tally {
         self.blocks_deleted += blocks.iter().max().map_or(0, |last| last - blocks.len() as u64);
     }
 
-    /// Whether every mechanism was met, or there were too few commits to expect that: histories
-    /// without one prove nothing about it.
+    /// Whether every mechanism occurred, or there were too few commits to expect it: histories
+    /// without a mechanism prove nothing about it.
     fn is_meaningful(&self) -> bool {
         let counts = [
             self.cuts,
@@ -133,9 +133,9 @@ impl Tally {
     }
 }
 
-/// Runs `history` with one seed after the other until the time is over; for longer if some
-/// mechanism was not met by then, since that can be chance: not every store moves values back, for
-/// example, and two or three may be all there is time for.
+/// Runs `history` with consecutive seeds until the time is over, and longer if some mechanism did
+/// not occur, which may be chance: not every store moves values back, for example, and there may be
+/// time for two or three only.
 fn for_some_time(name: &str, history: fn(&mut StdRng, &mut Tally)) {
     let seconds = variable("TERRACE_MODEL_SECONDS").unwrap_or(10);
     let first = seed();
@@ -161,7 +161,7 @@ fn for_some_time(name: &str, history: fn(&mut StdRng, &mut Tally)) {
     assert!(tally.is_meaningful(), "{tally:?}");
 }
 
-/// How a life of the store ends.
+/// Whether a life ends in a cut.
 fn ends_in_a_cut(machine: &Machine, rng: &mut StdRng) -> bool {
     let cut = rng.random_bool(0.8);
     if cut {
@@ -189,7 +189,7 @@ fn one_caller(rng: &mut StdRng, tally: &mut Tally) {
     tally.count_blocks(&machine);
 }
 
-/// Ends a life by a power cut or a clean close, opens the store again and checks what is there.
+/// Ends a life by a power cut or a close, opens the store again and checks its contents.
 fn next_life(
     machine: &Machine,
     store: Store,
@@ -216,7 +216,7 @@ fn next_life(
     }
     let keys = journal.keys();
     let store = if rng.random_bool(0.2) {
-        // Who only looks sees what recovery is about to find.
+        // A read-only open sees what recovery will find.
         let seen = look(machine, rng, &keys);
         let store = machine.open().unwrap();
         assert!(
@@ -227,7 +227,7 @@ fn next_life(
     } else {
         machine.recover(rng)
     };
-    // By the ordered index, by the hash index, or in between.
+    // Through the ordered index, the hash index, or in between.
     if rng.random_bool(0.5) {
         checkpoint::wait_until_filled(&store);
     }
@@ -250,7 +250,7 @@ fn next_life(
     (store, state)
 }
 
-/// What a store shows that was opened without the right to write.
+/// The contents of the store when opened read-only.
 fn look(machine: &Machine, rng: &mut StdRng, keys: &BTreeSet<Key>) -> State {
     let operations = || (machine.flash.operations(), machine.large.operations());
     let before = operations();

@@ -1,4 +1,4 @@
-//! What a store should hold, and what of it a crash may have taken.
+//! The expected contents of a store, and what a crash may take back.
 
 use bytes::Bytes;
 use std::{
@@ -9,7 +9,7 @@ use terrace::{Attributes, Object};
 
 pub type Key = Vec<u8>;
 
-/// An object as the model knows it.
+/// An object in the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
     pub version: u64,
@@ -19,12 +19,12 @@ pub struct Held {
 }
 
 impl Held {
-    /// Whether it is there at this time.
+    /// Whether it exists at this time.
     pub fn is_there(&self, now_ms: u64) -> bool {
         self.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms)
     }
 
-    /// Whether a read gave this.
+    /// Whether a read returned this object.
     pub fn is(&self, object: &Object) -> bool {
         (self.version, &self.value, &self.attributes) == (object.version.0, &object.value, &object.attributes)
     }
@@ -32,7 +32,7 @@ impl Held {
 
 pub type State = BTreeMap<Key, Held>;
 
-/// What a state shows at a time.
+/// The visible part of a state at a time.
 pub fn at_time(mut state: State, now_ms: u64) -> State {
     state.retain(|_, held| held.is_there(now_ms));
     state
@@ -40,7 +40,7 @@ pub fn at_time(mut state: State, now_ms: u64) -> State {
 
 pub type Bounds = (Bound<Key>, Bound<Key>);
 
-/// A value with all that goes with it.
+/// A value, its attributes and its expiry.
 #[derive(Debug, Clone)]
 pub struct Put {
     pub value: Bytes,
@@ -56,7 +56,7 @@ pub enum Change {
     DeleteRange(Bounds),
 }
 
-/// Whether no key can be between the bounds; a `BTreeMap` refuses to be asked for those.
+/// Whether no key can lie between the bounds, for which `BTreeMap` panics.
 pub fn is_empty((low, high): &Bounds) -> bool {
     match (low, high) {
         (Bound::Included(low), Bound::Included(high)) => low > high,
@@ -104,15 +104,15 @@ pub fn apply(state: &mut State, version: u64, changes: &[Change]) {
     }
 }
 
-/// Everything that happened since the store was last opened.
+/// All operations since the last open.
 #[derive(Debug, Default)]
 pub struct Journal {
     pub base: State,
     /// Acknowledged commits by seq.
     pub commits: BTreeMap<u64, Vec<Change>>,
-    /// Commits that ended in an error that leaves open whether they happened.
+    /// Commits that returned an error and may or may not have happened.
     pub in_flight: Vec<Vec<Change>>,
-    /// Everything up to this seq was acknowledged as durable.
+    /// Every commit up to this seq was acknowledged as durable.
     pub durable_seq: u64,
 }
 
@@ -124,7 +124,7 @@ impl Journal {
         }
     }
 
-    /// Every key that was ever there or written.
+    /// Every key that ever existed or was written.
     pub fn keys(&self) -> BTreeSet<Key> {
         let changes = self.commits.values().chain(&self.in_flight).flatten();
         let written = changes.filter_map(|change| match change {
@@ -140,8 +140,8 @@ impl Journal {
         self.durable_seq = self.durable_seq.max(other.durable_seq);
     }
 
-    /// Checks that `found`, as of `now_ms`, is what is left after a crash: all commits up to some
-    /// seq, none after it, that seq being no earlier than what was acknowledged as durable; each
+    /// Checks that `found`, at `now_ms`, is a possible state after a crash: all commits up to some
+    /// seq and none after it, with that seq not below what was acknowledged as durable, and each
     /// commit whole or absent.
     pub fn check(mut self, found: &State, now_ms: u64) -> Result<(), String> {
         let unclear = self.place_in_flight(found, now_ms);
@@ -177,9 +177,8 @@ impl Journal {
         ))
     }
 
-    /// Gives the commits in flight that show their version in `found` their place among the others;
-    /// returns those that would not show if they happened. (One that would show and does not did
-    /// not happen.)
+    /// Inserts commits in flight whose version is in `found` among the others; returns those that
+    /// would leave no version. (A commit that would leave one and did not has not happened.)
     fn place_in_flight(&mut self, found: &State, now_ms: u64) -> Vec<Vec<Change>> {
         let mut unclear = Vec::new();
         for changes in std::mem::take(&mut self.in_flight) {
@@ -202,8 +201,8 @@ impl Journal {
     }
 }
 
-/// Whether some of the unclear commits, each whole, make of `state` what was found. They come last:
-/// whoever has a commit in flight has made none since, and callers keep to their own keys.
+/// Whether some of the uncertain commits, each whole, turn `state` into what was found. They come
+/// last: a caller with a commit in flight has made none since, and callers use their own keys.
 fn explained(
     differences: &BTreeMap<Key, String>,
     state: &State,

@@ -1,9 +1,7 @@
-//! Readers beside writers, and power cuts: what a reader was given of `Sync` commits is there
-//! afterwards.
+//! Readers beside writers, and power cuts: a `Sync` commit that was read is there afterwards.
 //!
-//! Each writer counts up in keys of its own, readers note the highest count that they were given,
-//! in every way there is to read, also after the power went. After recovery no key may have less
-//! than was read or acknowledged.
+//! Each writer counts up in its own keys, and readers record the highest count that they read in
+//! any way, also after the cut. After recovery no key may have less than was read or acknowledged.
 
 use crate::{Tally, machine::Machine};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -18,7 +16,7 @@ const LIVES: usize = 6;
 /// Reads of each reader after the writers have met the cut.
 const READS_AFTER: usize = 20;
 
-/// The two keys of a writer: one commit writes both.
+/// The two keys of a writer; one commit writes both.
 fn keys(writer: usize) -> [String; 2] {
     [format!("w/{writer}/a"), format!("w/{writer}/b")]
 }
@@ -34,7 +32,7 @@ fn count_of(value: &[u8]) -> u64 {
     u64::from_le_bytes(value[..8].try_into().unwrap())
 }
 
-/// Counts up until the power goes; notes what was acknowledged.
+/// Counts up until the power is cut; records acknowledgements.
 fn write(store: &Store, writer: usize, from: u64, known: &AtomicU64) {
     for count in from + 1.. {
         let mut batch = Batch::new();
@@ -48,7 +46,7 @@ fn write(store: &Store, writer: usize, from: u64, known: &AtomicU64) {
     }
 }
 
-/// Writes that wait for nothing share frames with the others.
+/// `Buffered` writes share frames with the others.
 fn write_beside(store: &Store, rng: &mut StdRng) {
     let options = PutOptions {
         durability: Durability::Buffered,
@@ -74,7 +72,7 @@ fn read(store: &Store, rng: &mut StdRng, known: &[AtomicU64]) {
             known[writer].fetch_max(count, Ordering::SeqCst);
         }
     };
-    // An error is no answer: the devices may be off.
+    // Errors are ignored: the devices may be off.
     match rng.random_range(0..5) {
         0 => found(store.get(one).ok().flatten().map(|object| count_of(&object.value))),
         1 => {
@@ -97,8 +95,8 @@ fn read(store: &Store, rng: &mut StdRng, known: &[AtomicU64]) {
             }
         }
         _ => {
-            // What was acknowledged, or given to a reader, before a scan begins is in it, though
-            // most of it comes out of chunks that other scans have made meanwhile.
+            // What was acknowledged or read before a scan begins is in it, although most of it
+            // comes from chunks that other scans have made meanwhile.
             let least = known[writer].load(Ordering::SeqCst);
             let Ok(mut scan) = store.scan(ScanRange::prefix(format!("w/{writer}/"))) else {
                 return;
@@ -118,8 +116,7 @@ fn read(store: &Store, rng: &mut StdRng, known: &[AtomicU64]) {
     }
 }
 
-/// Meets the others at the barrier when it is dropped: also after a panic, which they would wait
-/// for in vain.
+/// Waits at the barrier when dropped, also after a panic, for which the others would wait for ever.
 struct Meets<'a>(&'a Barrier);
 
 impl Drop for Meets<'_> {

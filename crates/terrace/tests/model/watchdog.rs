@@ -1,5 +1,4 @@
-//! Ends a run in which a history does not end: a store that hangs is a bug, and a test that hangs
-//! with it tells nobody which.
+//! Aborts a run in which a history hangs: otherwise the test would hang without saying which.
 
 use std::{
     fs,
@@ -7,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-/// How long one history may take. The longest take ten seconds on a busy machine.
+/// Longest duration of one history. The longest take ten seconds on a busy machine.
 const HISTORY_MAX: Duration = Duration::from_secs(300);
 
-/// Told of each history as it begins; dropped after the last.
+/// Receives each history's seed as it begins; dropped after the last.
 pub struct Watchdog(Sender<u64>);
 
 impl Watchdog {
-    /// Watches the histories of this test.
+    /// A watchdog for the histories of this test.
     pub fn of(test: &str) -> Self {
         let (begun, histories) = channel();
         let test = test.to_owned();
@@ -40,7 +39,7 @@ fn watch(test: &str, histories: &Receiver<u64>) {
     eprintln!("{test}: TERRACE_MODEL_SEED={seed} does not end within {HISTORY_MAX:?}; its threads:");
     for thread in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let told = |file: &str| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
-        // Its state, and the ticks it has run, tell one that waits from one that turns in circles.
+        // Its state and processor ticks tell a blocked thread from one in a loop.
         let stat = told("stat");
         let stat: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
         let [state, ran] = [0, 11].map(|at| stat.get(at).copied().unwrap_or("?"));

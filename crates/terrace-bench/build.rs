@@ -1,5 +1,4 @@
-//! Compiles the shims of the rivals that are libraries of the system. Without their features it
-//! does nothing.
+//! Compiles the shims of the rivals that are system libraries. Does nothing without their features.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -15,8 +14,8 @@ fn main() {
     }
 }
 
-/// The library's own flag for its linking comes after this one, so that the linker finds what the
-/// shim asks for.
+/// The library's own flag must come after this one, so that the linker finds the symbols that the
+/// shim uses.
 #[cfg(any(feature = "rival-leveldb", feature = "rival-berkeley-db"))]
 fn shim(file: &str, is_cpp: bool) {
     let directory = "src/rivals/foreign";
@@ -32,7 +31,7 @@ fn shim(file: &str, is_cpp: bool) {
     if is_cpp {
         build.cpp(true).std("c++17");
     } else {
-        // db.h wants the names of types that strict C leaves out.
+        // db.h uses type names that strict C lacks.
         build.std("gnu11");
     }
     build.compile(&format!("rival_{}", file.replace('.', "_")));

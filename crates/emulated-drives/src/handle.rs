@@ -55,7 +55,6 @@ impl Drive {
     /// # Errors
     /// If a requirement is missing on this machine, if a drive or file of that name exists, or if a
     /// step fails.
-    /// fails.
     pub fn create(spec: DriveSpec) -> Outcome<Self> {
         Self::create_in(&place::root(), spec)
     }

@@ -1,7 +1,7 @@
 //! `terrace-bench all`: every evaluation, and one report.
 //!
-//! Here is the list of all [`Evaluation`]s. What needs root, two drives or a program that is not
-//! there says so and is left out.
+//! This module lists all [`Evaluation`]s. Those that need root, two drives or a missing program
+//! report it and are skipped.
 
 use crate::{
     Outcome,
@@ -12,7 +12,7 @@ use crate::{
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
-/// All that make results, in the order of the report.
+/// All evaluations, in the order of the report.
 pub const EVALUATIONS: [&dyn Evaluation; 7] = [
     &mris::Mris,
     &contest::Rivals,
@@ -23,7 +23,7 @@ pub const EVALUATIONS: [&dyn Evaluation; 7] = [
     &Workloads,
 ];
 
-/// The parts, in the order in which they are made.
+/// The parts, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// Single operations, and opening after a kill.
@@ -45,7 +45,7 @@ pub enum Part {
 pub struct Arguments {
     #[command(flatten)]
     common: contest::Common,
-    /// Leave a part out.
+    /// Skip a part.
     #[arg(long, value_enum, value_name = "PART")]
     without: Vec<Part>,
 }
@@ -63,10 +63,10 @@ pub struct ReportArguments {
     charts: Option<PathBuf>,
 }
 
-/// Makes the report of earlier runs.
+/// Makes a report from existing results.
 ///
 /// # Errors
-/// If a result cannot be read or the page not be written.
+/// If a result cannot be read or the page cannot be written.
 pub fn report(arguments: &ReportArguments) -> Outcome {
     let ReportArguments {
         results,
@@ -78,7 +78,7 @@ pub fn report(arguments: &ReportArguments) -> Outcome {
     Ok(())
 }
 
-/// Ends an evaluation: the report beside its results, and what was aimed at.
+/// Ends an evaluation: writes the report beside its results, and prints the targets.
 ///
 /// # Errors
 /// If the report cannot be made, or these runs failed.
@@ -90,35 +90,35 @@ pub fn conclude(results: &Path, failed: &[String]) -> Outcome {
     contest::none_failed(failed)
 }
 
-/// Makes works that compare Terrace with its rivals, and the report.
+/// Runs comparisons of Terrace with its rivals, and makes the report.
 ///
 /// # Errors
-/// Those of the runs that failed, or why none could be made.
+/// Those of failed runs, or why none could start.
 pub fn run_contest(common: &contest::Common, works: &Works) -> Outcome {
     let failed = contest::measure(common, works)?;
     conclude(&common.results.results, &failed)
 }
 
-/// Makes all parts and the report.
+/// Runs all parts and makes the report.
 ///
 /// # Errors
-/// Those of the runs that failed, of video and the MRIS paper the first one's.
+/// Those of failed runs; of video and the MRIS paper only the first.
 pub fn run(arguments: &Arguments) -> Outcome {
     let Missing { left_out, failed } = measure(arguments)?;
     left_out.iter().for_each(|what| println!("left out: {what}"));
     conclude(&arguments.common.results.results, &failed)
 }
 
-/// What is not in the report, and why.
+/// Parts and runs that are missing from the report, and why.
 #[derive(Debug, Default)]
 struct Missing {
-    /// It cannot be measured here.
+    /// Parts that cannot be measured here.
     left_out: Vec<String>,
-    /// A run failed.
+    /// Failed runs.
     failed: Vec<String>,
 }
 
-/// Makes all parts.
+/// Runs all parts.
 fn measure(arguments: &Arguments) -> Outcome<Missing> {
     let common = &arguments.common;
     let is_wanted = |part: Part| !arguments.without.contains(&part);

@@ -1,8 +1,7 @@
-//! `terrace-bench`: the evaluations of Terrace; and as subcommands emulated drives and power cuts,
-//! which are crates of their own.
+//! `terrace-bench`: the evaluations of Terrace, and, as subcommands, emulated drives and power
+//! cuts, which are separate crates.
 //!
-//! One module per subcommand; each has its arguments, and a `run` that says what went wrong in
-//! words.
+//! One module per subcommand, with its arguments and a `run` that returns errors as messages.
 
 mod all;
 mod contest;
@@ -16,11 +15,11 @@ mod zipf;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// What the server has, too.
+/// The server's allocator.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What a subcommand returns; the error is printed with its causes, and the exit code is 1.
+/// Result of a subcommand; an error is printed with its causes, and the exit code is 1.
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[derive(Debug, Parser)]
@@ -36,36 +35,36 @@ enum Command {
     Drive(emulated_drives::Arguments),
     /// Measures the profiles of the drives with fio: figures 6 and 7 of the MRIS paper.
     Drives(emulated_drives::MeasureArguments),
-    /// Cuts the power of a store on two emulated drives, again and again, and checks what is left.
+    /// Repeatedly cuts the power of a store on two emulated drives, and checks what is left.
     PowerCut(power_cut::Arguments),
-    /// What `power-cut` starts and kills.
+    /// The writer process of `power-cut`.
     #[command(hide = true)]
     PowerCutWriter(power_cut::WriterArguments),
     /// The evaluation of the MRIS paper.
     Mris(mris::Arguments),
-    /// Reads of video: what flash answers, and what that costs in writes.
+    /// Reads of video: hits on flash, and their cost in flash writes.
     Video(video::Arguments),
-    /// Reads of small objects by Zipf's law on a flash tier smaller than the data: figure 7 of the
-    /// FlashStore paper.
+    /// Reads of small objects by Zipf's law, with a flash tier smaller than the data: figure 7 of
+    /// the FlashStore paper.
     Zipf(zipf::Arguments),
-    /// Terrace beside its rivals: single operations.
+    /// Compares Terrace with its rivals: single operations.
     Micro(contest::Common),
-    /// Terrace beside its rivals: YCSB.
+    /// Compares Terrace with its rivals: YCSB.
     Ycsb(contest::Common),
-    /// Terrace beside its rivals: the evaluation of the FlashStore paper.
+    /// Compares Terrace with its rivals: the evaluation of the FlashStore paper.
     Flashstore(contest::Common),
-    /// What becomes of a store as it grows to a hundred million objects, and of a killed one.
+    /// A store that grows to a hundred million objects, and its recovery from a kill.
     Scale(contest::scale::Arguments),
-    /// All evaluations, and one report.
+    /// All evaluations, with one report.
     All(all::Arguments),
-    /// What those start for each run.
+    /// The worker process of a run.
     #[command(hide = true)]
     ContestWorker,
-    /// Full load on a small flash tier for hours, and whether anything grows that should not.
+    /// Full load on a small flash tier for hours, with checks for growth of RAM, handles and files.
     Soak(soak::Arguments),
-    /// Results of earlier runs as one HTML page.
+    /// Makes an HTML page from existing results.
     Report(all::ReportArguments),
-    /// A workload from a TOML file.
+    /// Runs a workload from a TOML file.
     Run(harness::run::Arguments),
 }
 

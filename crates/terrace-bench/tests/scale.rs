@@ -1,11 +1,10 @@
-//! `terrace-bench scale` in miniature: with the processes that it has in earnest, one of which is
-//! killed.
+//! `terrace-bench scale` in miniature, with its real processes, one of which is killed.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
 
-/// Runs it below a directory and gives its result.
+/// Runs it below a directory and returns its result.
 fn run(directory: &Path, more: &[&str]) -> Value {
     let results = directory.join("results");
     let done = Command::new(env!("CARGO_BIN_EXE_terrace-bench"))
@@ -66,7 +65,7 @@ fn a_store_grows_is_killed_and_is_there_again() {
     }
 }
 
-/// What was put until then is measured and found again.
+/// Everything put before the kill is measured and found again.
 #[test]
 fn filling_ends_when_its_time_is_up() {
     let directory = tempfile::tempdir().unwrap();

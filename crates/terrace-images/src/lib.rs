@@ -3,7 +3,6 @@
 //! For each file, `walk` finds it, `source` reads it and recognises its format by content, `decode`
 //! decodes it, `resize` makes the resolutions, `encode` encodes them, `group` builds one batch and
 //! `pipeline` commits it, many files at a time. `catalogue` defines keys and attributes.
-//! keys and attributes.
 //!
 //! # What is stored
 //!
@@ -35,7 +34,6 @@
 //! continues. Decoding is strict: a file with incomplete pixel data fails instead of giving a
 //! half-grey image. An error of the store stops the import; what was committed stays, and the next
 //! import continues from there.
-//! continues from there.
 
 mod catalogue;
 mod decode;

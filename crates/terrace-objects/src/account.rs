@@ -65,8 +65,8 @@ pub fn read_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Reads an e-mail address, as far as it must be one to be found by.
 /// Reads an e-mail address. Checks only what is needed to find an account by it.
+///
 /// # Errors
 /// A message that the address is not valid.
 pub fn read_email(text: &str) -> Result<String, String> {

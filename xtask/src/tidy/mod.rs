@@ -77,6 +77,7 @@ const WITHOUT_PERSONS: &[&str] = &[
     "crates/emulated-drives/",
     "crates/power-cut/",
     "crates/terrace/",
+    "crates/terrace-bench/",
     "crates/terrace-images/",
     "crates/terrace-objects/",
 ];

@@ -1,24 +1,24 @@
-//! The objects of a run: keys, values, orders. The same seed and number give the same object in
-//! every run.
+//! Objects of a run: keys, values, orders. The same seed and number give the same object in every
+//! run.
 
 use crate::harness::values::Values;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Lengths of values, of which mixed ones have so many per hundred.
+/// Lengths of mixed values, and their percentages.
 const MIXED: [(usize, u64); 5] = [(100, 40), (1 << 10, 30), (8 << 10, 20), (128 << 10, 9), (1 << 20, 1)];
 
-/// How long values are.
+/// Lengths of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ValueSize {
-    /// All of one length.
+    /// All of this length.
     Bytes(usize),
-    /// From 100 B to 1 MiB: most are short, most bytes are in long ones.
+    /// From 100 B to 1 MiB: most values are short, most bytes are in long ones.
     Mixed(Mixed),
 }
 
-/// The word in settings.
+/// For the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mixed {
@@ -51,7 +51,7 @@ impl ValueSize {
         }
     }
 
-    /// The value's length of an object.
+    /// Length of an object's value.
     #[must_use]
     pub fn of(self, number: u64) -> usize {
         let Self::Bytes(bytes) = self else {
@@ -79,8 +79,7 @@ impl fmt::Display for ValueSize {
     }
 }
 
-/// Sends each number to another one, no two to the same (the finalizer of SplitMix64, Steele and
-/// others, 2014).
+/// A bijection on numbers (the finalizer of SplitMix64, Steele and others, 2014).
 #[must_use]
 pub const fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,8 +87,8 @@ pub const fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// An order of the numbers below a count that looks random: a Feistel network over the next power
-/// of four, walked until the number is below the count (Black and Rogaway, 2002).
+/// A pseudo-random permutation: a Feistel network over the next power of four, applied until the
+/// number is below the count (Black and Rogaway, 2002).
 #[derive(Debug, Clone, Copy)]
 pub struct Order {
     count: u64,
@@ -98,7 +97,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// An order of `count` numbers.
+    /// A permutation of `count` numbers.
     #[must_use]
     pub const fn new(count: u64, seed: u64) -> Self {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
@@ -106,7 +105,7 @@ impl Order {
         Self { count, half_bits, seed }
     }
 
-    /// The number at a place.
+    /// The number at a position.
     #[must_use]
     pub const fn at(&self, place: u64) -> u64 {
         let mut number = self.encrypt(place % self.count);
@@ -131,7 +130,7 @@ impl Order {
 /// The objects.
 #[derive(Debug)]
 pub struct Objects {
-    /// How long their values are.
+    /// Lengths of the values.
     pub size: ValueSize,
     values: Values,
 }
@@ -161,7 +160,7 @@ impl Objects {
         key
     }
 
-    /// A key that is not there, behind that of an object.
+    /// An absent key, directly after an object's.
     #[must_use]
     pub fn absent_key(number: u64) -> [u8; KEY_BYTES + 1] {
         let mut key = [b'x'; KEY_BYTES + 1];
@@ -178,7 +177,7 @@ impl Objects {
     /// Checks a value that was read.
     ///
     /// # Errors
-    /// If it is not the object's.
+    /// If it is not the object's value.
     pub fn check(&self, number: u64, found: &[u8]) -> crate::Outcome {
         self.values.check_piece(number, self.size.of(number), found)
     }

@@ -1,10 +1,10 @@
-//! A bound on the RAM of a run: caches of the engine, its other memory, and what the kernel caches
-//! of its files, together.
+//! Limits the RAM of a run: the engine's caches, its other memory, and the kernel's cache of its
+//! files, together.
 //!
-//! Without one an engine that leaves caching to the kernel has all RAM of the machine for it, and
-//! one with a cache of its own has what it was given. The bound is a memory cgroup below that of
-//! this process, of version 1 or 2, whichever is there and may be written; where neither is, the
-//! run goes on without, and says so.
+//! Without a limit an engine that relies on the kernel's cache could use all RAM of the machine,
+//! while one with its own cache has what it was given. The limit is a memory cgroup below this
+//! process's, of version 1 or 2, whichever is writable. If neither is, the run continues without a
+//! limit, which the results say.
 
 use crate::Outcome;
 use std::{
@@ -12,18 +12,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where version 1 is mounted by custom, and version 2.
+/// Usual mount points of version 1 and version 2.
 const VERSION_1: &str = "/sys/fs/cgroup/memory";
 const VERSION_2: &str = "/sys/fs/cgroup";
 
-/// A cgroup that goes with this, once the processes in it have ended.
+/// A cgroup, removed when dropped, after its processes have ended.
 #[derive(Debug)]
 pub struct MemoryLimit {
     group: PathBuf,
 }
 
 impl MemoryLimit {
-    /// A new group; `None` if this system lets us have none.
+    /// Creates a group; `None` if this system does not allow it.
     #[must_use]
     pub fn create(bytes: u64) -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -43,9 +43,9 @@ impl MemoryLimit {
         }
         let group = parent.join(name);
         fs::create_dir(&group)?;
-        // From here on it is removed whatever happens.
+        // From here on it is removed in any case.
         let made = Self { group };
-        // Without the file the controller is not on here; a file of that name must not be made.
+        // If the file does not exist, the controller is off; it must not be created.
         let file = made.group.join(limit);
         fs::OpenOptions::new().write(true).open(&file)?;
         fs::write(file, bytes.to_string())?;
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(group_of(own, "io", "/m"), None);
     }
 
-    /// A process that wants more than the bound is ended by the kernel; one that wants less is not.
+    /// The kernel kills a process above the limit, and not one below it.
     #[test]
     fn a_bound_binds() {
         let Some(limit) = MemoryLimit::create(32 << 20) else {
@@ -118,8 +118,7 @@ mod tests {
             String::from_utf8_lossy(&said).trim().to_owned()
         };
         assert_eq!(run(4), (4 << 20).to_string());
-        // `tail` keeps what it may have to print, so it is `tail` that the kernel ends; where it
-        // can swap it need not.
+        // `tail` buffers its output, so the kernel kills `tail`; with swap it need not.
         if fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() <= 1) {
             assert_eq!(run(200), "0");
         }

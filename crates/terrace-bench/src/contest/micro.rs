@@ -1,14 +1,13 @@
-//! `terrace-bench micro`: single operations, as LevelDB's and RocksDB's db_bench names them, at
+//! `terrace-bench micro`: single operations, named as in the db_bench of LevelDB and RocksDB, with
 //! several lengths of values.
 //!
 //! One run is one candidate and one length. `fillseq`, `fillrandom` and `fillsync`, where every
-//! write is synced, have an empty database each. `overwrite`, `readrandom`, `readmissing`,
-//! `readwhilewriting`, `scan` and `delete` come one after the other in another one, everything
-//! flushed between them, which is filled before and not measured: everybody is read with the same
-//! data.
+//! write is synced, each use an empty database. `overwrite`, `readrandom`, `readmissing`,
+//! `readwhilewriting`, `scan` and `delete` follow one another on another database, with flushes in
+//! between. It is filled before, without measurement, so all candidates have the same data.
 //!
-//! An operation ends when its count is done or its time is up. Writing has a count of its own, of
-//! much more than is read: in a fifth of a second no engine has to pay for what it put off.
+//! An operation ends after its count or its time. Writes have a larger count than reads: in a fifth
+//! of a second no engine pays the deferred costs of its writes.
 
 use super::{
     Contest, Meeting,
@@ -33,38 +32,38 @@ use std::{
 };
 use terrace::Durability;
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "micro";
 
-/// Fewest and most pairs of a scan; between them what has this many bytes.
+/// Fewest and most pairs of a scan; in between, as many as have this many bytes.
 const SCAN_PAIRS: (u64, u64) = (10, 100);
 const SCAN_BYTES: f64 = 8e6;
-/// How often the time of an operation filling the database that is read may take.
+/// Limit of the time to fill the database for reads, as a multiple of an operation's time.
 const FILL_TIMES: f64 = 20.0;
 
-/// How much is done: a part of the contest's file.
+/// Amount of work: a part of the contest's file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
-    /// Bytes of keys and values in a database.
+    /// Bytes of keys and values in the database for reads.
     pub data_bytes: u64,
     /// Most objects in it.
     pub objects_max: u64,
-    /// Bytes of keys and values that are written where writing is measured.
+    /// Bytes of keys and values written by measured writes.
     pub written_bytes: u64,
-    /// Longest that an operation is measured.
+    /// Longest time of a measured operation.
     pub seconds_max: f64,
     /// Lengths of values.
     pub sizes: Vec<ValueSize>,
 }
 
-/// How much is done on two drives, and with what RAM.
+/// Amount of work, and RAM, on two drives.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TwoDrives {
     /// As [`Amount::data_bytes`].
     pub data_bytes: u64,
-    /// Share of them that flash has room for.
+    /// Share of the data that fits on flash.
     pub flash_share: f64,
     /// As the contest's own.
     pub cache_mib: u64,
@@ -77,8 +76,8 @@ pub struct TwoDrives {
 }
 
 impl TwoDrives {
-    /// A candidate with this RAM, which is less than on one drive: else it would hold what is to be
-    /// read from two.
+    /// Conditions of a candidate with this RAM, which is less than on one drive: otherwise the data
+    /// would fit into it.
     fn meeting(&self, contest: &Contest, candidate: Candidate) -> Meeting {
         contest
             .meeting(candidate)
@@ -86,61 +85,61 @@ impl TwoDrives {
     }
 }
 
-/// What was chosen for a run.
+/// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
-    /// Who, where, with what RAM.
+    /// Candidate, drives and RAM.
     pub meeting: Meeting,
     /// Length of values.
     pub size: ValueSize,
-    /// Objects in the database that is read.
+    /// Objects in the database for reads.
     pub objects: u64,
-    /// Objects that are written where writing is measured.
+    /// Objects written by measured writes.
     #[serde(default)]
     pub written: u64,
-    /// Share of them that flash has room for, on two drives.
+    /// Share of the data that fits on flash, on two drives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash_share: Option<f64>,
-    /// Longest that an operation is measured.
+    /// Longest time of a measured operation.
     pub seconds_max: f64,
-    /// Threads that write, without and with syncs, and that read.
+    /// Threads that write without syncs, that write with syncs, and that read.
     pub write_threads: usize,
     /// See `write_threads`.
     pub sync_threads: usize,
     /// See `write_threads`.
     pub read_threads: usize,
-    /// Of everything random.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
-/// What was measured.
+/// Results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
     /// The operations.
     pub steps: Vec<Step>,
-    /// Objects in the database that is read.
+    /// Objects in the database for reads.
     pub stored: u64,
-    /// Bytes on disk over bytes of keys and values, after `fillrandom` and after `overwrite`,
-    /// flushed.
+    /// Bytes on disk relative to bytes of keys and values, after `fillrandom` and after
+    /// `overwrite`, each flushed.
     pub space_after_fill: f64,
     /// See `space_after_fill`.
     pub space_after_overwrite: f64,
-    /// What the engine says it was tuned to.
+    /// The engine's tuning, as the adapter reports it.
     pub engine_settings: String,
 }
 
 impl Measured {
-    /// An operation by its name.
+    /// An operation by name.
     #[must_use]
     pub fn step(&self, name: &str) -> Option<&Step> {
         self.steps.iter().find(|step| step.name == name)
     }
 }
 
-/// Makes the runs of a contest.
+/// Runs all candidates of a contest.
 ///
 /// # Errors
-/// If they cannot be made at all; runs that fail are named at the end ([`Contest::failed`]).
+/// If no run can start; failed runs are listed at the end ([`Contest::failed`]).
 pub fn measure_all(contest: &Contest) -> Outcome {
     let amount = &contest.amount().micro;
     let two_drives = Some(&contest.amount().two_drives).filter(|_| contest.setup() == Setup::Hybrid);
@@ -187,17 +186,17 @@ pub fn measure_all(contest: &Contest) -> Outcome {
 struct Run<'a> {
     settings: &'a Settings,
     objects: Objects,
-    /// Of those that are in the database that is read.
+    /// The order of the objects in the database for reads.
     order: Order,
     teller: &'a Teller,
-    /// Objects that are in the database: the first so many of the order.
+    /// Objects in the database: a prefix of the order.
     stored: u64,
 }
 
-/// Makes a run.
+/// Does a run.
 ///
 /// # Errors
-/// The engine's, or a value that is not the one written.
+/// The engine's, or a wrong value.
 pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     let mut run = Run {
         settings,
@@ -288,20 +287,20 @@ impl Run<'_> {
         Some(Duration::from_secs_f64(self.settings.seconds_max))
     }
 
-    /// A random number that belongs to an operation.
+    /// A random number for an operation.
     fn random(&self, kind: u64, number: u64) -> ChaCha8Rng {
         let mut random = ChaCha8Rng::seed_from_u64(self.settings.seed ^ kind << 32);
         random.set_stream(number);
         random
     }
 
-    /// An object that is stored, for an operation of a kind.
+    /// A stored object for an operation.
     fn any(&self, kind: u64, number: u64) -> u64 {
         self.order
             .at(self.random(kind, number).random_range(0..self.stored.max(1)))
     }
 
-    /// Puts so many objects, or those there is time for, in an order.
+    /// Puts `count` objects in an order, or as many as the time allows.
     fn put(
         &self,
         engine: &dyn KeyValue,
@@ -323,7 +322,7 @@ impl Run<'_> {
         })
     }
 
-    /// Fills the database that is read: not with all objects only if that would take very long.
+    /// Fills the database for reads, with fewer objects only if it would take very long.
     fn load(&self, engine: &dyn KeyValue) -> Outcome<Done> {
         let time_max = Duration::from_secs_f64(FILL_TIMES * self.settings.seconds_max);
         let amount = (self.settings.objects, Some(time_max));
@@ -352,7 +351,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads everything once, if there is time, and counts nothing: caches get what they can hold.
+    /// Reads everything once, if there is time, without measurement, to fill the caches.
     fn warm_up(&self, engine: &dyn KeyValue) -> Outcome {
         let time_max = self.time_max().map(|time| 10 * time);
         timed_loop(self.settings.read_threads, self.stored, time_max, 1, |place| {
@@ -380,7 +379,7 @@ impl Run<'_> {
         let times = timed_loop(self.settings.read_threads, u64::MAX, self.time_max(), 1, |operation| {
             let number = self.any(4, operation);
             step::get(engine, &Objects::absent_key(number), |found| match found {
-                Some(_) => Err(format!("a key behind object {number} is there, and nobody put it").into()),
+                Some(_) => Err(format!("a key behind object {number} is there, and was never put").into()),
                 None => Ok(0),
             })
         })?;

@@ -1,11 +1,11 @@
-//! Terrace beside its rivals: the same work, on the same drives, with the same RAM, each in a
-//! process of its own.
+//! Compares Terrace with its rivals: the same work, on the same drives, with the same RAM, each in
+//! a process of its own.
 //!
-//! [`micro`], [`ycsb`], [`recovery`], [`flashstore`] and [`scale`] are the works; [`worker`] is
-//! the process, [`memory`] its bound and [`usage`] what it used; [`step`] is what is measured of a
-//! part, [`data`] the objects. [`targets`] says what was aimed at, [`report`] makes the pages. A
-//! run that fails leaves no result and is named at the end; the others go on. `--resume` makes only
-//! those that are missing.
+//! [`micro`], [`ycsb`], [`recovery`], [`flashstore`] and [`scale`] are the experiments; [`worker`]
+//! is the process, [`memory`] its limit and [`usage`] its resource usage; [`step`] measures a part,
+//! [`data`] has the objects. [`targets`] compares with the goals, [`report`] makes the pages. A
+//! failed run leaves no result and is listed at the end; the others continue. `--resume` runs only
+//! those without a result.
 
 pub mod data;
 pub mod flashstore;
@@ -42,7 +42,7 @@ use worker::{Errand, Task, Worker};
 
 /// Name of a store's directories.
 const NAME: &str = "contest";
-/// Below the directory given, if none is given for each drive.
+/// Below the given directory, if there are no separate drives.
 const WITHOUT_DRIVES: &str = "terrace-bench-contest";
 
 /// Arguments of the parts.
@@ -55,13 +55,13 @@ pub struct Common {
     pub directory: PathBuf,
     #[command(flatten)]
     pub results: ResultArguments,
-    /// What lies where: with "hybrid" those take part that can use two drives.
+    /// Placement of data; with "hybrid", candidates that can use two drives take part.
     #[arg(long, value_enum, default_value = "ssd")]
     pub setup: Setup,
-    /// Only these.
+    /// Only these candidates.
     #[arg(long = "only", value_enum, value_name = "CANDIDATE")]
     pub only: Vec<Candidate>,
-    /// Sizes, counts, power and prices, instead of those in the program.
+    /// File with sizes, counts, power and prices, instead of the built-in one.
     #[arg(long, value_name = "FILE")]
     pub workload: Option<PathBuf>,
 }
@@ -70,7 +70,7 @@ pub struct Common {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadFile {
-    /// Of everything random.
+    /// Seed of everything random.
     seed: u64,
     small: Amount,
     full: Amount,
@@ -79,19 +79,18 @@ pub struct WorkloadFile {
     platforms: Vec<flashstore::Platform>,
 }
 
-/// How much is done at a scale.
+/// Amount of work at a scale.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
-    /// RAM for each engine's caches, beside which the kernel caches.
+    /// RAM for each engine's caches, in addition to the kernel's cache.
     cache_mib: u64,
-    /// RAM for Terrace's: it reads past the kernel's cache, so that what the bound leaves would lie
-    /// idle.
+    /// RAM for Terrace's caches: it uses direct I/O, so RAM left to the kernel's cache would be
+    /// unused.
     terrace_cache_mib: u64,
-    /// The same for YCSB, none of whose steps takes as much memory beside the caches as overwriting
-    /// of some lengths does.
+    /// The same for YCSB, whose steps need less other memory than overwrites of some lengths do.
     ycsb_terrace_cache_mib: u64,
-    /// RAM for the whole process, with what the kernel caches for it.
+    /// RAM for the whole process and the kernel's cache of its files.
     memory_mib: u64,
     /// Single operations.
     pub micro: micro::Amount,
@@ -106,10 +105,10 @@ pub struct Amount {
 }
 
 impl WorkloadFile {
-    /// The file, or the one in the program.
+    /// Reads the file, or the built-in one.
     ///
     /// # Errors
-    /// If it has not the form or cannot be run.
+    /// If it is malformed or cannot be run.
     pub fn read(file: Option<&Path>) -> Outcome<Self> {
         let workload: Self = read_toml(file, include_str!("../../workloads/contest.toml"))?;
         for amount in [&workload.small, &workload.full] {
@@ -151,12 +150,12 @@ impl WorkloadFile {
     }
 }
 
-/// Who works where with what RAM.
+/// Candidate, drives and RAM of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meeting {
-    /// Who.
+    /// The candidate.
     pub candidate: Candidate,
-    /// Where its data lie.
+    /// Placement of its data.
     pub setup: Setup,
     /// The fast drive.
     pub ssd: String,
@@ -164,9 +163,9 @@ pub struct Meeting {
     pub hdd: String,
     /// RAM for its caches.
     pub cache_bytes: u64,
-    /// RAM for its process, with what the kernel caches for it.
+    /// RAM for its process and the kernel's cache of its files.
     pub memory_bytes: u64,
-    /// Where the two drives are. They are known by what is said of them above.
+    /// The drives' directories. Not in the settings, where the drives are described above.
     #[serde(skip)]
     pub paths: Paths,
 }
@@ -181,7 +180,7 @@ pub struct Paths {
 }
 
 impl Meeting {
-    /// The same with this RAM, of which a candidate's caches have a rival's share or Terrace's.
+    /// The same with this RAM; a candidate's caches get a rival's share or Terrace's.
     #[must_use]
     pub const fn with_ram(mut self, cache_mib: u64, terrace_cache_mib: u64, memory_mib: u64) -> Self {
         let cache_mib = if self.candidate.is_terrace() {
@@ -194,7 +193,7 @@ impl Meeting {
         self
     }
 
-    /// How a database of so many objects is opened.
+    /// Options for a database of this many objects.
     #[must_use]
     pub fn opening(&self, objects: u64, object_bytes: u64) -> Opening {
         let Paths { ssd, hdd } = &self.paths;
@@ -209,10 +208,10 @@ impl Meeting {
     }
 }
 
-/// What was measured, and whether the RAM was bounded.
+/// Results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Bounded<T> {
-    /// Whether the process had no more RAM than it was to have.
+    /// Whether the process's RAM was limited.
     pub memory_bounded: bool,
     /// What the task measured.
     #[serde(flatten)]
@@ -222,22 +221,22 @@ pub struct Bounded<T> {
 /// A contest on two drives.
 #[derive(Debug)]
 pub struct Contest {
-    /// Where results go.
+    /// Destination of results.
     pub bench: Bench,
     /// The drives.
     pub places: Places,
     workload: WorkloadFile,
     scale: Scale,
     common: Common,
-    /// Runs that failed, and why.
+    /// Failed runs and their errors.
     failed: Mutex<Vec<String>>,
 }
 
 impl Contest {
-    /// As the arguments say.
+    /// Opens a contest with the arguments.
     ///
     /// # Errors
-    /// If the drives cannot be had or the file not be read.
+    /// If the drives cannot be made or the file cannot be read.
     pub fn open(common: &Common) -> Outcome<Self> {
         let workload = WorkloadFile::read(common.workload.as_deref())?;
         let mut places = common.places.clone();
@@ -256,7 +255,7 @@ impl Contest {
         })
     }
 
-    /// How much is done.
+    /// Amount of work.
     #[must_use]
     pub const fn amount(&self) -> &Amount {
         match self.scale {
@@ -265,13 +264,13 @@ impl Contest {
         }
     }
 
-    /// What lies where.
+    /// Placement of data.
     #[must_use]
     pub const fn setup(&self) -> Setup {
         self.common.setup
     }
 
-    /// Of everything random.
+    /// Seed of everything random.
     #[must_use]
     pub const fn seed(&self) -> u64 {
         self.workload.seed
@@ -283,8 +282,8 @@ impl Contest {
         self.workload.platforms()
     }
 
-    /// Who takes part: everybody who can, or those who were named. Terrace without its cache only
-    /// in the traces of the FlashStore paper, unless it is named.
+    /// The candidates: all that can take part, or those named. Terrace without its cache takes part
+    /// only in the traces of the FlashStore paper, unless it is named.
     #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_on(self.common.setup);
@@ -294,7 +293,7 @@ impl Contest {
         candidates
     }
 
-    /// Who can take part on a setup.
+    /// The candidates that can take part on a setup.
     #[must_use]
     pub fn candidates_on(&self, setup: Setup) -> Vec<Candidate> {
         let mut candidates = Candidate::compiled_in();
@@ -358,7 +357,7 @@ impl Contest {
         }
     }
 
-    /// Makes runs, each in its own process and in empty directories.
+    /// Runs plans, each in its own process and in empty directories.
     ///
     /// # Errors
     /// As [`Self::make_by`].
@@ -380,8 +379,8 @@ impl Contest {
         })
     }
 
-    /// Makes runs in empty directories. One that fails does not keep the others from being made: it
-    /// may be a rival's fault.
+    /// Runs plans in empty directories. The others continue after a failure, which may be a rival's
+    /// fault.
     ///
     /// # Errors
     /// The directories'.
@@ -405,13 +404,13 @@ impl Contest {
         Ok(())
     }
 
-    /// The runs that failed, and why.
+    /// Failed runs and their errors.
     #[must_use]
     pub fn failed(&self) -> Vec<String> {
         self.failed.lock().clone()
     }
 
-    /// A process at work.
+    /// Starts a worker process.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -424,10 +423,10 @@ impl Contest {
     }
 }
 
-/// An error that names the runs that failed, if any did.
+/// An error that lists the failed runs, if there are any.
 ///
 /// # Errors
-/// Those.
+/// That error.
 pub fn none_failed(failed: &[String]) -> Outcome {
     match failed.len() {
         0 => Ok(()),
@@ -439,7 +438,7 @@ pub fn none_failed(failed: &[String]) -> Outcome {
     }
 }
 
-/// Works to make, one after the other.
+/// Experiments to run, in order.
 pub type Works = [fn(&Contest) -> Outcome];
 
 /// Single operations, and opening after a kill.
@@ -449,10 +448,10 @@ pub const YCSB: &Works = &[ycsb::measure_all];
 /// The FlashStore paper's traces.
 pub const FLASHSTORE: &Works = &[flashstore::measure_all];
 
-/// Makes works. Returns the runs that failed.
+/// Runs experiments. Returns the failed runs.
 ///
 /// # Errors
-/// If they cannot be made at all.
+/// If no run can start.
 pub fn measure(common: &Common, works: &Works) -> Outcome<Vec<String>> {
     let contest = Contest::open(common)?;
     works.iter().try_for_each(|work| work(&contest))?;
@@ -460,7 +459,7 @@ pub fn measure(common: &Common, works: &Works) -> Outcome<Vec<String>> {
     Ok(contest.failed())
 }
 
-/// All works in the report.
+/// All experiments in the report.
 pub struct Rivals;
 
 impl Evaluation for Rivals {

@@ -1,9 +1,8 @@
-//! How soon a database is there again after its process was killed: a worker fills it, syncs, goes
-//! on writing and is killed with SIGKILL; another one opens it and reads. Everything that was
-//! synced must be there.
+//! Recovery time after a kill: a worker fills a database, syncs, continues to write and is killed
+//! with SIGKILL; another worker opens the database and reads. All synced objects must be there.
 //!
-//! It runs after the single operations of `terrace-bench micro`. A kill leaves what the kernel had;
-//! nobody's power was cut.
+//! It runs after the single operations of `terrace-bench micro`. A killed process leaves its data
+//! in the kernel; this is not a power cut.
 
 use super::{
     Contest, Meeting,
@@ -16,17 +15,17 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use terrace::Durability;
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "recovery";
 const VALUE_BYTES: usize = 1 << 10;
-/// Objects put together.
+/// Objects per batch.
 const BATCH: usize = 100;
 /// Writes after the sync, before the kill.
 const UNSYNCED: u64 = 10_000;
-/// Synced objects that are looked for.
+/// Synced objects to check.
 const SAMPLE: u64 = 1000;
 
-/// How much is done: a part of the contest's file.
+/// Amount of work: a part of the contest's file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
@@ -34,35 +33,35 @@ pub struct Amount {
     pub objects: u64,
 }
 
-/// What was chosen for a run.
+/// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
-    /// Who, where, with what RAM.
+    /// Candidate, drives and RAM.
     pub meeting: Meeting,
     /// Objects in the database.
     pub objects: u64,
-    /// Of the values.
+    /// Seed of the values.
     pub seed: u64,
 }
 
-/// What was measured.
+/// Results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
-    /// From the call to open until it returned.
+    /// Duration of the open call.
     pub open_seconds: f64,
-    /// From the call to open until the first value was read.
+    /// Time from the open call to the first value read.
     pub first_read_seconds: f64,
-    /// Synced objects looked for; all were there.
+    /// Synced objects checked; all were there.
     pub looked_for: u64,
-    /// Bytes on disk when it was opened.
+    /// Bytes on disk at the open.
     pub disk_bytes: u64,
 }
 
-/// Makes the runs of a contest, of those that survive a kill.
+/// Runs all candidates that survive a kill.
 ///
 /// # Errors
-/// If they cannot be made at all; runs that fail, as where synced objects are gone, are named at
-/// the end ([`Contest::failed`]).
+/// If no run can start; failed runs, for example with missing synced objects, are listed at the end
+/// ([`Contest::failed`]).
 pub fn measure_all(contest: &Contest) -> Outcome {
     let objects = contest.amount().recovery.objects;
     let candidates = contest
@@ -103,7 +102,7 @@ fn opening(settings: &Settings) -> crate::rivals::Opening {
     step::below(&opening, "killed")
 }
 
-/// Fills a database and waits for the end.
+/// Fills a database, then writes until it is killed.
 ///
 /// # Errors
 /// The engine's.
@@ -121,14 +120,14 @@ pub fn fill(settings: &Settings, teller: &Teller) -> Outcome {
     engine.sync()?;
     (settings.objects..settings.objects + UNSYNCED).try_for_each(put)?;
     teller.ready();
-    // Whoever started this kills it while it writes.
+    // The parent kills this process while it writes.
     (settings.objects + UNSYNCED..).try_for_each(put)
 }
 
-/// Opens what was left.
+/// Opens the database after the kill.
 ///
 /// # Errors
-/// The engine's, or that a synced object is gone.
+/// The engine's, or a missing synced object.
 pub fn recover(settings: &Settings) -> Outcome<Measured> {
     let opening = opening(settings);
     let objects = Objects::new(ValueSize::Bytes(VALUE_BYTES), settings.seed);

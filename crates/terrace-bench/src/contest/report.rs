@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// All sections for which there are results.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     let found = [
         micro_section(records)?,
@@ -26,7 +26,7 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     Ok(found.into_iter().flatten().collect())
 }
 
-/// The same look for the same candidate everywhere; on the disk it is pale.
+/// The same colour and mark for a candidate in every chart; pale on the disk.
 #[must_use]
 pub const fn look(candidate: Candidate, setup: Setup) -> (usize, Mark) {
     let colour = match candidate {
@@ -45,7 +45,7 @@ pub const fn look(candidate: Candidate, setup: Setup) -> (usize, Mark) {
     }
 }
 
-/// What a run was made under, for people.
+/// Conditions of a run, as text.
 #[must_use]
 pub fn conditions(meeting: &Meeting, bounded: bool) -> String {
     let Meeting {
@@ -68,7 +68,7 @@ pub fn conditions(meeting: &Meeting, bounded: bool) -> String {
     format!("{} ({drives}), {bound}", setup.name())
 }
 
-/// Runs by what they were made under.
+/// Groups runs by conditions.
 fn by_conditions<S, T>(
     rows: &[(S, Bounded<T>)],
     meeting: impl Fn(&S) -> &Meeting,
@@ -94,7 +94,7 @@ fn settings_table<'a>(section: &mut Section, engines: impl Iterator<Item = (Cand
     );
 }
 
-/// What was measured of each part; bytes are per operation.
+/// Table of measured steps; bytes are per operation.
 fn steps_table(section: &mut Section, caption: &str, steps: Vec<(String, Step)>) {
     let mib = |bytes: Option<u64>| number(bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 0);
     let us = |step: &Step, percent| number(step.latency.percentile_us(percent), 1);
@@ -133,7 +133,7 @@ fn micro_section(records: &[Record]) -> Outcome<Option<Section>> {
     section.text(
         "Keys of 16 bytes. One writer, 8 readers, 64 writers where each write is synced (fillsync). \"Written\" is what the process wrote, \
          its background work until the file system was synced included; \"read\" what it had fetched from a device. The device's counter \
-         counts everybody.",
+         counts all processes.",
     );
     for (group, of_group) in by_conditions(&rows, |settings| &settings.meeting) {
         section.text(group);
@@ -174,7 +174,7 @@ fn micro_section(records: &[Record]) -> Outcome<Option<Section>> {
 }
 
 fn step_names(measured: &micro::Measured) -> Vec<&str> {
-    // All of them have these; a candidate without order has no scan.
+    // All candidates have these; one without order has no scan.
     let mut names: Vec<&str> = measured.steps.iter().map(|step| step.name.as_str()).collect();
     if !names.contains(&"scan") {
         names.push("scan");

@@ -1,4 +1,4 @@
-//! One measured part of a run: what was done, how fast, and what it used.
+//! One measured step of a run: operations, speed, and resource usage.
 
 use super::usage::Usage;
 use crate::{
@@ -18,37 +18,37 @@ use std::{
     time::Duration,
 };
 
-/// How often a part on two drives is looked at.
+/// Interval of checks of flash usage, on two drives.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What was measured of a part.
+/// Measurements of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Its name.
     pub name: String,
     /// Operations acknowledged.
     pub operations: u64,
-    /// Pairs an operation had on average: more than one for scans.
+    /// Average pairs per operation; more than one for scans.
     pub pairs_per_operation: f64,
-    /// From the first start to the last end.
+    /// From the start of the first operation to the end of the last.
     pub seconds: f64,
-    /// Keys and values the caller wrote.
+    /// Keys and values written by the caller.
     pub user_bytes: u64,
-    /// Times of the operations.
+    /// Latencies of the operations.
     pub latency: LatencySummary,
-    /// What the process used, meanwhile and until the file systems were synced.
+    /// Resource usage of the process until the file systems were synced.
     pub usage: Usage,
-    /// RAM by the engine's own account, at the end.
+    /// RAM reported by the engine, at the end.
     pub engine_ram_bytes: Option<u64>,
-    /// What went to the fast drive, by its counter; on a shared device everybody's.
+    /// Traffic of the fast drive by its counter; on a shared device, of all processes.
     pub device: Option<Traffic>,
-    /// The same of the second drive.
+    /// Traffic of the second drive.
     pub large_device: Option<Traffic>,
-    /// Most that its files took on the fast drive, of two: it has room for a share of the data
-    /// only.
+    /// Largest size of its files on the fast of two drives, which only has space for a share of the
+    /// data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash_bytes_max: Option<u64>,
-    /// Gets of a cache that found a value, of all that asked; others may not forget.
+    /// A cache's hit ratio; for engines that do not evict, absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hit_ratio: Option<f64>,
 }
@@ -72,14 +72,14 @@ impl Step {
         Some(self.usage.cpu_seconds? * 1e6 / self.operations.max(1) as f64)
     }
 
-    /// Bytes the process wrote for each byte of the caller's.
+    /// Write amplification of the process.
     #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
         (self.user_bytes > 0).then_some(self.usage.written_bytes? as f64 / self.user_bytes as f64)
     }
 }
 
-/// An engine at work, and the places it works on.
+/// An engine with its directories.
 pub struct Bench<'a> {
     /// The engine.
     pub engine: &'a dyn KeyValue,
@@ -88,10 +88,10 @@ pub struct Bench<'a> {
     flash: Option<PathBuf>,
 }
 
-/// What was done in a part, before its usage is known.
+/// Work of a step, before its usage is known.
 #[derive(Debug)]
 pub struct Done {
-    /// Times.
+    /// Latencies.
     pub times: LoopOutcome,
     /// Pairs of all operations.
     pub pairs: u64,
@@ -100,18 +100,17 @@ pub struct Done {
 }
 
 impl<'a> Bench<'a> {
-    /// An engine that was opened so.
+    /// For an engine opened with these options.
     ///
     /// # Errors
-    /// If its directories cannot be looked at.
+    /// If its directories cannot be read.
     pub fn new(engine: &'a dyn KeyValue, opening: &Opening) -> Outcome<Self> {
         let places = opening.directories().map(Place::directory).collect::<Outcome<_>>()?;
         let flash = opening.large_directory.is_some().then(|| opening.directory.clone());
         Ok(Self { engine, places, flash })
     }
 
-    /// Does it, and looks again and again how much its files take on flash. Missing, if they cannot
-    /// be looked at.
+    /// Does the work and monitors the size of its files on flash, if that can be read.
     fn watched<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<(T, Option<u64>)> {
         let Some(flash) = &self.flash else {
             return Ok((work()?, None));
@@ -135,10 +134,10 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Measures a part.
+    /// Measures a step.
     ///
     /// # Errors
-    /// The part's.
+    /// The step's.
     pub fn step(&self, name: &str, work: impl FnOnce() -> Outcome<Done>) -> Outcome<Step> {
         let traffic = |place: &Place| Ok(place.traffic()?.device);
         let all = || {
@@ -176,8 +175,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The share of the gets between two figures that found a value; missing where none was made, or
-/// where the engine does not count.
+/// The hit ratio between two figures; `None` without gets, or if the engine does not count.
 fn hit_ratio(before: &Figures, after: &Figures) -> Option<f64> {
     let gets = after.gets? - before.gets?;
     (gets > 0).then_some((after.found? - before.found?) as f64 / gets as f64)
@@ -187,10 +185,10 @@ thread_local! {
     static FOUND: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Reads a value into memory that the thread keeps, and looks at it.
+/// Reads a value into a thread-local buffer, and passes it to `look`.
 ///
 /// # Errors
-/// The engine's, or the look's.
+/// The engine's, or that of `look`.
 pub fn get<T>(engine: &dyn KeyValue, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> Outcome<T>) -> Outcome<T> {
     FOUND.with_borrow_mut(|found| {
         let is_there = engine.get(key, found)?;
@@ -198,7 +196,7 @@ pub fn get<T>(engine: &dyn KeyValue, key: &[u8], look: impl FnOnce(Option<&[u8]>
     })
 }
 
-/// An empty database of a candidate, and where it is.
+/// Opens an empty database of a candidate; returns it and its options.
 ///
 /// # Errors
 /// The engine's, or if its directories cannot be emptied.
@@ -208,7 +206,7 @@ pub fn open_fresh(candidate: Candidate, opening: &Opening, name: &str) -> Outcom
     Ok((candidate.open(&opening)?, opening))
 }
 
-/// The same opening, in directories of this name below its own.
+/// The same options, with directories of this name below the given ones.
 #[must_use]
 pub fn below(opening: &Opening, name: &str) -> Opening {
     let inside = |directory: &Path| -> PathBuf { directory.join(name) };
@@ -222,7 +220,7 @@ pub fn below(opening: &Opening, name: &str) -> Opening {
 /// Removes a database's directories.
 ///
 /// # Errors
-/// If one is there and cannot be removed.
+/// If one exists and cannot be removed.
 pub fn remove(opening: &Opening) -> Outcome {
     for directory in opening.directories() {
         match std::fs::remove_dir_all(directory) {

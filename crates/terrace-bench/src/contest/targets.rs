@@ -1,5 +1,5 @@
-//! What was aimed at against the rivals, and whether it was reached. Of what was not measured
-//! nothing is said.
+//! Performance goals against the rivals, and whether they are met. Goals without measurements are
+//! left out.
 //!
 //! Only runs on the same drives with the same RAM are compared.
 
@@ -19,10 +19,10 @@ use crate::{
     rivals::Candidate,
 };
 
-/// The aims for which there are figures.
+/// The goals with measurements.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
     let mut targets = Vec::new();
     micro_targets(&rows(records, micro::EXPERIMENT)?, &mut targets);
@@ -30,10 +30,10 @@ pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
     Ok(targets)
 }
 
-/// Settings and outcomes of the runs of a kind.
+/// Settings and results of all runs of an experiment.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn rows<S: serde::de::DeserializeOwned, T: serde::de::DeserializeOwned>(
     records: &[Record],
     experiment: &str,
@@ -41,8 +41,8 @@ pub fn rows<S: serde::de::DeserializeOwned, T: serde::de::DeserializeOwned>(
     results::rows(records, experiment)
 }
 
-/// Whether two ran under the same conditions: the RAM of the whole process is one, how much of it
-/// is an engine's cache is tuning.
+/// Whether two runs have the same conditions. The RAM of the whole process is one of them; its
+/// division into caches is tuning.
 fn same_conditions(one: &Meeting, other: &Meeting) -> bool {
     Meeting {
         candidate: other.candidate,
@@ -53,7 +53,7 @@ fn same_conditions(one: &Meeting, other: &Meeting) -> bool {
 
 type MicroRow = (micro::Settings, Bounded<micro::Measured>);
 
-/// What is wanted of Terrace's puts over RocksDB's, for a length of values.
+/// Goal of Terrace's puts relative to RocksDB's, for a length of values.
 fn puts_wanted(bytes: usize) -> f64 {
     match bytes {
         0..1024 => 1.5,
@@ -62,7 +62,7 @@ fn puts_wanted(bytes: usize) -> f64 {
     }
 }
 
-/// What is wanted of Terrace's scans; nothing for short values.
+/// Goal of Terrace's scans; `None` for short values.
 fn scans_wanted(bytes: usize) -> Option<f64> {
     match bytes {
         0..1024 => None,
@@ -206,7 +206,7 @@ fn rate_of(rows: &[TraceRow], settings: &flashstore::Settings, candidate: Candid
     found.map(|row| row.1.measured.step.rate())
 }
 
-/// Figure 7: the least flash keeps at least this part of the rate with the most, and is above
+/// Figure 7: with the least flash the rate is at least this share of that with the most, and above
 /// Berkeley DB on the disk.
 const GRACEFUL_MIN: f64 = 0.3;
 

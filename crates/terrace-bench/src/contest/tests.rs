@@ -1,5 +1,4 @@
-//! The works of the contest in miniature, on every candidate in this program, here instead of in
-//! processes of their own.
+//! The experiments in miniature, with every candidate in this build, in this process.
 #![allow(clippy::unwrap_used)]
 
 use super::{
@@ -60,7 +59,7 @@ fn micro_settings(candidate: Candidate, setup: Setup, size: ValueSize) -> micro:
 }
 
 #[test]
-fn single_operations_are_measured_of_everybody() {
+fn single_operations_of_all_candidates() {
     for candidate in Candidate::compiled_in() {
         let directory = tempfile::tempdir().unwrap();
         let settings = micro_settings(candidate, Setup::Ssd, ValueSize::Bytes(1000));
@@ -74,7 +73,7 @@ fn single_operations_are_measured_of_everybody() {
                 candidate.name(),
                 step.name
             );
-            // Whether the writer gets a turn beside the readers in so short a time is not certain.
+            // In so short a time the writer may not get a turn beside the readers.
             if step.name != "readwhilewriting" {
                 let writes = !["readrandom", "readmissing", "scan"].contains(&step.name.as_str());
                 assert_eq!(step.user_bytes > 0, writes, "{}: {}", candidate.name(), step.name);
@@ -104,7 +103,7 @@ fn mixed_values_on_two_drives() {
 }
 
 #[test]
-fn ycsb_is_measured_of_everybody() {
+fn ycsb_of_all_candidates() {
     for candidate in Candidate::compiled_in() {
         let directory = tempfile::tempdir().unwrap();
         let settings = ycsb::Settings {
@@ -157,7 +156,7 @@ fn trace_settings(candidate: Candidate, setup: Setup, trace: Kind, syncing: Sync
 }
 
 #[test]
-fn traces_are_played_to_the_end_by_everybody() {
+fn traces_of_all_candidates_are_complete() {
     for candidate in Candidate::compiled_in() {
         for trace in Kind::ALL {
             for syncing in [Syncing::EveryPage, Syncing::EveryWrite] {
@@ -176,7 +175,7 @@ fn traces_are_played_to_the_end_by_everybody() {
     }
 }
 
-/// With a quarter of the flash values are destaged, and all of them are found.
+/// With a quarter of the flash, values are destaged, and all of them are found.
 #[test]
 fn a_trace_goes_on_with_less_flash_than_data() {
     let directory = tempfile::tempdir().unwrap();
@@ -199,8 +198,7 @@ fn a_trace_goes_on_with_less_flash_than_data() {
     );
 }
 
-/// What a process leaves that ends without closing: here the files are copied away under a running
-/// engine.
+/// Files of a process that ended without closing: here they are copied under a running engine.
 #[test]
 fn what_was_synced_is_recovered_and_what_is_missing_is_noticed() {
     let directory = tempfile::tempdir().unwrap();
@@ -251,8 +249,7 @@ fn keep<S: Serialize, T: Serialize>(bench: &Bench, experiment: &'static str, set
     bench.run(&plan, |_| Ok(outcome)).unwrap();
 }
 
-/// A step that made its operations in a second, with this much processor time and these bytes per
-/// byte.
+/// A step with this many operations in a second, this processor time and this write amplification.
 fn made(name: &str, operations: u64, cpu_seconds: f64, amplification: f64) -> super::step::Step {
     let user_bytes = 1_000_000;
     super::step::Step {
@@ -275,7 +272,7 @@ fn made(name: &str, operations: u64, cpu_seconds: f64, amplification: f64) -> su
     }
 }
 
-/// Results with figures that are known beforehand.
+/// Results with known figures.
 fn keep_known(bench: &Bench) {
     for (candidate, rate, cpu, amplification) in [
         (Candidate::Terrace, 3000, 0.4, 1.5),
@@ -355,7 +352,7 @@ fn targets_and_pages_follow_from_results() {
     }
 }
 
-/// Rivals under other conditions are no rivals.
+/// Runs under other conditions are not compared.
 #[test]
 fn runs_on_other_drives_are_not_compared() {
     let directory = tempfile::tempdir().unwrap();
@@ -397,7 +394,7 @@ fn the_file_in_the_repository_can_be_run_and_misspelt_ones_not() {
     assert!(refused(text.replace("threads = 8", "threads = 0")).contains("threads"));
 }
 
-/// A rival that stopped answering kept everybody after it out of the report.
+/// Regression: after a rival that stopped answering, no further candidate was in the report.
 #[test]
 fn a_run_that_fails_is_named_and_the_others_are_made() {
     #[derive(Debug, clap::Parser)]

@@ -1,32 +1,32 @@
-//! What a run used: processor time, RAM, bytes to and from devices, by the kernel's own account of
-//! its processes.
+//! Resource usage of a run: processor time, RAM, and bytes to and from devices, from the kernel's
+//! accounting of its processes.
 //!
-//! A figure that cannot be had is missing, never zero.
+//! A figure that is not available is absent, never zero.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// Ticks of the times in /proc/PID/stat, a second; Linux has shown 100 to user space on every
-/// platform for ever (time(7), USER_HZ).
+/// Ticks per second of the times in /proc/PID/stat; 100 in user space on every Linux platform
+/// (time(7), USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What processes have used since they started.
+/// Resource usage of processes since their start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// In user and kernel mode.
     pub cpu_seconds: Option<f64>,
-    /// RAM of their own, now: without mapped files.
+    /// RAM now, without mapped files.
     pub ram_bytes: Option<u64>,
-    /// Most RAM they had, mapped files included.
+    /// Peak RAM, including mapped files.
     pub ram_bytes_max: Option<u64>,
-    /// Bytes fetched from devices.
+    /// Bytes read from devices.
     pub read_bytes: Option<u64>,
-    /// Bytes written to devices, or to the kernel's cache in front of them.
+    /// Bytes written to devices, or to the kernel's cache of them.
     pub written_bytes: Option<u64>,
 }
 
 impl Usage {
-    /// Of this process, and of an engine's if it has one.
+    /// Of this process, and of an engine's process if it has one.
     #[must_use]
     pub fn now(engine: Option<u32>) -> Self {
         let own = Self::of("self");
@@ -53,7 +53,7 @@ impl Usage {
         self.with(other, |one, other| one + other, |one, other| one + other)
     }
 
-    /// What was used since an earlier look; RAM is as it is now.
+    /// Usage since an earlier reading; RAM is as of now.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -86,7 +86,8 @@ fn number(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Fields 14 and 15 of proc_pid_stat(5). The name before them is in brackets and may hold anything.
+/// Fields 14 and 15 of proc_pid_stat(5). The name before them is in parentheses and may contain
+/// anything.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -103,7 +104,7 @@ mod tests {
     fn work_is_seen_in_the_usage() {
         let before = Usage::now(None);
         let start = Instant::now();
-        // However little of the time this thread has on a busy machine, it shows in the end.
+        // On a busy machine it may take long until this thread's time shows.
         let used = loop {
             let used = Usage::now(None).since(&before);
             if used.cpu_seconds.is_some_and(|seconds| seconds > 0.0) {

@@ -1,9 +1,8 @@
-//! The process in which a candidate works, so that its processor time, its RAM and its bytes are
-//! its own, it can be bounded, and it can be killed.
+//! The process in which a candidate runs, so that its processor time, RAM and I/O can be measured
+//! separately, and it can be limited and killed.
 //!
-//! It gets its task as a line of JSON on standard input and answers with lines of JSON on standard
-//! output. It ends when it is done, at the first error, and when the process that started it is
-//! gone.
+//! It reads its task as a line of JSON from standard input and writes lines of JSON to standard
+//! output. It ends when it is done, at the first error, and when its parent has ended.
 
 use super::{
     Meeting, Paths, flashstore,
@@ -22,20 +21,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Least time between two lines on how far it is.
+/// Shortest interval of progress reports.
 const SHARE_INTERVAL: Duration = Duration::from_millis(500);
-/// The variable with jemalloc's settings, and those for a worker: RAM is bounded, so memory that
-/// one thread frees goes to the next that asks, whichever that is, and what none asks for goes
-/// back within a second. And whatever the size: by itself the allocator keeps memory that was a
-/// MiB in one piece from requests of less than 16 KiB, so that a cache which lends its room for a
-/// while takes it twice; and it puts each request of 16 KiB and more at a random place in a page,
-/// which takes one page more.
+/// The environment variable with jemalloc's settings, and the settings for a worker. RAM is
+/// limited, so memory that one thread frees must be available to all, and unused memory is returned
+/// within a second. This applies to all sizes: by default the allocator does not use memory from
+/// larger allocations for requests below 16 KiB, so a cache that lends some of its memory would
+/// take it twice. By default it also shifts each allocation of 16 KiB and more within a page, which
+/// takes one page more.
 const ALLOCATOR_SETTINGS: (&str, &str) = (
     "MALLOC_CONF",
     "narenas:1,dirty_decay_ms:1000,lg_extent_max_active_fit:9,cache_oblivious:false",
 );
 
-/// A task, and where the drives are.
+/// A task, and the directories of the drives.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Errand {
     /// Directories on the drives.
@@ -44,7 +43,7 @@ pub struct Errand {
     pub task: Task,
 }
 
-/// What a worker does.
+/// Tasks of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "task")]
 pub enum Task {
@@ -54,17 +53,17 @@ pub enum Task {
     Ycsb(ycsb::Settings),
     /// A trace.
     FlashStore(flashstore::Settings),
-    /// Writes until it is killed.
+    /// Fills a database and writes until killed.
     Fill(recovery::Settings),
-    /// Opens what a killed one left.
+    /// Opens the database after the kill.
     Recover(recovery::Settings),
-    /// Grows step by step, then writes until it is killed.
+    /// Grows a database step by step, then writes until killed.
     Grow(scale::Settings),
-    /// Opens what that one left.
+    /// Opens that database after the kill.
     Reopen(grow::Reopening),
 }
 
-/// What a worker says.
+/// Reports of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line {
@@ -75,24 +74,24 @@ enum Line {
     Failed(String),
 }
 
-/// How a task tells how far it is.
+/// Sends reports of a task.
 pub struct Teller {
     told: Mutex<Instant>,
     tell: Box<dyn Fn(Told) + Send + Sync>,
 }
 
-/// What a task tells.
+/// Reports of a task.
 pub enum Told {
-    /// This share is done.
+    /// Progress, from 0 to 1.
     Share(f64),
-    /// This was measured, before it is killed.
+    /// Results before the kill.
     Measured(Value),
-    /// It may be killed now.
+    /// Ready to be killed.
     Ready,
 }
 
 impl Teller {
-    /// One that tells nobody.
+    /// One that discards all reports.
     #[cfg(test)]
     #[must_use]
     pub fn silent() -> Self {
@@ -106,7 +105,7 @@ impl Teller {
         }
     }
 
-    /// So much is done, from 0 to 1; said now and then.
+    /// Reports progress, from 0 to 1, at intervals.
     pub fn share(&self, share: f64) {
         if let Ok(mut told) = self.told.try_lock()
             && told.elapsed() >= SHARE_INTERVAL
@@ -116,12 +115,12 @@ impl Teller {
         }
     }
 
-    /// This was measured of a task that is to be killed.
+    /// Reports results of a task that will be killed.
     pub fn measured(&self, outcome: Value) {
         (self.tell)(Told::Measured(outcome));
     }
 
-    /// The task may be killed.
+    /// Reports that the task may be killed.
     pub fn ready(&self) {
         (self.tell)(Told::Ready);
     }
@@ -140,7 +139,7 @@ impl Task {
     }
 }
 
-/// Does a task.
+/// Performs a task.
 ///
 /// # Errors
 /// The task's.
@@ -158,10 +157,10 @@ pub fn perform(errand: Errand, teller: &Teller) -> Outcome<Value> {
     })
 }
 
-/// What the hidden subcommand does.
+/// The hidden subcommand.
 ///
 /// # Errors
-/// If there is no task; a task's error is said to the other side.
+/// If there is no task; a task's error is reported to the parent.
 pub fn run() -> Outcome {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let mut task = String::new();
@@ -183,22 +182,22 @@ pub fn run() -> Outcome {
 
 fn say(line: &Line) {
     if let Ok(text) = serde_json::to_string(line) {
-        // Nobody who listens: then nobody to tell.
+        // If the parent has gone, there is no receiver.
         let _ = writeln!(std::io::stdout(), "{text}");
     }
 }
 
-/// A worker as its starter sees it.
+/// A worker process, for its parent.
 #[derive(Debug)]
 pub struct Worker {
     child: Child,
     lines: BufReader<ChildStdout>,
-    /// Gone after the child.
+    /// Dropped after the child.
     memory: Option<MemoryLimit>,
 }
 
 impl Worker {
-    /// Starts a worker on an errand, with at most so much RAM if that can be had.
+    /// Starts a worker on a task, with this limit of RAM if possible.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -214,12 +213,12 @@ impl Worker {
         let memory = memory_bytes.and_then(MemoryLimit::create);
         let memory = memory.filter(|memory| memory.hold(child.id()).is_ok());
         let worker = Self { child, lines, memory };
-        // It begins when it has its task: within its bound.
+        // It starts when it gets its task, and then is within its limit.
         writeln!(input, "{}", serde_json::to_string(errand)?)?;
         Ok(worker)
     }
 
-    /// Whether its RAM is bounded.
+    /// Whether its RAM is limited.
     #[must_use]
     pub const fn is_bounded(&self) -> bool {
         self.memory.is_some()
@@ -239,7 +238,7 @@ impl Worker {
         Ok(serde_json::from_str(&line)?)
     }
 
-    /// Waits for what it measured.
+    /// Waits for its results.
     ///
     /// # Errors
     /// The task's, or the worker's.
@@ -262,7 +261,7 @@ impl Worker {
         self.watched_until_killed(|_| {}).map(drop)
     }
 
-    /// The same, for what it measured before.
+    /// The same; returns its results before the kill.
     ///
     /// # Errors
     /// The task's, or the worker's.

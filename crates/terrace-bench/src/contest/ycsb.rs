@@ -1,11 +1,11 @@
 //! `terrace-bench ycsb`: workloads A to F of the Yahoo! Cloud Serving Benchmark (Cooper and others,
-//! 2010), values of 1 KiB unless the workload file says otherwise.
+//! 2010), with values of 1 KiB unless the workload file has another length.
 //!
-//! One run is one candidate: the records are loaded in the order of the hash of their numbers,
-//! flushed, then A, B, C, F, D and E are made on them in this order, which YCSB's documents ask
-//! for. Popularity follows Zipf with 0.99, spread over the records by a hash; in D the newest are
-//! the most popular. A read-modify-write is one operation. A scan starts at a popular record and
-//! has 1 to 100 pairs, each length as often. Candidates without order are left out of E.
+//! One run is one candidate: the records are loaded in the order of the hash of their numbers and
+//! flushed, then A, B, C, F, D and E run in this order, as YCSB's documentation asks. Popularity
+//! follows Zipf's law with exponent 0.99, spread over the records by a hash; in D the newest
+//! records are the most popular. A read-modify-write is one operation. A scan starts at a popular
+//! record and has 1 to 100 pairs, uniformly. Candidates without order skip E.
 
 use super::{
     Contest, Meeting,
@@ -26,13 +26,13 @@ use std::{
 };
 use terrace::Durability;
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "ycsb";
-/// Of the popularity.
+/// Exponent of the popularity.
 const EXPONENT: f64 = 0.99;
 const SCAN_PAIRS_MAX: u64 = 100;
 
-/// How much is done: a part of the contest's file.
+/// Amount of work: a part of the contest's file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
@@ -40,50 +40,50 @@ pub struct Amount {
     pub records: u64,
     /// Most operations of a workload.
     pub operations: u64,
-    /// Longest that a workload is measured.
+    /// Longest time of a workload.
     pub seconds_max: f64,
-    /// Operations at once.
+    /// Concurrent operations.
     pub threads: usize,
     /// Length of a value.
     #[serde(default = "usual_value_bytes")]
     pub value_bytes: usize,
 }
 
-/// As YCSB has it.
+/// YCSB's length.
 const fn usual_value_bytes() -> usize {
     1 << 10
 }
 
 impl Amount {
-    /// Length of a record.
+    /// Length of a record with its key.
     const fn record_bytes(&self) -> u64 {
         (self.value_bytes + KEY_BYTES) as u64
     }
 }
 
-/// What was chosen for a run.
+/// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
-    /// Who, where, with what RAM.
+    /// Candidate, drives and RAM.
     pub meeting: Meeting,
-    /// How much.
+    /// Amount of work.
     pub amount: Amount,
-    /// Of everything random.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
-/// What was measured.
+/// Results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
     /// Loading, then the workloads.
     pub steps: Vec<Step>,
-    /// Bytes on disk over bytes of keys and values at the end, flushed.
+    /// Bytes on disk relative to bytes of keys and values at the end, flushed.
     pub space: f64,
-    /// What the engine says it was tuned to.
+    /// The engine's tuning, as the adapter reports it.
     pub engine_settings: String,
 }
 
-/// A workload, in per cent of its operations (Cooper and others, table 2; F is YCSB's workloadf).
+/// A workload, in percent of its operations (Cooper and others, table 2; F is YCSB's workloadf).
 #[derive(Debug, Clone, Copy)]
 struct Workload {
     name: &'static str,
@@ -91,11 +91,11 @@ struct Workload {
     updates: u64,
     inserts: u64,
     scans: u64,
-    /// The rest are read-modify-writes.
+    /// The newest records are the most popular. (The remaining operations are read-modify-writes.)
     latest: bool,
 }
 
-/// Each with its shares of reads, updates, inserts and scans.
+/// The workloads, with their shares of reads, updates, inserts and scans.
 const WORKLOADS: [Workload; 6] = [
     Workload::of("A", [50, 50, 0, 0], false),
     Workload::of("B", [95, 5, 0, 0], false),
@@ -118,10 +118,10 @@ impl Workload {
     }
 }
 
-/// Makes the runs of a contest.
+/// Runs all candidates of a contest.
 ///
 /// # Errors
-/// If they cannot be made at all; runs that fail are named at the end ([`Contest::failed`]).
+/// If no run can start; failed runs are listed at the end ([`Contest::failed`]).
 pub fn measure_all(contest: &Contest) -> Outcome {
     let amount = &contest.amount().ycsb;
     let plan = |candidate| {
@@ -142,10 +142,10 @@ pub fn measure_all(contest: &Contest) -> Outcome {
     )
 }
 
-/// Records that are there: all below a number that grows while others are still on their way.
+/// Stored records: all below a number, which advances although later ones are still being written.
 struct Records {
     next: AtomicU64,
-    /// All below are there.
+    /// All records below are stored.
     stored: AtomicU64,
     on_their_way: Mutex<BTreeSet<u64>>,
 }
@@ -190,7 +190,7 @@ struct Run<'a> {
     records: Records,
 }
 
-/// The key of a record: in the order of a hash, as YCSB's "hashed" order of inserts has it.
+/// The key of a record, in YCSB's "hashed" order of inserts.
 fn key(number: u64) -> [u8; KEY_BYTES] {
     let mut key = [0; KEY_BYTES];
     let mut rest = mix(number);
@@ -201,10 +201,10 @@ fn key(number: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// Makes a run.
+/// Does a run.
 ///
 /// # Errors
-/// The engine's, or a value that is not the one written.
+/// The engine's, or a wrong value.
 pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     let amount = &settings.amount;
     let opening = settings.meeting.opening(amount.records, amount.record_bytes());
@@ -260,14 +260,14 @@ impl Run<'_> {
         })
     }
 
-    /// A record, by its popularity.
+    /// Chooses a record by popularity.
     fn choose(&self, workload: Workload, random: &mut ChaCha8Rng) -> u64 {
         let rank = self.popularity.sample(random) as u64 - 1;
         let stored = self.records.stored();
         if workload.latest {
             stored - 1 - rank % stored
         } else {
-            // Another hash than the keys', so that what is popular lies all over.
+            // Another hash than the keys', so that popular records are spread over the key space.
             mix(rank ^ self.settings.seed) % stored
         }
     }
@@ -300,7 +300,7 @@ impl Run<'_> {
         })
     }
 
-    /// Makes an operation; returns the pairs it had, and how many of them it wrote.
+    /// Does an operation; returns its pairs, and how many of them it wrote.
     fn operate(&self, workload: Workload, random: &mut ChaCha8Rng) -> Outcome<(u64, u64)> {
         let kind = random.random_range(0..100);
         let Workload {
@@ -363,7 +363,7 @@ mod tests {
         assert!(key(7).iter().all(u8::is_ascii_hexdigit));
     }
 
-    /// A record is read by others only when it is there.
+    /// A record is read only after it is stored.
     #[test]
     fn what_is_on_its_way_is_not_stored() {
         let records = Records::new(10);

@@ -1,4 +1,4 @@
-//! Charts: groups of bars or lines over named positions, as SVG. The same chart always gives the
+//! Charts as SVG: groups of bars, or lines over named positions. The same chart always gives the
 //! same bytes.
 
 use crate::Outcome;
@@ -9,14 +9,14 @@ use plotters::{
 };
 use std::ops::Range;
 
-/// The library places everything at whole points, so charts are drawn large: dashes stay straight.
+/// The library rounds coordinates to integers, so charts are drawn large: dashes stay straight.
 const WIDTH: u32 = 1840;
 const HEIGHT: u32 = 880;
 const LEGEND_WIDTH: u32 = 480;
 const MARGIN: i32 = 8;
 const TEXT: RGBColor = RGBColor(40, 40, 40);
 
-/// Colours that most people can tell apart (Okabe and Ito, 2008).
+/// Colours that are distinguishable with colour blindness (Okabe and Ito, 2008).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(0, 158, 115),
@@ -28,23 +28,23 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(240, 228, 66),
 ];
 
-/// How a series is drawn.
+/// Style of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// Bars, beside those of other series.
     Bar,
-    /// Bars in a pale colour: somebody else's figures.
+    /// Bars in a pale colour: published figures, or another drive.
     PaleBar,
     /// A line with points.
     Line,
-    /// A dashed line: somebody else's figures, or a prediction.
+    /// A dashed line: published figures, or a prediction.
     Dashed,
 }
 
 /// One value, with its standard deviation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Which position.
+    /// Index of the position.
     pub position: usize,
     /// Value.
     pub value: f64,
@@ -52,12 +52,12 @@ pub struct Point {
     pub deviation: f64,
 }
 
-/// Values that belong together.
+/// A series of values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// For the legend.
     pub name: String,
-    /// Which colour; the same number is the same colour in every chart.
+    /// Index of the colour, the same in every chart.
     pub colour: usize,
     /// How it is drawn.
     pub mark: Mark,
@@ -122,7 +122,7 @@ fn axis_number(value: f64) -> String {
     }
 }
 
-/// Marks of an axis from 0: round numbers, at most eight, the last at or above the highest value.
+/// Ticks of an axis from 0: round numbers, at most eight, the last at or above the highest value.
 fn axis_marks(highest: f64) -> Vec<f64> {
     if !(highest.is_finite() && highest > 0.0) {
         return vec![0.0, 1.0];
@@ -140,7 +140,7 @@ fn axis_marks(highest: f64) -> Vec<f64> {
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// An axis with marks where we say; the library's own sets them where it likes.
+/// An axis with our ticks instead of the library's.
 struct Axis {
     range: Range<f64>,
     marks: Vec<f64>,

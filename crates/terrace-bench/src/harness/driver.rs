@@ -1,9 +1,9 @@
-//! Loops that make operations and measure them.
+//! Loops that do and measure operations.
 //!
-//! - *Closed*: each thread starts its next operation when the one before is done. A latency is the
-//!   operation's own time.
-//! - *Open*: operations arrive on a schedule, whatever the store does. A latency counts from the
-//!   intended start, so operations that had to wait behind a slow one show their waiting (no
+//! - *Closed*: each thread starts its next operation when the previous one is done. A latency is
+//!   the duration of the operation.
+//! - *Open*: operations arrive on a schedule, independent of the store. A latency is measured from
+//!   the scheduled start, so operations that wait behind a slow one include the wait (no
 //!   coordinated omission).
 //!
 //! The first error ends the loop and is returned.
@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a loop measured.
+/// Measurements of a loop.
 #[derive(Debug, Clone)]
 pub struct LoopOutcome {
     /// From the first start to the last end.
@@ -31,7 +31,7 @@ pub struct LoopOutcome {
 }
 
 impl LoopOutcome {
-    /// Nothing yet, of this many kinds.
+    /// Empty, for this many kinds.
     #[must_use]
     pub fn empty(kinds: usize) -> Self {
         Self {
@@ -49,17 +49,17 @@ impl LoopOutcome {
     }
 }
 
-/// How operations arrive in an open loop.
+/// Distribution of arrivals in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
     /// Evenly.
     Uniform,
-    /// At random, as from many independent users.
+    /// Poisson, as from many independent users.
     Poisson,
 }
 
-/// Numbers and starts of the operations still to come.
+/// Numbers and start times of the remaining operations.
 struct Schedule {
     next: u64,
     count: u64,
@@ -78,14 +78,14 @@ impl Schedule {
         self.next += 1;
         self.at += match self.arrivals {
             Arrivals::Uniform => self.gap,
-            // The time between events of a Poisson process is exponential.
+            // Intervals of a Poisson process are exponentially distributed.
             Arrivals::Poisson => self.gap.mul_f64(-(1.0 - self.random.random::<f64>()).ln()),
         };
         Some((number, at))
     }
 }
 
-/// Runs `threads` workers; each gets its latencies and a flag that says whether to stop.
+/// Runs `threads` workers; each gets its latencies and a stop flag.
 fn workers(
     threads: usize,
     kinds: usize,
@@ -125,11 +125,11 @@ fn record(latencies: &mut [Latencies], kind: usize, latency: Duration) {
     }
 }
 
-/// Makes operations 0 to `count`, each thread one after the other. The operation returns its kind,
+/// Does operations 0 to `count`, each thread one after the other. The operation returns its kind,
 /// below `kinds`.
 ///
 /// # Errors
-/// The first operation's that failed.
+/// The error of the first operation that failed.
 pub fn closed_loop(
     threads: usize,
     count: u64,
@@ -139,7 +139,7 @@ pub fn closed_loop(
     timed_loop(threads, count, None, kinds, operation)
 }
 
-/// As [`closed_loop`], but no operation starts after this time.
+/// Like [`closed_loop`], but no operation starts after `end`.
 ///
 /// # Errors
 /// As [`closed_loop`].
@@ -168,21 +168,21 @@ pub fn timed_loop(
     })
 }
 
-/// How an open loop is paced.
+/// Pace of an open loop.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// Arrivals per second.
     pub per_second: f64,
-    /// Spread.
+    /// Distribution.
     pub arrivals: Arrivals,
-    /// Seed of a random spread.
+    /// Seed of a random distribution.
     pub seed: u64,
 }
 
-/// Makes operations 0 to `count` when they are due, by as many threads as may be at work at once.
+/// Does operations 0 to `count` when they are due, with at most `threads` at a time.
 ///
 /// # Errors
-/// A rate that is not positive, or the first operation's that failed.
+/// A rate that is not positive, or the error of the first operation that failed.
 pub fn open_loop(
     threads: usize,
     count: u64,
@@ -258,8 +258,8 @@ mod tests {
 
     #[test]
     fn an_error_ends_the_loop() {
-        // Without it there would be no end: one thread may make any number before the other has
-        // said that it failed.
+        // Limited, since one thread may do any number of operations before the other reports its
+        // failure.
         let outcome = closed_loop(
             2,
             u64::MAX,
@@ -271,8 +271,8 @@ mod tests {
         assert_eq!(outcome.unwrap_err().to_string(), "broken");
     }
 
-    /// One operation stalls for 300 ms. The twenty-nine due meanwhile waited, and the latencies
-    /// must say so; a loop that measured from the actual start would show one slow operation.
+    /// One operation stalls for 300 ms. The latencies of the twenty-nine due meanwhile must include
+    /// the wait; measured from the actual start, only one operation would be slow.
     #[test]
     fn an_open_loop_does_not_omit_what_a_stall_delays() {
         let pace = Pace {
@@ -289,7 +289,7 @@ mod tests {
         .unwrap();
         let summary = outcome.kinds[0].summary();
         assert_eq!(summary.count, 60);
-        // About half the operations waited, on average half the stall.
+        // About half of the operations waited, for half of the stall on average.
         assert!(summary.mean_us > 50_000.0, "{summary:?}");
         assert!(summary.percentile_us(75.0).unwrap() > 100_000.0, "{summary:?}");
         assert!(outcome.seconds >= 0.59);

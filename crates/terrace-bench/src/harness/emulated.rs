@@ -1,7 +1,7 @@
-//! Emulated drives for an evaluation: two are made, mounted and counted, and taken away at the end.
+//! Emulated drives for an evaluation: two are created, mounted and, at the end, removed.
 //!
-//! They are removed when the evaluation ends, fails, or is interrupted. After a kill that no
-//! program can catch `terrace-bench drive list` shows what stayed.
+//! They are removed when the evaluation ends, fails, or is interrupted. After SIGKILL,
+//! `terrace-bench drive list` shows what is left.
 
 use super::place::Place;
 use crate::Outcome;
@@ -18,10 +18,10 @@ use std::{
     },
 };
 
-/// Where drives come from if not from two directories.
+/// Options of emulated drives, used instead of two directories.
 #[derive(Debug, Clone, clap::Args)]
 pub struct EmulateArguments {
-    /// Make two emulated drives for the time of the evaluation (as root).
+    /// Create two emulated drives for the evaluation (as root).
     #[arg(long, conflicts_with_all = ["ssd", "hdd"])]
     pub emulate: bool,
     /// Profile of the fast drive.
@@ -33,12 +33,12 @@ pub struct EmulateArguments {
     /// Size of each drive in GiB; their files are sparse.
     #[arg(long, value_name = "GIB", default_value = "24")]
     pub drive_gib: u64,
-    /// Directory for the drives' files: on the fastest disk at hand, with room for the data.
+    /// Directory for the drives' files: on the fastest disk available, with space for the data.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub drive_directory: std::path::PathBuf,
 }
 
-/// Drives that are removed with this.
+/// Drives that are removed when this is dropped.
 #[derive(Debug, Default)]
 pub struct Emulated {
     drives: Vec<Arc<Drive>>,
@@ -47,7 +47,7 @@ pub struct Emulated {
 }
 
 impl Emulated {
-    /// Makes the two drives.
+    /// Creates the two drives.
     ///
     /// # Errors
     /// If a profile is unknown or a drive cannot be made.
@@ -69,7 +69,7 @@ impl Emulated {
             seed,
             directory: directory.to_owned(),
         })?);
-        // From here on it is removed whatever happens.
+        // From here on it is removed in any case.
         self.drives.push(Arc::clone(&drive));
         let mut place = Place::directory(&drive.mount()?)?;
         place.description = format!("emulated {profile}, {} GiB", bytes >> 30);
@@ -77,7 +77,7 @@ impl Emulated {
         Ok(place)
     }
 
-    /// Somebody presses Ctrl-C: the drives must not stay.
+    /// Removes the drives on Ctrl-C and similar signals.
     fn remove_on_signals(&mut self) -> Outcome {
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         self.signals = Some(signals.handle());
@@ -101,8 +101,8 @@ impl Emulated {
 
 impl Drop for Emulated {
     fn drop(&mut self) {
-        // What failed because the drives went away is no news: the thread that removes them ends
-        // the process.
+        // Errors caused by the removal of the drives are not reported: the thread that removes them
+        // ends the process.
         while self.interrupted.load(Ordering::SeqCst) {
             std::thread::park();
         }
@@ -110,7 +110,7 @@ impl Drop for Emulated {
             signals.close();
         }
         for drive in self.drives.drain(..) {
-            // Others may still count with it; by name it can be removed all the same.
+            // There may be other references to it; it can be removed by name.
             if let Err(error) = Drive::open(drive.name()).and_then(Drive::remove) {
                 eprintln!("{error}");
             }

@@ -1,31 +1,31 @@
-//! What a drive itself does, by `fio`: random reads of one size, direct, one at a time.
+//! Speed of a drive itself, measured by `fio`: random reads of one size, direct, one at a time.
 //!
-//! The file they read is as large as the data they are compared with, because the way a disk's head
-//! travels depends on it. It is written whole first, in haste where the drive is emulated: reads of
-//! an extent that was only reserved never reach the drive.
+//! The file is as large as the data of the comparison, because a disk's seek distances depend on
+//! it. It is written completely first, without delays if the drive is emulated: reads of an extent
+//! that is only reserved never reach the drive.
 
 use super::place::{HASTE, Place, drop_caches};
 use crate::Outcome;
 use emulated_drives::fio;
 use serde::{Deserialize, Serialize};
 
-/// Shortest file: it is written by whole MiB.
+/// Smallest file: it is written in whole MiB.
 const FILE_BYTES_MIN: u64 = 16 << 20;
 
-/// Random reads to measure.
+/// Parameters of random reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RandomReads {
     /// Bytes of one read.
     pub read_bytes: u64,
-    /// Bytes of the file; at least 16 MiB are used.
+    /// Bytes of the file, at least 16 MiB.
     pub file_bytes: u64,
-    /// For so long.
+    /// Duration.
     pub seconds: u32,
     /// Seed of the offsets.
     pub seed: u64,
 }
 
-/// What `fio` measured.
+/// Measurements of `fio`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RawReads {
     /// Mean time of a read.
@@ -41,7 +41,7 @@ pub struct RawReads {
 /// Measures random reads in a place.
 ///
 /// # Errors
-/// If `fio` is not installed, fails, or says what is not understood.
+/// If `fio` is not installed, fails, or prints an unknown report.
 pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
     let version = fio::version().map_err(|error| format!("{error}, or give --no-raw"))?;
     let file = place.path.join("fio.data");
@@ -66,8 +66,8 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
     place.hurry(HASTE)?;
     let written = fio::job(&[&base[..], &write[..]].concat());
     place.hurry(1.0)?;
-    // The stores begin with empty caches as well; under an emulated drive these are the cache of
-    // the file that it lies in.
+    // Stores start with empty caches too; below an emulated drive this is the cache of its backing
+    // file.
     drop_caches(&[place])?;
     let job = written.and_then(|_| fio::job(&[&base[..], &read[..]].concat()));
     let _ = std::fs::remove_file(file);
@@ -84,7 +84,7 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
     })
 }
 
-/// Whether there is one to call.
+/// Whether `fio` is installed.
 #[must_use]
 pub fn is_installed() -> bool {
     fio::version().is_ok()

@@ -1,6 +1,6 @@
-//! What a result says of the machine and the program that made it.
+//! Description of the machine and the program in a result.
 //!
-//! A fact that cannot be found out is `unknown`; no result fails for it.
+//! A property that cannot be determined is `unknown`.
 
 use serde::{Deserialize, Serialize};
 use std::{fs, process::Command};
@@ -51,8 +51,8 @@ fn field(text: &str, name: &str) -> Option<String> {
         .map(|(_, right)| right.trim().to_owned())
 }
 
-/// The commit of the checkout this program was built from, with `-changed` where files differ from
-/// it.
+/// The commit of the checkout from which this program was built, with `-changed` if files differ
+/// from it.
 #[must_use]
 pub fn commit() -> String {
     let git = |arguments: &[&str]| {

@@ -1,7 +1,6 @@
-//! Latencies of one kind of operation: an HdrHistogram while running, its percentiles in the
-//! results.
+//! Latencies of one kind of operation: an HdrHistogram during the run, percentiles in the results.
 //!
-//! Times in nanoseconds, three significant digits; beyond an hour they are counted as an hour.
+//! In nanoseconds, with three significant digits; times beyond an hour count as an hour.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -16,7 +15,7 @@ const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99
 #[derive(Debug, Clone)]
 pub struct Latencies {
     histogram: Histogram<u64>,
-    /// The histogram rounds; the sum does not.
+    /// Exact, unlike the histogram.
     sum_ns: u64,
 }
 
@@ -35,13 +34,13 @@ impl Latencies {
         self.sum_ns = self.sum_ns.saturating_add(ns);
     }
 
-    /// Adds those of another.
+    /// Adds the latencies of another.
     pub fn add(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
 
-    /// For the results.
+    /// The summary for the results.
     #[must_use]
     pub fn summary(&self) -> LatencySummary {
         let count = self.histogram.len();

@@ -1,9 +1,9 @@
 //! The harness of the evaluations: workloads, drivers, results, charts, the report.
 //!
-//! In the order of use: [`workload`] says what to do, [`setup`], [`place`] and [`emulated`] where;
-//! [`driver`] does it and [`latency`] keeps the times; [`results`] keeps each run as a file, with
-//! [`host`]; [`report`] makes a page of what each evaluation says of the files, with [`page`],
-//! [`chart`] and [`target`]. A run that fails leaves no result.
+//! In the order of use: [`workload`] has the operations, [`setup`], [`place`] and [`emulated`] the
+//! drives; [`driver`] does the operations and [`latency`] records the times; [`results`] stores
+//! each run as a file, with [`host`]; [`report`] makes a page from the files and each evaluation's
+//! sections, with [`page`], [`chart`] and [`target`]. A failed run leaves no result.
 
 use crate::Outcome;
 
@@ -25,10 +25,10 @@ pub mod target;
 pub mod values;
 pub mod workload;
 
-/// The arguments of a subcommand as if none were given.
+/// The default arguments of a subcommand.
 ///
 /// # Errors
-/// If it cannot do without.
+/// If it has required arguments.
 pub fn defaults<A: clap::Args>() -> Outcome<A> {
     let nothing = A::augment_args(clap::Command::new("")).try_get_matches_from([""])?;
     Ok(A::from_arg_matches(&nothing)?)

@@ -1,4 +1,4 @@
-//! The report as one HTML file: sections of text, tables and charts, nothing loaded from elsewhere.
+//! The report as one self-contained HTML file: sections of text, tables and charts.
 
 use super::chart::Chart;
 use crate::Outcome;
@@ -31,10 +31,10 @@ pub struct Section {
     pub blocks: Vec<Block>,
 }
 
-/// A column of a table.
+/// A column of a table: head, and text of a row's cell.
 pub type Column<'a, R> = (&'a str, &'a dyn Fn(&R) -> String);
 
-/// A figure in a cell, or a dash where it is missing.
+/// A figure for a cell, or a dash if it is absent.
 #[must_use]
 pub fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
@@ -67,15 +67,14 @@ impl Section {
         }
     }
 
-    /// Adds a table with a row for each of `rows`; a column is its head, and what its cells show of
-    /// a row.
+    /// Adds a table with a row for each of `rows`.
     pub fn columns<R>(&mut self, caption: &str, rows: impl IntoIterator<Item = R>, columns: &[Column<'_, R>]) {
         let cells = |row| columns.iter().map(|(_, cell)| cell(&row)).collect();
         let head: Vec<&str> = columns.iter().map(|column| column.0).collect();
         self.table(caption, &head, rows.into_iter().map(cells).collect());
     }
 
-    /// Adds a chart, unless it has no points. Its files will have this name.
+    /// Adds a chart, unless it has no points. `name` is the name of its files.
     pub fn chart(&mut self, name: &str, chart: Chart) {
         if chart.series.iter().any(|series| !series.points.is_empty()) {
             self.blocks.push(Block::Chart(name.to_owned(), chart));
@@ -84,7 +83,7 @@ impl Section {
 }
 
 impl Section {
-    /// As Markdown, for a terminal: text and tables; charts are only on the page.
+    /// As Markdown for a terminal: text and tables, without charts.
     #[must_use]
     pub fn markdown(&self) -> String {
         let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
@@ -103,7 +102,7 @@ impl Section {
     }
 }
 
-/// Text as HTML.
+/// Escapes text for HTML.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

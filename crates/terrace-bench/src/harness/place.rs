@@ -1,9 +1,8 @@
-//! Where a store's files lie, and what went to the drive under them.
+//! A directory for a store's files, and the traffic of the drive below it.
 //!
-//! A place is a directory. The kernel counts the traffic of the block device that holds it (what
-//! iostat shows); an emulated drive counts what reached it. Either may be missing; then the figure
-//! is missing from the results, never zero. The counters of a device know no processes: on a shared
-//! device they count everybody.
+//! The kernel counts the traffic of a block device (what iostat shows); an emulated drive counts
+//! its own. If a counter does not exist, its figure is absent from the results, never zero. A
+//! device's counters include all processes that use the device.
 
 use crate::Outcome;
 use emulated_drives::{Drive, Fault};
@@ -15,10 +14,10 @@ use std::{
     sync::Arc,
 };
 
-/// What a drive in haste takes of its time, unless something else is asked for.
+/// Speed-up of an emulated drive while nothing is measured: the fraction of the modelled times.
 pub const HASTE: f64 = 0.1;
 
-/// Requests and bytes since some moment.
+/// Requests and bytes in an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Read requests.
@@ -29,12 +28,12 @@ pub struct Traffic {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Seconds with at least one request under way.
+    /// Seconds with at least one pending request.
     pub busy_seconds: f64,
 }
 
 impl Traffic {
-    /// What was added since an earlier picture.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -54,7 +53,7 @@ struct BlockDevice {
 }
 
 impl BlockDevice {
-    /// The device under a directory; none for tmpfs, overlays and the like.
+    /// The device below a directory; `None` for tmpfs, overlays and the like.
     fn under(directory: &Path) -> Outcome<Option<Self>> {
         let device = rustix::fs::stat(directory)?.st_dev;
         let stat = PathBuf::from(format!("/sys/dev/block/{}:{}/stat", major(device), minor(device)));
@@ -67,7 +66,7 @@ impl BlockDevice {
     }
 }
 
-/// The kernel's Documentation/block/stat.rst: sectors are always of 512 bytes, times in
+/// From the kernel's Documentation/block/stat.rst: sectors always have 512 bytes, times are in
 /// milliseconds.
 fn parse_stat(text: &str) -> Option<Traffic> {
     let fields: Vec<u64> = text.split_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -83,7 +82,7 @@ fn parse_stat(text: &str) -> Option<Traffic> {
     })
 }
 
-/// What reached an emulated drive.
+/// The counters of an emulated drive.
 fn of_drive(drive: &Drive) -> Outcome<Traffic> {
     let counters = drive.counters()?;
     Ok(Traffic {
@@ -98,7 +97,7 @@ fn of_drive(drive: &Drive) -> Outcome<Traffic> {
 /// A directory on a drive.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// What stands in the results: a drive's profile, or the directory.
+    /// Description in the results: a drive's profile, or the directory.
     pub description: String,
     /// The directory.
     pub path: PathBuf,
@@ -107,17 +106,17 @@ pub struct Place {
     device: Option<Arc<BlockDevice>>,
 }
 
-/// What went to a place, counted where there is a counter.
+/// Traffic of a place, for each counter that exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlaceTraffic {
-    /// By the kernel, as iostat shows it.
+    /// From the kernel, as in iostat.
     pub device: Option<Traffic>,
-    /// By the emulated drive.
+    /// From the emulated drive.
     pub drive: Option<Traffic>,
 }
 
 impl PlaceTraffic {
-    /// What was added since an earlier picture of the same place.
+    /// The difference to an earlier reading of the same place.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let added = |now: Option<Traffic>, then: Option<Traffic>| Some(now?.since(&then?));
@@ -129,10 +128,10 @@ impl PlaceTraffic {
 }
 
 impl Place {
-    /// A plain directory, made if it is not there.
+    /// A plain directory, created if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be made or looked at.
+    /// If it cannot be created or read.
     pub fn directory(path: &Path) -> Outcome<Self> {
         fs::create_dir_all(path).map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
         let path = path.canonicalize()?;
@@ -144,16 +143,16 @@ impl Place {
         })
     }
 
-    /// The number of the device that holds it, if there is one.
+    /// The number of its block device, if there is one.
     #[must_use]
     pub fn device_number(&self) -> Option<u64> {
         rustix::fs::stat(&self.path).ok().map(|stat| stat.st_dev)
     }
 
-    /// The counters now, after everything the kernel holds back was written.
+    /// The counters, after a sync of the file system.
     ///
     /// # Errors
-    /// If the file system cannot be synced or a counter not be read.
+    /// If the file system cannot be synced or a counter cannot be read.
     pub fn traffic(&self) -> Outcome<PlaceTraffic> {
         rustix::fs::syncfs(fs::File::open(&self.path)?)?;
         Ok(PlaceTraffic {
@@ -162,8 +161,8 @@ impl Place {
         })
     }
 
-    /// Has an emulated drive take this fraction of its time from now on; with 1 its time again.
-    /// Nothing is timed meanwhile. Real drives cannot be hurried.
+    /// Sets the fraction of its modelled times that an emulated drive takes; 1 for the modelled
+    /// times. For intervals without measurements. No effect on real drives.
     ///
     /// # Errors
     /// If the drive does not answer.
@@ -172,8 +171,8 @@ impl Place {
         self.drive.as_ref().map_or(Ok(()), |drive| drive.fault(slow))
     }
 
-    /// Gives an emulated drive a new file system, so that what comes next lies where it would lie
-    /// on a new drive. Everything in the place is gone then. Real drives keep what they have.
+    /// Creates a new file system on an emulated drive, so that files are placed as on a new drive.
+    /// Everything on it is lost. No effect on real drives.
     ///
     /// # Errors
     /// If a file in it is open.
@@ -181,10 +180,10 @@ impl Place {
         self.drive.as_ref().map_or(Ok(()), |drive| drive.empty())
     }
 
-    /// A directory of this name in the place, empty.
+    /// Creates an empty directory of this name, replacing an old one.
     ///
     /// # Errors
-    /// If the old one cannot be removed or the new one not be made.
+    /// If the old one cannot be removed or the new one cannot be created.
     pub fn fresh(&self, name: &str) -> Outcome<PathBuf> {
         self.remove(name)?;
         let path = self.path.join(name);
@@ -192,10 +191,10 @@ impl Place {
         Ok(path)
     }
 
-    /// Removes a directory that [`Place::fresh`] made.
+    /// Removes a directory created by [`Place::fresh`].
     ///
     /// # Errors
-    /// If it is there and cannot be removed.
+    /// If it exists and cannot be removed.
     pub fn remove(&self, name: &str) -> Outcome {
         match fs::remove_dir_all(self.path.join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -204,8 +203,7 @@ impl Place {
     }
 }
 
-/// Drops the kernel's caches, after writing what is dirty. False if that is not allowed (it takes
-/// root).
+/// Drops the kernel's caches after a sync. False without the permission, which root has.
 ///
 /// # Errors
 /// If a place cannot be synced.

@@ -1,8 +1,8 @@
-//! A bar with the time left, in seconds of expected work.
+//! A progress bar with the remaining time, in seconds of expected work.
 //!
-//! Expected times come from the plans. While a run goes on it reports its share; the time left is
-//! what is left of the expectation, stretched by how wrong it was so far. Where standard error is
-//! no terminal, one line per run instead.
+//! Expected times come from the plans. A run reports its share while it is going on. The remaining
+//! time is the remaining expectation, scaled by the ratio of actual to expected time so far. If
+//! standard error is not a terminal, one line per run is printed instead.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
@@ -15,9 +15,9 @@ use std::{
 struct State {
     clock: Instant,
     expected: f64,
-    /// Expected seconds of the runs that were made.
+    /// Expected seconds of the finished runs.
     made: f64,
-    /// Expected seconds of the runs that were skipped.
+    /// Expected seconds of the skipped runs.
     skipped: f64,
     current: f64,
     share: f64,
@@ -77,7 +77,7 @@ impl Progress {
         }
     }
 
-    /// Announces work.
+    /// Adds expected work.
     pub fn expect(&self, seconds: f64) {
         self.change("", |state| state.expected += seconds);
     }
@@ -90,12 +90,12 @@ impl Progress {
         self.change(name, |state| (state.current, state.share) = (expected_seconds, 0.0));
     }
 
-    /// The run has done this share, from 0 to 1.
+    /// The run's share that is done, from 0 to 1.
     pub fn share(&self, share: f64) {
         self.change("", |state| state.share = share.clamp(0.0, 1.0));
     }
 
-    /// The run is done.
+    /// The run has ended.
     pub fn end(&self) {
         self.change("", |state| {
             state.made += state.current;
@@ -103,7 +103,7 @@ impl Progress {
         });
     }
 
-    /// A run need not be made.
+    /// A run was skipped.
     pub fn skipped(&self, name: &str, expected_seconds: f64) {
         let text = format!("{name}: there already");
         if self.is_terminal {
@@ -112,13 +112,13 @@ impl Progress {
         self.change(&text, |state| state.skipped += expected_seconds);
     }
 
-    /// No more runs.
+    /// All runs have ended.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// What is left, if what is done took so long. None before a hundredth is done.
+/// The remaining time. `None` before a hundredth is done.
 fn time_left(elapsed: Duration, done: f64, expected: f64) -> Option<Duration> {
     let share = done / expected.max(1e-9);
     (share >= 0.01).then(|| elapsed.mul_f64(((1.0 - share) / share).clamp(0.0, 1e4)))

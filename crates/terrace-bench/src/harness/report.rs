@@ -1,7 +1,7 @@
-//! The report: one HTML page and the charts as files, from a directory of results alone.
+//! The report: one HTML page and the charts as files, from a directory of results.
 //!
-//! Each [`Evaluation`] says what it makes of the results. The same results give the same bytes:
-//! nothing of the machine or the moment of making goes in.
+//! Each [`Evaluation`] makes sections from the results. The same results give the same bytes: the
+//! report contains nothing of the machine or time at which it is made.
 
 use super::{
     page::{self, Section},
@@ -11,31 +11,31 @@ use super::{
 use crate::Outcome;
 use std::{collections::BTreeSet, path::Path};
 
-/// What makes results, as far as the report knows it: what it says of them all.
+/// An evaluation's part of the report.
 pub trait Evaluation: Sync {
-    /// For the heading of its targets.
+    /// Heading of its goals.
     fn name(&self) -> &'static str;
 
     /// All sections for which there are results.
     ///
     /// # Errors
-    /// If a result has not its form.
+    /// If a result is malformed.
     fn sections(&self, records: &[Record]) -> Outcome<Vec<Section>>;
 
-    /// What was aimed at. Of what was not measured nothing is said.
+    /// Its goals. Those without measurements are left out.
     ///
     /// # Errors
-    /// If a result has not its form.
+    /// If a result is malformed.
     fn targets(&self, _records: &[Record]) -> Outcome<Vec<Target>> {
         Ok(Vec::new())
     }
 }
 
-/// Makes the page, and the charts' files if a directory for them is given. Returns all targets for
-/// which there are figures.
+/// Writes the page, and the charts' files if a directory for them is given. Returns all goals with
+/// measurements.
 ///
 /// # Errors
-/// If a result cannot be read or the page not be written.
+/// If a result cannot be read or the page cannot be written.
 pub fn write(
     evaluations: &[&dyn Evaluation],
     results: &Path,
@@ -66,10 +66,10 @@ pub fn write(
     Ok(reached)
 }
 
-/// Prints what an evaluation says of the results: its tables and its targets.
+/// Prints an evaluation's tables and goals.
 ///
 /// # Errors
-/// If a result cannot be read or has not its form.
+/// If a result cannot be read or is malformed.
 pub fn print(evaluation: &dyn Evaluation, bench: &Bench) -> Outcome {
     let records = bench.results().all()?;
     for section in evaluation.sections(&records)? {
@@ -82,7 +82,7 @@ pub fn print(evaluation: &dyn Evaluation, bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// Where and when everything was measured.
+/// Machines and times of all runs.
 fn runs(records: &[Record]) -> Section {
     let mut section = Section::new("Runs");
     let distinct = |what: fn(&Record) -> String| records.iter().map(what).collect::<BTreeSet<String>>();

@@ -1,8 +1,8 @@
-//! Results: one JSON file per run, with everything that is needed to judge and repeat it.
+//! Results: one JSON file per run, with all information to assess and repeat it.
 //!
-//! A run is known by its experiment and its settings; the hash of both is in the file's name, and
-//! `--resume` skips a run whose file is there. A file appears whole or not at all (written beside,
-//! then renamed). Reports are made from these files alone.
+//! A run is identified by its experiment and settings; the hash of both is in the file's name, and
+//! `--resume` skips a run whose file exists. A file is written beside and renamed, so it is
+//! complete. Reports are made from these files only.
 
 use super::{
     host::{Host, commit},
@@ -18,38 +18,38 @@ use std::{
     time::Instant,
 };
 
-/// Version of the form of the files.
+/// Version of the file format.
 const FORMAT: u32 = 1;
 
 /// One run and what it measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Version of this form.
+    /// Version of the format.
     pub format: u32,
-    /// What kind of run: decides the form of settings and outcome.
+    /// Experiment, which determines the form of settings and outcome.
     pub experiment: String,
-    /// The run, for people.
+    /// Name of the run, as text.
     pub name: String,
-    /// Of experiment and settings, in hexadecimal.
+    /// Hash of experiment and settings, in hexadecimal.
     pub settings_hash: String,
-    /// Everything that was chosen.
+    /// The settings.
     pub settings: Value,
-    /// Seed of what was random.
+    /// Seed of everything random.
     pub seed: u64,
-    /// When it started, in UTC.
+    /// Start time in UTC.
     pub started: String,
-    /// How long it took.
+    /// Duration.
     pub seconds: f64,
-    /// Where.
+    /// The machine.
     pub host: Host,
     /// Commit of the program.
     pub commit: String,
-    /// What was measured.
+    /// The measurements.
     pub outcome: Value,
 }
 
 impl Record {
-    /// The outcome in its own form.
+    /// Parses the outcome.
     ///
     /// # Errors
     /// If it does not have that form.
@@ -57,7 +57,7 @@ impl Record {
         T::deserialize(&self.outcome).map_err(|error| self.unreadable("outcome", &error))
     }
 
-    /// The settings in their own form.
+    /// Parses the settings.
     ///
     /// # Errors
     /// If they do not have that form.
@@ -72,7 +72,7 @@ impl Record {
     }
 }
 
-/// The hash that a run is known by.
+/// The hash that identifies a run.
 fn settings_hash(experiment: &str, settings: &Value) -> String {
     let text = format!("{experiment}\n{settings}");
     format!("{:032x}", xxhash_rust::xxh3::xxh3_128(text.as_bytes()))
@@ -85,10 +85,10 @@ pub struct Results {
 }
 
 impl Results {
-    /// The results in a directory, which is made if it is not there.
+    /// Opens a directory of results, which is created if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn create(directory: &Path) -> Outcome<Self> {
         fs::create_dir_all(directory).map_err(|error| format!("{} cannot be made: {error}", directory.display()))?;
         Ok(Self {
@@ -111,10 +111,10 @@ impl Results {
         Ok(record)
     }
 
-    /// The result of a run, if it is there.
+    /// The result of a run, if it exists.
     ///
     /// # Errors
-    /// If its file is there and cannot be read.
+    /// If its file exists and cannot be read.
     pub fn find(&self, experiment: &str, settings: &Value) -> Outcome<Option<Record>> {
         let hash = settings_hash(experiment, settings);
         let path = self.path(experiment, &hash);
@@ -133,7 +133,7 @@ impl Results {
         Ok(())
     }
 
-    /// All results, in the order of their names, then their starts.
+    /// All results, by name and start time.
     ///
     /// # Errors
     /// If a file that ends in `.json` is not a result.
@@ -161,16 +161,17 @@ impl Results {
     }
 }
 
-/// Where results go and how large the runs are.
+/// Options for results and the size of runs.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ResultArguments {
     /// Directory for the results, one JSON file per run.
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub results: PathBuf,
-    /// Skip the runs whose result is there already, with the same settings.
+    /// Skip runs that have a result with the same settings.
     #[arg(long)]
     pub resume: bool,
-    /// How large: small ends within 30 minutes on two cores, full is as large as the original.
+    /// Size of the runs: small ends within 30 minutes on two cores, full is as large as the
+    /// original.
     #[arg(long, value_enum, default_value = "small")]
     pub scale: Scale,
 }
@@ -178,19 +179,19 @@ pub struct ResultArguments {
 /// A run to make.
 #[derive(Debug, Clone)]
 pub struct Plan<'a, S> {
-    /// What kind of run.
+    /// The experiment.
     pub experiment: &'a str,
-    /// The run, for people.
+    /// Name of the run, as text.
     pub name: String,
-    /// Everything that was chosen.
+    /// The settings.
     pub settings: S,
-    /// Seed of what is random.
+    /// Seed of everything random.
     pub seed: u64,
-    /// How long it may take, for the progress bar.
+    /// Expected duration, for the progress bar.
     pub expected_seconds: f64,
 }
 
-/// Makes runs and keeps their results.
+/// Runs plans and stores their results.
 #[derive(Debug)]
 pub struct Bench {
     results: Results,
@@ -202,11 +203,10 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Keeps results in a directory; with `resume`, runs whose results are there are not made
-    /// again.
+    /// Stores results in a directory; with `resume`, runs with a result are skipped.
     ///
     /// # Errors
-    /// If the directory cannot be made.
+    /// If the directory cannot be created.
     pub fn new(results: &Path, resume: bool) -> Outcome<Self> {
         Ok(Self {
             results: Results::create(results)?,
@@ -223,10 +223,10 @@ impl Bench {
         &self.results
     }
 
-    /// Whether this run need not be made.
+    /// Whether this run has a result.
     ///
     /// # Errors
-    /// If its result is there and cannot be read.
+    /// If its result exists and cannot be read.
     pub fn is_done<S: Serialize>(&self, plan: &Plan<'_, S>) -> Outcome<bool> {
         Ok(self.resume
             && self
@@ -235,8 +235,8 @@ impl Bench {
                 .is_some())
     }
 
-    /// Makes a run and keeps its result, unless it is done. The plan's time must have been
-    /// announced to the progress bar.
+    /// Runs a plan and stores its result, unless it has one. Its time must have been added to the
+    /// progress bar.
     ///
     /// # Errors
     /// The run's, or the results'.
@@ -270,10 +270,10 @@ impl Bench {
         })
     }
 
-    /// Makes runs, each in a directory of its own below `directory` that is removed afterwards.
+    /// Runs plans, each in its own temporary directory below `directory`.
     ///
     /// # Errors
-    /// The first run's that fails.
+    /// The error of the first run that fails.
     pub fn run_each_in<S: Serialize, T: Serialize>(
         &self,
         directory: &Path,
@@ -295,10 +295,10 @@ impl Bench {
     }
 }
 
-/// Settings and outcomes of all runs of a kind.
+/// Settings and outcomes of all runs of an experiment.
 ///
 /// # Errors
-/// If one has not its form.
+/// If one is malformed.
 pub fn rows<S: DeserializeOwned, T: DeserializeOwned>(records: &[Record], experiment: &str) -> Outcome<Vec<(S, T)>> {
     let of_kind = records.iter().filter(|record| record.experiment == experiment);
     of_kind

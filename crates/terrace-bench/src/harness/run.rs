@@ -1,7 +1,7 @@
 //! `terrace-bench run`: a workload from a TOML file on one setup.
 //!
 //! The objects are stored first and the store is opened again with cold caches; then the operations
-//! are measured. A value that is not the one written ends the run with an error.
+//! are measured. A wrong value ends the run with an error.
 
 use super::{
     driver::{self, LoopOutcome},
@@ -25,7 +25,7 @@ use std::{
 };
 use terrace::{Durability, PutOptions, Store};
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "workload";
 
 /// Arguments of the subcommand.
@@ -33,7 +33,7 @@ pub const EXPERIMENT: &str = "workload";
 pub struct Arguments {
     /// The workload, a TOML file.
     workload: PathBuf,
-    /// Where small and large values lie.
+    /// Placement of small and large values.
     #[arg(long, value_enum, default_value = "hybrid")]
     setup: Setup,
     #[command(flatten)]
@@ -42,39 +42,39 @@ pub struct Arguments {
     results: ResultArguments,
 }
 
-/// What was chosen for a run.
+/// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
-    /// The workload whole.
+    /// The whole workload.
     pub workload: Workload,
-    /// How much of it.
+    /// Amount of it.
     pub amount: Amount,
-    /// Where small and large values lie.
+    /// Placement of small and large values.
     pub setup: Setup,
     /// The fast drive.
     pub ssd: String,
     /// The disk.
     pub hdd: String,
-    /// Which run, from 1.
+    /// Number of the run, from 1.
     pub run: u32,
 }
 
-/// What was measured.
+/// Measurements of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
-    /// From the first operation's start to the last's end.
+    /// From the start of the first operation to the end of the last.
     pub seconds: f64,
     /// Reads.
     pub get: LatencySummary,
     /// Writes.
     pub put: LatencySummary,
-    /// What went to the drives meanwhile.
+    /// Traffic of the drives during the operations.
     pub traffic: BothTraffic,
     /// Whether the kernel's caches were cold.
     pub caches_dropped: bool,
 }
 
-/// Runs a workload as often as it says.
+/// Runs a workload the given number of times.
 ///
 /// # Errors
 /// If the workload cannot be read or a run fails.
@@ -152,8 +152,8 @@ impl Evaluation for Workloads {
     }
 }
 
-/// A guess for the progress bar: 100 MB/s of storing, then the schedule, or half a millisecond per
-/// operation.
+/// An estimate for the progress bar: storing at 100 MB/s, then the schedule, or half a millisecond
+/// per operation.
 fn expected_seconds(workload: &Workload, amount: Amount) -> f64 {
     let weight: f64 = workload.values.iter().map(|size| size.weight).sum();
     let bytes: f64 = workload
@@ -193,7 +193,7 @@ impl Objects {
         format!("object/{number:012}")
     }
 
-    /// The same for the same object, whatever else was drawn.
+    /// The same for an object, independent of other draws.
     fn length(&self, number: u64) -> usize {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.lengths[self.weights.sample(&mut random)] as usize
@@ -231,7 +231,7 @@ impl Choice {
         let object = match &self.keys {
             None => random.random_range(0..self.objects),
             Some(zipf) => {
-                // Popular objects lie all over the key space.
+                // Popular objects are spread over the key space.
                 let rank = (zipf.sample(&mut random) as u64).saturating_sub(1);
                 rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.objects
             }

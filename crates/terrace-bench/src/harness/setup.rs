@@ -1,4 +1,4 @@
-//! The two drives of an evaluation and the three ways to put a store on them (MRIS, table 1).
+//! The two drives of an evaluation and the three placements of a store on them (MRIS, table 1).
 
 use super::{
     emulated::{EmulateArguments, Emulated},
@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// On which drives runs are made.
+/// The drives for runs.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PlaceArguments {
     /// Directory on the fast drive.
@@ -24,7 +24,7 @@ pub struct PlaceArguments {
 }
 
 impl PlaceArguments {
-    /// Whether two drives were asked for.
+    /// Whether two drives were given.
     #[must_use]
     pub const fn are_given(&self) -> bool {
         self.emulated.emulate || self.ssd.is_some() || self.hdd.is_some()
@@ -38,11 +38,11 @@ pub struct Places {
     pub ssd: Place,
     /// The disk.
     pub hdd: Place,
-    /// Keeps emulated drives; they go with it.
+    /// Keeps emulated drives until it is dropped.
     _emulated: Option<Emulated>,
 }
 
-/// What went to each drive.
+/// Traffic of the two drives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct BothTraffic {
     /// The fast drive.
@@ -52,7 +52,7 @@ pub struct BothTraffic {
 }
 
 impl BothTraffic {
-    /// What was added since an earlier picture.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -63,10 +63,10 @@ impl BothTraffic {
 }
 
 impl Places {
-    /// As the arguments say.
+    /// Opens the drives of the arguments.
     ///
     /// # Errors
-    /// If a directory cannot be made, or both are the same.
+    /// If a directory cannot be created, or both are the same.
     pub fn open(arguments: &PlaceArguments, seed: u64) -> Outcome<Self> {
         if arguments.emulated.emulate {
             let (emulated, ssd, hdd) = Emulated::create(&arguments.emulated, seed)?;
@@ -90,13 +90,13 @@ impl Places {
         Ok(places)
     }
 
-    /// Whether both are on one device, so that its counters count for both.
+    /// Whether both are on one device, whose counters then include both.
     #[must_use]
     pub fn share_a_device(&self) -> bool {
         self.ssd.device_number() == self.hdd.device_number()
     }
 
-    /// The counters of both, after a sync.
+    /// The counters of both drives, after a sync.
     ///
     /// # Errors
     /// If one cannot be read.
@@ -124,7 +124,7 @@ impl Places {
         self.hdd.hurry(factor)
     }
 
-    /// Makes empty directories of this name for a store.
+    /// Creates empty directories of this name for a store.
     ///
     /// # Errors
     /// If that fails.
@@ -133,7 +133,7 @@ impl Places {
         self.hdd.fresh(name).map(drop)
     }
 
-    /// Removes what [`Places::fresh`] made.
+    /// Removes directories created by [`Places::fresh`].
     ///
     /// # Errors
     /// If that fails.
@@ -143,7 +143,7 @@ impl Places {
     }
 }
 
-/// What lies where (MRIS, table 1).
+/// Placement of data (MRIS, table 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Setup {
@@ -156,10 +156,10 @@ pub enum Setup {
 }
 
 impl Setup {
-    /// All, in the order of the paper.
+    /// All, in the paper's order.
     pub const ALL: [Self; 3] = [Self::Ssd, Self::Hybrid, Self::Hdd];
 
-    /// As the paper writes it.
+    /// The paper's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -169,7 +169,7 @@ impl Setup {
         }
     }
 
-    /// Where small values and metadata go.
+    /// The drive of small values and metadata.
     #[must_use]
     pub const fn flash(self, places: &Places) -> &Place {
         match self {
@@ -178,7 +178,7 @@ impl Setup {
         }
     }
 
-    /// Where large values go.
+    /// The drive of large values.
     #[must_use]
     pub const fn large(self, places: &Places) -> &Place {
         match self {
@@ -187,8 +187,7 @@ impl Setup {
         }
     }
 
-    /// Options of a store of this name: the flash directory and the large directory on their
-    /// drives.
+    /// Options of a store of this name, with its two directories on their drives.
     #[must_use]
     pub fn options(self, places: &Places, name: &str) -> terrace::Options {
         let flash = self.flash(places).path.join(name).join("flash");

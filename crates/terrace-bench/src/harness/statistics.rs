@@ -1,4 +1,4 @@
-//! Small sums: mean, standard deviation, a straight line through points.
+//! Mean, standard deviation, and linear regression.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ pub struct Summary {
     pub mean: f64,
     /// Sample standard deviation; 0 for fewer than two.
     pub deviation: f64,
-    /// How many.
+    /// Number of values.
     pub count: usize,
 }
 

@@ -1,23 +1,23 @@
-//! What was aimed at, and whether it was reached.
+//! Goals, and whether they are met.
 
 use super::page::Section;
 use std::fmt;
 
-/// One aim.
+/// A goal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// What was aimed at.
+    /// Description.
     pub name: String,
-    /// At least this, or at most.
+    /// The wanted value, a minimum or a maximum.
     pub wanted: f64,
-    /// Whether less is better.
+    /// Whether it is a maximum.
     pub at_most: bool,
-    /// This was measured.
+    /// The measured value.
     pub measured: f64,
 }
 
 impl Target {
-    /// Whether it was reached.
+    /// Whether it is met.
     #[must_use]
     pub fn is_met(&self) -> bool {
         if self.at_most {
@@ -27,13 +27,13 @@ impl Target {
         }
     }
 
-    /// In a word.
+    /// The verdict as a word.
     #[must_use]
     pub fn verdict(&self) -> &'static str {
         if self.is_met() { "met" } else { "MISSED" }
     }
 
-    /// With its direction.
+    /// The wanted value with its direction.
     #[must_use]
     pub fn wanted_in_words(&self) -> String {
         format!(
@@ -51,7 +51,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Adds a table of them to a section, if there are any.
+/// Adds a table of goals to a section, if there are any.
 pub fn table(section: &mut Section, targets: &[Target]) {
     section.columns(
         "Targets",

@@ -1,8 +1,8 @@
-//! Values that do not compress, made cheaply, and known again when read.
+//! Values that do not compress, are cheap to make, and can be checked when read.
 //!
 //! A value is a piece of a pool of random bytes, with the object's number at both ends. The same
-//! seed and number give the same bytes in every program that follows this rule (the LevelDB driver
-//! does).
+//! seed and number give the same bytes in every program that follows this rule, such as the LevelDB
+//! driver.
 
 use crate::Outcome;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ pub struct Values {
     pool: Vec<u8>,
 }
 
-/// Spreads numbers over the pool: an odd multiplier, so that neighbours get different pieces.
+/// Spreads numbers over the pool: an odd multiplier, so that adjacent numbers get different pieces.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Values {
@@ -33,7 +33,7 @@ impl Values {
         &self.pool
     }
 
-    /// The value of an object. Lengths beyond the pool's are cut to it.
+    /// The value of an object. Lengths are limited to the pool's.
     #[must_use]
     pub fn value(&self, number: u64, length: usize) -> Bytes {
         let mut value = self.piece(number, length).to_vec();
@@ -46,9 +46,9 @@ impl Values {
         Bytes::from(value)
     }
 
-    /// A piece of the pool for an object, as it is: where making a value must not cost anything.
-    /// Lengths beyond the pool's are cut to it. Different objects have the same piece once in some
-    /// millions.
+    /// A piece of the pool for an object, without copying, where making a value must be free.
+    /// Lengths are limited to the pool's. Two objects have the same piece with a probability of one
+    /// in some millions.
     #[must_use]
     pub fn piece(&self, number: u64, length: usize) -> &[u8] {
         let length = length.min(self.pool.len());
@@ -57,7 +57,7 @@ impl Values {
         &self.pool[start..start + length]
     }
 
-    /// Checks length and both ends of a piece that was read.
+    /// Checks length and both ends of a piece.
     ///
     /// # Errors
     /// If it is not that object's.
@@ -72,10 +72,10 @@ impl Values {
         Ok(())
     }
 
-    /// Checks length and both ends of a value that was read.
+    /// Checks length and both ends of a value.
     ///
     /// # Errors
-    /// If it is not the value of that object.
+    /// If it is not that object's.
     pub fn check(number: u64, length: usize, value: &[u8]) -> Outcome {
         let stamp = number.to_le_bytes();
         if value.len() != length || length >= 8 && !(value.starts_with(&stamp) && value.ends_with(&stamp)) {

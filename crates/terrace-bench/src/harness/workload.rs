@@ -1,7 +1,7 @@
-//! Workloads as TOML files: what is stored, which operations on it, at what pace.
+//! Workloads from TOML files: objects, operations and pace.
 //!
-//! Unknown fields are refused, so that a misspelt one is noticed. `Workload::validate` refuses what
-//! cannot be run.
+//! Unknown fields are refused, so that a misspelt one is noticed. `Workload::validate` refuses
+//! workloads that cannot be run.
 
 use super::driver::Arrivals;
 use crate::Outcome;
@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// How large an evaluation is.
+/// Size of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
@@ -19,10 +19,10 @@ pub enum Scale {
     Full,
 }
 
-/// Reads a TOML file, or the text that is in the program.
+/// Reads a TOML file, or the built-in text.
 ///
 /// # Errors
-/// If the file cannot be read or has not the form; the message says where.
+/// If the file cannot be read or is malformed; the message has the position.
 pub fn read_toml<T: for<'de> Deserialize<'de>>(file: Option<&Path>, built_in: &str) -> Outcome<T> {
     let Some(file) = file else {
         return Ok(toml::from_str(built_in)?);
@@ -35,39 +35,39 @@ pub fn read_toml<T: for<'de> Deserialize<'de>>(file: Option<&Path>, built_in: &s
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// For the report.
+    /// Name in the report.
     pub name: String,
     /// Seed of keys, kinds and arrivals.
     pub seed: u64,
-    /// Which objects are used.
+    /// Distribution of objects.
     pub keys: Keys,
-    /// Lengths of values, and how many of each.
+    /// Lengths of values, with weights.
     pub values: Vec<ValueSize>,
     /// Shares of the operations.
     pub operations: Shares,
     /// Writes wait for the device.
     pub sync: bool,
-    /// Values from this length on go to the large directory.
+    /// Values of at least this length go to the large directory.
     pub size_threshold_bytes: u64,
     /// RAM for cached values.
     pub cache_bytes: u64,
-    /// Who waits for whom.
+    /// Pace of the operations.
     pub pace: Pace,
-    /// How much, at small scale.
+    /// Amount at small scale.
     pub small: Amount,
-    /// How much, at full scale.
+    /// Amount at full scale.
     pub full: Amount,
 }
 
-/// Which objects operations choose.
+/// Distribution of the objects that operations choose.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "distribution", deny_unknown_fields)]
 pub enum Keys {
-    /// Each as often as any other.
+    /// Uniform.
     Uniform,
-    /// Few often, most rarely.
+    /// Zipf's law.
     Zipf {
-        /// Above 0; 1 is Zipf's law.
+        /// Exponent, above 0.
         exponent: f64,
     },
 }
@@ -88,44 +88,44 @@ pub struct ValueSize {
 pub struct Shares {
     /// Reads of whole values.
     pub get: f64,
-    /// Writes over existing objects.
+    /// Overwrites of existing objects.
     pub put: f64,
 }
 
-/// Who waits for whom.
+/// Pace of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "loop", deny_unknown_fields)]
 pub enum Pace {
-    /// The next operation waits for the one before.
+    /// Each thread waits for its operation.
     Closed {
-        /// Operations at once.
+        /// Concurrent operations.
         threads: usize,
     },
-    /// Operations come on a schedule.
+    /// Operations arrive on a schedule.
     Open {
-        /// Most at once.
+        /// Most concurrent operations.
         threads: usize,
-        /// Arrivals.
+        /// Arrivals per second.
         per_second: f64,
-        /// Their spread.
+        /// Distribution of arrivals.
         arrivals: Arrivals,
     },
 }
 
-/// How much is stored and done.
+/// Amount of objects and operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
-    /// Objects stored first.
+    /// Objects stored before the measurement.
     pub objects: u64,
-    /// Operations measured.
+    /// Measured operations.
     pub operations: u64,
-    /// Runs.
+    /// Number of runs.
     pub runs: u32,
 }
 
 impl Workload {
-    /// How much at a scale.
+    /// The amount at a scale.
     #[must_use]
     pub fn amount(&self, scale: Scale) -> Amount {
         match scale {
@@ -134,10 +134,10 @@ impl Workload {
         }
     }
 
-    /// Checks that it can be run.
+    /// Checks the values.
     ///
     /// # Errors
-    /// Naming the field and what it may be.
+    /// The field and its allowed values.
     pub fn validate(&self) -> Outcome {
         let fail = |message: &str| Err(format!("workload \"{}\": {message}", self.name).into());
         let is_share = |share: f64| share.is_finite() && share >= 0.0;

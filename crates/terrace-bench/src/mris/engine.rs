@@ -1,8 +1,7 @@
-//! What the evaluation asks of a store, and Terrace's way to do it.
+//! An engine for the evaluation, and Terrace as one.
 //!
-//! A group is a small and a large object of one image, committed together. Objects have numbers:
-//! twice the group, plus one for the large one. A value read that is not the one written is an
-//! error.
+//! A group is a small and a large object of one image, committed together. Objects are numbered:
+//! twice the group, plus one for the large one. Reading a wrong value is an error.
 
 use crate::{
     Outcome,
@@ -59,7 +58,7 @@ pub fn key(object: u64) -> String {
     format!("image/{:012}/{kind}", object / 2)
 }
 
-/// What an engine tells of its work since it was opened. What it does not count is missing.
+/// An engine's statistics since it was opened; `None` if it does not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineFigures {
     /// Memtables written as tables.
@@ -68,7 +67,7 @@ pub struct EngineFigures {
     pub compactions: Option<u64>,
     /// Bytes of tables written by both.
     pub table_bytes: Option<u64>,
-    /// All bytes written, tables and logs, by the engine's own account.
+    /// All bytes written to tables and logs, as counted by the engine.
     pub written_bytes: Option<u64>,
     /// Reads of the flash log.
     pub flash_reads: Option<u64>,
@@ -80,25 +79,25 @@ pub struct EngineFigures {
 
 /// An open store.
 pub trait Engine {
-    /// Puts these groups, each as one batch, without waiting for the device.
+    /// Puts groups, each as one batch, without waiting for the device.
     ///
     /// # Errors
     /// The store's.
     fn insert(&mut self, groups: &[u64]) -> Outcome<LoopOutcome>;
 
-    /// Reads these objects; kind 0 are small ones, kind 1 large ones.
+    /// Reads objects; kind 0 are small ones, kind 1 large ones.
     ///
     /// # Errors
-    /// The store's, or a value that is not the one written.
+    /// The store's, or a wrong value.
     fn read(&mut self, objects: &[u64]) -> Outcome<LoopOutcome>;
 
-    /// Makes everything put durable.
+    /// Makes all puts durable.
     ///
     /// # Errors
     /// The store's.
     fn flush(&mut self) -> Outcome;
 
-    /// A number that stays the same while the engine's tables are neither flushed nor compacted.
+    /// A number that changes with each flush or compaction of the engine's tables.
     ///
     /// # Errors
     /// The store's.
@@ -111,8 +110,7 @@ pub trait Engine {
     fn close(self: Box<Self>) -> Outcome<EngineFigures>;
 }
 
-/// Waits until background work that insertion left behind is done: until the tables have stayed as
-/// they are for so long.
+/// Waits for the background work after insertions: until the tables have not changed for `quiet`.
 ///
 /// # Errors
 /// The engine's.
@@ -136,17 +134,17 @@ pub struct Terrace {
     sizes: Sizes,
 }
 
-/// What heat may have: nothing if it is off.
+/// Sizes of the flash cache, which copies hot objects; zero if it is off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heat {
-    /// RAM for objects on their way to flash.
+    /// RAM for objects being copied to flash.
     pub staging_bytes: u64,
-    /// Of the log and the copies beside it, if not as much as there is.
+    /// Capacity of the log and the copies, if limited.
     pub flash_capacity_bytes: Option<u64>,
 }
 
 impl Heat {
-    /// Size decides, as in the paper.
+    /// Only size decides, as in the paper.
     pub const OFF: Self = Self {
         staging_bytes: 0,
         flash_capacity_bytes: None,
@@ -158,14 +156,14 @@ impl Heat {
 pub struct Tuning {
     /// *SizeThreshold*.
     pub size_threshold_bytes: u64,
-    /// Of the flash log.
+    /// Segment size of the flash log.
     pub segment_bytes: u64,
     /// *SplitThreshold*.
     pub split_threshold_bytes: u64,
 }
 
 impl Terrace {
-    /// Opens a store of this name, the RAM cache for values off, and waits until its hash index is
+    /// Opens a store of this name without a RAM cache for values, and waits until its hash index is
     /// filled.
     ///
     /// # Errors
@@ -212,7 +210,7 @@ impl Terrace {
 
 impl Engine for Terrace {
     fn insert(&mut self, groups: &[u64]) -> Outcome<LoopOutcome> {
-        // Making the values is no part of the operations.
+        // The time to make the values is not measured.
         let batches: Vec<Mutex<Batch>> = groups.iter().map(|&group| Mutex::new(self.batch(group))).collect();
         closed_loop(1, groups.len() as u64, 1, |number| {
             let batch = std::mem::take(&mut *batches[number as usize].lock().map_err(|_| "a worker panicked")?);
@@ -274,7 +272,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Changes its tables a few times, then no more.
+    /// Changes its tables a limited number of times.
     struct Busy(u64);
 
     impl Engine for Busy {
@@ -301,7 +299,7 @@ mod tests {
         let (mut busy, start) = (Busy(0), Instant::now());
         settle(&mut busy, Duration::from_millis(40)).unwrap();
         assert_eq!(busy.0, 30);
-        // 29 changes, 2 ms apart, then the quiet time.
+        // 29 changes at intervals of 2 ms, then the quiet time.
         assert!(start.elapsed() >= Duration::from_millis(29 * 2 + 40));
     }
 

@@ -1,5 +1,4 @@
-//! What all parts of the evaluation share: its workload file, the contenders, the drives, where
-//! results go.
+//! Common to all parts of the evaluation: workload file, contenders, drives, results.
 
 use super::{
     engine::{Engine, Heat, Sizes, Terrace, Tuning},
@@ -28,17 +27,17 @@ pub struct Common {
     pub places: PlaceArguments,
     #[command(flatten)]
     pub results: ResultArguments,
-    /// Sizes and counts, instead of those in the program.
+    /// File with sizes and counts, instead of the built-in one.
     #[arg(long, value_name = "FILE")]
     pub workload: Option<PathBuf>,
     /// Without LevelDB.
     #[arg(long)]
     pub no_leveldb: bool,
-    /// Only these, by the names in the report ("Terrace HDD"), and "raw" for the drives themselves;
-    /// with `--resume` the runs of one evaluation can be made bit by bit.
+    /// Only these, by their names in the report ("Terrace HDD"), and "raw" for the drives
+    /// themselves. With `--resume` the runs of an evaluation can be made in several calls.
     #[arg(long = "only", value_name = "NAME")]
     pub only: Vec<String>,
-    /// Without measuring the drives by fio; then nothing is known of the limit.
+    /// Without fio's measurement of the drives, and so without the limit.
     #[arg(long)]
     pub no_raw: bool,
 }
@@ -54,19 +53,19 @@ pub struct WorkloadFile {
     size_threshold_bytes: u64,
     segment_bytes: u64,
     split_threshold_bytes: u64,
-    /// Zipf's exponent of the images' popularity, for the reads with heat.
+    /// Zipf's exponent of the images' popularity, for the reads of `heat`.
     pub heat_exponent: f64,
-    /// Room on flash for copies then, as a share of the large images.
+    /// Space on flash for copies, as a share of the large images, for the reads of `heat`.
     pub heat_flash_share: f64,
     small: Amount,
     full: Amount,
 }
 
-/// How much is done at a scale.
+/// Amount of work at a scale.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
-    /// Of each measurement.
+    /// Runs per measurement.
     pub runs: u32,
     /// Groups inserted for figure 9.
     pub insert_groups: u64,
@@ -76,17 +75,17 @@ pub struct Amount {
     pub small_reads: u64,
     /// Small reads per large one.
     pub ratios: Vec<u64>,
-    /// How long fio reads.
+    /// Duration of fio's reads.
     pub raw_seconds: u32,
-    /// Small reads from which heat learns.
+    /// Small reads that warm up the flash cache.
     pub heat_reads: u64,
 }
 
 impl WorkloadFile {
-    /// The file, or the one in the program.
+    /// Reads the file, or the built-in one.
     ///
     /// # Errors
-    /// If it has not the form or cannot be run.
+    /// If it is malformed or cannot be run.
     pub fn read(file: Option<&Path>) -> Outcome<Self> {
         let workload: Self = read_toml(file, include_str!("../../workloads/mris.toml"))?;
         if workload.small_bytes < 8 || workload.large_bytes < 8 || workload.large_bytes > 256 << 20 {
@@ -107,7 +106,7 @@ impl WorkloadFile {
         Ok(workload)
     }
 
-    /// How much at a scale.
+    /// The amount of work at a scale.
     #[must_use]
     pub fn amount(&self, scale: Scale) -> &Amount {
         match scale {
@@ -117,11 +116,11 @@ impl WorkloadFile {
     }
 }
 
-/// Which engine.
+/// An engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
-    /// Ours.
+    /// Terrace.
     Terrace,
     /// The paper's baseline.
     LevelDb,
@@ -132,7 +131,7 @@ pub enum EngineKind {
 pub struct Contender {
     /// Which engine.
     pub engine: EngineKind,
-    /// Where its data lie.
+    /// Placement of its data.
     pub setup: Setup,
 }
 
@@ -155,7 +154,7 @@ impl Contender {
         }
     }
 
-    /// LevelDB, all in one place.
+    /// LevelDB, all on one drive.
     #[must_use]
     pub const fn leveldb(setup: Setup) -> Self {
         Self {
@@ -164,7 +163,7 @@ impl Contender {
         }
     }
 
-    /// For people.
+    /// Name, as text.
     #[must_use]
     pub fn name(self) -> String {
         let engine = match self.engine {
@@ -175,7 +174,7 @@ impl Contender {
     }
 }
 
-/// What every run on drives has among its settings.
+/// Settings of every run on drives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Surroundings {
     /// Bytes of a small object.
@@ -188,7 +187,7 @@ pub struct Surroundings {
     pub ssd: String,
     /// The disk.
     pub hdd: String,
-    /// Both are on one device, so the kernel's counters of each count both.
+    /// Both are on one device, whose counters then include both.
     pub one_device: bool,
 }
 
@@ -206,15 +205,16 @@ impl Surroundings {
 /// The evaluation on drives.
 #[derive(Debug)]
 pub struct Evaluation {
-    /// Makes runs and keeps results.
+    /// Runs plans and stores results.
     pub bench: Bench,
     /// The drives.
     pub places: Places,
-    /// How much.
+    /// Amount of work.
     pub amount: Amount,
     /// Seed of everything random.
     pub seed: u64,
-    /// Zipf's exponent of the images' popularity, for the reads with heat, and the room for copies.
+    /// Zipf's exponent of the images' popularity, and the space for copies, for the reads of
+    /// `heat`.
     pub heat: (f64, f64),
     /// Sizes and drives.
     pub surroundings: Surroundings,
@@ -226,12 +226,12 @@ pub struct Evaluation {
     _directory: TempDir,
 }
 
-/// Whether a name was chosen, by `--only`, or by the want of it.
+/// Whether a name was selected by `--only`, or that option is absent.
 fn is_chosen(only: &[String], name: &str) -> bool {
     only.is_empty() || only.iter().any(|chosen| chosen.eq_ignore_ascii_case(name))
 }
 
-/// Names that nobody has are mistakes.
+/// Refuses unknown names.
 fn check_names(only: &[String]) -> Outcome {
     let names: Vec<String> = Contender::ALL.iter().map(|contender| contender.name()).collect();
     let is_known = |name: &String| name.eq_ignore_ascii_case("raw") || is_chosen(&names, name);
@@ -245,7 +245,7 @@ impl Evaluation {
     /// Prepares drives, values and the LevelDB driver.
     ///
     /// # Errors
-    /// If one of them cannot be had.
+    /// If one of them is not available.
     pub fn open(common: &Common) -> Outcome<Self> {
         check_names(&common.only)?;
         let file = WorkloadFile::read(common.workload.as_deref())?;
@@ -282,7 +282,7 @@ impl Evaluation {
         })
     }
 
-    /// Who takes part.
+    /// The contenders of this evaluation.
     pub fn contenders(&self) -> impl Iterator<Item = Contender> {
         let leveldb = self.leveldb.is_some();
         Contender::ALL
@@ -291,7 +291,7 @@ impl Evaluation {
             .filter(|contender| is_chosen(&self.only, &contender.name()))
     }
 
-    /// Opens a contender's store of this name, or makes it in the directories that are there.
+    /// Opens a contender's store of this name, or creates it in existing directories.
     ///
     /// # Errors
     /// The engine's.
@@ -310,7 +310,7 @@ impl Evaluation {
         }
     }
 
-    /// Opens a store of Terrace's with sizes of its own.
+    /// Opens a store of Terrace with the given sizes.
     ///
     /// # Errors
     /// The store's.
@@ -320,8 +320,7 @@ impl Evaluation {
         Ok(Box::new(store))
     }
 
-    /// A guess of how long inserting takes, for the progress bar: at the paper's speed for the
-    /// disk.
+    /// Estimated time of insertions, for the progress bar: the paper's speed for the disk.
     #[must_use]
     pub fn insert_seconds(&self, contender: Contender, groups: u64) -> f64 {
         let rate = match (contender.engine, contender.setup) {

@@ -1,4 +1,4 @@
-//! Figure 8: image requests by size, from pagecounts files, beside what the paper publishes.
+//! Figure 8: image requests by size, from pagecounts files, beside the paper's.
 
 use super::pagecounts::Counts;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "mris-figure8";
 
 /// Arguments of the subcommand.
@@ -21,13 +21,13 @@ pub struct Arguments {
     pub results: ResultArguments,
 }
 
-/// What was counted: files, by name and length.
+/// The counted files: names and lengths.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Source {
     files: Vec<(String, u64)>,
 }
 
-/// Counts requests and keeps the result.
+/// Counts requests and stores the result.
 ///
 /// # Errors
 /// If a file cannot be read.

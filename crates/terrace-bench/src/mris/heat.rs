@@ -1,11 +1,11 @@
-//! The reads of figures 10 to 14 again with images of different popularity: Hybrid, heat off and
-//! on, the same reads for both.
+//! The reads of figures 10 to 14 with images of different popularity: Hybrid, with the flash cache
+//! off and on, and the same reads for both.
 //!
-//! Groups are popular by Zipf's law, in an order that has nothing to do with their keys. Flash has
-//! room for the small images and for a part of the large ones. With heat on, reads of the same law
-//! come first (emulated drives are in haste meanwhile), from which heat learns; they go on in the
-//! same opening. What heat adds stands beside the static model: equation 3 with what reads cost
-//! where size alone decides.
+//! The popularity of groups follows Zipf's law and is independent of their keys. Flash has space
+//! for the small images and for a part of the large ones. With the flash cache on, reads with the
+//! same distribution come first (without the emulated drives' delays), to warm it up, and
+//! measurement follows without reopening. The results stand beside the static model: equation 3
+//! with the costs of reads where only size decides.
 
 use super::{
     engine::{Heat, Sizes},
@@ -29,24 +29,24 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
 use serde::{Deserialize, Serialize};
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "mris-heat";
 const NAME: &str = "mris-heat";
-/// Of the log and the copies: a store of little flash has little segments.
+/// Segment size of the log and the copies: small, since there is little flash.
 const SEGMENT_BYTES: u64 = 4 << 20;
-/// RAM for objects on their way to flash: the engine's own figure.
+/// RAM for objects being copied to flash: the engine's default.
 const STAGING_BYTES: u64 = 64 << 20;
-/// Room for a small image with what belongs to it, over its length, and for free segments.
+/// Space for a small image with its metadata, relative to its length, including free segments.
 const SMALL_ROOM: f64 = 1.3;
 
-/// What was chosen.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Whether heat is on.
+    /// Whether the flash cache is on.
     pub heat: bool,
     /// Zipf's exponent.
     pub exponent: f64,
-    /// Room on flash for copies, as a share of the large images.
+    /// Space on flash for copies, as a share of the large images.
     pub flash_share: f64,
     /// Small reads per large one.
     pub ratio: u64,
@@ -54,11 +54,11 @@ pub struct Settings {
     pub groups: u64,
     /// Small reads.
     pub small_reads: u64,
-    /// Small reads before, with heat on.
+    /// Small reads for warming up, with the flash cache on.
     pub reads_before: u64,
     /// Sizes and drives.
     pub surroundings: Surroundings,
-    /// Which run, from 1.
+    /// Number of the run, from 1.
     pub run: u32,
 }
 
@@ -100,7 +100,7 @@ const fn on(heat: bool) -> &'static str {
     if heat { "on" } else { "off" }
 }
 
-/// How long everything may take.
+/// Expected duration of all runs.
 #[must_use]
 pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
     let plans = plans(evaluation);
@@ -109,11 +109,11 @@ pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
     plans.iter().map(|plan| plan.expected_seconds).sum::<f64>() + loads * loading
 }
 
-/// Makes all runs. Their time must have been announced. Runs with heat come last, since their
-/// copies stay in the store.
+/// Does all runs, whose time must have been added to the progress bar. Runs with the flash cache
+/// come last, since their copies stay in the store.
 ///
 /// # Errors
-/// The first run's that fails.
+/// The error of the first run that fails.
 pub fn run(evaluation: &Evaluation) -> Outcome {
     let bench = &evaluation.bench;
     let mut plans = plans(evaluation);
@@ -164,13 +164,13 @@ fn open(evaluation: &Evaluation, settings: &Settings) -> Outcome<Box<dyn super::
 /// Draws groups by their popularity.
 struct Popular {
     zipf: Zipf<f64>,
-    /// Group of each rank.
+    /// The group of each rank.
     groups: Vec<u64>,
     random: ChaCha8Rng,
 }
 
 impl Popular {
-    /// The order of popularity is the same whatever the seed of the draws.
+    /// The ranking does not depend on the seed of the draws.
     fn new(settings: &Settings, seed: u64) -> Outcome<Self> {
         let mut groups: Vec<u64> = (0..settings.groups).collect();
         groups.shuffle(&mut ChaCha8Rng::seed_from_u64(settings.groups));
@@ -196,19 +196,19 @@ fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &P
     measure_reads(evaluation, || open(evaluation, settings), &before, &objects, progress)
 }
 
-/// Rates at a ratio, means over the runs.
+/// Mean rates at a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rates {
     ratio: u64,
     off: f64,
     on: f64,
-    /// By equation 3.
+    /// From equation 3.
     model: f64,
-    /// Share of the reads of large images that the disk answered.
+    /// Share of the reads of large images served by the disk.
     from_disk: Option<f64>,
 }
 
-/// The runs of the largest set that has both.
+/// Rates from the largest set of runs that has both.
 fn rates(records: &[Record]) -> Outcome<Vec<Rates>> {
     let rows: Vec<(Settings, Read)> = rows(records, EXPERIMENT)?;
     let set = |settings: &Settings| -> Outcome<(u64, u64, String)> {
@@ -258,8 +258,8 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// Equation 3 with what reads cost where size alone decides: by the uniform reads of all setups, as
-/// the paper has it, or where these were not made by the popular ones with heat off.
+/// Equation 3 with the costs of reads where only size decides: from the uniform reads of all
+/// setups, as in the paper, or, without these, from the popular ones with the flash cache off.
 fn static_model(model: &Model, rows: &[(Settings, Read)]) -> impl Fn(u64) -> Option<f64> {
     let costs = model.costs(EngineKind::Terrace);
     let cycles = rows
@@ -277,10 +277,10 @@ fn static_model(model: &Model, rows: &[(Settings, Read)]) -> impl Fn(u64) -> Opt
     }
 }
 
-/// The table, if there are results.
+/// The section, if there are results.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn section(records: &[Record]) -> Outcome<Option<Section>> {
     let rates = rates(records)?;
     let mut section = Section::new("Popular images, with heat");
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn heat_stands_beside_the_model_of_the_same_costs() {
-        // Heat off: 400 and 15,000 µs. On: half of the large ones cost as a small one.
+        // Off: 400 and 15,000 µs. On: half of the large ones cost as much as a small one.
         let mut records = Vec::new();
         for ratio in [1_u64, 4, 16] {
             for (heat, large_us) in [(false, 15_000.0), (true, 7_700.0)] {

@@ -1,8 +1,8 @@
-//! Figure 9: groups inserted in the order of their keys and at random, into every contender.
+//! Figure 9: groups inserted in key order and in random order, for every contender.
 //!
 //! A group is acknowledged at once (LevelDB's default, and Terrace's `Buffered`); at the end
-//! everything is made durable, and that time counts. Bytes per drive are taken after the store is
-//! closed and the file system synced, so what background work wrote is in them.
+//! everything is made durable, and that time counts. Bytes per drive are read after the store is
+//! closed and the file system synced, so they include background work.
 
 use super::{
     engine::EngineFigures,
@@ -17,24 +17,24 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "mris-insert";
 
 /// Groups per call of the engine.
 const CHUNK: usize = 64;
 
-/// In which order groups are inserted.
+/// Order of insertions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// Of their keys.
+    /// Key order.
     Sequential,
     /// None.
     Random,
 }
 
 impl Order {
-    /// For people.
+    /// As text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,33 +54,33 @@ impl Order {
     }
 }
 
-/// What was chosen.
+/// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
-    /// Who.
+    /// The contender.
     pub contender: Contender,
-    /// In which order.
+    /// The order.
     pub order: Order,
-    /// How many groups.
+    /// Number of groups.
     pub groups: u64,
     /// Sizes and drives.
     pub surroundings: Surroundings,
-    /// Which run, from 1.
+    /// Number of the run, from 1.
     pub run: u32,
 }
 
-/// What was measured.
+/// Measurements of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Inserted {
-    /// Until all groups were acknowledged.
+    /// Time until all groups were acknowledged.
     pub acknowledged_seconds: f64,
-    /// Until everything was durable as well.
+    /// Time until everything was durable.
     pub durable_seconds: f64,
-    /// Of each group.
+    /// Latencies of groups.
     pub write: LatencySummary,
-    /// What went to the drives until the store was closed.
+    /// Traffic of the drives until the store was closed.
     pub traffic: BothTraffic,
-    /// What the engine tells.
+    /// The engine's statistics.
     pub engine: EngineFigures,
 }
 
@@ -122,16 +122,16 @@ fn plans(evaluation: &Evaluation) -> Vec<Plan<'static, Settings>> {
     plans
 }
 
-/// How long all runs may take.
+/// Expected duration of all runs.
 #[must_use]
 pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
     plans(evaluation).iter().map(|plan| plan.expected_seconds).sum()
 }
 
-/// Makes all runs of figure 9. Their time must have been announced.
+/// Does all runs of figure 9, whose time must have been added to the progress bar.
 ///
 /// # Errors
-/// The first run's that fails.
+/// The error of the first run that fails.
 pub fn run(evaluation: &Evaluation) -> Outcome {
     for plan in &plans(evaluation) {
         evaluation.bench.run(plan, |progress| {

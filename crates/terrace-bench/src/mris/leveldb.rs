@@ -1,11 +1,11 @@
-//! LevelDB, the paper's baseline: Debian's library, values inline, compression off, everything else
-//! its default.
+//! LevelDB, the paper's baseline: Debian's library, values inline, compression off, other settings
+//! at their defaults.
 //!
-//! The bindings on the registry build a LevelDB of their own or have had no release for years, and
-//! all of them are `unsafe` calls into C++. So a C++ program of our own (`leveldb.cc`) is compiled
-//! with the system's library when it is first needed and is spoken to over pipes: Terrace's build
-//! needs neither C++ nor LevelDB, a crash in it is an error here, and it takes its times itself, so
-//! the pipes do not count. Any error of it ends the run.
+//! The crates with bindings build a LevelDB of their own or have had no release for years, and all
+//! of them make `unsafe` calls into C++. So a C++ program of our own (`leveldb.cc`) is compiled
+//! with the system's library on first use, and communicates over pipes: Terrace's build needs
+//! neither C++ nor LevelDB, a crash of the program is an error here, and it measures the times
+//! itself, so the pipes do not count. Any error of the program ends the run.
 
 use super::engine::{Engine, EngineFigures, Sizes, is_large};
 use crate::{
@@ -25,7 +25,7 @@ const SOURCE: &str = include_str!("leveldb.cc");
 /// Compiles the driver into a directory.
 ///
 /// # Errors
-/// Without a C++ compiler or LevelDB's headers; the message names the packages.
+/// If there is no C++ compiler or LevelDB's headers are missing; the message names the packages.
 pub fn compile(directory: &Path) -> Outcome<PathBuf> {
     let (source, program) = (directory.join("leveldb.cc"), directory.join("leveldb-driver"));
     fs::write(&source, SOURCE)?;
@@ -54,10 +54,10 @@ pub struct LevelDb {
 }
 
 impl LevelDb {
-    /// Opens the database in a directory, or makes one.
+    /// Opens the database in a directory, or creates one.
     ///
     /// # Errors
-    /// If the driver cannot be started or the database not be opened.
+    /// If the driver cannot be started or the database cannot be opened.
     pub fn open(program: &Path, directory: &Path, values: &Values, sizes: Sizes) -> Outcome<Self> {
         let mut child = Command::new(program)
             .arg(directory)
@@ -122,7 +122,7 @@ impl LevelDb {
     }
 }
 
-/// Times one after the other as a loop of one thread.
+/// Converts consecutive times to the measurements of a loop with one thread.
 fn as_loop(times: impl Iterator<Item = (usize, u64)>, kinds: usize) -> LoopOutcome {
     let mut outcome = LoopOutcome::empty(kinds);
     for (kind, ns) in times {
@@ -170,7 +170,7 @@ impl Engine for LevelDb {
 impl Drop for LevelDb {
     fn drop(&mut self) {
         drop(self.input.take());
-        // After an error the driver may still be at work; nobody waits for it then.
+        // After an error the driver may still be running; its end is not awaited.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -178,8 +178,8 @@ impl Drop for LevelDb {
     }
 }
 
-/// Counts what LevelDB's own log tells: "Level-0 table #5: 4096 bytes OK", "Compacted 1@0 + 2@1
-/// files => 4096 bytes".
+/// Counts events in LevelDB's log: "Level-0 table #5: 4096 bytes OK", "Compacted 1@0 + 2@1 files =>
+/// 4096 bytes".
 fn figures(log: &str) -> EngineFigures {
     let bytes = |line: &str| -> Option<u64> { line.split(" bytes").next()?.rsplit(' ').next()?.parse().ok() };
     let (mut flushes, mut compactions, mut table_bytes) = (0, 0, 0);

@@ -1,11 +1,11 @@
 //! `terrace-bench mris`: the evaluation of the MRIS paper (Ming Chen, 2012), section 4, on Terrace
 //! and LevelDB.
 //!
-//! [`figure8`] counts the image requests of a log ([`pagecounts`]); [`insert`] makes figure 9;
-//! [`read`] makes figures 10 to 14, and [`heat`] reads again with popular images. [`engine`] and
-//! [`leveldb`] are the two stores, [`paper`] what the paper reports, [`model`] what follows from
-//! the results, [`targets`] what was aimed at, and [`report`] the pages. A run that fails ends the
-//! evaluation and leaves no result; `--resume` goes on from there.
+//! [`figure8`] counts the image requests of a log ([`pagecounts`]); [`insert`] makes figure 9,
+//! [`read`] figures 10 to 14, and [`heat`] repeats the reads with popular images. [`engine`] and
+//! [`leveldb`] are the two stores, [`paper`] has the paper's figures, [`model`] evaluates the
+//! results, [`targets`] has the goals, and [`report`] makes the pages. A failed run ends the
+//! evaluation and leaves no result; `--resume` continues from there.
 
 mod engine;
 mod evaluation;
@@ -51,16 +51,16 @@ enum Part {
     Insert(Common),
     /// Figures 10 to 14, tables 2 to 4: reads.
     Read(Common),
-    /// The reads again with images of different popularity, heat off and on.
+    /// The reads with images of different popularity, with the flash cache off and on.
     Heat(Common),
-    /// Figures 9 to 14 and all else that two drives can show, with a report.
+    /// Figures 9 to 14 and everything else that two drives can show, with a report.
     All(Common),
 }
 
 /// Runs a part. Returns the directory of its results.
 ///
 /// # Errors
-/// If a run fails or a result cannot be kept.
+/// If a run fails or a result cannot be stored.
 pub fn run(arguments: Arguments) -> Outcome<PathBuf> {
     let (common, works): (_, &[Work]) = match &arguments.part {
         Part::Figure8(arguments) => {
@@ -76,7 +76,7 @@ pub fn run(arguments: Arguments) -> Outcome<PathBuf> {
     Ok(common.results.results.clone())
 }
 
-/// A guess of how long a part takes, and the part.
+/// A part, and the estimate of its duration.
 type Work = (fn(&Evaluation) -> f64, fn(&Evaluation) -> Outcome);
 
 const INSERT: Work = (insert::expected_seconds, insert::run);
@@ -93,10 +93,10 @@ fn measure(common: &Common, works: &[Work]) -> Outcome {
     Ok(())
 }
 
-/// As a part of all evaluations: what can be made here. Returns what cannot, and why.
+/// Runs, as a part of all evaluations, what can be measured here. Returns what cannot, and why.
 ///
 /// # Errors
-/// The first run's that fails.
+/// The error of the first run that fails.
 pub fn measure_what_can_be(places: &PlaceArguments, results: &ResultArguments) -> Outcome<Vec<String>> {
     if !places.are_given() {
         return Ok(vec![
@@ -127,7 +127,7 @@ pub fn measure_what_can_be(places: &PlaceArguments, results: &ResultArguments) -
     Ok(left_out)
 }
 
-/// The paper's figures and tables, and what was aimed at, in the report.
+/// The paper's figures and tables, and the goals, in the report.
 pub struct Mris;
 
 impl harness::report::Evaluation for Mris {

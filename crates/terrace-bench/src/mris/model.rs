@@ -1,9 +1,8 @@
-//! What follows from the results: means over the runs, costs per read by regression, the drives'
-//! limit.
+//! Evaluates the results: means over the runs, costs per read by regression, and the drives' limit.
 //!
-//! Runs are put together only if they differ in nothing but contender, order, ratio and number. If
-//! a directory holds several such sets (two scales, two pairs of drives), the largest counts and
-//! the rest is left out and counted.
+//! Runs are combined only if they differ in nothing but contender, order, ratio and number. If a
+//! directory has several such sets (two scales, two pairs of drives), the largest is used and the
+//! other runs are counted as left out.
 
 use super::{
     evaluation::{Contender, EngineKind, Surroundings},
@@ -23,14 +22,15 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The results of the drives' part.
+/// The results of the parts on drives.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
-    /// Figure 9's runs.
+    /// Runs of figure 9.
     pub inserts: BTreeMap<(Contender, Order), Vec<Inserted>>,
     /// The reading runs, by ratio.
     pub reads: BTreeMap<(Contender, u64), Vec<Read>>,
-    /// Raw reads of each drive: mean times over the runs, in microseconds, and the size of a read.
+    /// fio's reads of each drive: mean times over the runs, in microseconds, and the size of a
+    /// read.
     pub raw: BTreeMap<Setup, (Summary, u64)>,
     /// Sizes and drives.
     pub surroundings: Option<Surroundings>,
@@ -38,21 +38,20 @@ pub struct Model {
     pub insert_groups: u64,
     /// Groups read from.
     pub read_groups: u64,
-    /// Runs that are of another set.
+    /// Runs of other sets.
     pub left_out: usize,
 }
 
-/// Where a count of written bytes comes from.
+/// Source of a count of written bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The emulated drives.
     Drives,
-    /// The engine's own account.
+    /// The engine.
     Engine,
 }
 
-/// Runs that belong together, by everything but what they may differ in. The first number says how
-/// large they are.
+/// Sets of runs that can be combined, by size and conditions.
 type Sets<S, T> = BTreeMap<(u64, String), Vec<(S, T)>>;
 
 fn largest<S, T>(sets: Sets<S, T>, left_out: &mut usize) -> Vec<(S, T)> {
@@ -63,10 +62,10 @@ fn largest<S, T>(sets: Sets<S, T>, left_out: &mut usize) -> Vec<(S, T)> {
 }
 
 impl Model {
-    /// Of all results in a directory.
+    /// Evaluates all results of a directory.
     ///
     /// # Errors
-    /// If a result has not its form.
+    /// If a result is malformed.
     pub fn of(records: &[Record]) -> Outcome<Self> {
         let mut model = Self::default();
         let (mut inserts, mut reads, mut raw) = (
@@ -124,7 +123,7 @@ impl Model {
         Ok(model)
     }
 
-    /// Keeps the raw reads of the drives and data of the reading runs.
+    /// Stores fio's reads of the drives used by the reading runs.
     fn take_raw(&mut self, raw: BTreeMap<Setup, Vec<(RawSettings, RawReads)>>) {
         let Some(surroundings) = &self.surroundings else { return };
         for (drive, runs) in raw {
@@ -146,7 +145,7 @@ impl Model {
         }
     }
 
-    /// Ratios that were measured.
+    /// The measured ratios.
     #[must_use]
     pub fn ratios(&self) -> Vec<u64> {
         let mut ratios: Vec<u64> = self.reads.keys().map(|key| key.1).collect();
@@ -155,7 +154,7 @@ impl Model {
         ratios
     }
 
-    /// Who took part.
+    /// The contenders.
     #[must_use]
     pub fn contenders(&self) -> Vec<Contender> {
         let took_part = |contender: &Contender| {
@@ -187,7 +186,7 @@ impl Model {
         })
     }
 
-    /// MB per second that the kernel or else the drive counted as read from a place (figure 14).
+    /// MB per second read from a place, counted by the kernel or else the drive (figure 14).
     #[must_use]
     pub fn device_mb_per_second(
         &self,
@@ -206,8 +205,8 @@ impl Model {
         Summary::of(&runs.iter().filter_map(bytes).collect::<Vec<f64>>())
     }
 
-    /// Microseconds of a small and a large read by regression: the time of a cycle (`ratio` small
-    /// reads and a large one) over the ratio, all runs.
+    /// Microseconds of a small and a large read, by regression over all runs: the time of a cycle
+    /// (`ratio` small reads and a large one) as a function of the ratio.
     #[must_use]
     pub fn regression(&self, contender: Contender) -> Option<Line> {
         let of_contender = self.reads.iter().filter(|(key, _)| key.0 == contender);
@@ -242,7 +241,7 @@ impl Model {
         })
     }
 
-    /// Mean microseconds of a small and of a large read, as each was timed.
+    /// Mean measured microseconds of a small and of a large read.
     #[must_use]
     pub fn timed(&self, contender: Contender) -> Option<(f64, f64)> {
         let runs = || {
@@ -263,7 +262,7 @@ impl Model {
         ))
     }
 
-    /// Reads per second if nothing but the drives' own reads took time: Hybrid.
+    /// Reads per second if only the drives' own reads took time: Hybrid.
     #[must_use]
     pub fn limit(&self, ratio: u64) -> Option<f64> {
         let (small, large) = (self.raw.get(&Setup::Ssd)?.0.mean, self.raw.get(&Setup::Hdd)?.0.mean);
@@ -271,7 +270,7 @@ impl Model {
         Some(1e6 * (ratio + 1.0) / (ratio * small + large))
     }
 
-    /// MB per second of a prediction in reads per second (equation 5).
+    /// MB per second of a predicted rate of reads (equation 5).
     #[must_use]
     pub fn mb_of(&self, reads_per_second: f64, ratio: u64) -> f64 {
         let sizes = self
@@ -300,7 +299,7 @@ impl Model {
         })
     }
 
-    /// Bytes that were put in an inserting run.
+    /// Bytes put in an inserting run.
     fn put_bytes(&self, run: &Inserted) -> Option<f64> {
         Some(run.write.count as f64 * self.surroundings.as_ref()?.sizes().group() as f64)
     }
@@ -313,7 +312,7 @@ impl Model {
         })
     }
 
-    /// MB written to a place in an inserting run, as the kernel or else the drive counted.
+    /// MB written to a place in an inserting run, counted by the kernel or else the drive.
     #[must_use]
     pub fn written_mb(
         &self,
@@ -330,8 +329,7 @@ impl Model {
         })
     }
 
-    /// Bytes written over bytes put: by the drives' counters if both are emulated, else by the
-    /// engine's account.
+    /// Write amplification: from the drives' counters if both are emulated, else from the engine's.
     #[must_use]
     pub fn write_amplification(&self, contender: Contender, order: Order) -> Option<(Summary, Source)> {
         let by_drives = self.of_inserts(contender, order, |run| {
@@ -342,7 +340,7 @@ impl Model {
             return Some((summary, Source::Drives));
         }
         let by_engine = self.of_inserts(contender, order, |run| {
-            // What the log took is not in LevelDB's account: each byte goes there once.
+            // LevelDB's count does not include its log, to which each byte is written once.
             let written = match (run.engine.written_bytes, run.engine.table_bytes) {
                 (Some(written), _) => written as f64,
                 (None, Some(tables)) => tables as f64 + self.put_bytes(run)?,
@@ -353,7 +351,7 @@ impl Model {
         by_engine.map(|summary| (summary, Source::Engine))
     }
 
-    /// A count of the engine in the inserting runs.
+    /// A count of the engine over the inserting runs.
     #[must_use]
     pub fn engine_count(
         &self,

@@ -1,10 +1,9 @@
-//! Request counts of Wikipedia (the files `pagecounts-YYYYMMDD-HHMMSS`, plain or gzip), sorted by
-//! size for figure 8.
+//! Request counts of Wikipedia (the files `pagecounts-YYYYMMDD-HHMMSS`, plain or gzip), by size,
+//! for figure 8.
 //!
-//! A line is `project title count bytes`: how often a page was asked for in an hour and how many
-//! bytes went out for it. The files come from the network's noise: lines that are not of that form
-//! are counted and skipped, a line is never held beyond its limit, and sums stop at their largest
-//! value. A file whose compression breaks is read up to there.
+//! A line is `project title count bytes`: the number of requests of a page in an hour, and the
+//! bytes sent for it. The input is not trusted: malformed lines are counted and skipped, the length
+//! of a line is limited, and sums saturate. A file with broken compression is read up to the error.
 
 use crate::Outcome;
 use flate2::bufread::MultiGzDecoder;
@@ -15,8 +14,8 @@ use std::{
     path::Path,
 };
 
-/// Sizes are rounded up to powers of two, from 1 byte to this exponent: 256 MB. Larger ones count
-/// there too.
+/// Sizes are rounded up to powers of two, from 1 byte to this exponent: 256 MB. Larger ones are
+/// counted there too.
 pub const EXPONENT_MAX: usize = 28;
 
 /// Longest line; titles have at most 255 characters, percent-encoded.
@@ -27,7 +26,7 @@ const LINE_BYTES_MAX: usize = 16 << 10;
 pub struct Bin {
     /// How many.
     pub requests: u64,
-    /// Bytes that went out for them.
+    /// Bytes sent for them.
     pub bytes: u64,
 }
 
@@ -38,11 +37,11 @@ pub struct Counts {
     pub bins: Vec<Bin>,
     /// Lines read.
     pub lines: u64,
-    /// Lines of other pages than images.
+    /// Lines of pages that are not images.
     pub other_lines: u64,
-    /// Lines without the form.
+    /// Malformed lines.
     pub hostile_lines: u64,
-    /// Files that broke off, in words.
+    /// Files with broken compression, with the errors.
     pub broken_files: Vec<String>,
 }
 
@@ -58,7 +57,7 @@ impl Default for Counts {
     }
 }
 
-/// What figure 8 is about, in percent.
+/// The shares of figure 8, in percent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shares {
     /// Requests over 4 up to 64 KB.
@@ -83,7 +82,7 @@ fn parse(line: &[u8]) -> Option<(&[u8], u64, u64)> {
     let mut fields = line.split(|&byte| byte == b' ');
     let (project, title, count, bytes) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
     let number = |field: &[u8]| -> Option<u64> {
-        // `parse` would take a sign.
+        // `parse` alone would accept a sign.
         let digits = !field.is_empty() && field.iter().all(u8::is_ascii_digit);
         digits.then(|| std::str::from_utf8(field).ok()?.parse().ok()).flatten()
     };
@@ -140,7 +139,7 @@ impl Counts {
     /// Counts the lines of a file, plain or gzip by its first bytes.
     ///
     /// # Errors
-    /// If the file cannot be opened or read. Broken compression is noted instead.
+    /// If the file cannot be opened or read. Broken compression is recorded instead.
     pub fn read_file(&mut self, path: &Path) -> Outcome {
         let named = |error: io::Error| format!("{}: {error}", path.display());
         let mut reader = BufReader::with_capacity(256 << 10, File::open(path).map_err(named)?);
@@ -160,7 +159,7 @@ impl Counts {
         self.bins.iter().fold(0, |sum, bin| sum.saturating_add(bin.requests))
     }
 
-    /// The shares that the paper names; `None` without requests.
+    /// The shares that the paper gives; `None` without requests.
     #[must_use]
     pub fn shares(&self) -> Option<Shares> {
         let sum = |bins: &[Bin], what: fn(&Bin) -> u64| bins.iter().map(|bin| what(bin) as f64).sum::<f64>();

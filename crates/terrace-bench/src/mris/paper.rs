@@ -1,4 +1,4 @@
-//! The paper's own figures, from `workloads/mris-paper.toml`, and its equations 1 to 5.
+//! The paper's figures, from `workloads/mris-paper.toml`, and its equations 1 to 5.
 
 use crate::{
     Outcome,
@@ -6,7 +6,7 @@ use crate::{
 };
 use serde::Deserialize;
 
-/// Everything the paper reports in numbers.
+/// All figures in the paper.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
@@ -26,7 +26,7 @@ pub struct Paper {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure8 {
-    /// Where it stands.
+    /// Place in the paper.
     pub source: String,
     /// Requests over 4 up to 64 KB.
     pub between_4k_and_64k_percent: f64,
@@ -42,7 +42,7 @@ pub struct Figure8 {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure9 {
-    /// Where it stands.
+    /// Place in the paper.
     pub source: String,
     hdd_random_mb_per_second: f64,
     ssd_over_hdd_random: f64,
@@ -66,8 +66,8 @@ impl Figure9 {
             }
     }
 
-    /// MB/s of sequential insertion. The text also gives this as ratios to HDD, which agree within
-    /// its rounding.
+    /// MB/s of sequential insertion. The text also gives ratios to HDD, which agree within
+    /// rounding.
     #[must_use]
     pub fn sequential(&self, setup: Setup) -> f64 {
         self.random(setup)
@@ -78,7 +78,7 @@ impl Figure9 {
             }
     }
 
-    /// Sequential insertion over that into HDD, as the text says.
+    /// Sequential insertion relative to HDD, from the text.
     #[must_use]
     pub fn sequential_over_hdd(&self, setup: Setup) -> f64 {
         match setup {
@@ -93,18 +93,18 @@ impl Figure9 {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Speedups {
-    /// Where it stands.
+    /// Place in the paper.
     pub source: String,
     /// Small reads per large read.
     pub ratios: Vec<u64>,
-    /// Of the setup SSD.
+    /// Speed-up of the setup SSD.
     pub ssd: Vec<f64>,
-    /// Of the setup Hybrid.
+    /// Speed-up of the setup Hybrid.
     pub hybrid: Vec<f64>,
 }
 
 impl Speedups {
-    /// Of a setup at a ratio, where the table has it.
+    /// The speed-up of a setup at a ratio, if it is in the table.
     #[must_use]
     pub fn at(&self, setup: Setup, ratio: u64) -> Option<f64> {
         let column = self.ratios.iter().position(|&found| found == ratio)?;
@@ -120,7 +120,7 @@ impl Speedups {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Where it stands, or how it was found.
+    /// Place in the paper, or method.
     pub source: String,
     /// Small, from the SSD: t_SF.
     pub small_ssd_us: f64,
@@ -158,10 +158,10 @@ pub fn mean_read_bytes(small: f64, large: f64, ratio: f64) -> f64 {
 }
 
 impl Paper {
-    /// The figures in the repository.
+    /// The built-in figures.
     ///
     /// # Errors
-    /// If they have not the form.
+    /// If they are malformed.
     pub fn published() -> Outcome<Self> {
         read_toml(None, include_str!("../../workloads/mris-paper.toml"))
     }
@@ -179,7 +179,7 @@ mod tests {
         assert!((hybrid - 277.3).abs() < 0.1, "{hybrid}");
         let by_5 = 1e6 * (16.0 * 8192.0 + 131_072.0) / (1482.0 * 16.0 + 37599.0);
         assert!((hybrid * mean_read_bytes(8192.0, 131_072.0, 16.0) - by_5).abs() < 1e-6);
-        // The regression agrees with table 2 as well as the paper says it does: SSD over HDD at
+        // The regression agrees with table 2 as well as the paper says: SSD relative to HDD at
         // ratio 4.
         let speedup = paper.table3.reads_per_second(Setup::Ssd, 4.0) / paper.table3.reads_per_second(Setup::Hdd, 4.0);
         assert!(
@@ -198,8 +198,8 @@ mod tests {
         assert_eq!(paper.table2.at(Setup::Hybrid, 3), None);
     }
 
-    /// The text gives the sequential figures twice; ours are built from one way and must agree with
-    /// the other.
+    /// The text gives the sequential figures in two ways; ours are computed from one and must agree
+    /// with the other.
     #[test]
     fn figure_9_agrees_with_itself() {
         let figure9 = Paper::published().unwrap().figure9;

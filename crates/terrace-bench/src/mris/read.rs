@@ -1,12 +1,12 @@
-//! Figures 10 to 14, tables 2 to 4: random reads of small images, and after every *ratio* of them
-//! the large one of the last.
+//! Figures 10 to 14, tables 2 to 4: random reads of small images, and, after every *ratio* of them,
+//! the large image of the last one.
 //!
-//! Groups are inserted once per contender (emulated drives are in haste meanwhile): at random, but
-//! for LevelDB in the order of their keys. It would write each value nine times else, 120 GB in
-//! all; its reads can only gain, its tables being in order. For each run the store is closed, the
-//! kernel's caches are dropped, the store is opened again with its RAM cache for values off, and
-//! reads follow one another. The reads of a run are the same for every contender. Then `fio`
-//! measures what the drives themselves do (the limit).
+//! Groups are inserted once per contender (without the emulated drives' delays), in random order,
+//! except for LevelDB, where they are inserted in key order. It would otherwise write each value
+//! nine times, 120 GB in all; its reads can only gain from tables in order. For each run the store
+//! is closed, the kernel's caches are dropped, the store is opened without a RAM cache for values,
+//! and the reads follow one another. The reads of a run are the same for every contender. Then
+//! `fio` measures the drives themselves (the limit).
 
 use super::{
     engine::{Engine, EngineFigures, settle},
@@ -30,22 +30,22 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "mris-read";
-/// The drives by themselves.
+/// Experiment name of fio's reads of the drives.
 pub const RAW_EXPERIMENT: &str = "mris-raw";
 
 /// Reads per call of the engine.
 const CHUNK: usize = 64;
 const NAME: &str = "mris-read";
-/// After loading, tables must have stayed as they are for so long: longer than a step of a
+/// After loading, tables must have been unchanged for this time, which is longer than a step of a
 /// compaction on an old disk.
 const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
-/// What was chosen.
+/// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
-    /// Who.
+    /// The contender.
     pub contender: Contender,
     /// Small reads per large one.
     pub ratio: u64,
@@ -55,26 +55,26 @@ pub struct Settings {
     pub small_reads: u64,
     /// Sizes and drives.
     pub surroundings: Surroundings,
-    /// Which run, from 1.
+    /// Number of the run, from 1.
     pub run: u32,
 }
 
-/// What was measured.
+/// Measurements of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Read {
-    /// From the first read's start to the last's end.
+    /// From the start of the first read to the end of the last.
     pub seconds: f64,
     /// Reads of small objects.
     pub small: LatencySummary,
     /// Reads of large objects.
     pub large: LatencySummary,
-    /// What went to the drives meanwhile.
+    /// Traffic of the drives during the reads.
     pub traffic: BothTraffic,
-    /// What the engine tells, since it was opened.
+    /// The engine's statistics since it was opened.
     pub engine: EngineFigures,
     /// Whether the kernel's caches were cold.
     pub caches_dropped: bool,
-    /// Until the store was open and its indexes filled.
+    /// Time until the store was open and its indexes filled.
     pub open_seconds: f64,
 }
 
@@ -86,27 +86,27 @@ impl Read {
     }
 }
 
-/// A drive measured by itself.
+/// Settings of fio's reads of a drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RawSettings {
     /// SSD or HDD.
     pub drive: Setup,
     /// The drive.
     pub description: String,
-    /// What was read.
+    /// Parameters of the reads.
     pub reads: RandomReads,
-    /// Which run, from 1.
+    /// Number of the run, from 1.
     pub run: u32,
 }
 
-/// The objects to read, in order: every group as often as any other.
+/// The objects to read, in order, with uniformly distributed groups.
 #[must_use]
 pub fn objects(groups: u64, small_reads: u64, ratio: u64, seed: u64) -> Vec<u64> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     objects_of(small_reads, ratio, || random.random_range(0..groups))
 }
 
-/// The objects to read, in order, if the groups come so.
+/// The objects to read, in order, with groups from `group`.
 pub fn objects_of(small_reads: u64, ratio: u64, mut group: impl FnMut() -> u64) -> Vec<u64> {
     let mut objects = Vec::new();
     for number in 1..=small_reads {
@@ -182,7 +182,7 @@ fn raw_plans(evaluation: &Evaluation) -> Vec<Plan<'static, RawSettings>> {
     plans
 }
 
-/// How long everything may take.
+/// Expected duration of all runs.
 #[must_use]
 pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
     let mut seconds: f64 = 0.0;
@@ -202,10 +202,10 @@ pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
     seconds
 }
 
-/// Makes all runs. Their time must have been announced.
+/// Does all runs, whose time must have been added to the progress bar.
 ///
 /// # Errors
-/// The first run's that fails.
+/// The error of the first run that fails.
 pub fn run(evaluation: &Evaluation) -> Outcome {
     let (bench, groups) = (&evaluation.bench, evaluation.amount.read_groups);
     let raw = if evaluation.raw {
@@ -255,11 +255,11 @@ fn load(evaluation: &Evaluation, contender: Contender) -> Outcome {
     })
 }
 
-/// Does something for which the drives need not take their time: nothing is measured, and a disk
-/// needs hours for it.
+/// Does work without the emulated drives' delays: it is not measured, and would take hours on a
+/// disk.
 ///
 /// # Errors
-/// Its own, or the drives'.
+/// That of the work, or of the drives.
 pub fn in_haste(evaluation: &Evaluation, work: impl FnOnce() -> Outcome) -> Outcome {
     evaluation.places.hurry(HASTE)?;
     let done = work();
@@ -267,7 +267,7 @@ pub fn in_haste(evaluation: &Evaluation, work: impl FnOnce() -> Outcome) -> Outc
     done
 }
 
-/// Inserts the groups to be read, in this order, and closes when background work is done.
+/// Inserts the groups in this order, and closes the engine after its background work.
 ///
 /// # Errors
 /// The engine's.
@@ -285,8 +285,8 @@ fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &P
     measure_reads(evaluation, open, &[], &objects, progress)
 }
 
-/// Opens an engine with cold caches and times reads of `objects`, after those `before` them, in
-/// haste.
+/// Opens an engine with cold caches and measures reads of `objects`, after reads of `before`
+/// without delays.
 ///
 /// # Errors
 /// The engine's.

@@ -1,13 +1,12 @@
-//! What the evaluation aimed at, and whether it was reached. Of what was not measured nothing is
-//! said.
+//! Goals of the evaluation, and whether they are met. Goals without measurements are left out.
 
 use super::{evaluation::Contender, model::Model, paper::Paper};
 use crate::harness::{setup::Setup, target::Target};
 
-/// What Terrace's rate stands over, at a ratio.
+/// The rate relative to which Terrace's is expressed, by ratio.
 type Base<'a> = &'a dyn Fn(u64) -> Option<f64>;
 
-/// The aims for which there are figures.
+/// The goals with measurements.
 #[must_use]
 pub fn targets(model: &Model, paper: &Paper) -> Vec<Target> {
     let terrace = |setup, ratio| Some(model.reads_per_second(Contender::terrace(setup), ratio)?.mean);

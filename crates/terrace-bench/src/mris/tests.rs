@@ -1,4 +1,4 @@
-//! The evaluation end to end at a tiny size, and what follows from made-up results.
+//! Tests of the evaluation end to end at a tiny size, and of evaluating made-up results.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,8 +29,8 @@ struct Line {
     arguments: super::Arguments,
 }
 
-/// Sizes with which everything takes seconds. The thresholds keep their places: small on flash,
-/// large in blocks.
+/// Sizes with which everything takes seconds. Small objects are on flash and large ones in blocks,
+/// as in the original.
 const TINY: &str = "
 seed = 5
 small_bytes = 512
@@ -67,7 +67,7 @@ fn have_leveldb() -> bool {
     leveldb::compile(tempfile::tempdir().unwrap().path()).is_ok()
 }
 
-/// The command line of a tiny evaluation's part, with everything in `directory`.
+/// Command line of a part of a tiny evaluation, with all files in `directory`.
 fn tiny_line(directory: &Path, part: &str) -> Vec<String> {
     fs::write(directory.join("tiny.toml"), TINY).unwrap();
     let mut line = vec![part.to_owned()];
@@ -140,7 +140,7 @@ fn a_tiny_evaluation_makes_a_report_that_its_results_make_again() {
     let before = starts(Results::create(&results).unwrap().all().unwrap());
     let contenders = if have_leveldb() { 5 } else { 3 };
     let raw = if fio::is_installed() { 4 } else { 0 };
-    // Heat: two runs of two ratios, off and on.
+    // `heat`: two runs of two ratios, off and on.
     assert_eq!(before.len(), contenders * (2 * 2 + 2 * 2) + raw + 2 * 2 * 2);
     all(directory.path(), true);
     assert_eq!(starts(Results::create(&results).unwrap().all().unwrap()), before);
@@ -151,8 +151,8 @@ fn a_tiny_evaluation_makes_a_report_that_its_results_make_again() {
     );
 }
 
-/// Each engine on its own: what was put is there after reopening, what was not is an error and no
-/// figure.
+/// Each engine separately: what was put is there after reopening; reading what was not put is an
+/// error.
 #[test]
 fn engines_keep_groups_and_miss_absent_ones() {
     let directory = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ fn surroundings() -> Value {
     })
 }
 
-/// Runs in which each small and each large read takes exactly so long.
+/// Runs in which each small and each large read takes exactly this long.
 fn made_up(costs: &[(Setup, f64, f64)]) -> Vec<Record> {
     let mut records = Vec::new();
     for &(setup, small_us, large_us) in costs {

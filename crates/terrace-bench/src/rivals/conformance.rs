@@ -1,4 +1,4 @@
-//! Every candidate in this program does what is asked of it, before anything is timed.
+//! Checks every candidate in this build before anything is measured.
 #![allow(clippy::unwrap_used)]
 
 use super::{Candidate, KeyValue, Opening};
@@ -26,7 +26,7 @@ fn open(candidate: Candidate, opening: &Opening) -> Box<dyn KeyValue> {
 }
 
 fn get(store: &dyn KeyValue, key: &[u8]) -> Option<Vec<u8>> {
-    // What was in it must not be seen.
+    // The buffer's former contents must not be seen.
     let mut value = b"left over".to_vec();
     let found = store.get(key, &mut value).unwrap();
     assert!(found || value.is_empty());
@@ -142,7 +142,7 @@ fn what_was_synced_is_found_after_opening_again() {
     });
 }
 
-/// A history of random writes against a map, enough to fill memtables and to have pages split.
+/// Random writes against a map, enough to fill memtables and to split pages.
 #[test]
 fn histories_end_as_in_a_model() {
     const SEED: u64 = 5;

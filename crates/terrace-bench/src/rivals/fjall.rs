@@ -1,15 +1,15 @@
-//! fjall: an LSM tree in Rust, with values from 1 KiB on in files of their own, as its documents
-//! advise for such values.
+//! fjall: an LSM tree in Rust, with values of 1 KiB and more in separate files, as its
+//! documentation advises.
 //!
-//! A write reaches the kernel before it is acknowledged; a synced one asks for `SyncData`
-//! (fdatasync) of the journal.
+//! A write reaches the kernel before it is acknowledged; a synced one uses `SyncData` (fdatasync)
+//! of the journal.
 
 use super::{KeyValue, Opening};
 use crate::Outcome;
 use ::terrace::Durability;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
-/// The whole data in one keyspace.
+/// All data is in one keyspace.
 pub struct Fjall {
     database: Database,
     keyspace: Keyspace,
@@ -17,7 +17,7 @@ pub struct Fjall {
 }
 
 impl Fjall {
-    /// Opens a database: a quarter of the RAM for memtables, the rest for its cache.
+    /// Opens a database: a quarter of the RAM is for memtables, the rest for its cache.
     ///
     /// # Errors
     /// fjall's.

@@ -1,9 +1,9 @@
-//! foyer: a hybrid cache in Rust, in RAM and on from there on flash. It is here for the role of a
-//! cache: it keeps nothing that was promised to last, and may forget.
+//! foyer: a hybrid cache in Rust, in RAM and on flash. As a cache it persists nothing and may
+//! evict.
 //!
-//! Both its write policies take part: values go to flash when they are inserted, or when RAM lets
-//! go of them. Its calls are asynchronous; what is in RAM is answered without a runtime, the rest
-//! is waited for by the caller.
+//! Both of its write policies take part: values are written to flash when they are inserted, or
+//! when they are evicted from RAM. Its calls are asynchronous; values in RAM are returned without a
+//! runtime, for others the caller waits.
 
 use super::{Figures, KeyValue, Lookups, Opening};
 use crate::Outcome;
@@ -14,15 +14,16 @@ use ::foyer::{
 use ::terrace::Durability;
 use tokio::runtime::{Builder, Runtime};
 
-/// What it keeps beside key and value in RAM: the record with its links, two vectors, the place in
-/// the table (by jemalloc's classes of sizes). Without it the process would outgrow its bound.
+/// RAM per record besides key and value: the record with its links, two vectors, the slot in the
+/// table (in jemalloc's size classes). Without it the process would exceed its limit.
 const RECORD_BYTES: usize = 160;
-/// Least room on flash, and that where nothing is known of the data; else it is twice the data.
+/// Smallest size on flash, also used if nothing is known about the data; otherwise it is twice the
+/// data.
 const FLASH_BYTES_MIN: u64 = 256 << 20;
 const FLASH_BYTES_UNKNOWN: u64 = 2 << 30;
-/// What it collects for one write to flash, of its caches: its default is 16 MiB.
+/// Its buffer for a write to flash, a part of its caches; its default is 16 MiB.
 const BUFFER_BYTES: usize = 16 << 20;
-/// What may wait for flash; more is dropped. Its documents advise twice the buffer.
+/// Bytes that may wait for flash; more is dropped. Its documentation advises twice the buffer.
 const WAITING_BYTES: usize = 2 * BUFFER_BYTES;
 
 /// An open cache.
@@ -34,7 +35,7 @@ pub struct Foyer {
 }
 
 impl Foyer {
-    /// Opens an empty cache; values go to flash when they are inserted, or when they leave RAM.
+    /// Opens an empty cache that writes values to flash on insertion, or on eviction from RAM.
     ///
     /// # Errors
     /// foyer's, or if its threads cannot be started.
@@ -48,7 +49,7 @@ impl Foyer {
         } else {
             (HybridCachePolicy::WriteOnEviction, "evicted from RAM")
         };
-        // The buffer is there twice: one is filled while the other is written.
+        // There are two buffers: one is filled while the other is written.
         let buffers = 2 * BUFFER_BYTES as u64;
         let ram_bytes = (opening.cache_bytes.saturating_sub(buffers)).max(opening.cache_bytes / 2);
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -115,7 +116,7 @@ impl KeyValue for Foyer {
         Err("foyer has no order to scan in".into())
     }
 
-    /// There is nothing it could make durable.
+    /// It has no durability.
     fn sync(&self) -> Outcome {
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! LMDB: a B+ tree mapped into memory, which the kernel caches; it has no cache of its own.
+//! LMDB: a memory-mapped B+ tree that relies on the kernel's cache.
 //!
-//! Where every write is to be durable it is opened as its documents have it, and each transaction
-//! syncs. Else it is opened with `MDB_NOSYNC`, and a synced write asks for `mdb_env_sync`. Its
-//! documents say that a power cut between two syncs can then damage the database: a leniency that
-//! no other candidate needs.
+//! If every write is to be durable, it has its default settings, and each transaction syncs.
+//! Otherwise it is opened with `MDB_NOSYNC`, and a synced write calls `mdb_env_sync`. According to
+//! its documentation, a power cut between two syncs can then damage the database; no other
+//! candidate is allowed that.
 #![allow(unsafe_code)]
 
 use super::{KeyValue, Opening};
@@ -12,9 +12,9 @@ use ::terrace::Durability;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, WithTls, types::Bytes};
 use std::ops::Bound;
 
-/// Address space, not memory: more than any of our drives holds.
+/// Address space, not memory: larger than our drives.
 const MAP_BYTES: usize = 1 << 40;
-/// Threads that read at once; more are refused.
+/// Most concurrent readers.
 const READERS_MAX: u32 = 1024;
 
 /// An open environment with one database.
@@ -32,15 +32,14 @@ impl Lmdb {
     pub fn open(opening: &Opening) -> Outcome<Self> {
         let mut options = EnvOpenOptions::new().read_txn_with_tls();
         options.map_size(MAP_BYTES).max_readers(READERS_MAX);
-        // Reads are at random, and the kernel's guess of what comes next would read pages for
-        // nothing (lmdb.h advises so where the data are larger than RAM).
+        // Reads are random, and read-ahead would read pages for nothing (lmdb.h advises this if the
+        // data are larger than RAM).
         let mut flags = EnvFlags::NO_READ_AHEAD;
         if !opening.every_write_is_synced {
             flags |= EnvFlags::NO_SYNC;
         }
-        // Safety: the file is in a directory of ours that nothing else opens, so it is neither
-        // changed behind the map nor opened twice. What NO_SYNC leaves open to damage is a power
-        // cut.
+        // Safety: the file is in our directory, which no other program opens, so it is neither
+        // changed behind the map nor opened twice. With NO_SYNC only a power cut can damage it.
         let environment = unsafe { options.flags(flags).open(&opening.directory)? };
         let mut transaction = environment.write_txn()?;
         let database = environment.create_database(&mut transaction, None)?;
@@ -93,7 +92,7 @@ impl KeyValue for Lmdb {
 
     fn scan(&self, from: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Outcome {
         let transaction = self.environment.read_txn()?;
-        // LMDB has no empty keys and refuses them as bounds too.
+        // LMDB has no empty keys and refuses them as bounds.
         let from = if from.is_empty() {
             Bound::Unbounded
         } else {

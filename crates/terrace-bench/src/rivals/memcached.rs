@@ -1,8 +1,8 @@
-//! memcached with extstore: a cache that keeps keys in RAM and values on flash. It is here for the
-//! role of a cache: it keeps nothing when it ends, and may forget what does not fit.
+//! memcached with extstore: a cache with keys in RAM and values on flash. It persists nothing and
+//! may evict.
 //!
-//! Debian's program, started for the run and spoken to by its meta commands (protocol.txt, "Meta
-//! Commands") over a unix socket, one connection for each caller that is busy.
+//! Debian's program is started for the run. It is used through its meta commands (protocol.txt,
+//! "Meta Commands") over a unix socket, with one connection per active caller.
 
 use super::{Figures, KeyValue, Lookups, Opening};
 use crate::Outcome;
@@ -21,14 +21,14 @@ use std::{
 const KEY_BYTES_MAX: usize = 250;
 /// Longest value: with the flag -I.
 const VALUE_BYTES_MAX: usize = 8 << 20;
-/// Longest wait for an answer: one of 1 MiB once ended after its first bytes, and nobody had
-/// anything left to do.
+/// Longest wait for an answer: once an answer of 1 MiB stopped after its first bytes, without an
+/// error.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Least size of extstore's file, and that where nothing is known of the data; else it is twice the
-/// data.
+/// Smallest size of extstore's file, also used if nothing is known about the data; otherwise it is
+/// twice the data.
 const FLASH_BYTES_MIN: u64 = 256 << 20;
 const FLASH_BYTES_UNKNOWN: u64 = 2 << 30;
-/// How long it may take to start.
+/// Longest wait for its start.
 const START: Duration = Duration::from_secs(10);
 /// Longest path of a unix socket (sun_path in unix(7)), with its zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -37,7 +37,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 pub struct Memcached {
     server: Mutex<Child>,
     process: u32,
-    /// Where its socket is; gone with this.
+    /// Directory of its socket; removed when dropped.
     _directory: tempfile::TempDir,
     socket: PathBuf,
     idle: Mutex<Vec<Connection>>,
@@ -114,8 +114,8 @@ impl Memcached {
         }
     }
 
-    /// Makes a request on a connection of one's own. One that failed is not used again: what it
-    /// would answer next is unknown.
+    /// Makes a request on a free connection. After a failure the connection is closed, since its
+    /// next answer is unknown.
     fn ask<T>(&self, request: impl FnOnce(&mut Connection) -> Outcome<T>) -> Outcome<T> {
         let idle = self.idle.lock().pop();
         let mut connection = match idle {
@@ -128,7 +128,8 @@ impl Memcached {
     }
 }
 
-/// A key as the protocol wants it: without spaces and control characters. Others go in hexadecimal.
+/// A key in the protocol's form, without spaces and control characters. Others are converted to
+/// hexadecimal.
 fn protocol_key(key: &[u8]) -> Outcome<String> {
     let is_plain = key.first() != Some(&b'%') && key.iter().all(u8::is_ascii_graphic);
     let text = if is_plain {
@@ -237,8 +238,7 @@ impl KeyValue for Memcached {
         Err("memcached has no order to scan in".into())
     }
 
-    /// There is nothing it could make durable; an answer shows that it has done what was asked
-    /// before.
+    /// It has no durability; an answer shows that earlier requests have been processed.
     fn sync(&self) -> Outcome {
         match self.ask(|connection| connection.command("mn"))?.as_str() {
             "MN" => Ok(()),

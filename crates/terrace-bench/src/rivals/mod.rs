@@ -1,12 +1,11 @@
-//! The engines of the comparisons behind one interface: Terrace and those that one would pick
-//! instead.
+//! The engines of the comparisons behind one interface: Terrace and its alternatives.
 //!
-//! Each adapter is in its own module, behind its own feature (`rival-…`, `rivals` for all), tuned
-//! as its engine's documents advise; what was chosen it says itself, for the report. `conformance`
-//! holds each against a model before anything is timed. What an engine cannot do its [`Abilities`]
-//! say; it is left out of what needs it, never imitated.
+//! Each adapter is a module behind its own feature (`rival-…`, `rivals` for all), tuned as the
+//! engine's documentation advises; it reports its tuning. `conformance` checks each against a model
+//! before anything is measured. An engine's [`Abilities`] say what it cannot do; experiments that
+//! need it skip the engine, and nothing is emulated.
 //!
-//! This is the one room of this crate that may use `unsafe`: the engines are C and C++.
+//! This is the only module of this crate that may use `unsafe`: the engines are C and C++.
 
 #[cfg(test)]
 mod conformance;
@@ -31,8 +30,8 @@ use std::path::{Path, PathBuf};
 #[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// An open database. A write with [`Durability::Sync`] makes everything written before it durable
-/// too, as far as the engine can; without, it is acknowledged at once.
+/// An open database. A write with [`Durability::Sync`] also makes all earlier writes durable, as
+/// far as the engine can; without, it is acknowledged at once.
 pub trait KeyValue: Send + Sync {
     /// Puts one pair.
     ///
@@ -40,7 +39,7 @@ pub trait KeyValue: Send + Sync {
     /// The engine's.
     fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Outcome;
 
-    /// Puts pairs in this order, as one batch where the engine has batches.
+    /// Puts pairs in this order, as one batch if the engine has batches.
     ///
     /// # Errors
     /// The engine's.
@@ -54,33 +53,32 @@ pub trait KeyValue: Send + Sync {
         }
     }
 
-    /// Reads a value into `value`, whatever was in it. False if there is none; then `value` is
+    /// Reads a value into `value`, replacing its contents. False if there is none; then `value` is
     /// empty.
     ///
     /// # Errors
     /// The engine's.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool>;
 
-    /// Deletes a key, whether or not it is there.
+    /// Deletes a key, which need not exist.
     ///
     /// # Errors
     /// The engine's.
     fn delete(&self, key: &[u8], durability: Durability) -> Outcome;
 
-    /// Visits at most so many pairs from `from` on, with their values, in the order of the keys.
+    /// Visits at most `count` pairs from `from` on, in key order.
     ///
     /// # Errors
     /// The engine's, or that it has no order.
     fn scan(&self, from: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Outcome;
 
-    /// Has everything that was written on the device.
+    /// Makes all writes durable.
     ///
     /// # Errors
     /// The engine's.
     fn sync(&self) -> Outcome;
 
-    /// Has the engine write what it holds in RAM to where it will stay, as far as it can be asked
-    /// to.
+    /// Makes the engine write its RAM buffers to their final place, if it has such a call.
     ///
     /// # Errors
     /// The engine's.
@@ -88,12 +86,12 @@ pub trait KeyValue: Send + Sync {
         self.sync()
     }
 
-    /// RAM by the engine's own account: caches, tables in RAM, indexes.
+    /// RAM as reported by the engine: caches, tables in RAM, indexes.
     fn ram_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// What it says of itself.
+    /// The engine's statistics.
     fn figures(&self) -> Figures {
         Figures::default()
     }
@@ -103,7 +101,7 @@ pub trait KeyValue: Send + Sync {
         None
     }
 
-    /// What was chosen, for the report.
+    /// The tuning, for the report.
     fn settings(&self) -> String;
 
     /// Closes.
@@ -113,42 +111,42 @@ pub trait KeyValue: Send + Sync {
     fn close(self: Box<Self>) -> Outcome;
 }
 
-/// What an engine says of itself, as far as it does.
+/// An engine's statistics, as far as it has them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
-    /// RAM of what could be forgotten and read again.
+    /// RAM of evictable data.
     pub cache_bytes: Option<u64>,
-    /// RAM of an index that is whole in RAM.
+    /// RAM of a hash index.
     pub hash_index_bytes: Option<u64>,
     /// RAM of filters and block indexes of tables.
     pub filter_bytes: Option<u64>,
-    /// Levels of its tree that have tables.
+    /// Levels of its tree with tables.
     pub levels: Option<u64>,
-    /// Sorted runs in them: a key that is not there is looked for in each.
+    /// Sorted runs in them: an absent key is looked up in each.
     pub runs: Option<u64>,
     /// Bytes of the tables.
     pub table_bytes: Option<u64>,
-    /// Bytes of tables that merges have written since it was opened.
+    /// Bytes of tables written by compactions since it was opened.
     pub merged_bytes: Option<u64>,
-    /// Reads of devices since it was opened.
+    /// Device reads since it was opened.
     pub device_reads: Option<u64>,
-    /// Of a cache: gets since it was opened.
+    /// A cache's gets since it was opened.
     #[serde(default)]
     pub gets: Option<u64>,
-    /// Of a cache: those of them that found a value.
+    /// A cache's hits since it was opened.
     #[serde(default)]
     pub found: Option<u64>,
 }
 
-/// Counts the gets of a cache, and what they found. Each thread counts in one of several places,
-/// so that counting costs callers no line of memory that another core writes.
+/// Counts a cache's gets and hits. Threads use different counters, so that counting does not share
+/// cache lines between cores.
 #[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
 #[derive(Debug, Default)]
 struct Lookups {
     places: [LookupsOfThreads; 16],
 }
 
-/// A line of memory of its own, and that which the processor fetches with it.
+/// Padded to a cache line and its prefetched neighbour.
 #[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -169,7 +167,7 @@ impl Lookups {
         place.found.fetch_add(u64::from(found), Ordering::Relaxed);
     }
 
-    /// Gets, and those of them that found a value.
+    /// Gets and hits.
     fn figures(&self) -> Figures {
         let sum = |of: fn(&LookupsOfThreads) -> &AtomicU64| {
             Some(self.places.iter().map(|place| of(place).load(Ordering::Relaxed)).sum())
@@ -182,27 +180,27 @@ impl Lookups {
     }
 }
 
-/// What an engine can do.
+/// An engine's abilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)]
 pub struct Abilities {
     /// Its keys have an order.
     pub scans: bool,
-    /// What was synced is there after closing and opening again.
+    /// Synced data is there after closing and opening.
     pub persists: bool,
-    /// What was synced is there after the process was killed, and the database can be opened.
+    /// Synced data is there after a kill, and the database can be opened.
     pub survives_kill: bool,
     /// It can use a second, slower drive.
     pub two_drives: bool,
 }
 
-/// Who takes part in a comparison.
+/// Candidates of the comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Candidate {
-    /// Ours, with the cache the others have.
+    /// Terrace, with a cache like the others.
     Terrace,
-    /// Ours without its RAM cache for values, as the FlashStore paper measures.
+    /// Terrace without its RAM cache for values, as measured in the FlashStore paper.
     TerraceUncached,
     /// Hash table, concurrent data store.
     BerkeleyDb,
@@ -210,17 +208,17 @@ pub enum Candidate {
     LevelDb,
     /// LSM tree, levelled.
     RocksDb,
-    /// LSM tree, values in files of their own.
+    /// LSM tree, values in separate files.
     RocksDbBlobs,
-    /// LSM tree in Rust, values in files of their own.
+    /// LSM tree in Rust, values in separate files.
     Fjall,
     /// B+ tree mapped into memory.
     Lmdb,
-    /// A cache in RAM that goes on on flash (extstore).
+    /// A cache in RAM and on flash (extstore).
     Memcached,
-    /// A cache in Rust, in RAM and on flash; values go to flash when they leave RAM.
+    /// A cache in Rust, in RAM and on flash; writes to flash on eviction from RAM.
     Foyer,
-    /// The same; values go to flash when they are inserted.
+    /// The same; writes to flash on insertion.
     FoyerOnInsertion,
 }
 
@@ -240,7 +238,7 @@ impl Candidate {
         Self::FoyerOnInsertion,
     ];
 
-    /// For people.
+    /// Name, as text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -258,13 +256,13 @@ impl Candidate {
         }
     }
 
-    /// Ours.
+    /// Whether it is Terrace.
     #[must_use]
     pub const fn is_terrace(self) -> bool {
         matches!(self, Self::Terrace | Self::TerraceUncached)
     }
 
-    /// The feature it is compiled with, and whether this program has it.
+    /// Its feature, and whether this build has it.
     const fn feature(self) -> (&'static str, bool) {
         match self {
             Self::Terrace | Self::TerraceUncached => ("", true),
@@ -278,7 +276,7 @@ impl Candidate {
         }
     }
 
-    /// Those in this program.
+    /// The candidates in this build.
     #[must_use]
     pub fn compiled_in() -> Vec<Self> {
         Self::ALL
@@ -287,7 +285,7 @@ impl Candidate {
             .collect()
     }
 
-    /// What it can do.
+    /// Its abilities.
     #[must_use]
     pub const fn abilities(self) -> Abilities {
         let all = Abilities {
@@ -301,9 +299,9 @@ impl Candidate {
                 two_drives: true,
                 ..all
             },
-            // Blob files go to the first path, whatever room that has.
+            // Blob files go to the first path, whatever its capacity.
             Self::RocksDbBlobs | Self::LevelDb | Self::Fjall | Self::Lmdb => all,
-            // No log: pages that were written since the last sync may not fit the others.
+            // No log: pages written since the last sync may be inconsistent with others.
             Self::BerkeleyDb => Abilities {
                 scans: false,
                 survives_kill: false,
@@ -318,10 +316,10 @@ impl Candidate {
         }
     }
 
-    /// Opens a database, or makes one.
+    /// Opens a database, or creates one.
     ///
     /// # Errors
-    /// The engine's, or that this program has not got it.
+    /// The engine's, or that it is not in this build.
     pub fn open(self, opening: &Opening) -> Outcome<Box<dyn KeyValue>> {
         std::fs::create_dir_all(&opening.directory)?;
         match self {
@@ -357,29 +355,29 @@ impl Candidate {
     }
 }
 
-/// How a database is opened: the same for every candidate.
+/// Options of a database, the same for every candidate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Opening {
     /// Its directory on the fast drive.
     pub directory: PathBuf,
     /// Its directory on a second, slower drive, for engines that can use one.
     pub large_directory: Option<PathBuf>,
-    /// RAM for all its caches and tables in RAM together.
+    /// RAM for all its caches and memtables.
     pub cache_bytes: u64,
-    /// Objects that will be in it, where that is known.
+    /// Expected number of objects, if known.
     pub expected_objects: u64,
-    /// Key and value of one of them, on average.
+    /// Average bytes of key and value.
     pub expected_object_bytes: u64,
-    /// Every write will be synced: engines that have a better way for that use it.
+    /// Every write will be synced; engines with a special mode for this use it.
     pub every_write_is_synced: bool,
-    /// Most that may be on flash, for engines that go on on a second drive.
+    /// Limit on flash, for engines that use a second drive as well.
     pub flash_capacity_bytes: Option<u64>,
     /// Terrace's inline limit instead of its default.
     pub inline_bytes_max: Option<u64>,
 }
 
 impl Opening {
-    /// In one directory, with 64 MiB of RAM.
+    /// Options for one directory, with 64 MiB of RAM.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self {
@@ -399,7 +397,7 @@ impl Opening {
         std::iter::once(self.directory.as_path()).chain(self.large_directory.as_deref())
     }
 
-    /// Bytes its files take on their devices.
+    /// Bytes of its files on their devices.
     ///
     /// # Errors
     /// If a directory cannot be read.
@@ -408,8 +406,8 @@ impl Opening {
     }
 }
 
-/// Bytes that the files below a directory take; a hole takes none. A file that goes away meanwhile
-/// counts nothing.
+/// Allocated bytes of the files below a directory, without holes. A file that disappears meanwhile
+/// counts as zero.
 ///
 /// # Errors
 /// If a directory cannot be read.

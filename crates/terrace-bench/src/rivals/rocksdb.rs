@@ -1,5 +1,5 @@
-//! RocksDB: levelled, or with values in blob files (BlobDB); on a second drive by `db_paths`, which
-//! is `cf_paths` for its one column family.
+//! RocksDB: levelled, or with values in blob files (BlobDB); on two drives with `db_paths`, which
+//! is `cf_paths` for its only column family.
 //!
 //! The settings are those of its guide (wiki: "Setup Options and Basic Tuning", "BlobDB", "RocksDB
 //! Tuning Guide"), without compression: values are random bytes, and no candidate compresses.
@@ -9,9 +9,9 @@ use crate::Outcome;
 use ::terrace::Durability;
 use rocksdb::{BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Options, WriteBatch, WriteOptions, properties};
 
-/// Values from here on go to blob files.
+/// Smallest value in blob files.
 const BLOB_BYTES_MIN: u64 = 1 << 10;
-/// Levels that it has by itself.
+/// Its default number of levels.
 const LEVELS: usize = 7;
 
 /// An open database.
@@ -53,14 +53,14 @@ impl RocksDb {
         if let Some(large) = &opening.large_directory {
             std::fs::create_dir_all(large)?;
             let flash_bytes = opening.flash_capacity_bytes.unwrap_or(64 << 30);
-            // It puts a level on flash if that has room for all of it, and takes the level of fresh
-            // tables for as large as the first: both fit, and the one below, ten times as large,
-            // goes to the disk.
+            // It puts a level on flash if there is space for all of it, and assumes that the level
+            // of fresh tables is as large as the first: both fit, and the next one, ten times as
+            // large, is on the disk.
             let level_bytes = (flash_bytes / 4).clamp(1 << 20, 256 << 20);
             options.set_max_bytes_for_level_base(level_bytes);
             options.set_target_file_size_base((level_bytes / 4).min(64 << 20));
-            // Else what the disk has not taken yet gathers above it, in four times the room that
-            // flash has: writers wait for it instead, as they do for Terrace's disk.
+            // Otherwise data that the disk has not taken yet accumulates above, in four times the
+            // space of flash. With this limit writers wait, as they do for Terrace's disk.
             let tables = i32::try_from(level_bytes / memtable_bytes)?.max(4);
             options.set_level_zero_slowdown_writes_trigger(tables);
             options.set_level_zero_stop_writes_trigger(tables + tables / 2);

@@ -1,18 +1,19 @@
-//! Terrace as one of the candidates. Without a second directory both tiers are on the one drive.
+//! Terrace as a candidate. Without a second directory both tiers are on one drive.
 
 use super::{Figures, KeyValue, Opening};
 use crate::Outcome;
 use ::terrace::{Batch, Condition, Durability, Options, PutOptions, ScanRange, Store};
 
-/// Values a scan reads at once.
+/// Values that a scan reads per batch.
 const SCAN_BATCH: usize = 64;
-/// An entry of the index with its part of filters and block indexes, and half as much again for
-/// what compactions bring into the cache: with keys of 16 bytes it took 83 bytes an object.
+/// RAM of an entry of the index, with its part of filters and block indexes, and half as much again
+/// for blocks that compactions bring into the cache: with keys of 16 bytes it took 83 bytes per
+/// object.
 const INDEX_BYTES_PER_OBJECT: u64 = 120;
-/// A memtable for one part in so many of all entries is sealed seldom enough.
+/// A memtable holds this fraction of all entries, so that it is rarely sealed.
 const MEMTABLE_PART: u64 = 3;
 /// A key that no workload uses.
-const NOBODYS_KEY: &[u8] = b"\0terrace-bench";
+const UNUSED_KEY: &[u8] = b"\0terrace-bench";
 
 /// An open store.
 #[derive(Debug)]
@@ -23,8 +24,8 @@ pub struct Terrace {
 
 impl Terrace {
     /// Opens a store. Its caches get the RAM of [`Opening`]: the index what its entries need, but
-    /// at most a quarter, or a sixteenth where the values are in it; the rest values. `cached`
-    /// false leaves the values out.
+    /// at most a quarter, or a sixteenth if the values are inline; the values get the rest. Without
+    /// `cached` values are not cached.
     ///
     /// # Errors
     /// The store's.
@@ -68,21 +69,21 @@ fn options(opening: &Opening, cached: bool) -> Options {
     };
     let memtable_bytes_max = (opening.cache_bytes / 8).min(entries_bytes / MEMTABLE_PART);
     let memtable_bytes = options.tuning.memtable_bytes.min(memtable_bytes_max).max(1 << 20);
-    // Where pairs are in the index itself its tables are all there is to read, and the kernel
-    // caches them: it gets what is not taken here.
+    // If values are inline, only the index's tables are read, and the kernel caches them: it gets
+    // the remaining RAM.
     let index_bytes_max = match opening.expected_object_bytes {
         bytes if (1..=options.tuning.inline_bytes_max).contains(&bytes) => opening.cache_bytes / 16,
         _ => opening.cache_bytes / 4,
     };
     let index_cache_bytes = entries_bytes.min(index_bytes_max);
     let overlay_bytes = options.tuning.overlay_bytes.min(opening.cache_bytes / 16).max(1 << 20);
-    // What is on its way between two drives. On one no copies are worth making; 64 MiB of them used
-    // to be beside what the caches were given.
+    // Objects being copied between two drives. On one drive there are no copies. (64 MiB for them
+    // used to be in addition to the caches' RAM.)
     let staging_bytes = match opening.large_directory {
         Some(_) => options.tuning.staging_bytes.min(opening.cache_bytes / 8),
         None => 0,
     };
-    // Two memtables: one that is filled and one that is written.
+    // Two memtables: one being filled and one being flushed.
     let others_bytes = index_cache_bytes + 2 * memtable_bytes + overlay_bytes + staging_bytes;
     let cache_bytes = opening.cache_bytes - others_bytes.min(opening.cache_bytes);
     options.tuning.overlay_bytes = overlay_bytes;
@@ -91,7 +92,7 @@ fn options(opening: &Opening, cached: bool) -> Options {
     options.tuning.staging_bytes = staging_bytes;
     options.cache_bytes = if cached { cache_bytes } else { 0 };
     if let Some(bytes) = opening.flash_capacity_bytes {
-        // Sixty-four segments, so that recycling goes in small steps.
+        // Sixty-four segments, so that recycling has small steps.
         options.segment_bytes = (bytes / 64).next_multiple_of(64 << 10).clamp(256 << 10, 64 << 20);
         options.flash_capacity_bytes = bytes.max(8 * options.segment_bytes);
         options.size_threshold_bytes = options.size_threshold_bytes.min(options.segment_bytes / 4);
@@ -151,10 +152,10 @@ impl KeyValue for Terrace {
     }
 
     fn sync(&self) -> Outcome {
-        // A synced commit covers those before it, and this is the smallest.
+        // A synced commit makes earlier ones durable, and this is the smallest.
         Ok(self
             .store
-            .delete_with(NOBODYS_KEY, Condition::None, Durability::Sync)
+            .delete_with(UNUSED_KEY, Condition::None, Durability::Sync)
             .map(drop)?)
     }
 

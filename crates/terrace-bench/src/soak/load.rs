@@ -1,7 +1,7 @@
-//! What a soaking store is asked to do: puts over old values, deletions, reads, scans, all the
-//! time, from several threads.
+//! The load of a soak test: overwrites, deletes, reads and scans from several threads, without
+//! pause.
 //!
-//! Each thread has keys of its own and knows what is stored under them, so every answer is checked.
+//! Each thread has its own keys and knows their values, so every result is checked.
 
 use crate::{
     Outcome,
@@ -12,14 +12,13 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace::{Durability, PutOptions, ScanRange, Store};
 
-/// Small values have at least so many bytes: the marks by which they are known again are at both
-/// ends and may not overlap.
+/// Fewest bytes of a small value: the marks at both ends, by which it is checked, may not overlap.
 const SMALL_BYTES_MIN: usize = 16;
-/// And up to so many.
+/// Most bytes of a small value.
 const SMALL_BYTES_MAX: usize = 16 << 10;
-/// Large ones have from the threshold to so many.
+/// Bytes of a large value; the minimum is the threshold.
 const LARGE_BYTES: std::ops::RangeInclusive<usize> = 128 << 10..=512 << 10;
-/// One value in so many is large.
+/// One value in this many is large.
 const LARGE_EVERY: u64 = 10;
 /// Pairs of a scan.
 const SCANNED: usize = 20;
@@ -27,21 +26,21 @@ const SCANNED: usize = 20;
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = *LARGE_BYTES.end();
 
-/// Mean length of a value, for sizing.
+/// Mean length of a value.
 pub const VALUE_BYTES_MEAN: u64 = ((SMALL_BYTES_MAX as u64 / 2) * (LARGE_EVERY - 1)
     + ((*LARGE_BYTES.start() + *LARGE_BYTES.end()) / 2) as u64)
     / LARGE_EVERY;
 
-/// What was done since it was last asked for.
+/// Operations since the last reading.
 #[derive(Debug, Default)]
 pub struct Done {
-    /// Times of reads.
+    /// Latencies of reads.
     pub reads: Latencies,
-    /// Times of writes.
+    /// Latencies of writes.
     pub writes: Latencies,
-    /// Scans, deletions, puts and gets.
+    /// Number of operations of all kinds.
     pub operations: u64,
-    /// Values put.
+    /// Bytes of values put.
     pub written_bytes: u64,
 }
 
@@ -52,22 +51,22 @@ pub struct Load<'a> {
     pub store: &'a Store,
     /// Values.
     pub values: &'a Values,
-    /// Keys of a thread.
+    /// Number of keys of a thread.
     pub keys: u64,
-    /// What was done.
+    /// Finished operations.
     pub done: &'a Mutex<Done>,
-    /// Says when it is over.
+    /// Set at the end.
     pub end: &'a AtomicBool,
 }
 
-/// What a thread knows of a key: the number of the value under it, if there is one.
+/// What a thread knows of its keys: the number of each one's value, if there is one.
 type Known = Vec<Option<u64>>;
 
 fn key(thread: u64, key: u64) -> String {
     format!("soak/{thread:02}/{key:08}")
 }
 
-/// Length of a value, by its number.
+/// Length of a value, from its number.
 fn length(number: u64) -> usize {
     let mut rng = StdRng::seed_from_u64(number);
     if rng.random_range(0..LARGE_EVERY) == 0 {
@@ -78,10 +77,10 @@ fn length(number: u64) -> usize {
 }
 
 impl Load<'_> {
-    /// One thread's part, until it is over.
+    /// One thread's load, until the end.
     ///
     /// # Errors
-    /// The store's, or if it answers wrong.
+    /// The store's, or a wrong result.
     pub fn run(&self, thread: u64) -> Outcome {
         let mut rng = StdRng::seed_from_u64(thread);
         let mut known: Known = vec![None; self.keys as usize];
@@ -145,7 +144,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// The next pairs from a key on, without their values but the first one's.
+    /// Scans the pairs from a key on, reading only the first value.
     fn scan(&self, thread: u64, from: u64, known: &Known) -> Outcome {
         let mut expected = (from..self.keys).filter_map(|at| Some((at, known[at as usize]?)));
         let range = ScanRange::range(key(thread, from)..key(thread, self.keys));
@@ -200,7 +199,7 @@ mod tests {
         let values = Values::new(1, VALUE_BYTES_MAX);
         let value = values.value(7, length(7));
         assert!(check(Some(7), Some(&value)).is_ok() && check(None, None).is_ok());
-        // The shortest there are, too.
+        // The shortest values, too.
         let shortest = values.value(9, SMALL_BYTES_MIN);
         assert!(Values::check(9, SMALL_BYTES_MIN, &shortest).is_ok());
         assert!(

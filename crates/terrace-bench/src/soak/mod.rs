@@ -1,9 +1,7 @@
-//! `terrace-bench soak`: full load on a small flash tier for hours, and whether anything grows that
-//! should not.
+//! `terrace-bench soak`: full load on a small flash tier for hours, with checks that nothing grows.
 //!
-//! Every few seconds RAM, handles, threads, latencies and space are looked at. The first half of
-//! the time does not count; of the rest the second half is held against the first: what is flat has
-//! not grown. [`load`] is what the store is asked to do.
+//! RAM, handles, threads, latencies and space are sampled every few seconds. The first half of the
+//! time is warm-up; of the rest, the second half is compared with the first. [`load`] has the load.
 
 mod load;
 pub mod verdict;
@@ -31,36 +29,36 @@ use std::{
 use terrace::{Options, Store, Tier};
 use verdict::verdicts;
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "soak";
-/// Of the log: small, for a small log.
+/// Segment size of the log: small, for a small log.
 const SEGMENT_BYTES: u64 = 4 << 20;
 const BLOCK_BYTES: u64 = 16 << 20;
 
 /// Arguments of the subcommand.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Directory for the store; it needs room for ten times the flash tier.
+    /// Directory for the store; it needs space for ten times the flash tier.
     #[arg(long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
     /// Directory for the result.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// How long.
+    /// Duration in minutes.
     #[arg(long, default_value = "120")]
     minutes: f64,
-    /// Time between two looks.
+    /// Interval of samples.
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     every: f64,
-    /// Flash log. The data are three times as much.
+    /// Size of the flash log. The data are three times as large.
     #[arg(long, value_name = "MIB", default_value = "256")]
     flash_mib: u64,
-    /// Threads that load it.
+    /// Loading threads.
     #[arg(long, default_value = "4")]
     threads: u64,
 }
 
-/// What was chosen.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     minutes: f64,
@@ -70,41 +68,41 @@ pub struct Settings {
     keys_of_thread: u64,
 }
 
-/// One look.
+/// A sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Since the beginning.
+    /// Time since the beginning.
     pub seconds: f64,
-    /// RAM of the process's own.
+    /// RAM of the process.
     pub ram_bytes: Option<u64>,
     /// Open handles.
     pub handles: u64,
     /// Threads.
     pub threads: u64,
-    /// Operations a second since the last look.
+    /// Operations per second since the last sample.
     pub operations_per_second: f64,
-    /// Bytes put a second.
+    /// Bytes put per second.
     pub written_bytes_per_second: f64,
-    /// 99 of 100 reads took no longer.
+    /// 99th percentile of reads.
     pub read_p99_us: f64,
     /// Median of the reads.
     pub read_p50_us: f64,
-    /// 99 of 100 writes took no longer.
+    /// 99th percentile of writes.
     pub write_p99_us: f64,
-    /// Files of both tiers.
+    /// Bytes of the files of both tiers.
     pub disk_bytes: u64,
-    /// Files of the large tier's blocks, those being written left out, over what lives in them.
+    /// Bytes of blocks, except those being written, relative to live bytes.
     pub large_amplification: f64,
-    /// The blocks that may be there beyond the share ([`Options::HOLD_BLOCKS`]), over what lives.
-    /// Older results have none.
+    /// The blocks allowed beyond the share ([`Options::HOLD_BLOCKS`]), relative to live bytes.
+    /// Missing in older results.
     #[serde(default)]
     pub amplification_beyond: f64,
 }
 
-/// Runs, prints the looks and the verdict.
+/// Runs the soak test; prints the samples and the verdict.
 ///
 /// # Errors
-/// The store's, or if something is not flat.
+/// The store's, or if something grew.
 pub fn run(arguments: &Arguments) -> Outcome {
     if !(0.01..=100_000.0).contains(&arguments.minutes) || !(0.05..=3600.0).contains(&arguments.every) {
         return Err("--minutes must be from 0.01 to 100000, --every from 0.05 to 3600".into());
@@ -156,7 +154,7 @@ fn measure(directory: &Path, settings: &Settings, progress: &Progress) -> Outcom
             segment_bytes: SEGMENT_BYTES,
             split_threshold_bytes: BLOCK_BYTES,
             flash_capacity_bytes: settings.flash_bytes,
-            // RAM is looked at, and caches that fill would grow for long.
+            // Small, since RAM is checked and filling a large cache would take long.
             cache_bytes: 32 << 20,
             ..Options::new(directory)
         }
@@ -177,7 +175,7 @@ fn measure(directory: &Path, settings: &Settings, progress: &Progress) -> Outcom
                 let load = &load;
                 scope.spawn(move || {
                     let outcome = load.run(thread);
-                    // An error ends everything at the next look.
+                    // After an error everything ends at the next sample.
                     load.end.store(true, Ordering::Relaxed);
                     outcome
                 })
@@ -232,7 +230,7 @@ fn look(store: &Store, done: &Done, seconds: f64, passed: f64) -> Sample {
     }
 }
 
-/// The looks and the verdicts of all runs, in the report.
+/// The samples and verdicts of all runs, in the report.
 pub struct Soak;
 
 impl Evaluation for Soak {
@@ -252,7 +250,7 @@ impl Evaluation for Soak {
     }
 }
 
-/// Twenty looks of all, evenly spread.
+/// A table of twenty evenly spaced samples.
 fn section(title: &str, samples: &[Sample]) -> Section {
     let mut section = Section::new(title);
     section.text("Puts over old values, deletions, reads and scans all the time; data three times the flash log.");
@@ -308,8 +306,8 @@ mod tests {
         );
         assert!(samples.iter().map(|sample| sample.operations_per_second).sum::<f64>() > 0.0);
         assert!(last.disk_bytes > 0, "{last:?}");
-        // Of so few objects one block that waits to be deleted is many times what lives: some looks
-        // meet it, not most.
+        // With so few objects, one block waiting for deletion is many times the live data. This is
+        // in some samples, but not in most.
         let is_within = |sample: &&Sample| (1.0..10.0).contains(&sample.large_amplification);
         assert!(
             2 * samples.iter().filter(is_within).count() >= samples.len(),

@@ -1,24 +1,24 @@
-//! Whether a soak was flat, by its looks: medians of the last quarter over those of the quarter
-//! before, and bounds on space.
+//! The verdict of a soak test: medians of the last quarter relative to those of the quarter before,
+//! and limits on space.
 
 use super::Sample;
 use crate::{Outcome, harness::target::Target};
 use terrace::Options;
 
-/// Looks that are needed to say anything.
+/// Fewest samples for a verdict.
 const LOOKS_MIN: usize = 12;
-/// What RAM, handles, threads and space may grow by.
+/// Tolerated growth of RAM, handles, threads and space.
 const GROWTH_MAX: f64 = 1.05;
-/// Latencies at 99 % are of a machine and a device that others use too.
+/// Tolerated growth of latencies at 99 %, which other users of the machine and the device affect.
 const LATENCY_GROWTH_MAX: f64 = 1.5;
-/// Blocks over what lives in them, but for those beyond the share: what cleaning bounds, and the
-/// padding of extents.
+/// Limit of blocks relative to live bytes, without those beyond the share: block GC's bound, and
+/// the padding of extents.
 const AMPLIFICATION_MAX: f64 = 1.52;
 
-/// The verdict, figure by figure.
+/// The verdict for each figure.
 ///
 /// # Errors
-/// If there are too few looks.
+/// If there are too few samples.
 pub fn verdicts(samples: &[Sample]) -> Outcome<Vec<Target>> {
     if samples.len() < LOOKS_MIN {
         return Err(format!(
@@ -72,7 +72,7 @@ mod tests {
     fn steady(looks: usize) -> Vec<Sample> {
         let sample = |at: usize| Sample {
             seconds: at as f64,
-            // A little up and down.
+            // A little noise.
             ram_bytes: Some((100 << 20) + ((at as u64 * 37 % 5) << 18)),
             handles: 60 + at as u64 % 2,
             threads: 14,
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(grown(&steady(60)), [""; 0]);
         let mut samples = steady(60);
         for (at, sample) in samples.iter_mut().enumerate() {
-            // 1 MiB a look is 15 MiB from quarter to quarter.
+            // 1 MiB per sample is 15 MiB per quarter.
             sample.ram_bytes = sample.ram_bytes.map(|bytes| bytes + (at as u64) * (1 << 20));
             sample.handles += at as u64;
         }
@@ -107,14 +107,14 @@ mod tests {
         let mut samples = steady(60);
         samples[50..].iter_mut().for_each(|sample| sample.read_p99_us *= 3.0);
         assert_eq!(grown(&samples), ["reads at 99 %"]);
-        // Growing in the first half only is warming up.
+        // Growth in the first half is warm-up.
         let mut samples = steady(60);
         samples[..30].iter_mut().for_each(|sample| sample.disk_bytes /= 4);
         assert_eq!(grown(&samples), [""; 0]);
         let mut samples = steady(60);
         samples.iter_mut().for_each(|sample| sample.large_amplification = 1.7);
         assert_eq!(grown(&samples), ["blocks over what lives in them"]);
-        // Two blocks of a store of ten.
+        // Two blocks in a store of ten.
         samples.iter_mut().for_each(|sample| sample.amplification_beyond = 0.2);
         assert_eq!(grown(&samples), [""; 0]);
     }

@@ -1,10 +1,10 @@
-//! How many reads of video segments flash answers, and what that costs in writes to flash: counted,
-//! not timed, on one directory.
+//! Hits on flash of reads of video segments, and their cost in flash writes: counted, not timed, in
+//! one directory.
 //!
-//! The catalogue is stored once per run, with its counts as published and its bytes scaled down;
-//! then sessions read, without pauses. Warm-up is not counted. A fixed choice of the titles that
-//! will be read most (which nobody can know) is the optimum that stands beside, and caches of whole
-//! objects by well-known rules, on the same reads.
+//! The catalogue is stored once per run, with the published numbers of titles and segments and
+//! scaled-down bytes; then sessions read it without pauses. Warm-up is not counted. For comparison,
+//! on the same reads: a fixed choice of the titles that will be read most, which is the optimum and
+//! needs knowledge of the future, and caches of whole objects with well-known policies.
 
 use super::{
     Arguments,
@@ -25,25 +25,25 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use terrace::{Durability, Options, PutOptions, Store};
 
-/// Without `--seed`.
+/// The seed without `--seed`.
 const SEED: u64 = 1;
 
 const EXPERIMENT: &str = "video-hits";
 const CATALOGUE: Catalogue = Catalogue::PUBLISHED;
 const SHARES: [f64; 6] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5];
 const EXPONENTS: [f64; 2] = [0.271, 0.729];
-/// How far below the optimum is good enough, in points, and how many flash writes per 100 reads.
+/// Goals: points below the optimum, and flash writes per 100 reads.
 const POINTS_BELOW_MAX: f64 = 1.5;
 const WRITES_MAX: f64 = 8.0;
-/// Bytes of the original's parts, and of a segment of flash that they are copied to.
+/// Bytes of the original's segments, and of a segment of flash for their copies.
 const PART_BYTES: usize = 2_300_000;
 const SEGMENT_BYTES: u64 = 64 << 20;
-/// A copy has whole pages, and what a record has besides its value. A segment has a page before
-/// them and one behind.
+/// A copy has whole pages and a record's metadata. A segment has a page before its records and one
+/// after them.
 const PAGE_BYTES: u64 = 4096;
 const RECORD_BYTES_MAX: u64 = 256;
 const HEADER_AND_CONTENTS_BYTES: u64 = 2 * PAGE_BYTES;
-/// What the study of video tiering computes for the optimum with exponent 0.271, by share of flash.
+/// The optimum with exponent 0.271, by share of flash, computed in the study of video tiering.
 const PUBLISHED: [(f64, f64); 6] = [
     (0.05, 11.6),
     (0.1, 19.6),
@@ -53,7 +53,7 @@ const PUBLISHED: [(f64, f64); 6] = [
     (0.5, 61.0),
 ];
 
-/// What was chosen.
+/// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Settings {
     choice: Choice,
@@ -64,18 +64,18 @@ struct Settings {
     seed: u64,
 }
 
-/// What was measured, in per cent of the reads.
+/// Measurements of a run, in percent of the reads.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Measured {
     reads: u64,
     reads_per_second: f64,
     optimum: f64,
-    /// Objects that had a copy at the end, in per cent of all.
+    /// Objects with a copy at the end, in percent of all.
     copied: f64,
-    /// Copies that were not made because the writer was behind, per 100 reads.
+    /// Copies not made because the writer was behind, per 100 reads.
     #[serde(default)]
     dropped_behind: f64,
-    /// Copies for which nothing was to give way, per 100 reads.
+    /// Copies not made because no other was worth evicting, per 100 reads.
     #[serde(default)]
     dropped_no_room: f64,
     terrace: Line,
@@ -88,7 +88,7 @@ struct Line {
     flash_writes: f64,
 }
 
-/// Makes the runs and prints the table.
+/// Does the runs and prints the table.
 ///
 /// # Errors
 /// The store's, or if the directory cannot be used.
@@ -132,8 +132,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     report::print(&super::Video, &bench)
 }
 
-/// As many copies fit into flash as would if parts had the original's length: where they are
-/// shorter, whole pages and whole segments would make another number of them.
+/// As many copies fit on flash as would if segments had the original's length; with shorter
+/// segments, whole pages and whole segments of flash would change that number.
 fn options(directory: &std::path::Path, settings: &Settings) -> Options {
     let copy_bytes = |part_bytes: usize| (part_bytes as u64 + RECORD_BYTES_MAX).next_multiple_of(PAGE_BYTES);
     let copies_of =
@@ -223,10 +223,10 @@ fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f
     })
 }
 
-/// The table, if there are results.
+/// The section, if there are results.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
     let mut rows: Vec<(Settings, Measured)> = rows(records, EXPERIMENT)?;
     rows.sort_by(|(one, _), (other, _)| {
@@ -243,7 +243,7 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
     });
     let mut section = Section::new("Video: hits on flash, and what they cost");
     section.text(
-        "Hits and flash writes, both per 100 reads, counted and not timed. Nobody can know the fixed optimum. LRU, FIFO and second chance are \
+        "Hits and flash writes, both per 100 reads, counted and not timed. The fixed optimum needs knowledge of the future. LRU, FIFO and second chance are \
          caches of whole objects on the same reads.",
     );
     let head = [

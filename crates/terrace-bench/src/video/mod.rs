@@ -1,8 +1,8 @@
-//! `terrace-bench video`: reads of video segments where flash holds a part of the catalogue.
+//! `terrace-bench video`: reads of video segments, with flash for a part of the catalogue.
 //!
-//! [`counts`] counts hits and flash writes on one directory, in the published numbers of titles and
-//! segments. [`drives`] makes the same on two drives, beside other ways to use flash, in time:
-//! throughput, starting, pauses. [`sessions`] is who reads what.
+//! [`counts`] counts hits and flash writes in one directory, with the published numbers of titles
+//! and segments. [`drives`] measures throughput, start-up times and pauses on two drives, and
+//! compares with other uses of flash. [`sessions`] generates the reads.
 
 mod counts;
 mod drives;
@@ -26,11 +26,11 @@ use std::path::{Path, PathBuf};
 /// Arguments of the subcommand.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Without two drives hits and writes are counted; this is the directory for it, with room for
+    /// Directory for counting hits and writes, which is done without two drives; it needs space for
     /// one and a half catalogues.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
-    /// With two drives Terrace and its rivals are timed on them.
+    /// With two drives Terrace and its rivals are timed.
     #[command(flatten)]
     pub places: PlaceArguments,
     #[command(flatten)]
@@ -38,23 +38,22 @@ pub struct Arguments {
     /// Counting: bytes of a segment of video; 2,300,000 is the original.
     #[arg(long, value_name = "BYTES", default_value = "36000")]
     pub part_bytes: usize,
-    /// Flash as a share of the catalogue; without, several from 0.05 to 0.5.
+    /// Flash as a share of the catalogue; by default, several from 0.05 to 0.5.
     #[arg(long = "share", value_name = "SHARE")]
     pub shares: Vec<f64>,
-    /// Zipf's exponents; without, 0.271 and 0.729.
+    /// Zipf's exponents; by default 0.271 and 0.729.
     #[arg(long = "exponent", value_name = "EXPONENT")]
     pub exponents: Vec<f64>,
-    /// Counting: two titles change their places in the ranking each time so many sessions have
-    /// begun.
+    /// Counting: number of sessions after which two titles swap their ranks.
     #[arg(long, value_name = "SESSIONS", default_value = "0")]
     pub swap_every: u64,
-    /// Two drives: only these, each of them once for every share and exponent; without, all.
+    /// Two drives: only these systems, once for every share and exponent; by default, all.
     #[arg(long = "only", value_enum, value_name = "SYSTEM")]
     pub only: Vec<drives::System>,
-    /// Of what is random: who reads what; without, the workload's.
+    /// Seed of the sessions; by default, the workload's.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Two drives: sizes, times and counts, instead of those in the program.
+    /// Two drives: file with sizes, times and counts, instead of the built-in one.
     #[arg(long, value_name = "FILE")]
     pub workload: Option<PathBuf>,
 }
@@ -73,7 +72,7 @@ impl Arguments {
     }
 }
 
-/// Makes the runs and prints the tables: in time if two drives are given, else by counting.
+/// Does the runs and prints the tables: timed with two drives, otherwise counted.
 ///
 /// # Errors
 /// The store's, or if the directories or drives cannot be used.
@@ -93,8 +92,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
 }
 
-/// As a part of all evaluations: both. At small scale one share is enough to count. Returns what
-/// was left out, and why.
+/// Runs both, as a part of all evaluations. At small scale only one share is counted. Returns what
+/// was skipped, and why.
 ///
 /// # Errors
 /// As [`run`].
@@ -117,7 +116,7 @@ pub fn run_all(directory: &Path, places: &PlaceArguments, results: &ResultArgume
     Ok((!is_timed).then(|| why.to_owned()))
 }
 
-/// All sections and the targets, in the report.
+/// All sections and goals, in the report.
 pub struct Video;
 
 impl Evaluation for Video {

@@ -1,16 +1,16 @@
-//! Caches of whole objects that people know, on the same reads: what each would answer, and how
-//! much it would write to flash.
+//! Well-known eviction policies for whole objects, on the same reads: their hits, and their writes
+//! to flash.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// A cache's rule.
+/// An eviction policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// The one that was used longest ago leaves.
+    /// Evicts the least recently used.
     Lru,
-    /// The one that came first leaves.
+    /// Evicts the oldest.
     Fifo,
-    /// The one that came first leaves, unless it was used meanwhile: then it is written again.
+    /// Evicts the oldest, unless it was used since it came: then it is written again.
     SecondChance,
 }
 
@@ -18,7 +18,7 @@ impl Rule {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Lru, Self::Fifo, Self::SecondChance];
 
-    /// For people.
+    /// As text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,25 +29,25 @@ impl Rule {
     }
 }
 
-/// A cache of so many objects. Every object that is read and not there is written.
+/// A cache with space for this many objects. Every object that is read and missing is written.
 #[derive(Debug)]
 pub struct Cache {
     rule: Rule,
     objects_max: usize,
-    /// By object: when it came or was last used, and whether it was used since it came.
+    /// For each object: when it came or was last used, and whether it was used since it came.
     there: Vec<Option<(u64, bool)>>,
     order: VecDeque<(usize, u64)>,
     by_use: BTreeMap<u64, usize>,
     now: u64,
     count: usize,
-    /// Reads it answered.
+    /// Hits.
     pub hits: u64,
     /// Objects written.
     pub writes: u64,
 }
 
 impl Cache {
-    /// An empty one, for objects with numbers below `objects`.
+    /// An empty cache, for objects with numbers below `objects`.
     #[must_use]
     pub fn new(rule: Rule, objects_max: usize, objects: usize) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Cache {
         }
     }
 
-    /// An object is read.
+    /// Reads an object.
     pub fn read(&mut self, object: usize) {
         self.now += 1;
         if let Some((at, used)) = &mut self.there[object] {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn each_rule_lets_another_one_go() {
-        // When 3 comes, 1 came first and 2 was used longest ago.
+        // When 3 comes, 1 is the oldest and 2 the least recently used.
         let reads = [1, 2, 1, 3, 1];
         assert_eq!(hits(Rule::Lru, &reads), (2, 3));
         assert_eq!(hits(Rule::Fifo, &reads), (1, 4));

@@ -1,15 +1,15 @@
-//! The workload of the study of video tiering: titles cut into segments, sessions that each read a
-//! title in order.
+//! The workload of the study of video tiering: titles cut into segments, and sessions that each
+//! read a title in order.
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde::{Deserialize, Serialize};
 
-/// Sessions at a time in the study.
+/// Concurrent sessions in the study.
 pub const SESSIONS: usize = 50;
-/// Share of the sessions that give up before the end.
+/// Share of the sessions that stop before the end.
 const ABANDONED: f64 = 0.1;
 
-/// What there is to see. Objects are numbered title by title.
+/// The catalogue. Objects are numbered title by title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalogue {
     /// How many titles.
@@ -19,7 +19,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The study's.
+    /// The study's catalogue.
     pub const PUBLISHED: Self = Self {
         titles: 300,
         parts: 466,
@@ -38,13 +38,12 @@ impl Catalogue {
     }
 }
 
-/// How titles are chosen.
+/// Distribution of titles.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// Zipf's exponent.
     pub exponent: f64,
-    /// Two titles change their places in the ranking each time so many sessions have begun; 0:
-    /// never.
+    /// Two titles swap their ranks after this many sessions; 0: never.
     pub swap_every: u64,
 }
 
@@ -53,8 +52,7 @@ impl Choice {
         (1..=titles).map(|rank| (rank as f64).powf(-self.exponent)).collect()
     }
 
-    /// Share of the reads that the best fixed set of titles answers, with room for `share` of the
-    /// catalogue.
+    /// Hit ratio of the best fixed set of titles, with space for `share` of the catalogue.
     #[must_use]
     pub fn optimum(self, titles: usize, share: f64) -> f64 {
         let weights = self.weights(titles);
@@ -63,16 +61,16 @@ impl Choice {
     }
 }
 
-/// Somebody sees a title from its beginning.
+/// A session: reads a title from its beginning.
 #[derive(Debug, Clone, Copy)]
 pub struct Session {
-    /// Which title.
+    /// The title.
     pub title: usize,
-    /// How many of its segments are read.
+    /// The number of its segments that are read.
     pub parts: usize,
 }
 
-/// Who comes, and to see what.
+/// Generates sessions.
 #[derive(Debug)]
 pub struct Titles {
     choice: Choice,
@@ -80,13 +78,13 @@ pub struct Titles {
     weights: Vec<f64>,
     total: f64,
     ranking: Vec<usize>,
-    /// Sessions begun so far.
+    /// Sessions generated so far.
     pub begun: u64,
     rng: StdRng,
 }
 
 impl Titles {
-    /// Nobody has come yet.
+    /// Before the first session.
     #[must_use]
     pub fn new(catalogue: Catalogue, choice: Choice, seed: u64) -> Self {
         let weights = choice.weights(catalogue.titles);
@@ -101,7 +99,7 @@ impl Titles {
         }
     }
 
-    /// The next one comes.
+    /// The next session.
     pub fn begin(&mut self) -> Session {
         let Catalogue { titles, parts } = self.catalogue;
         self.begun += 1;
@@ -126,17 +124,17 @@ impl Titles {
     }
 }
 
-/// Reads of many sessions at once, one after the other.
+/// The interleaved reads of many sessions.
 #[derive(Debug)]
 pub struct Sessions {
-    /// Who comes.
+    /// Generates their sessions.
     pub titles: Titles,
-    /// Each with the segment it reads next.
+    /// The sessions, each with its next segment.
     running: Vec<(Session, usize)>,
 }
 
 impl Sessions {
-    /// Sessions under way, each somewhere in its title.
+    /// Begins with sessions at random positions in their titles.
     #[must_use]
     pub fn new(mut titles: Titles) -> Self {
         let mut running = Vec::new();
@@ -148,7 +146,7 @@ impl Sessions {
         Self { titles, running }
     }
 
-    /// The next object that is read: its number, from 0.
+    /// The number of the next object that is read, from 0.
     pub fn next_read(&mut self) -> usize {
         let at = self.titles.rng.random_range(0..SESSIONS);
         let (session, part) = self.running[at];
@@ -186,7 +184,7 @@ mod tests {
             (top as f64 / 400_000.0 - expected).abs() < 0.06,
             "{top} of 400000, expected {expected}"
         );
-        // Each session begins once; nine in ten read all parts.
+        // Each session begins once; nine in ten read all segments.
         assert!((780..1100).contains(&first_parts), "{first_parts}");
     }
 

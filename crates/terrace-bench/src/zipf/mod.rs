@@ -1,11 +1,11 @@
-//! `terrace-bench zipf`: reads of small objects by Zipf's law where flash holds only a part of the
-//! data, the rest on a slow large tier. Figure 7 of the FlashStore paper, with reads.
+//! `terrace-bench zipf`: reads of small objects by Zipf's law, with flash for only a part of the
+//! data and the rest on a slow large tier. Figure 7 of the FlashStore paper, with reads.
 //!
-//! The objects are stored in an order that has nothing to do with their popularity; most are
-//! destaged. Then they are read: first to warm up, without the large tier's delay and not counted,
-//! then measured. What stands beside is a perfect cache of the same size, which always holds the
-//! most popular objects: its hits by Zipf's law, and the rate it would have if it read flash and
-//! the large tier as fast as this store does, measured in the same run with the same threads:
+//! The objects are stored in an order that is independent of their popularity; most are destaged.
+//! Then they are read: first to warm up, without the large tier's delay and not counted, then
+//! measured. For comparison: a perfect cache of the same size, which always holds the most popular
+//! objects. Its hits follow from Zipf's law, and its rate from the rates at which this store reads
+//! flash and the large tier, measured in the same run with the same threads:
 //!
 //! `1 / (hits / rate of reads on flash + (1 - hits) / rate of reads of blocks)`
 
@@ -37,9 +37,9 @@ use std::{
 use terrace::{Durability, HomeKind, Options, PutOptions, Store};
 
 const EXPERIMENT: &str = "zipf";
-/// Share of a perfect cache's rate that is to be reached.
+/// Goal: share of a perfect cache's rate.
 const OF_PERFECT_MIN: f64 = 0.8;
-/// Objects that are read to learn the rates of flash and of blocks.
+/// Objects read to measure the rates of flash and of blocks.
 const FLASH_SAMPLE: usize = 20_000;
 const BLOCK_SAMPLE: usize = 8_000;
 
@@ -48,7 +48,7 @@ const SHARES: [f64; 5] = [0.1, 0.25, 0.5, 0.75, 0.9];
 /// Arguments of the subcommand.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Directory for the store; it needs room for two and a half times the data.
+    /// Directory for the store; it needs space for two and a half times the data.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
     #[command(flatten)]
@@ -62,18 +62,18 @@ pub struct Arguments {
     /// Zipf's exponent.
     #[arg(long, default_value = "0.99")]
     pub exponent: f64,
-    /// Threads that read.
+    /// Reading threads.
     #[arg(long, default_value = "8")]
     pub threads: u64,
-    /// How much longer a read of the large tier takes than the device under it.
+    /// Delay of a read of the large tier, in addition to its device's.
     #[arg(long, value_name = "MICROSECONDS", default_value = "1000")]
     pub large_read_us: u64,
-    /// Of what is random.
+    /// Seed of everything random.
     #[arg(long, default_value = "1")]
     pub seed: u64,
 }
 
-/// What was chosen.
+/// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Settings {
     objects: u64,
@@ -87,7 +87,7 @@ struct Settings {
     seed: u64,
 }
 
-/// What was measured. Hits are shares of the reads.
+/// Measurements of a run. Hits are shares of the reads.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Measured {
     reads_per_second: f64,
@@ -96,7 +96,7 @@ struct Measured {
     block_reads_per_second: f64,
     hits: f64,
     perfect_hits: f64,
-    /// Values moved back to the log, and written again by recycling, per 100 reads.
+    /// Values moved back to the log, and values rewritten by recycling, per 100 reads.
     moved_per_100: f64,
     reinserted_per_100: f64,
     destaged_per_100: f64,
@@ -104,13 +104,13 @@ struct Measured {
 }
 
 impl Measured {
-    /// The rate over a perfect cache's.
+    /// The rate relative to a perfect cache's.
     fn of_perfect(&self) -> f64 {
         self.reads_per_second / self.perfect_reads_per_second
     }
 }
 
-/// Makes the runs and prints the table.
+/// Does the runs and prints the table.
 ///
 /// # Errors
 /// The store's, or if the directory cannot be used.
@@ -224,7 +224,7 @@ fn measure(directory: &Path, settings: &Settings, progress: impl Fn(f64) + Sync)
     })
 }
 
-/// Stores the objects in the order of their numbers and waits until recycling rests.
+/// Stores the objects in the order of their numbers and waits until recycling is idle.
 fn fill(store: &Store, objects: Objects, seed: u64) -> Outcome {
     let values = Values::new(seed, objects.value_bytes);
     let buffered = PutOptions {
@@ -274,7 +274,7 @@ fn sample(store: &Store, objects: Objects, home: HomeKind) -> Outcome<Vec<u64>> 
     Ok(found)
 }
 
-/// The table and the targets, in the report.
+/// The table and the goals, in the report.
 pub struct Reads;
 
 impl Evaluation for Reads {

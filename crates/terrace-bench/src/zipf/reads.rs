@@ -9,7 +9,7 @@ use std::{
 };
 use terrace::Store;
 
-/// Spreads the ranks over the objects: an odd prime, so that what is popular was not stored first.
+/// Spreads the ranks over the objects: an odd prime, so that popular objects were not stored first.
 const SPREAD: u64 = 7_368_787;
 
 /// The objects of a run.
@@ -42,8 +42,7 @@ impl Objects {
         rank.wrapping_mul(SPREAD) % self.count
     }
 
-    /// Share of the reads that a cache answers that always holds the most popular ones, this share
-    /// of all.
+    /// Hit ratio of a cache that always holds this share of the objects, the most popular ones.
     #[must_use]
     pub fn perfect_hits(&self, share: f64) -> f64 {
         let fitting = (share * self.count as f64) as u64;
@@ -59,12 +58,12 @@ impl Objects {
     }
 }
 
-/// Reads that were made, and how long they took.
+/// Number and duration of reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
     /// How many.
     pub reads: u64,
-    /// In all.
+    /// Duration.
     pub seconds: f64,
 }
 
@@ -76,10 +75,10 @@ impl Rate {
     }
 }
 
-/// Reads `count` objects by Zipf's law from `threads` threads, and checks them.
+/// Reads and checks `count` objects by Zipf's law from `threads` threads.
 ///
 /// # Errors
-/// The store's, or if a value is not the one written.
+/// The store's, or a wrong value.
 pub fn by_popularity(
     store: &Store,
     objects: Objects,
@@ -108,7 +107,7 @@ pub fn by_popularity(
     })
 }
 
-/// Reads the objects of a list once each, in any order, from `threads` threads.
+/// Reads the objects of a list once each, in random order, from `threads` threads.
 ///
 /// # Errors
 /// As [`by_popularity`].
@@ -174,7 +173,7 @@ mod tests {
         assert!((OBJECTS.perfect_hits(1.0) - 1.0).abs() < 1e-9);
         let tenth = OBJECTS.perfect_hits(0.1);
         assert!((0.75..0.82).contains(&tenth), "{tenth}");
-        // The sampler and the sum must be of one law.
+        // The sampler and the sum must follow the same law.
         let zipf = Zipf::new(OBJECTS.count as f64, OBJECTS.exponent).expect("sound parameters");
         let mut rng = StdRng::seed_from_u64(1);
         let inside = (0..100_000).filter(|_| zipf.sample(&mut rng) <= 2_000.0).count();

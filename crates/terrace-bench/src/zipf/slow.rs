@@ -1,7 +1,7 @@
-//! A large tier as far away as one likes: a directory whose reads take a while longer than they do.
+//! A large tier with a configurable delay: a directory whose reads take longer.
 //!
-//! The time is waited for outside the device, so reads of several callers wait side by side: an
-//! array of disks or an object store, rather than one arm.
+//! The delay is outside the device, so reads of several callers wait in parallel, as with an array
+//! of disks or an object store.
 
 use std::{
     io,
@@ -28,10 +28,10 @@ struct SlowFile {
 }
 
 impl SlowDisk {
-    /// Over a directory; each read takes as many microseconds more as `read_us` says then.
+    /// Wraps a directory; each read is delayed by the current value of `read_us`, in microseconds.
     ///
     /// # Errors
-    /// If the directory cannot be made.
+    /// If the directory cannot be created.
     pub fn new(directory: &Path, read_us: &Arc<AtomicU64>) -> io::Result<Self> {
         Ok(Self {
             disk: FileDisk::new(directory)?,

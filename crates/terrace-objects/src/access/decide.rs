@@ -45,7 +45,6 @@ pub enum Principal {
     },
     /// The page, which shows every client what was not put through S3: imports, and objects put on
     /// the command line.
-    /// put.
     Page,
     /// The server itself and the command line, which have the store's files.
     System,

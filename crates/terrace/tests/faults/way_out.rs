@@ -123,7 +123,6 @@ fn overwrite_each_by_a_quarter(store: &Store, small: u64, is_there: impl Fn(u64)
 /// of 2,000 overwrites of 20 kB by 5 kB through S3 on 900 MB more than half were refused. The space
 /// that they free is scattered: it becomes usable when a tenth of a block or a fifth of a segment
 /// is dead, and until then they need reserved segments.
-/// dead, and until then they need segments that are kept for them.
 #[test]
 fn overwrites_that_shrink_go_on_until_what_they_let_go_of_is_room_again() {
     on_a_small_device(

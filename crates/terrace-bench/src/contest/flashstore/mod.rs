@@ -1,9 +1,9 @@
-//! `terrace-bench flashstore`: section 5 of the FlashStore paper, with Terrace in FlashStore's
-//! place and more rivals than Berkeley DB.
+//! `terrace-bench flashstore`: section 5 of the FlashStore paper, with Terrace in place of
+//! FlashStore and more rivals than Berkeley DB.
 //!
-//! [`trace`] makes the two traces; a run plays one of them on one candidate, either with one caller
-//! and a sync whenever 4 KiB of writes have come together, as the paper has it (section 5.2), or
-//! with 64 callers and every write synced. [`report`] makes the paper's figures and tables.
+//! [`trace`] makes the two traces. A run replays one of them on one candidate, either with one
+//! caller and a sync after every 4 KiB of writes, as in the paper (section 5.2), or with 64 callers
+//! and every write synced. [`report`] makes the paper's figures and tables.
 
 pub mod report;
 pub mod trace;
@@ -29,18 +29,18 @@ use std::{
 use terrace::Durability;
 use trace::{Kind, Operation, Trace};
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "flashstore";
 
-/// The machines of tables 4 and 5, in the results, so that a report needs nothing else.
+/// Name of the record with the machines of tables 4 and 5, so that the results are self-contained.
 pub const PLATFORMS: &str = "platforms";
 
-/// Writes that are synced together (section 5.2: a page of flash).
+/// Bytes of writes per sync (section 5.2: a page of flash).
 const SYNC_BYTES: u64 = 4096;
-/// Callers where every write is synced.
+/// Callers if every write is synced.
 const CALLERS: usize = 64;
 
-/// How much is done: a part of the contest's file.
+/// Amount of work: a part of the contest's file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
@@ -48,9 +48,9 @@ pub struct Amount {
     pub xbox_operations: u64,
     /// Operations of the dedup trace.
     pub dedup_operations: u64,
-    /// Longest that a trace is played.
+    /// Longest time of a trace.
     pub seconds_max: f64,
-    /// Flash as shares of the data, for figure 7.
+    /// Flash sizes as shares of the data, for figure 7.
     pub flash_shares: Vec<f64>,
 }
 
@@ -58,7 +58,7 @@ impl Amount {
     /// Checks that it can be run.
     ///
     /// # Errors
-    /// Naming the field and what it may be.
+    /// The field and its allowed values.
     pub fn validate(&self) -> Outcome {
         if self.flash_shares.iter().any(|share| !(0.05..=1.0).contains(share)) {
             return Err("flashstore: flash_shares must be from 0.05 to 1".into());
@@ -81,7 +81,7 @@ impl Amount {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Platform {
-    /// For the tables.
+    /// Name in the tables.
     pub name: String,
     cpu_watts: f64,
     ram_watts: f64,
@@ -93,13 +93,13 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Operations per joule, with the drive that is used (section 5.8).
+    /// Operations per joule, with the drive in use (section 5.8).
     #[must_use]
     pub fn per_joule(&self, rate: f64, setup: Setup) -> f64 {
         rate / (self.cpu_watts + self.ram_watts + self.of(setup, self.ssd_watts, self.hdd_watts))
     }
 
-    /// Operations per second and dollar, with the drive that is used (section 5.8).
+    /// Operations per second and dollar, with the drive in use (section 5.8).
     #[must_use]
     pub fn per_dollar(&self, rate: f64, setup: Setup) -> f64 {
         rate / (self.chassis_price + self.of(setup, self.ssd_price, self.hdd_price))
@@ -114,18 +114,18 @@ impl Platform {
     }
 }
 
-/// When writes are made durable.
+/// When writes are synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Syncing {
-    /// Whenever 4 KiB have come together; one caller.
+    /// After every 4 KiB; one caller.
     EveryPage,
-    /// Each; 64 callers.
+    /// Each write; 64 callers.
     EveryWrite,
 }
 
 impl Syncing {
-    /// For people: what is synced.
+    /// As text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -135,49 +135,49 @@ impl Syncing {
     }
 }
 
-/// What was chosen for a run.
+/// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
-    /// Who, where, with what RAM.
+    /// Candidate, drives and RAM.
     pub meeting: Meeting,
-    /// Which trace.
+    /// The trace.
     pub trace: Kind,
-    /// Operations of it.
+    /// Its operations.
     pub operations: u64,
-    /// When writes are made durable.
+    /// When writes are synced.
     pub syncing: Syncing,
-    /// Flash as a share of the data, for figure 7. Without, there is room for all.
+    /// Flash as a share of the data, for figure 7; `None` for space for all data.
     pub flash_share: Option<f64>,
-    /// Longest that it is played.
+    /// Longest time of the trace.
     pub seconds_max: f64,
-    /// Of the trace.
+    /// Seed of the trace.
     pub seed: u64,
 }
 
-/// What was measured.
+/// Results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
     /// The trace.
     pub step: Step,
-    /// Whether it was played to its end in the time.
+    /// Whether the trace was replayed to its end.
     pub complete: bool,
-    /// Gets that found something.
+    /// Gets that found a value.
     pub found: u64,
     /// Sets.
     pub sets: u64,
-    /// Bytes on disk at the end, over the bytes of keys and newest values, if the trace was played
-    /// whole.
+    /// Bytes on disk at the end relative to the bytes of keys and newest values, if the trace was
+    /// replayed completely.
     pub space: Option<f64>,
-    /// What the engine says it was tuned to.
+    /// The engine's tuning, as the adapter reports it.
     pub engine_settings: String,
 }
 
-/// Makes the runs of a contest: everybody on the fast drive; Berkeley DB and Terrace on the disk;
-/// Terrace with less and less flash before the disk. Whatever the setup of the arguments is: the
-/// figures have all three, if there is a disk.
+/// Runs all candidates on the fast drive, Berkeley DB and Terrace on the disk, and Terrace with
+/// less and less flash in front of the disk. The figures need all three, so the arguments' setup is
+/// ignored; without a disk, the last two are skipped.
 ///
 /// # Errors
-/// If they cannot be made at all; runs that fail are named at the end ([`Contest::failed`]).
+/// If no run can start; failed runs are listed at the end ([`Contest::failed`]).
 pub fn measure_all(contest: &Contest) -> Outcome {
     let amount = &contest.amount().flashstore;
     let mut plans = Vec::new();
@@ -206,7 +206,7 @@ pub fn measure_all(contest: &Contest) -> Outcome {
                 add(candidate, Setup::Ssd, syncing, None);
             }
         }
-        // Without a disk there is nothing that Berkeley DB could be slow on.
+        // Berkeley DB would not be slow on the same device.
         let on_disk = if contest.places.share_a_device() {
             Vec::new()
         } else {
@@ -271,17 +271,17 @@ fn opening(settings: &Settings, extent: trace::Extent) -> Opening {
     Opening {
         every_write_is_synced: settings.syncing == Syncing::EveryWrite,
         flash_capacity_bytes: settings.flash_share.map(|share| (share * extent.bytes as f64) as u64),
-        // In the index values would be on flash whatever the log may hold, and nothing would be
+        // Inline values would be on flash whatever the capacity of the log, and nothing would be
         // destaged.
         inline_bytes_max: settings.flash_share.map(|_| 0),
         ..opening
     }
 }
 
-/// A run, in its own process.
+/// Does a run, in its own process.
 ///
 /// # Errors
-/// The engine's, or a value that is not the one written.
+/// The engine's, or a wrong value.
 pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     let extent = trace::extent(settings.trace, settings.operations, settings.seed)?;
     let (engine, opening) = step::open_fresh(settings.meeting.candidate, &opening(settings, extent), "trace")?;
@@ -372,8 +372,8 @@ impl Play<'_> {
 
     fn get(&self, number: u64, version: u32, key: &[u8]) -> Outcome {
         let forgets = !self.settings.meeting.candidate.abilities().persists;
-        // With several callers a set that the trace has before this get may still be on its way, or
-        // a later one be done.
+        // With several callers, a set before this get in the trace may still be under way, or a
+        // later one be done.
         let is_exact = self.settings.syncing == Syncing::EveryPage;
         step::get(self.engine, key, |found| {
             self.found.fetch_add(u64::from(found.is_some()), Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Figures 5 to 7 and tables 4 and 5 of the FlashStore paper, with Terrace in FlashStore's place.
 //!
-//! The paper's own rates follow from its tables 4 and 5 with the power of its table 2, since its
-//! figures carry no numbers; FlashStore's are in its text (sections 5.6 and 5.7).
+//! The paper's rates are computed from its tables 4 and 5 with the power of its table 2, since its
+//! figures have no numbers; FlashStore's are in its text (sections 5.6 and 5.7).
 
 use super::{
     super::{
@@ -27,11 +27,11 @@ use std::collections::BTreeSet;
 
 type Row = (Settings, Bounded<Measured>);
 
-/// The profile whose flash stands for the paper's second machine, the modest one.
+/// The profile whose flash corresponds to the paper's second, slower machine.
 const MODEST_FLASH: &str = "intel-320";
 
-/// What the paper measured on a machine: FlashStore, Berkeley DB on flash, Berkeley DB on disk;
-/// Xbox and dedup.
+/// The paper's rates on a machine: FlashStore, Berkeley DB on flash, Berkeley DB on disk; Xbox and
+/// dedup.
 struct Published {
     platform: &'static str,
     flashstore: [f64; 2],
@@ -56,7 +56,7 @@ const GREEN: Published = Published {
 /// All sections for which there are results.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     let rows = rows::<Settings, Measured>(records, EXPERIMENT)?;
     let platforms = platforms(records)?;
@@ -69,7 +69,7 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     Ok(sections)
 }
 
-/// The machines of the newest run that has any.
+/// The machines in the newest record that has any.
 fn platforms(records: &[Record]) -> Outcome<Vec<Platform>> {
     let newest = records
         .iter()
@@ -96,7 +96,7 @@ fn section(number: usize, ssd: &str, rows: &[&Row], platforms: &[Platform]) -> S
     );
     let mut series: Vec<Series> = candidates(rows)
         .into_iter()
-        .filter_map(|who| rates(rows, who, Syncing::EveryPage))
+        .filter_map(|entrant| rates(rows, entrant, Syncing::EveryPage))
         .collect();
     series.extend(paper(published));
     let title = format!("Figure {figure}: operations per second");
@@ -106,7 +106,7 @@ fn section(number: usize, ssd: &str, rows: &[&Row], platforms: &[Platform]) -> S
     );
     let synced: Vec<Series> = candidates(rows)
         .into_iter()
-        .filter_map(|who| rates(rows, who, Syncing::EveryWrite))
+        .filter_map(|entrant| rates(rows, entrant, Syncing::EveryWrite))
         .collect();
     let title = "Operations per second, 64 callers, each write synced";
     section.chart(&format!("flashstore-synced-{number}"), over_traces(title, synced));
@@ -118,13 +118,13 @@ fn section(number: usize, ssd: &str, rows: &[&Row], platforms: &[Platform]) -> S
     section
 }
 
-/// Who was measured, and where, with room for all data; a cache that keeps nothing is only in the
-/// table of all runs.
+/// Candidates and setups with space for all data, except a cache that does not persist, which is
+/// only in the table of all runs.
 fn candidates(rows: &[&Row]) -> BTreeSet<(Candidate, Setup)> {
     let with_room = rows.iter().filter(|row| row.0.flash_share.is_none());
     with_room
         .map(|row| (row.0.meeting.candidate, row.0.meeting.setup))
-        .filter(|who| who.0.abilities().persists)
+        .filter(|entrant| entrant.0.abilities().persists)
         .collect()
 }
 
@@ -137,14 +137,14 @@ fn rate(rows: &[&Row], (candidate, setup): (Candidate, Setup), kind: Kind, synci
     found.map(|row| row.1.measured.step.rate())
 }
 
-fn rates(rows: &[&Row], who: (Candidate, Setup), syncing: Syncing) -> Option<Series> {
+fn rates(rows: &[&Row], entrant: (Candidate, Setup), syncing: Syncing) -> Option<Series> {
     let traces = Kind::ALL.into_iter().enumerate();
     let points: Vec<Point> = traces
-        .filter_map(|(position, kind)| Some(Point::exact(position, rate(rows, who, kind, syncing)?)))
+        .filter_map(|(position, kind)| Some(Point::exact(position, rate(rows, entrant, kind, syncing)?)))
         .collect();
-    let (colour, mark) = look(who.0, who.1);
+    let (colour, mark) = look(entrant.0, entrant.1);
     (!points.is_empty()).then(|| Series {
-        name: format!("{} on {}", who.0.name(), who.1.name()),
+        name: format!("{} on {}", entrant.0.name(), entrant.1.name()),
         colour,
         mark,
         points,
@@ -218,13 +218,13 @@ fn figure_7(number: usize, rows: &[&Row], section: &mut Section) {
     }
 }
 
-/// Tables 4 and 5: what a platform's power and price would make of these rates.
+/// Tables 4 and 5: these rates with the power and price of each platform.
 fn efficiency(kind: Kind, table: u32, rows: &[&Row], platforms: &[Platform], section: &mut Section) {
     let mut found = Vec::new();
     for platform in platforms {
-        for who in candidates(rows) {
-            let rate = rate(rows, who, kind, Syncing::EveryPage);
-            found.extend(rate.map(|rate| (platform, who, rate)));
+        for entrant in candidates(rows) {
+            let rate = rate(rows, entrant, kind, Syncing::EveryPage);
+            found.extend(rate.map(|rate| (platform, entrant, rate)));
         }
     }
     section.columns(
@@ -234,15 +234,15 @@ fn efficiency(kind: Kind, table: u32, rows: &[&Row], platforms: &[Platform], sec
         ),
         found,
         &[
-            ("platform", &|(platform, who, _)| {
-                format!("{}, {} on {}", platform.name, who.0.name(), who.1.name())
+            ("platform", &|(platform, entrant, _)| {
+                format!("{}, {} on {}", platform.name, entrant.0.name(), entrant.1.name())
             }),
             ("operations/s", &|(.., rate)| format!("{rate:.0}")),
-            ("operations/J", &|(platform, who, rate)| {
-                format!("{:.1}", platform.per_joule(*rate, who.1))
+            ("operations/J", &|(platform, entrant, rate)| {
+                format!("{:.1}", platform.per_joule(*rate, entrant.1))
             }),
-            ("operations/s/$", &|(platform, who, rate)| {
-                format!("{:.2}", platform.per_dollar(*rate, who.1))
+            ("operations/s/$", &|(platform, entrant, rate)| {
+                format!("{:.2}", platform.per_dollar(*rate, entrant.1))
             }),
         ],
     );
@@ -285,7 +285,7 @@ mod tests {
     use super::super::super::WorkloadFile;
     use super::*;
 
-    /// The built-in platforms with the paper's own rates give the paper's own tables.
+    /// The built-in platforms with the paper's rates reproduce the paper's tables.
     #[test]
     fn tables_4_and_5_follow_from_the_papers_rates() {
         let platforms = WorkloadFile::read(None).unwrap().platforms();

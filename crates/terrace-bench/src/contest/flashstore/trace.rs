@@ -1,16 +1,16 @@
-//! The two traces of the FlashStore paper (Debnath, Sengupta, Li, VLDB 2010), made up with the
-//! properties it publishes (section 5.4 and table 3). The same seed gives the same operations.
+//! The two traces of the FlashStore paper (Debnath, Sengupta, Li, VLDB 2010), generated with its
+//! published properties (section 5.4 and table 3). The same seed gives the same operations.
 //!
-//! *Xbox*: 7.5 gets per set, keys are strings joined by dots, 92 bytes on average, values 1,200
-//! bytes, many sets of keys that are there already, gets of keys that are not. What is not
-//! published and assumed here: players are as popular as Zipf has it with 0.9, for gets and sets
-//! alike; there is one for each twenty operations; lengths are spread evenly, keys from 74 to 110,
-//! values from 800 to 1,600. A get of a player who was not set yet is the get of an absent key.
+//! *Xbox*: 7.5 gets per set; keys are strings joined by dots, 92 bytes on average, values 1,200
+//! bytes; many sets of existing keys, and gets of absent ones. Assumed, since it is not published:
+//! the popularity of players follows Zipf's law with exponent 0.9, for gets and sets alike; there
+//! is one player per twenty operations; lengths are uniform, keys from 74 to 110, values from 800
+//! to 1,600. A get of a player without a set is the get of an absent key.
 //!
-//! *Dedup*: chunks come one after the other, 27,748,824 of which 12,082,492 are different; each is
-//! looked up, and set if it was absent. Keys are hashes of 20 bytes, values have 44; nothing is set
-//! twice. Assumed here: new and repeated chunks come in runs of 32 on average, and a repeated run
-//! may be any that came before.
+//! *Dedup*: a stream of chunks, 27,748,824 of which 12,082,492 are different; each is looked up,
+//! and set if it was absent. Keys are hashes of 20 bytes, values have 44; no key is set twice.
+//! Assumed: new and repeated chunks occur in runs of 32 on average, and a repeated run may be any
+//! earlier one.
 
 use super::super::data::mix;
 use rand::{Rng, SeedableRng};
@@ -20,16 +20,16 @@ use serde::{Deserialize, Serialize};
 
 /// Share of the different chunks (section 5.4).
 const NEW_CHUNKS: f64 = 12_082_492.0 / 27_748_824.0;
-/// Chunks of a run, on average.
+/// Average chunks per run.
 const RUN_CHUNKS: f64 = 32.0;
 /// Gets per set (table 3).
 const GETS_PER_SET: f64 = 7.5;
 const OPERATIONS_PER_PLAYER: u64 = 20;
 const PLAYER_EXPONENT: f64 = 0.9;
-/// Shortest and longest, evenly: 92 and 1,200 on average (table 3).
+/// Shortest and longest, uniform: 92 and 1,200 on average (table 3).
 const XBOX_KEY_BYTES: (u64, u64) = (74, 110);
 const XBOX_VALUE_BYTES: (u64, u64) = (800, 1600);
-/// Of SHA-1, and of what is known of a chunk (table 3).
+/// SHA-1, and the metadata of a chunk (table 3).
 const DEDUP_KEY_BYTES: usize = 20;
 const DEDUP_VALUE_BYTES: usize = 44;
 
@@ -39,7 +39,7 @@ const DEDUP_VALUE_BYTES: usize = 44;
 pub enum Kind {
     /// An online game.
     Xbox,
-    /// The index of a backup that stores equal chunks once.
+    /// The index of a deduplicating backup.
     Dedup,
 }
 
@@ -47,7 +47,7 @@ impl Kind {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Xbox, Self::Dedup];
 
-    /// For people.
+    /// As text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// Key and value together, on average.
+    /// Average bytes of key and value.
     #[must_use]
     pub const fn pair_bytes(self) -> u64 {
         match self {
@@ -74,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// Length of the value of a key's version.
+    /// Length of the value of a version of a key.
     #[must_use]
     pub const fn value_bytes(self, number: u64, version: u32) -> usize {
         match self {
@@ -102,8 +102,7 @@ impl Kind {
                 key.extend_from_slice(format!("{number:016x}").as_bytes());
             }
             Self::Dedup => {
-                // `mix` sends no two numbers to the same, so the first eight bytes are different
-                // already.
+                // `mix` is a bijection, so the first eight bytes are unique.
                 for _ in 0..3 {
                     key.extend_from_slice(&hash.to_be_bytes());
                     hash = mix(hash.wrapping_add(1));
@@ -121,14 +120,14 @@ const fn spread(bounds: (u64, u64), hash: u64) -> u64 {
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Of a key that has this version, or is absent.
+    /// Get of a key that has this version, or is absent.
     Get {
         /// The key's.
         number: u64,
-        /// How often it was set before; 0 means absent.
+        /// Number of sets so far; 0 means absent.
         version: u32,
     },
-    /// Of a key that then has this version.
+    /// Set of a key, which then has this version.
     Set {
         /// The key's.
         number: u64,
@@ -137,7 +136,7 @@ pub enum Operation {
     },
 }
 
-/// A trace as it unrolls.
+/// A trace, generated on demand.
 #[derive(Debug)]
 pub enum Trace {
     /// See [`Kind::Xbox`].
@@ -147,7 +146,7 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// A trace of about so many operations; it goes on for ever.
+    /// A trace for about this many operations; it does not end.
     ///
     /// # Errors
     /// Without operations.
@@ -185,13 +184,13 @@ impl Trace {
 pub struct Xbox {
     random: ChaCha8Rng,
     popularity: Zipf<f64>,
-    /// By player.
+    /// Versions by player.
     versions: Vec<u32>,
 }
 
 impl Xbox {
     fn next(&mut self) -> Operation {
-        // The most popular player need not be the first to be set.
+        // The most popular player need not be set first.
         let rank = (self.popularity.sample(&mut self.random) as usize).clamp(1, self.versions.len()) - 1;
         let version = &mut self.versions[rank];
         let number = rank as u64;
@@ -210,10 +209,10 @@ impl Xbox {
     }
 }
 
-/// Chunks one after the other.
+/// A run of consecutive chunks.
 #[derive(Debug, Clone, Copy)]
 struct Run {
-    /// The next repeated chunk; none in a run of new ones.
+    /// The next repeated chunk; `None` in a run of new ones.
     next: Option<u64>,
     left: u64,
 }
@@ -222,10 +221,10 @@ struct Run {
 #[derive(Debug)]
 pub struct Dedup {
     random: ChaCha8Rng,
-    /// Chunks so far that are different, numbered as they came.
+    /// Number of different chunks so far.
     different: u64,
     run: Run,
-    /// What was looked up and absent.
+    /// A chunk that was looked up, absent, and is to be set.
     set: Option<u64>,
 }
 
@@ -251,7 +250,7 @@ impl Dedup {
 
     fn start_run(&mut self) {
         let is_new = self.different == 0 || self.random.random::<f64>() < NEW_CHUNKS;
-        // Exponential, rounded up: the mean is half a chunk more.
+        // Exponential, rounded up, which adds half a chunk to the mean.
         let length = -(1.0 - self.random.random::<f64>()).ln() * (RUN_CHUNKS - 0.5);
         self.run = Run {
             next: (!is_new).then(|| self.random.random_range(0..self.different.max(1))),
@@ -260,7 +259,7 @@ impl Dedup {
     }
 }
 
-/// What is there after some operations.
+/// Contents after some operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extent {
     /// Keys that were set.
@@ -269,7 +268,7 @@ pub struct Extent {
     pub bytes: u64,
 }
 
-/// What is there after so many operations of a trace.
+/// Contents after a number of operations of a trace.
 ///
 /// # Errors
 /// As [`Trace::new`].
@@ -297,7 +296,7 @@ mod tests {
     use super::*;
     use std::collections::{HashMap, HashSet};
 
-    /// What a trace was like.
+    /// Statistics of a trace.
     #[derive(Default)]
     struct Seen {
         gets: f64,
@@ -363,7 +362,7 @@ mod tests {
             close(seen.gets / seen.sets, 27_748_824.0 / 12_082_492.0, 0.04);
             assert_eq!(seen.updates, 0.0);
             assert_eq!((seen.key_bytes / seen.sets, seen.value_bytes / seen.sets), (20.0, 44.0));
-            // What was absent is set right away; the last one may still be due.
+            // An absent chunk is set at once; the last one may still be due.
             assert!((seen.absent - seen.sets).abs() <= 1.0);
         }
     }

@@ -1,4 +1,4 @@
-//! What the two processes of a run do: one grows a database and is killed, the other opens it.
+//! The two processes of a run: one grows a database and is killed, the other opens it.
 
 use super::Settings;
 use crate::{
@@ -19,20 +19,20 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use terrace::Durability;
 
-/// Of the popularity.
+/// Exponent of the popularity.
 const EXPONENT: f64 = 0.99;
-/// Parts of the whole filling whose rates are told.
+/// Number of parts of the filling with a rate each.
 const SLICES: u64 = 20;
-/// Parts of the time for which the reopened database is read, and whose rates are told.
+/// Number of intervals of reading the reopened database, with a rate each.
 const INTERVALS: u32 = 120;
-/// Objects that must be there after the kill, besides those that are read.
+/// Objects checked after the kill, in addition to those read.
 const SAMPLE: u64 = 1000;
 const NAME: &str = "scale";
 
 /// A part of the filling.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
-    /// Objects there at its end.
+    /// Objects at its end.
     pub objects: u64,
     /// Objects put.
     pub put: u64,
@@ -43,35 +43,35 @@ pub struct Slice {
 /// Reads of a kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reads {
-    /// Times and use.
+    /// Latencies and usage.
     pub step: Step,
-    /// Reads of the device a get took, by the engine's own account.
+    /// Device reads per get, as counted by the engine.
     pub device_reads: Option<f64>,
 }
 
-/// What was found at a number of objects.
+/// Measurements at a number of objects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Level {
     /// That number.
     pub objects: u64,
     /// Filling, from the step before.
     pub fill: Step,
-    /// All objects alike.
+    /// Uniform reads.
     pub uniform: Reads,
     /// By Zipf's law.
     pub popular: Reads,
-    /// Keys that are not there.
+    /// Reads of absent keys.
     pub absent: Reads,
-    /// The engine's own figures, after the reads.
+    /// The engine's figures after the reads.
     pub figures: Figures,
-    /// RAM of the process's own, after the reads.
+    /// The process's RAM after the reads.
     pub ram_bytes: Option<u64>,
     /// Bytes of its files.
     pub disk_bytes: u64,
 }
 
 impl Level {
-    /// RAM of the process besides what its caches hold, an object.
+    /// The process's RAM per object, without its caches' contents.
     #[must_use]
     pub fn other_ram_per_object(&self) -> Option<f64> {
         let other = self.ram_bytes?.saturating_sub(self.figures.cache_bytes?);
@@ -79,49 +79,49 @@ impl Level {
     }
 }
 
-/// What was measured until the kill.
+/// Measurements until the kill.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Grown {
     /// The steps.
     pub levels: Vec<Level>,
     /// The filling in small parts.
     pub slices: Vec<Slice>,
-    /// What the engine says it was tuned to.
+    /// The engine's tuning, as the adapter reports it.
     pub engine_settings: String,
 }
 
 impl Grown {
-    /// Objects that were there, synced, at the kill.
+    /// Objects that had been synced at the kill.
     #[must_use]
     pub fn stored(&self) -> u64 {
         self.levels.last().map_or(0, |level| level.objects)
     }
 }
 
-/// What was measured after it.
+/// Measurements after the kill.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reopened {
-    /// From the call to open until it returned.
+    /// Duration of the open call.
     pub open_seconds: f64,
-    /// From the call to open until the first value was read.
+    /// Time from the open call to the first value read.
     pub first_read_seconds: f64,
-    /// From the call to open until the end of each interval, and gets a second in it.
+    /// Time from the open call to the end of each interval, and its gets per second.
     pub rates: Vec<(f64, f64)>,
-    /// Synced objects looked for besides; all were there.
+    /// Synced objects checked in addition; all were there.
     pub looked_for: u64,
-    /// RAM of the process's own at the end.
+    /// The process's RAM at the end.
     pub ram_bytes: Option<u64>,
 }
 
 impl Reopened {
-    /// Gets a second in the last quarter of the time.
+    /// Gets per second in the last quarter of the time.
     #[must_use]
     pub fn steady_rate(&self) -> f64 {
         let last = &self.rates[self.rates.len() - self.rates.len().div_ceil(4)..];
         last.iter().map(|interval| interval.1).sum::<f64>() / last.len().max(1) as f64
     }
 
-    /// From the call to open until the end of the first interval with at least this rate; `None` if
+    /// Time from the open call to the end of the first interval with at least this rate; `None` if
     /// there was none.
     #[must_use]
     pub fn seconds_to(&self, rate: f64) -> Option<f64> {
@@ -130,7 +130,7 @@ impl Reopened {
     }
 }
 
-/// An engine, and what is in it.
+/// An engine and its contents.
 struct Run<'a> {
     settings: &'a Settings,
     engine: &'a dyn KeyValue,
@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Puts the objects at these places of the order, or as many of them as the time allows.
+    /// Puts the objects in a range of the order, or as many as the time allows.
     fn fill(&self, from: u64, to: u64, until: Instant) -> Outcome<LoopOutcome> {
         let left = until.saturating_duration_since(Instant::now());
         timed_loop(self.settings.writers, to - from, Some(left), 1, |place| {
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Goes on to so many objects, in slices, and gives how many there are then.
+    /// Grows to a number of objects, in slices; returns the number reached.
     fn grow(&self, range: [u64; 2], until: Instant, slices: &mut Vec<Slice>, teller: &Teller) -> Outcome<(Done, u64)> {
         let [mut stored, to] = range;
         let most = self.settings.most().unwrap_or(to);
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
         Ok((done, stored))
     }
 
-    /// Reads for a while, each time what `choose` says.
+    /// Reads for some time the objects that `get` chooses.
     fn read(&self, bench: &Bench<'_>, name: &str, get: impl Fn(u64) -> Outcome + Sync) -> Outcome<Reads> {
         let before = self.engine.figures();
         let step = bench.step(name, || {
@@ -233,12 +233,12 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// One of the first `stored` objects, for a number that is another for each read.
+    /// One of the first `stored` objects, for the number of a read.
     fn any(&self, number: u64, stored: u64) -> u64 {
         self.order.at(mix(number ^ self.settings.seed << 32) % stored)
     }
 
-    /// Measures what `stored` objects are like, once they are there.
+    /// Measures reads of `stored` objects.
     fn level(&self, bench: &Bench<'_>, fill: Step, stored: u64, opening: &Opening) -> Outcome<Level> {
         let popularity = Zipf::new(stored as f64, EXPONENT)?;
         let uniform = self.read(bench, "uniform", |number| self.look(self.any(number, stored)))?;
@@ -268,17 +268,17 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Grows a database step by step, tells what was measured, and goes on writing until it is killed.
+/// Grows a database step by step, reports the measurements, and continues to write until killed.
 ///
 /// # Errors
-/// The engine's, or a value that is not the one written.
+/// The engine's, or a wrong value.
 pub fn grow(settings: &Settings, teller: &Teller) -> Outcome {
     let opening = opening(settings);
     let engine = settings.meeting.candidate.open(&opening)?;
     let bench = Bench::new(&*engine, &opening)?;
     let run = Run::new(settings, &*engine)?;
     let until = Instant::now() + Duration::from_secs_f64(settings.fill_seconds_max);
-    // What is read meanwhile does not count.
+    // Time of reads, which does not count as filling.
     let mut paused = Duration::ZERO;
     let (mut levels, mut slices, mut stored) = (Vec::new(), Vec::new(), 0);
     for &objects in &settings.objects {
@@ -304,23 +304,23 @@ pub fn grow(settings: &Settings, teller: &Teller) -> Outcome {
         engine_settings: engine.settings(),
     })?);
     teller.ready();
-    // Whoever started this kills it while it writes.
+    // The parent kills this process while it writes.
     (settings.most().unwrap_or(0)..).try_for_each(|number| run.put(number))
 }
 
-/// What the second process is told.
+/// Task of the second process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reopening {
-    /// As the first was.
+    /// Settings of the first process.
     pub settings: Settings,
     /// Objects that it had synced.
     pub stored: u64,
 }
 
-/// Opens what was left and reads it.
+/// Opens the database after the kill and reads it.
 ///
 /// # Errors
-/// The engine's, or that a synced object is gone.
+/// The engine's, or a missing synced object.
 pub fn reopen(reopening: &Reopening) -> Outcome<Reopened> {
     let Reopening { settings, stored } = reopening;
     let stored = (*stored).max(1);

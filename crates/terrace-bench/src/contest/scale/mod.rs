@@ -1,13 +1,13 @@
-//! `terrace-bench scale`: what becomes of a store as it grows, from millions of small objects to a
-//! hundred million, with the same RAM.
+//! `terrace-bench scale`: a store as it grows, from millions of small objects to a hundred million,
+//! with the same RAM.
 //!
-//! One run is one candidate and one length of values. The objects are put in an order that has
-//! nothing to do with that of their keys; at each step filling pauses, what is in RAM is flushed,
-//! and objects are read: each as often, by Zipf's law, and keys that are not there. After the last
-//! step everything is synced and the process is killed with SIGKILL while it goes on writing;
-//! another one opens what is left and reads.
+//! One run is one candidate and one length of values. Objects are put in an order that is
+//! independent of the order of their keys. At each step filling pauses, RAM is flushed, and objects
+//! are read: uniformly, by Zipf's law, and absent keys. After the last step everything is synced
+//! and the process is killed with SIGKILL while it continues to write; another process opens the
+//! database and reads.
 //!
-//! [`grow`] is what the processes do, [`report`] the tables and the charts.
+//! [`grow`] has the two processes, [`report`] the tables and charts.
 
 pub mod grow;
 pub mod report;
@@ -28,7 +28,7 @@ use grow::{Grown, Reopened, Reopening};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "scale";
 
 /// Arguments of the subcommand.
@@ -36,41 +36,41 @@ pub const EXPERIMENT: &str = "scale";
 pub struct Arguments {
     #[command(flatten)]
     common: contest::Common,
-    /// Lengths of the values; a run each.
+    /// Lengths of the values; one run each.
     #[arg(long, value_name = "BYTES", default_values_t = [100, 1024])]
     value_bytes: Vec<usize>,
-    /// Objects at each step; 10, 30 and 100 million, or a tenth of that at small scale.
+    /// Objects at each step; 10, 30 and 100 million, or a tenth of this at small scale.
     #[arg(long, value_name = "COUNT")]
     objects: Vec<u64>,
-    /// RAM for each process, with what the kernel caches for it.
+    /// RAM for each process and the kernel's cache of its files.
     #[arg(long, value_name = "MIB", default_value = "4096")]
     memory_mib: u64,
-    /// Of that, RAM for a rival's caches.
+    /// RAM for a rival's caches, as a part of that.
     #[arg(long, value_name = "MIB", default_value = "2048")]
     cache_mib: u64,
-    /// And for Terrace's, beside which its hash index and the filters of its ordered index grow: it
-    /// reads past the kernel's cache.
+    /// RAM for Terrace's caches, besides which its hash index and the filters of its ordered index
+    /// grow. It uses direct I/O.
     #[arg(long, value_name = "MIB", default_value = "2304")]
     terrace_cache_mib: u64,
-    /// How long each kind of read is measured at each step.
+    /// Duration of each kind of read at each step.
     #[arg(long, value_name = "SECONDS", default_value = "8")]
     read_seconds: f64,
-    /// How long what was killed is read once it is open again.
+    /// Duration of reads after the reopening.
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     reopened_seconds: f64,
-    /// After so long no more is put, however little it is: the last step is then what there is.
+    /// Longest time of filling; the last step has the objects put until then.
     #[arg(long, value_name = "SECONDS", default_value = "3600")]
     fill_seconds_max: f64,
-    /// Threads that put.
+    /// Writing threads.
     #[arg(long, default_value = "1")]
     writers: usize,
-    /// Threads that read.
+    /// Reading threads.
     #[arg(long, default_value = "8")]
     readers: usize,
 }
 
 impl Arguments {
-    /// Where the results lie.
+    /// Directory of the results.
     pub fn results(&self) -> &Path {
         &self.common.results.results
     }
@@ -114,26 +114,26 @@ impl Arguments {
     }
 }
 
-/// What was chosen for a run.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Who, where, with what RAM.
+    /// Candidate, drives and RAM.
     pub meeting: Meeting,
     /// Length of a value.
     pub value_bytes: usize,
-    /// Objects at each step, rising.
+    /// Objects at each step, ascending.
     pub objects: Vec<u64>,
-    /// How long each kind of read is measured.
+    /// Duration of each kind of read.
     pub read_seconds: f64,
-    /// How long the reopened one is read.
+    /// Duration of reads after the reopening.
     pub reopened_seconds: f64,
-    /// Longest that is filled.
+    /// Longest time of filling.
     pub fill_seconds_max: f64,
-    /// Threads that put.
+    /// Writing threads.
     pub writers: usize,
-    /// Threads that read.
+    /// Reading threads.
     pub readers: usize,
-    /// Of everything random.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
@@ -145,19 +145,19 @@ impl Settings {
     }
 }
 
-/// What was measured.
+/// Results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
-    /// Until it was killed.
+    /// Until the kill.
     pub grown: Grown,
-    /// After that.
+    /// After the kill.
     pub reopened: Reopened,
 }
 
-/// Makes the runs, of those that survive a kill, and the report.
+/// Runs all candidates that survive a kill, and makes the report.
 ///
 /// # Errors
-/// Those of the runs that failed, or why none could be made.
+/// Those of failed runs, or why none could start.
 pub fn run(arguments: &Arguments) -> Outcome<Vec<String>> {
     arguments.validate()?;
     let contest = Contest::open(&arguments.common)?;
@@ -191,7 +191,7 @@ pub fn run(arguments: &Arguments) -> Outcome<Vec<String>> {
     Ok(contest.failed())
 }
 
-/// How stores grow, in the report.
+/// The growth of stores, in the report.
 pub struct Growth;
 
 impl Evaluation for Growth {

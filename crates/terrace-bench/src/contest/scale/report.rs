@@ -1,4 +1,4 @@
-//! Tables and charts of how stores grow, and what was aimed at.
+//! Tables and charts of the growth of stores, and its goals.
 
 use super::{EXPERIMENT, Measured, Settings, grow::Level};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a store that has grown to the last step keeps of the rate of the first.
+/// Goal: share of the first step's filling rate at the last step.
 const FILL_KEPT_MIN: f64 = 0.6;
 const OVER_ROCKSDB_MIN: f64 = 1.5;
 const RAM_PER_OBJECT_MAX: f64 = 11.0;
@@ -28,10 +28,10 @@ const HALF_SECONDS_MAX: f64 = 5.0;
 
 type Row = (Settings, Bounded<Measured>);
 
-/// All there is to say, if there are results.
+/// The section, if there are results.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
     let rows: Vec<Row> = rows(records, EXPERIMENT)?;
     let mut section = Section::new("As a store grows");
@@ -69,7 +69,7 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
     Ok((!rows.is_empty()).then_some(section))
 }
 
-/// What is compared with each other.
+/// Runs with the same values and conditions.
 fn groups(rows: &[Row]) -> BTreeMap<(usize, String), Vec<&Row>> {
     let mut groups: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
     for row in rows {
@@ -78,13 +78,13 @@ fn groups(rows: &[Row]) -> BTreeMap<(usize, String), Vec<&Row>> {
     groups
 }
 
-/// What is compared: the same values under the same conditions.
+/// The group of a run: values and conditions.
 fn group((settings, outcome): &Row) -> (usize, String) {
     let conditions = conditions(&settings.meeting, outcome.memory_bounded);
     (settings.value_bytes, conditions)
 }
 
-/// So many objects, for people.
+/// A number of objects, as text.
 fn count(objects: u64) -> String {
     match objects {
         0..10_000 => objects.to_string(),
@@ -93,10 +93,10 @@ fn count(objects: u64) -> String {
     }
 }
 
-/// A line of a chart: its name, whose it is, how it is drawn, and figures at numbers of objects.
+/// A line of a chart: name, candidate, mark, and figures by number of objects.
 type Line = (String, Candidate, Mark, Vec<(u64, f64)>);
 
-/// A chart over numbers of objects.
+/// A chart by number of objects.
 fn chart(title: String, y_label: &str, lines: Vec<Line>) -> Chart {
     let positions: BTreeSet<u64> = lines
         .iter()
@@ -230,10 +230,10 @@ fn rate(levels: &[Level], which: impl Fn(&[Level]) -> Option<&Level>) -> Option<
     which(levels).map(|level| level.fill.rate())
 }
 
-/// What was aimed at, of all that was measured.
+/// All goals with measurements.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
     let rows: Vec<Row> = rows(records, EXPERIMENT)?;
     Ok(groups(&rows)
@@ -265,7 +265,7 @@ fn targets_of(rows: &[&Row]) -> Vec<Target> {
         }
         let rocksdb = rows.iter().find(|row| row.0.meeting.candidate == Candidate::RocksDb);
         let theirs = rocksdb.and_then(|row| {
-            // At the same number of objects only.
+            // Only at the same number of objects.
             let their_levels = &row.1.measured.grown.levels;
             let same = their_levels.last()?.objects == levels.last()?.objects;
             same.then(|| rate(their_levels, <[Level]>::last))?
@@ -279,7 +279,7 @@ fn targets_of(rows: &[&Row]) -> Vec<Target> {
         add("device reads an absent key", READS_PER_ABSENT_MAX, true, absent);
         let first_read = Some(reopened.first_read_seconds);
         add("first read after kill -9, s", FIRST_READ_SECONDS_MAX, true, first_read);
-        // What was never reached is no figure, but no reason to be silent either.
+        // A rate that was never reached has no figure, but is reported.
         let half = reopened
             .seconds_to(reopened.steady_rate() / 2.0)
             .unwrap_or(f64::INFINITY);

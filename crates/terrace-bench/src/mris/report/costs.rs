@@ -1,4 +1,4 @@
-//! Table 3, figures 11 and 13: what a read costs, and what that predicts.
+//! Table 3, figures 11 and 13: the costs of reads, and predictions from them.
 
 use super::{cell, colour, dashed, over_ratios, ratio_chart, ratio_row, ratio_table};
 use crate::{
@@ -37,7 +37,7 @@ pub fn section(model: &Model, paper: &Paper) -> Section {
     section
 }
 
-/// Table 3: by regression, as timed, the paper's, the drives' own.
+/// Table 3: by regression, measured, the paper's, and the drives' own.
 fn rows(model: &Model, paper: &Paper) -> Vec<Vec<String>> {
     let row = |name: String, cells: [Option<f64>; 5]| {
         let digits = [0, 0, 4, 0, 0];

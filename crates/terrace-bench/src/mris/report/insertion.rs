@@ -1,4 +1,4 @@
-//! Figure 9: insertion, and what its author wished to have recorded.
+//! Figure 9: insertion, with counts that its author wished to have recorded.
 
 use super::{HDD, SSD, cell, point, shared_device};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Setups side by side, sequential and random, ours and the paper's.
+/// All setups, sequential and random, ours and the paper's.
 fn insertion_chart(
     model: &Model,
     title: &str,
@@ -112,7 +112,7 @@ pub fn section(model: &Model, paper: &Paper) -> Section {
     section
 }
 
-/// What each run cost the engine and the drives.
+/// Work of the engine and the drives in each run.
 fn work_table(model: &Model, section: &mut Section) {
     let orders = [Order::Sequential, Order::Random];
     let runs = model
@@ -127,30 +127,32 @@ fn work_table(model: &Model, section: &mut Section) {
         "Insertion; what the paper's author wished to have recorded",
         runs,
         &[
-            ("", &|(who, order)| format!("{}, {}", who.name(), order.name())),
-            ("objects/s", &|(who, order)| {
-                cell(model.objects_per_second(*who, *order), 1)
+            ("", &|(contender, order)| {
+                format!("{}, {}", contender.name(), order.name())
             }),
-            ("MB/s", &|(who, order)| {
-                cell(model.insert_mb_per_second(*who, *order), 1)
+            ("objects/s", &|(contender, order)| {
+                cell(model.objects_per_second(*contender, *order), 1)
             }),
-            ("flushes", &|(who, order)| {
-                cell(model.engine_count(*who, *order, |figures| figures.flushes), 0)
+            ("MB/s", &|(contender, order)| {
+                cell(model.insert_mb_per_second(*contender, *order), 1)
             }),
-            ("compactions", &|(who, order)| {
-                cell(model.engine_count(*who, *order, |figures| figures.compactions), 0)
+            ("flushes", &|(contender, order)| {
+                cell(model.engine_count(*contender, *order, |figures| figures.flushes), 0)
             }),
-            ("MB to SSD", &|(who, order)| {
-                cell(model.written_mb(*who, *order, SSD), 0)
+            ("compactions", &|(contender, order)| {
+                cell(model.engine_count(*contender, *order, |figures| figures.compactions), 0)
             }),
-            ("MB to HDD", &|(who, order)| {
-                cell(model.written_mb(*who, *order, HDD), 0)
+            ("MB to SSD", &|(contender, order)| {
+                cell(model.written_mb(*contender, *order, SSD), 0)
             }),
-            ("write amplification", &|(who, order)| {
-                cell(model.write_amplification(*who, *order).map(|found| found.0), 2)
+            ("MB to HDD", &|(contender, order)| {
+                cell(model.written_mb(*contender, *order, HDD), 0)
             }),
-            ("counted by", &|(who, order)| {
-                let source = model.write_amplification(*who, *order).map(|found| found.1);
+            ("write amplification", &|(contender, order)| {
+                cell(model.write_amplification(*contender, *order).map(|found| found.0), 2)
+            }),
+            ("counted by", &|(contender, order)| {
+                let source = model.write_amplification(*contender, *order).map(|found| found.1);
                 source.map_or("–", counted_by).to_owned()
             }),
         ],

@@ -1,7 +1,7 @@
 //! The evaluation's part of the report: the paper's figures and tables, ours beside the paper's.
 //!
-//! Here are the order of the sections and what they share; each has a file. Of what was not
-//! measured nothing is shown.
+//! This module has the order of the sections and common functions; each section has a file. Figures
+//! without measurements are left out.
 
 mod costs;
 mod insertion;
@@ -33,7 +33,7 @@ const HDD: fn(&BothTraffic) -> &PlaceTraffic = |traffic| &traffic.hdd;
 /// All sections for which there are results.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     let paper = Paper::published()?;
     let model = Model::of(records)?;
@@ -70,7 +70,7 @@ fn cell(summary: Option<Summary>, digits: usize) -> String {
     }
 }
 
-/// The same colour for the same contender everywhere.
+/// The same colour for a contender in every chart.
 fn colour(contender: Contender) -> usize {
     match (contender.engine, contender.setup) {
         (EngineKind::Terrace, Setup::Ssd) => 0,
@@ -94,19 +94,19 @@ fn shared_device(model: &Model, section: &mut Section) {
     }
 }
 
-/// A row of a table over the ratios.
+/// A row of a table by ratio.
 fn ratio_row(model: &Model, name: &str, cell: impl Fn(u64) -> String) -> Vec<String> {
     let cells = model.ratios().into_iter().map(cell);
     std::iter::once(name.to_owned()).chain(cells).collect()
 }
 
-/// A table over the ratios.
+/// A table by ratio.
 fn ratio_table(model: &Model, section: &mut Section, caption: &str, rows: Vec<Vec<String>>) {
     let head = ratio_row(model, "ratio", |ratio| ratio.to_string());
     section.table(caption, &head.iter().map(String::as_str).collect::<Vec<&str>>(), rows);
 }
 
-/// Something over the ratios.
+/// A chart by ratio.
 fn ratio_chart(model: &Model, title: &str, y_label: &str, series: Vec<Series>) -> Chart {
     Chart {
         title: title.to_owned(),

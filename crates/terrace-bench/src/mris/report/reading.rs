@@ -1,4 +1,4 @@
-//! Figures 10 and 12, tables 2 and 4: how fast reads are.
+//! Figures 10 and 12, tables 2 and 4: the speed of reads.
 
 use super::{cell, dashed, lines, ratio_chart, ratio_row, ratio_table, shared_device};
 use crate::{

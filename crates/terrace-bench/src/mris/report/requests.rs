@@ -16,7 +16,7 @@ use crate::{
 /// The section of one result.
 ///
 /// # Errors
-/// If it has not its form.
+/// If it is malformed.
 pub fn section(record: &Record, paper: &Paper, number: usize) -> Outcome<Section> {
     let counts: Counts = record.outcome()?;
     let mut section = Section::new(&format!("Figure 8: {}", record.name));

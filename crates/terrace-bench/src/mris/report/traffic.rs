@@ -1,4 +1,4 @@
-//! Figure 14: what the drives had to read.
+//! Figure 14: bytes read from the drives.
 
 use super::{HDD, SSD, colour, over_ratios, ratio_chart, ratio_row, ratio_table};
 use crate::{
@@ -37,7 +37,7 @@ pub fn section(model: &Model) -> Section {
                 });
             }
         }
-        // On one device the other counter shows the same bytes again.
+        // On one device the other counter includes the same bytes.
         let counts_hdd = uses_hdd && !(one_device && uses_ssd);
         rows.push(ratio_row(model, &contender.name(), |ratio| {
             let read = |place, used: bool| {

@@ -1,10 +1,10 @@
-//! Engines that are libraries of the system, behind shims in C and C++ with one table of
-//! calls (`rival.h`).
+//! Engines that are system libraries, behind shims in C and C++ with one table of calls
+//! (`rival.h`).
 //!
-//! The bindings on the registry build an engine of their own or have had no release for years;
-//! Debian's libraries are what people install. Berkeley DB's header, with its structures full of
-//! function pointers, is no work for a hand-written binding, so what crosses the border is small:
-//! bytes go in, and what is found is given to a function that copies it.
+//! The crates with bindings build an engine of their own or have had no release for years; Debian's
+//! libraries are the ones in use. Berkeley DB's header, with structures full of function pointers,
+//! is unsuitable for a hand-written binding, so the interface is small: bytes are passed in, and
+//! results are passed to a function that copies them.
 #![allow(unsafe_code)]
 
 use super::{KeyValue, Opening};
@@ -16,7 +16,7 @@ use std::{
     ptr::{self, NonNull},
 };
 
-/// Room for what an engine says of an error.
+/// Size of the buffer for an engine's error message.
 const WHY_BYTES: usize = 512;
 
 #[repr(C)]
@@ -35,8 +35,8 @@ impl Bytes {
     }
 
     /// # Safety
-    /// `data` must point to `length` bytes, unless that is 0, which stay as they are for as long as
-    /// the slice is used.
+    /// `data` must point to `length` bytes, unless that is 0, which do not change while the slice
+    /// is used.
     unsafe fn as_slice<'a>(self) -> &'a [u8] {
         if self.length == 0 {
             return &[];
@@ -84,13 +84,13 @@ unsafe extern "C" {
 pub struct Foreign {
     name: &'static str,
     calls: &'static Calls,
-    /// None once it is closed.
+    /// `None` after closing.
     database: Option<NonNull<c_void>>,
     settings: String,
 }
 
-// Safety: rival.h promises that the calls may be made from several threads at once; close needs the
-// whole value.
+// Safety: according to rival.h the calls may be made from several threads at once; close needs
+// ownership of the value.
 unsafe impl Send for Foreign {}
 unsafe impl Sync for Foreign {}
 
@@ -98,26 +98,26 @@ fn sync_flag(durability: Durability) -> c_int {
     c_int::from(durability == Durability::Sync)
 }
 
-/// Copies what was found into a `Vec<u8>`.
+/// Copies a value into a `Vec<u8>`.
 extern "C" fn take_value(sink: *mut c_void, _key: Bytes, value: Bytes) {
-    // Safety: the sink is the vector that `get` gave with this function, and the value is the
-    // engine's until this returns.
+    // Safety: the sink is the vector that `get` passed with this function, and the value belongs to
+    // the engine until this returns.
     let (sink, value) = unsafe { (&mut *sink.cast::<Vec<u8>>(), value.as_slice()) };
     sink.extend_from_slice(value);
 }
 
 type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 
-/// Shows what was found to a visitor.
+/// Passes a pair to a visitor.
 extern "C" fn take_pair(sink: *mut c_void, key: Bytes, value: Bytes) {
-    // Safety: the sink is the visitor that `scan` gave with this function, and both are the
-    // engine's until this returns.
+    // Safety: the sink is the visitor that `scan` passed with this function, and key and value
+    // belong to the engine until this returns.
     let (visit, key, value) = unsafe { (&mut *sink.cast::<Visit<'_>>(), key.as_slice(), value.as_slice()) };
     visit(key, value);
 }
 
 impl Foreign {
-    /// LevelDB: values inline, no compression, Bloom filter, its memtable an eighth of the RAM.
+    /// LevelDB: values inline, no compression, Bloom filter, a memtable of an eighth of the RAM.
     ///
     /// # Errors
     /// LevelDB's.
@@ -127,7 +127,7 @@ impl Foreign {
             "Debian's libleveldb; no compression, Bloom filter of 10 bits, {} MiB for block cache and memtables, the rest its defaults",
             opening.cache_bytes >> 20
         );
-        // Safety: the table is a constant of the shim that is linked in.
+        // Safety: the table is a constant of the linked shim.
         Self::open("LevelDB", unsafe { &rival_leveldb }, opening, settings)
     }
 
@@ -176,7 +176,7 @@ impl Foreign {
     }
 }
 
-/// Makes a call that fails with a negative number and an explanation.
+/// Makes a call that returns a negative number and a message on failure.
 fn complaining(name: &str, call: impl FnOnce(Why) -> c_int) -> Outcome<c_int> {
     let mut text = [0_u8; WHY_BYTES];
     let code = call(Why {
@@ -198,7 +198,7 @@ impl KeyValue for Foreign {
     fn put_all(&self, pairs: &[(&[u8], &[u8])], durability: Durability) -> Outcome {
         let keys: Vec<Bytes> = pairs.iter().map(|pair| Bytes::of(pair.0)).collect();
         let values: Vec<Bytes> = pairs.iter().map(|pair| Bytes::of(pair.1)).collect();
-        // Safety: both arrays have as many entries as is said, and what they point to outlives the
+        // Safety: both arrays have the given number of entries, and what they point to outlives the
         // call.
         self.call(|database, why| unsafe {
             (self.calls.put)(
@@ -216,7 +216,7 @@ impl KeyValue for Foreign {
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool> {
         value.clear();
         let sink: *mut Vec<u8> = value;
-        // Safety: the sink is what `take_value` expects and nobody else uses it meanwhile.
+        // Safety: the sink is what `take_value` expects, and no other code uses it meanwhile.
         let found = self.call(|database, why| unsafe {
             (self.calls.get)(database, Bytes::of(key), take_value, sink.cast(), why)
         })?;
@@ -232,7 +232,7 @@ impl KeyValue for Foreign {
     fn scan(&self, from: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Outcome {
         let mut visit: Visit<'_> = visit;
         let sink: *mut Visit<'_> = &raw mut visit;
-        // Safety: the sink is what `take_pair` expects and lives until after the call.
+        // Safety: the sink is what `take_pair` expects and outlives the call.
         self.call(|database, why| unsafe {
             (self.calls.scan)(database, Bytes::of(from), count, take_pair, sink.cast(), why)
         })
@@ -251,7 +251,7 @@ impl KeyValue for Foreign {
 
     fn close(mut self: Box<Self>) -> Outcome {
         let database = self.database.take().ok_or("the database is closed")?;
-        // Safety: it was taken out, so no call comes after this one.
+        // Safety: the pointer was taken out, so this is the last call.
         complaining(self.name, |why| unsafe { (self.calls.close)(database.as_ptr(), why) }).map(drop)
     }
 }
@@ -259,7 +259,7 @@ impl KeyValue for Foreign {
 impl Drop for Foreign {
     fn drop(&mut self) {
         if let Some(database) = self.database.take() {
-            // Safety: as in `close`. Nobody is there to hear of an error.
+            // Safety: as in `close`. An error cannot be reported.
             let _ = complaining(self.name, |why| unsafe { (self.calls.close)(database.as_ptr(), why) });
         }
     }

@@ -1,8 +1,8 @@
-//! Who sees: sessions that each read a title in order, one thread each, on any server.
+//! The players: sessions that each read a title in order, one thread each, from any server.
 //!
-//! A player starts when its first segment is there, keeps some segments ahead of what it shows, and
-//! pauses when the next one is not there in time: the pause counts from the moment at which it
-//! should have been shown.
+//! A player starts when its first segment has arrived, keeps some segments ahead of the one being
+//! played, and pauses if the next one has not arrived in time. A pause is measured from the time at
+//! which the segment should have been played.
 
 use super::{Server, Settings, System};
 use crate::{
@@ -20,19 +20,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What went where in a while.
+/// Traffic of an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// To players.
+    /// Bytes delivered to players.
     pub delivered_bytes: u64,
-    /// Of these and others, from the disk.
+    /// Bytes read from the disk for this.
     pub disk_read_bytes: u64,
-    /// To flash.
+    /// Bytes written to flash.
     pub flash_written_bytes: u64,
 }
 
 impl Window {
-    /// What was added since an earlier picture.
+    /// The difference to an earlier reading.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -42,14 +42,14 @@ impl Window {
         }
     }
 
-    /// Adds another while.
+    /// Adds another interval.
     pub const fn add(&mut self, other: &Self) {
         self.delivered_bytes += other.delivered_bytes;
         self.disk_read_bytes += other.disk_read_bytes;
         self.flash_written_bytes += other.flash_written_bytes;
     }
 
-    /// Share of what was delivered that did not come from the disk. Below 0 if more was read than
+    /// Share of the delivered bytes that did not come from the disk. Negative if more was read than
     /// delivered.
     #[must_use]
     pub fn hits(&self) -> f64 {
@@ -57,33 +57,33 @@ impl Window {
     }
 }
 
-/// All readers as fast as they can.
+/// Results of reading at full speed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Rush {
-    /// So long.
+    /// Duration.
     pub seconds: f64,
-    /// Segments.
+    /// Segments read.
     pub reads: u64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: f64,
-    /// Times of the reads.
+    /// Latencies of the reads.
     pub latency: LatencySummary,
 }
 
-/// Everybody at the bit rate. Only sessions count that began when all were there.
+/// Results of playing at the bit rate. Only sessions that began when all players had started count.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Played {
-    /// How many sessions.
+    /// Number of sessions.
     pub sessions: u64,
-    /// Of these, with a pause.
+    /// Sessions with a pause.
     pub paused_sessions: u64,
-    /// Pauses.
+    /// Number of pauses.
     pub pauses: u64,
-    /// How long, in all.
+    /// Total duration of pauses.
     pub paused_seconds: f64,
-    /// How long was shown, in all.
+    /// Total duration of playing.
     pub shown_seconds: f64,
-    /// From the wish to see a title to its first segment.
+    /// Time from the request of a title to its first segment.
     pub start: LatencySummary,
 }
 
@@ -106,7 +106,7 @@ struct Seen {
     shown: Duration,
 }
 
-/// Sessions on a server.
+/// The sessions on a server.
 pub struct Audience<'a> {
     server: &'a dyn Server,
     titles: Mutex<Titles>,
@@ -116,7 +116,7 @@ pub struct Audience<'a> {
 }
 
 impl<'a> Audience<'a> {
-    /// Nobody has come yet.
+    /// Before the first session.
     #[must_use]
     pub fn new(server: &'a dyn Server, titles: Titles, values: &'a Values, settings: &'a Settings) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl<'a> Audience<'a> {
         }
     }
 
-    /// What went where so far.
+    /// Traffic so far.
     #[must_use]
     pub fn so_far(&self) -> Window {
         Window {
@@ -138,16 +138,16 @@ impl<'a> Audience<'a> {
         }
     }
 
-    /// Reads one segment after the other until so many sessions have begun, and says what went
-    /// where in equal parts of them. For the server the time passes meanwhile in which the sessions
-    /// would be played.
+    /// Reads segments one after the other until a number of sessions have begun, and returns the
+    /// traffic in equal parts of that number. For the server, the playing time of the sessions
+    /// passes meanwhile.
     ///
     /// # Errors
     /// The server's.
     pub fn warm_up(&self, windows: u64, progress: impl Fn(f64) + Sync) -> Outcome<Vec<Window>> {
         let scene = &self.settings.scene;
         let each = Duration::from_secs_f64(scene.segment_seconds / self.settings.sessions as f64);
-        // Without flash nothing warms up but a little RAM.
+        // Without flash only a little RAM warms up.
         let wanted = if self.settings.system == System::DiskOnly {
             windows * 5
         } else {
@@ -184,7 +184,7 @@ impl<'a> Audience<'a> {
         Ok(parts)
     }
 
-    /// All readers read as fast as they can, until so many segments were asked for.
+    /// All players read at full speed, until a number of segments has been requested.
     ///
     /// # Errors
     /// The server's.
@@ -218,8 +218,8 @@ impl<'a> Audience<'a> {
         })
     }
 
-    /// Everybody plays. They come one after the other within the length of a title; who came before
-    /// all were there does not count.
+    /// All players play. They start one after the other within the length of a title; sessions that
+    /// began before all had started do not count.
     ///
     /// # Errors
     /// The server's.
@@ -247,16 +247,16 @@ impl<'a> Audience<'a> {
         Ok(played)
     }
 
-    /// One session, until its end or that of all.
+    /// Plays one session, until its end or the end of the measurement.
     fn see(&self, session: Session, end: Instant) -> Outcome<Seen> {
         let scene = &self.settings.scene;
         let segment = Duration::from_secs_f64(scene.segment_seconds);
         let wished = Instant::now();
         let mut seen = Seen::default();
-        // When what is there so far will have been shown.
+        // When the segments received so far will have been played.
         let mut shown_until = wished;
         for (number, object) in self.objects(session).enumerate() {
-            // With as many ahead as it keeps, a player waits until one of them is being shown.
+            // With all its segments ahead, a player waits until one of them is being played.
             let room_at = shown_until.checked_sub(segment * scene.ahead as u32);
             if let Some(wait) = room_at.and_then(|at| at.checked_duration_since(Instant::now())) {
                 std::thread::sleep(wait);
@@ -285,7 +285,7 @@ impl<'a> Audience<'a> {
         first..first + session.parts
     }
 
-    /// Reads a segment and holds every byte of it against what was stored.
+    /// Reads a segment and checks every byte.
     fn read(&self, object: usize) -> Outcome {
         let found = self.server.read(object)?;
         let length = self.settings.scene.segment_bytes;
@@ -300,8 +300,8 @@ impl<'a> Audience<'a> {
         Ok(())
     }
 
-    /// A thread for each session. The first error ends all of them, each after its session at the
-    /// latest.
+    /// Runs a thread per session. The first error ends all of them, each after its current session
+    /// at the latest.
     fn in_threads(&self, work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.settings.sessions)

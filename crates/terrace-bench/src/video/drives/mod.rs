@@ -1,12 +1,12 @@
-//! Video on two drives, in time: Terrace beside other ways to use flash before a disk, each on the
-//! same drives with the same RAM.
+//! Video on two drives, timed: Terrace and other uses of flash in front of a disk, on the same
+//! drives with the same RAM.
 //!
-//! [`rivals`] are the others, [`terrace`] ours; all of them really read and write the drives, past
-//! the kernel's cache. [`audience`] has the readers: first only the drives are busy (the caches
-//! warm up, from cold), then all read as fast as they can, then all play at a bit rate. [`targets`]
-//! says what was aimed at and [`report`] makes the tables.
+//! [`rivals`] are the other systems, [`terrace`] ours; all of them really read and write the
+//! drives, with direct I/O. [`audience`] has the players: first the caches warm up from cold
+//! without playing, then all players read at full speed, then all play at a bit rate. [`targets`]
+//! has the goals and [`report`] makes the tables.
 //!
-//! What counts as a hit is the same for all: a byte delivered that was not read from the disk.
+//! A hit is defined alike for all: a delivered byte that was not read from the disk.
 
 mod audience;
 pub mod report;
@@ -42,14 +42,14 @@ use std::{
 };
 use terrace::Terrace;
 
-/// What kind of run this is, in the results.
+/// Experiment name in the results.
 pub const EXPERIMENT: &str = "video-drives";
 /// Name of the directories.
 const NAME: &str = "video";
 
-/// Somebody who answers reads of segments.
+/// A system that serves reads of segments.
 pub trait Server: Send + Sync {
-    /// Reads a segment whole.
+    /// Reads a whole segment.
     ///
     /// # Errors
     /// The drives'.
@@ -58,21 +58,22 @@ pub trait Server: Send + Sync {
     /// Bytes read from the disk so far.
     fn disk_read_bytes(&self) -> u64;
 
-    /// Bytes written to flash so far, by its own account.
+    /// Bytes written to flash so far, as counted by the system.
     fn flash_written_bytes(&self) -> u64;
 
-    /// So much time passed while caches warmed up; from then on, with `None`, it passes as it does.
+    /// Advances the system's time while caches warm up; with `None` it runs in real time from then
+    /// on.
     ///
     /// # Errors
-    /// Those of work that is done in that time.
+    /// Those of work that is due in that time.
     fn warm_up_passed(&self, _time: Option<Duration>) -> Outcome {
         Ok(())
     }
 
-    /// Ends what goes on in the background.
+    /// Ends background work.
     ///
     /// # Errors
-    /// Its errors.
+    /// Those of the background work.
     fn close(self: Box<Self>) -> Outcome;
 }
 
@@ -94,7 +95,7 @@ struct WorkloadFile {
     full: Amount,
 }
 
-/// How much at a scale.
+/// Amount of work at a scale.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Amount {
@@ -121,7 +122,7 @@ impl WorkloadFile {
             );
         }
         for amount in [&workload.small, &workload.full] {
-            // Shorter ones are not copied by Terrace.
+            // Terrace does not copy shorter ones.
             if !amount.segment_bytes.is_multiple_of(rivals::UNIT_BYTES) || amount.segment_bytes < 64 << 10 {
                 return Err("segment_bytes must be a multiple of 18 x 4096, and at least 65536".into());
             }
@@ -140,29 +141,29 @@ impl WorkloadFile {
     }
 }
 
-/// Looks at the hits while the caches warm up.
+/// Number of intervals of the warm-up.
 const WINDOWS: u64 = 20;
 
-/// Who takes part.
+/// The systems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
-    /// Ours.
+    /// Terrace.
     Terrace,
     /// No flash.
     DiskOnly,
-    /// Whole objects, the one used longest ago leaves.
+    /// Whole objects, evicting the least recently used.
     ObjectLru,
     /// Facebook's cache below the file system.
     Flashcache,
-    /// The second level of the cache of ZFS.
+    /// The second level of ZFS's cache.
     L2Arc,
 }
 
 impl System {
     const WITH_FLASH: [Self; 4] = [Self::ObjectLru, Self::Flashcache, Self::L2Arc, Self::Terrace];
 
-    /// For people.
+    /// As text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -185,54 +186,54 @@ impl System {
     }
 }
 
-/// What was chosen.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Who.
+    /// The system.
     pub system: System,
-    /// Sessions at a time.
+    /// Concurrent sessions.
     pub sessions: usize,
     /// Flash as a share of the catalogue.
     pub share: Option<f64>,
-    /// Everything that is the same for all.
+    /// Settings common to all systems.
     pub scene: Scene,
 }
 
-/// What is the same for all.
+/// Settings common to all systems.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scene {
-    /// How titles are chosen.
+    /// Distribution of titles.
     pub choice: Choice,
     /// Titles and segments.
     pub catalogue: Catalogue,
     /// Length of a segment.
     pub segment_bytes: usize,
-    /// RAM for what was read.
+    /// RAM for caching.
     pub ram_bytes: u64,
-    /// How long a segment plays.
+    /// Playing time of a segment.
     pub segment_seconds: f64,
-    /// Sessions at a time, where not half of them.
+    /// Concurrent sessions, except in runs with half of them.
     pub sessions_max: usize,
-    /// Segments a player keeps ahead.
+    /// Segments that a player keeps ahead.
     pub ahead: usize,
-    /// Records of a segment that ZFS does not prefetch.
+    /// Records at the beginning of a segment that ZFS does not prefetch.
     pub asked_records: usize,
-    /// How fast L2ARC is fed.
+    /// Rate of writes to L2ARC.
     pub l2arc_bytes_per_second: u64,
-    /// What drives take of their time meanwhile.
+    /// Fraction of the modelled times that drives take during the warm-up.
     pub haste: f64,
-    /// Sessions from cold.
+    /// Sessions of the warm-up.
     pub warm_up_sessions: u64,
-    /// Segments read as fast as possible: a number and not a time, so that all of them have the
-    /// same sessions.
+    /// Segments read at full speed: a number and not a time, so that all systems have the same
+    /// sessions.
     pub rush_reads: u64,
-    /// At the bit rate, for so long.
+    /// Duration of playing at the bit rate.
     pub play_seconds: f64,
     /// The fast drive.
     pub ssd: String,
     /// The disk.
     pub hdd: String,
-    /// Of everything random.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
@@ -244,26 +245,25 @@ impl Scene {
     }
 }
 
-/// What was measured.
+/// Measurements of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
-    /// From cold on, while the caches warmed up.
+    /// Intervals of the warm-up, from cold.
     pub windows: Vec<Window>,
     /// Bytes written to flash until then.
     pub flash_written_before: u64,
-    /// As fast as possible.
+    /// Reading at full speed.
     pub rush: Rush,
-    /// At the bit rate.
+    /// Playing at the bit rate.
     pub played: Played,
-    /// Delivered, read from the disk and written to flash by both.
+    /// Traffic of both, as counted by the system.
     pub warm: Window,
-    /// What reached the drives in both.
+    /// Traffic of the drives in both.
     pub traffic: BothTraffic,
 }
 
 impl Measured {
-    /// Share of the bytes that did not come from the disk: of the last quarter of warming up, and
-    /// all that was timed.
+    /// Hit ratio in bytes: of the last quarter of the warm-up, and of everything timed.
     #[must_use]
     pub fn hits(&self) -> f64 {
         let late = &self.windows[self.windows.len() - self.windows.len() / 4..];
@@ -272,7 +272,7 @@ impl Measured {
         all.hits()
     }
 
-    /// Bytes written to flash for each that was delivered, in the same time.
+    /// Bytes written to flash per delivered byte, in the same time.
     #[must_use]
     pub fn flash_written(&self) -> f64 {
         let late = &self.windows[self.windows.len() - self.windows.len() / 4..];
@@ -282,10 +282,10 @@ impl Measured {
     }
 }
 
-/// Makes the runs and prints the tables.
+/// Does the runs and prints the tables.
 ///
 /// # Errors
-/// The first run's that fails.
+/// The error of the first run that fails.
 pub fn run(arguments: &Arguments) -> Outcome {
     let mut file = WorkloadFile::read(arguments.workload.as_deref())?;
     file.seed = arguments.seed.unwrap_or(file.seed);
@@ -296,7 +296,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .progress
         .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
     let made = make_all(&bench, &places, &plans);
-    // The next who uses these directories finds them as they were.
+    // Leaves the directories as they were.
     places.remove(NAME)?;
     made?;
     bench.progress.finish();
@@ -343,7 +343,7 @@ fn plans(arguments: &Arguments, file: &WorkloadFile, places: &Places) -> Vec<Pla
             });
         };
         add(System::DiskOnly, file.sessions, None);
-        // What the disk alone holds.
+        // The number of sessions that the disk alone sustains.
         add(System::DiskOnly, file.sessions / 2, None);
         for system in System::WITH_FLASH {
             for &share in arguments.shares_or(&amount.shares) {
@@ -352,8 +352,8 @@ fn plans(arguments: &Arguments, file: &WorkloadFile, places: &Places) -> Vec<Pla
         }
     }
     plans.retain(|plan| arguments.only.is_empty() || arguments.only.contains(&plan.settings.system));
-    // The rivals' catalogue is written once and stays. Terrace needs the disk for itself, so it
-    // goes first.
+    // The rivals' catalogue is written once and kept. Terrace needs the whole disk, so it runs
+    // first.
     plans.sort_by_key(|plan: &Plan<Settings>| plan.settings.system != System::Terrace);
     plans
 }
@@ -385,7 +385,7 @@ fn scene(file: &WorkloadFile, amount: &Amount, exponent: f64, places: &Places) -
     }
 }
 
-/// One run. The rivals' catalogue on the disk is the same for all of them, so it is written once.
+/// One run. The catalogue on the disk is the same for all rivals, so it is written once.
 fn measure(
     places: &Places,
     settings: &Settings,
@@ -421,8 +421,8 @@ fn measure(
     watched
 }
 
-/// The directory on the disk. Where another one was before, ext4 would put a catalogue elsewhere
-/// than on an empty disk: further in, where a disk is slower, or in more pieces.
+/// The directory on the disk. After another one, ext4 would place a catalogue elsewhere than on an
+/// empty disk: further in, where a disk is slower, or in more pieces.
 fn on_an_empty_disk(places: &Places) -> Outcome<PathBuf> {
     places.hdd.empty()?;
     places.hdd.fresh(NAME)

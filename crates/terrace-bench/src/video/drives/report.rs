@@ -22,10 +22,10 @@ const SYSTEMS: [System; 5] = [
     System::DiskOnly,
 ];
 
-/// A section for each scene, and the targets.
+/// A section for each set of common settings, and the goals.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     let rows: Vec<Row> = rows(records, EXPERIMENT)?;
     let mut scenes: Vec<&Scene> = Vec::new();
@@ -68,7 +68,7 @@ fn section(all: &[Row], scene: &Scene, number: usize) -> Section {
     ));
     section.text(
         "Hits: share of the bytes delivered that were not read from the disk, once caches were warm. Throughput: all readers as fast as they can. \
-         Starting and pauses: everybody at the bit rate; only sessions that began when all were there. Flash written: bytes per byte delivered.",
+         Start-up times and pauses: all players at the bit rate; only sessions that began when all players had started. Flash written: bytes per byte delivered.",
     );
     measured_table(&mut section, &rows);
     if let Some((settings, _)) = rows.iter().find(|row| row.0.system == System::Terrace) {
@@ -125,7 +125,7 @@ fn measured_table(section: &mut Section, rows: &[&Row]) {
     );
 }
 
-/// The same colour for the same system everywhere.
+/// The same colour for a system in every chart.
 const fn colour(system: System) -> usize {
     match system {
         System::Terrace => 0,
@@ -174,8 +174,7 @@ fn charts(section: &mut Section, rows: &[&Row], number: usize) {
     let Some(&share) = shares.get(shares.len() / 2) else {
         return;
     };
-    // The share in the middle, from cold to warm; more may be read than is delivered, which is no
-    // hit.
+    // The middle share, from cold to warm. More may be read than delivered, which is no hit.
     let in_time = |system: System| {
         let windows = of(system, share).map_or(&[][..], |row| &row.1.windows);
         let hits = windows.iter().map(|window| window.hits().max(0.0) * 100.0);

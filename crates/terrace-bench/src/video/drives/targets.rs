@@ -1,6 +1,6 @@
-//! What was aimed at: above every rival in hits and throughput whatever the share of flash, a tenth
-//! of Flashcache's writes, and no pauses where the disk alone would have held half of the sessions.
-//! Only runs of one scene are compared.
+//! Goals: more hits and throughput than every rival at each share of flash, a tenth of Flashcache's
+//! writes, and no pauses with twice the sessions that the disk alone sustains. Only runs with the
+//! same common settings are compared.
 
 use super::{EXPERIMENT, Measured, Settings, System};
 use crate::{
@@ -16,17 +16,17 @@ const WRITES_OF_FLASHCACHE: f64 = 0.1;
 /// A run.
 pub type Row = (Settings, Measured);
 
-/// The aims for which there are figures.
+/// The goals with measurements.
 ///
 /// # Errors
-/// If a result has not its form.
+/// If a result is malformed.
 pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
     let rows: Vec<Row> = rows(records, EXPERIMENT)?;
     let ours = rows.iter().filter(|row| row.0.system == System::Terrace);
     Ok(ours.flat_map(|row| of_run(&rows, row)).collect())
 }
 
-/// Those of the same scene, and of the same share if they have flash.
+/// Runs with the same common settings, and the same share if they use flash.
 fn others<'a>(rows: &'a [Row], settings: &'a Settings) -> impl Iterator<Item = &'a Row> {
     rows.iter().filter(|(other, _)| {
         let same_flash = other.share.is_none() || other.share == settings.share;
@@ -34,7 +34,7 @@ fn others<'a>(rows: &'a [Row], settings: &'a Settings) -> impl Iterator<Item = &
     })
 }
 
-/// Whether the disk alone held half of the sessions, if that was measured.
+/// Whether the disk alone sustained half of the sessions, if that was measured.
 pub fn disk_holds_half(rows: &[Row], settings: &Settings) -> Option<bool> {
     let mut alone = others(rows, settings)
         .filter(|(other, _)| other.system == System::DiskOnly && other.sessions * 2 <= settings.sessions);

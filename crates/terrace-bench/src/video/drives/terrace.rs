@@ -1,5 +1,5 @@
-//! Terrace on the two drives: segments are objects below their titles, large ones from the first
-//! byte on.
+//! Terrace on the two drives: segments are objects below their titles, in the large tier whatever
+//! their length.
 
 use super::{Segment, Server, Settings};
 use crate::{
@@ -24,8 +24,8 @@ pub struct Terrace {
 }
 
 impl Terrace {
-    /// A store with the catalogue in it, title by title. Its copies on flash may take four fifths
-    /// of it beside the log; what the log does not need they take as well.
+    /// A store with the catalogue, stored title by title. Copies on flash may take four fifths of
+    /// it, and space that the log does not need.
     ///
     /// # Errors
     /// The store's.
@@ -34,15 +34,15 @@ impl Terrace {
         let capacity = (scene.bytes() as f64 * settings.share.unwrap_or_default()) as u64;
         let placed = Setup::Hybrid.options(places, name);
         let disk = Arc::new(FileDisk::new(&placed.large_dir)?);
-        // The log keeps some segments free whatever their length. The study's flash would be
-        // hundreds of 64 MiB, 28 of its segments of video in each; so here they are short, but so
-        // that little is left over at their ends.
+        // The log keeps some segments free, whatever their length. The study's flash would have
+        // hundreds of segments of 64 MiB, with 28 video segments in each; so here they are short,
+        // with a length that leaves little unused at their ends.
         let of_video = scene.segment_bytes as u64 + 8192;
         let videos = (capacity / of_video / 300).clamp(3, 28);
         let segment_bytes = (videos * of_video).next_multiple_of(64 << 10);
-        // ext4 divides a disk into groups of 128 MiB. Two blocks of 64 MiB do not fit into one with
-        // a copy of the superblock in it, on a disk this small each second one, and then blocks lie
-        // half as far apart again.
+        // ext4 divides a disk into groups of 128 MiB. Two blocks of 64 MiB do not fit into a group
+        // with a copy of the superblock, which on so small a disk is every second one, and then
+        // blocks are half as far apart again.
         let split_threshold_bytes = 60 << 20;
         let store = Store::open(
             Options {

@@ -1,4 +1,4 @@
-//! The whole in miniature, on two directories; and what follows from made-up results.
+//! Tests of everything in miniature, on two directories, and of evaluating made-up results.
 
 #![allow(clippy::unwrap_used)]
 
@@ -59,7 +59,7 @@ fn settings(system: System, share: Option<f64>) -> Settings {
     }
 }
 
-/// A rival with flash for a share of 40 segments, and what they are.
+/// A rival with flash for a share of 40 segments, and the segments' values.
 fn rival(directory: &Path, kind: Kind, share: f64) -> (Box<Rival>, Values) {
     let settings = settings(System::DiskOnly, Some(share));
     let values = Values::new(1, UNIT_BYTES);
@@ -68,7 +68,7 @@ fn rival(directory: &Path, kind: Kind, share: f64) -> (Box<Rival>, Values) {
     (Box::new(rival), values)
 }
 
-/// Reads a segment; returns how many of its bytes came from the disk.
+/// Reads a segment; returns the number of bytes from the disk.
 fn read(rival: &Rival, values: &Values, object: usize) -> u64 {
     let before = rival.disk_read_bytes();
     let found = rival.read(object).unwrap();
@@ -76,7 +76,7 @@ fn read(rival: &Rival, values: &Values, object: usize) -> u64 {
     rival.disk_read_bytes() - before
 }
 
-/// Waits until so much is on flash: some write it in a thread of their own.
+/// Waits until this many bytes are on flash, since some rivals write in the background.
 fn wait_for_flash(rival: &Rival, bytes: u64) {
     let begun = Instant::now();
     while rival.flash_written_bytes() < bytes {
@@ -92,7 +92,7 @@ fn wait_for_flash(rival: &Rival, bytes: u64) {
 fn without_flash_only_ram_helps() {
     let directory = tempfile::tempdir().unwrap();
     let (rival, values) = rival(directory.path(), Kind::None, 0.0);
-    // RAM holds one segment.
+    // RAM has space for one segment.
     let from_disk: Vec<u64> = [3, 3, 4, 3].map(|object| read(&rival, &values, object)).to_vec();
     let whole = UNIT_BYTES as u64;
     assert_eq!(
@@ -112,8 +112,8 @@ fn flashcache_writes_every_miss_before_the_reader_has_it() {
         assert_eq!(read(&rival, &values, object), whole);
         assert_eq!(rival.flash_written_bytes(), (object as u64 + 1) * whole);
     }
-    // 28 segments are 504 blocks. The next takes the last 8 slots and the first 10: so much of the
-    // first segment is gone.
+    // 28 segments are 504 blocks. The next one takes the last 8 slots and the first 10, and so
+    // evicts this much of the first segment.
     assert_eq!(read(&rival, &values, 0), 0);
     assert_eq!(read(&rival, &values, 28), whole);
     assert_eq!(read(&rival, &values, 0), 10 * 4096);
@@ -125,7 +125,7 @@ fn flashcache_writes_every_miss_before_the_reader_has_it() {
 fn whole_objects_leave_by_their_last_use() {
     let directory = tempfile::tempdir().unwrap();
     let (rival, values) = rival(directory.path(), Kind::ObjectLru, 0.05);
-    // Room for two; writing is for a thread of its own.
+    // Space for two; writes are done by another thread.
     let settled = |written: u64| wait_for_flash(&rival, written * UNIT_BYTES as u64);
     for (object, written) in [(1, 1), (2, 2)] {
         assert_eq!(read(&rival, &values, object), UNIT_BYTES as u64);
@@ -145,8 +145,8 @@ fn l2arc_keeps_what_was_asked_for_and_not_what_was_prefetched() {
     let (rival, values) = rival(directory.path(), Kind::L2Arc, 0.5);
     let whole = UNIT_BYTES as u64;
     assert_eq!(read(&rival, &values, 0), whole);
-    // Most of the segment is still in RAM when the feeder looks at the end of the list, which the
-    // two records are at.
+    // Most of the segment is still in RAM when the feeder reads the end of the list, which has the
+    // two records.
     rival.warm_up_passed(Some(Duration::from_secs(1))).unwrap();
     assert_eq!(rival.flash_written_bytes(), 2 * whole / RECORDS as u64);
     rival.warm_up_passed(Some(Duration::from_secs(1))).unwrap();
@@ -250,7 +250,7 @@ fn systems_and_the_seed_can_be_chosen() {
     let chosen = records.iter().map(|record| record.settings::<Settings>().unwrap());
     let mut chosen: Vec<_> = chosen.map(|settings| (settings.system, settings.scene.seed)).collect();
     chosen.sort_unstable();
-    // The disk alone for half of the sessions as well.
+    // The disk alone with half of the sessions as well.
     assert_eq!(
         chosen,
         [(System::Terrace, 7), (System::DiskOnly, 7), (System::DiskOnly, 7)]
@@ -261,10 +261,10 @@ fn systems_and_the_seed_can_be_chosen() {
 }
 
 #[test]
-fn everybody_is_measured_in_miniature() {
+fn all_systems_in_miniature() {
     let records = in_miniature(&[]).unwrap();
     assert_eq!(records.len(), 6);
-    // In the half second of one of them a busy machine may begin none.
+    // In half a second a busy machine may begin no session.
     let mut played = 0;
     for record in &records {
         let (settings, measured): (Settings, Measured) = (record.settings().unwrap(), record.outcome().unwrap());
@@ -347,7 +347,8 @@ fn targets_are_against_the_best_of_the_same_scene() {
             .map(|target| ((target.measured * 1000.0).round() / 1000.0, target.is_met()))
             .collect::<Vec<_>>()
     };
-    // Hits 40 over 25, rate over the LRU's, 5 of 80 bytes; pauses, since the disk held half.
+    // Hits 40 over 25, the rate over the LRU's, 5 of 80 bytes; pauses, since the disk sustained
+    // half.
     assert_eq!(
         found(&records),
         [(1.6, true), (1.25, true), (0.063, true), (2.0, false)]

@@ -1,7 +1,7 @@
-//! Flashcache, as its document describes it (facebookarchive/flashcache, doc/flashcache-doc.txt),
-//! as far as reads go: blocks of 4 KiB in sets of 512. Neighbours on the disk are in one set; in a
-//! set the block that came first leaves. What is not there is read from the disk and written to
-//! flash before the reader has it.
+//! Flashcache, as described in its documentation (facebookarchive/flashcache,
+//! doc/flashcache-doc.txt), reads only: blocks of 4 KiB in sets of 512. Adjacent blocks of the disk
+//! are in one set; in a set the oldest block is evicted. A missing block is read from the disk and
+//! written to flash before it is returned.
 
 use super::{BLOCK_BYTES, CacheFile, Flash, Shelf};
 use crate::Outcome;
@@ -10,12 +10,12 @@ use std::{collections::HashMap, ops::Range, path::Path};
 
 const SET_BLOCKS: usize = 512;
 
-/// A set: which blocks of the disk are in which of its slots.
+/// A set: the blocks of the disk in its slots.
 #[derive(Debug)]
 struct Set {
     slot_of: HashMap<u64, usize>,
     slots: Vec<Slot>,
-    /// Whose turn it is to leave.
+    /// The next slot to be evicted.
     next: usize,
 }
 
@@ -23,11 +23,11 @@ struct Set {
 struct Slot {
     block: Option<u64>,
     is_being_written: bool,
-    /// How often it was used for another block.
+    /// How often the slot was reused.
     uses: u64,
 }
 
-/// A block of the disk in a slot of its set, as it was then.
+/// A block found in a slot of its set, at the time of the look-up.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     block: u64,
@@ -50,7 +50,7 @@ impl Set {
         (!self.slots[slot].is_being_written).then_some(Found { block, slot, uses })
     }
 
-    /// A slot for a block that is not there. None if all are being written.
+    /// Takes a slot for a missing block. `None` if all are being written.
     fn take(&mut self, block: u64) -> Option<Found> {
         let slot = (0..SET_BLOCKS)
             .map(|step| (self.next + step) % SET_BLOCKS)
@@ -78,7 +78,7 @@ pub struct Flashcache {
 }
 
 impl Flashcache {
-    /// On a file of so many bytes, rounded down to whole sets; one at least.
+    /// A cache in a file of this size, rounded down to whole sets, at least one.
     ///
     /// # Errors
     /// The drive's.
@@ -94,7 +94,7 @@ impl Flashcache {
         ((set * SET_BLOCKS + slot) * BLOCK_BYTES) as u64
     }
 
-    /// Reads blocks that are all of one set.
+    /// Reads blocks of one set.
     fn read_of_set(&self, shelf: &Shelf, object: usize, part: Range<usize>, into: &mut [u8], first: u64) -> Outcome {
         let number = (first / SET_BLOCKS as u64) as usize % self.sets.len();
         let set = &self.sets[number];
@@ -109,7 +109,7 @@ impl Flashcache {
             self.file.read(&mut into[bytes], Self::position(number, run[0].slot))?;
         }
         {
-            // What left meanwhile may have been read as something else.
+            // A slot that was reused meanwhile may have been read with other contents.
             let set = set.lock();
             for place in &mut found {
                 *place = place.filter(|place| set.slots[place.slot].uses == place.uses);
@@ -147,12 +147,12 @@ impl Flashcache {
     }
 }
 
-/// Blocks that are neighbours on the disk and on flash.
+/// Blocks that are adjacent on the disk and on flash.
 fn runs(found: &[Found]) -> impl Iterator<Item = &[Found]> {
     found.chunk_by(|one, other| one.block + 1 == other.block && one.slot + 1 == other.slot)
 }
 
-/// Where a run is in a buffer that begins with a block.
+/// The range of a run in a buffer that begins with block `first`.
 fn bytes_of(run: &[Found], first: u64) -> Range<usize> {
     let start = (run[0].block - first) as usize * BLOCK_BYTES;
     start..start + run.len() * BLOCK_BYTES
@@ -197,7 +197,7 @@ mod tests {
             (0, true, true)
         );
         assert_ne!(set.slots[old.slot].uses, old.uses);
-        // What is being written stays: the next in turn leaves instead.
+        // A slot being written stays: the next one is evicted instead.
         set.next = 0;
         assert_eq!(set.take(601).map(|place| place.slot), Some(1));
     }

@@ -1,10 +1,10 @@
-//! The second level of the cache of ZFS, as the comments of its source describe it (arc.c, "Level 2
-//! ARC"): a ring on flash, fed at a steady rate from the end of the ARC's list where records leave
-//! next. What was prefetched is not fed, so of a segment that is read in order only the records
-//! that were asked for before prefetching began.
+//! The second level of ZFS's cache, as described in the comments of its source (arc.c, "Level 2
+//! ARC"): a ring on flash, fed at a steady rate from the end of the ARC's eviction list. Prefetched
+//! records are not fed, so of a segment that is read in order, only the records requested before
+//! prefetching began.
 //!
-//! Of the study's segments these are 2 records of 18, which is 11.1 %: the hit ratio that its
-//! slides report.
+//! Of the study's segments these are 2 records of 18, which is 11.1 %: the hit ratio reported in
+//! its slides.
 
 use super::{
     CacheFile, Flash, RECORDS, Shelf,
@@ -27,33 +27,33 @@ use terrace::io::AlignedBuffer;
 
 use super::super::Scene;
 
-/// How often the ring is fed. ZFS does it once a second, with an ARC that holds what minutes bring.
+/// Interval of feeding. ZFS feeds once a second, from an ARC that holds several minutes of reads.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// The list is searched for this many times what may be written.
+/// The list is searched for this multiple of the bytes that may be written.
 const HEADROOM: usize = 2;
 
 #[derive(Debug)]
 struct Ring {
     slot_of: HashMap<Record, usize>,
     slots: Vec<Option<Record>>,
-    /// How often each was written.
+    /// How often each slot was written.
     uses: Vec<u64>,
     hand: usize,
-    /// What the time that passed allows.
+    /// Bytes that may be written in the time that has passed.
     allowed_bytes: f64,
 }
 
-/// What the feeder shares with readers.
+/// State shared by the feeder and readers.
 #[derive(Debug)]
 struct Shared {
     file: CacheFile,
     ring: Mutex<Ring>,
-    /// One at a time feeds.
+    /// Held while feeding.
     feeding: Mutex<()>,
     ram: Arc<Ram>,
     record_bytes: usize,
     bytes_per_second: f64,
-    /// Time passes as it does.
+    /// Whether time passes in real time.
     runs: AtomicBool,
     ends: AtomicBool,
 }
@@ -67,7 +67,7 @@ pub struct L2Arc {
 }
 
 impl L2Arc {
-    /// On a file of so many bytes, rounded down to whole records.
+    /// A cache in a file of this size, rounded down to whole records.
     ///
     /// # Errors
     /// The drive's.
@@ -114,14 +114,15 @@ impl Shared {
         Ok(())
     }
 
-    /// So much time passed. What was not used of a second's worth is gone, as in ZFS.
+    /// Adds the bytes for a time. At most a second's worth is kept, as in ZFS.
     fn allow(&self, passed: Duration) {
         let mut ring = self.ring.lock();
         let allowed = ring.allowed_bytes + self.bytes_per_second * passed.as_secs_f64();
         ring.allowed_bytes = allowed.min(self.bytes_per_second);
     }
 
-    /// Writes what may be written of what will leave the ARC next and is not in the ring.
+    /// Writes, within the limit, records that will be evicted from the ARC next and are not in the
+    /// ring.
     fn feed(&self) -> Outcome {
         let Some(_one) = self.feeding.try_lock() else {
             return Ok(());
@@ -133,7 +134,7 @@ impl Shared {
         if records_max == 0 {
             return Ok(());
         }
-        // Of what is searched most was prefetched, which ZFS counts into its headroom too.
+        // Most of the searched records were prefetched; ZFS counts these in its headroom too.
         let mut chosen = {
             let ring = self.ring.lock();
             self.ram
@@ -147,7 +148,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes records up to the end of the ring, as one request, and says how many.
+    /// Writes records, up to the end of the ring, as one request; returns their number.
     fn write(&self, records: &[(Record, bytes::Bytes)]) -> Outcome<usize> {
         let (first, count) = {
             let mut ring = self.ring.lock();
@@ -176,7 +177,7 @@ impl Shared {
         Ok(count)
     }
 
-    /// Reads a record from the ring if it is there, and was all the time.
+    /// Reads a record from the ring, if it was there during the whole read.
     fn read(&self, record: Record, into: &mut [u8]) -> Outcome<bool> {
         let place = |ring: &Ring| {
             let slot = *ring.slot_of.get(&record)?;
@@ -210,8 +211,7 @@ impl Flash for L2Arc {
     }
 
     fn warm_up_passed(&self, time: Option<Duration>) -> Outcome {
-        // What comes through the ARC in a moment of haste would be gone before a thread of its own
-        // had looked at it.
+        // With fast drives, records would leave the ARC before a separate thread had seen them.
         match time {
             Some(time) => {
                 self.shared.allow(time);

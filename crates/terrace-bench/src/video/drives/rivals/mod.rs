@@ -1,9 +1,9 @@
-//! The others: what was read lately in RAM, by records; below it a way to use flash; below that the
-//! catalogue in one file on the disk.
+//! The rivals: a cache of records in RAM, below it a use of flash, below that the catalogue in one
+//! file on the disk.
 //!
-//! [`ram`] is the same for all. [`flashcache`], [`l2arc`] and [`object_lru`] are what lies on
-//! flash: each a file there, really read and written past the kernel's cache. Of neighbouring
-//! blocks one request is made, which is kinder than what the real ones do.
+//! [`ram`] is the same for all. [`flashcache`], [`l2arc`] and [`object_lru`] use flash: each has a
+//! file there, which is really read and written with direct I/O. Adjacent blocks are read with one
+//! request, which is an advantage over the real systems.
 
 mod flashcache;
 mod l2arc;
@@ -19,14 +19,14 @@ use ram::{Ram, Record};
 use std::{ops::Range, path::Path, sync::Arc, time::Duration};
 use terrace::io::{AlignedBuffer, Disk, DiskFile, FileDisk, OpenMode};
 
-/// Records of a segment: the original's 2.3 MB are 18 of ZFS's 128 KiB.
+/// Records per segment: the original's 2.3 MB are 18 of ZFS's 128 KiB.
 pub const RECORDS: usize = 18;
-/// Lengths of segments are multiples of this: whole 4 KiB blocks in every record.
+/// Lengths of segments are multiples of this, so that every record has whole 4 KiB blocks.
 pub const UNIT_BYTES: usize = RECORDS * BLOCK_BYTES;
-/// Of Flashcache, and what direct I/O asks for.
+/// Flashcache's block, and the unit of direct I/O.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// Which of them.
+/// A use of flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// No flash.
@@ -48,7 +48,7 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// Writes it.
+    /// Writes the catalogue.
     ///
     /// # Errors
     /// The disk's.
@@ -81,7 +81,7 @@ impl Shelf {
             .read_exact_at(into, self.position(object) + part.start as u64)?)
     }
 
-    /// Where a segment begins on the disk.
+    /// Offset of a segment on the disk.
     #[must_use]
     pub fn position(&self, object: usize) -> u64 {
         (object * self.segment_bytes) as u64
@@ -96,7 +96,7 @@ pub struct CacheFile {
 }
 
 impl CacheFile {
-    /// Makes it.
+    /// Creates the file.
     ///
     /// # Errors
     /// The drive's.
@@ -128,15 +128,15 @@ impl CacheFile {
     }
 }
 
-/// A way to use flash.
+/// A use of flash.
 pub trait Flash: Send + Sync {
-    /// Reads a part of a segment, whole records of it, from flash or from the disk.
+    /// Reads a part of a segment, in whole records, from flash or from the disk.
     ///
     /// # Errors
     /// The drives'.
     fn read(&self, shelf: &Shelf, object: usize, part: Range<usize>, into: &mut [u8]) -> Outcome;
 
-    /// A segment was read whole; the buffer is page-aligned.
+    /// Called after a whole segment was read; the buffer is page-aligned.
     ///
     /// # Errors
     /// The drives'.
@@ -152,13 +152,13 @@ pub trait Flash: Send + Sync {
         Ok(())
     }
 
-    /// To flash so far.
+    /// Bytes written to flash so far.
     fn written_bytes(&self) -> u64;
 
-    /// Ends what goes on in the background.
+    /// Ends background work.
     ///
     /// # Errors
-    /// Its errors.
+    /// Those of the background work.
     fn close(&self) -> Outcome {
         Ok(())
     }
@@ -177,19 +177,19 @@ impl Flash for NoFlash {
     }
 }
 
-/// One of them at work.
+/// A rival.
 pub struct Rival {
     ram: Arc<Ram>,
     flash: Box<dyn Flash>,
     shelf: Arc<Shelf>,
-    /// What the disk had been read before.
+    /// Bytes read from the disk before.
     disk_read_before: u64,
     segment_bytes: usize,
     asked_records: usize,
 }
 
 impl Rival {
-    /// With a directory on flash, empty.
+    /// With an empty directory on flash.
     ///
     /// # Errors
     /// The drives'.
@@ -224,7 +224,7 @@ impl Server for Rival {
     fn read(&self, object: usize) -> Outcome<Segment> {
         let mut buffer = AlignedBuffer::zeroed(self.segment_bytes);
         let record = |number| Record { object, number };
-        // What is not in RAM, by runs of neighbours.
+        // Ranges that are not in RAM, with adjacent records joined.
         let mut missing: Vec<Range<usize>> = Vec::new();
         for number in 0..RECORDS {
             let bytes = self.bytes_of(&(number..number + 1));

@@ -1,6 +1,5 @@
-//! Whole segments on flash, the one used longest ago leaves. A segment that was not there is
-//! written once its reader has it, by a thread of its own; when too much waits for that, it is not
-//! kept.
+//! Whole segments on flash, evicting the least recently used. A missing segment is returned first
+//! and written by another thread; if too many wait to be written, it is not kept.
 
 use super::{CacheFile, Flash, Shelf};
 use crate::Outcome;
@@ -19,7 +18,7 @@ use std::{
 };
 use terrace::io::AlignedBuffer;
 
-/// Segments that may wait to be written.
+/// Most segments waiting to be written.
 const WAITING_MAX: usize = 32;
 
 #[derive(Debug)]
@@ -35,7 +34,7 @@ struct Shared {
     file: CacheFile,
     places: Mutex<Places>,
     segment_bytes: usize,
-    /// Of segments that readers find there.
+    /// Bytes of segments that readers can find.
     written_bytes: AtomicU64,
 }
 
@@ -48,7 +47,7 @@ pub struct ObjectLru {
 }
 
 impl ObjectLru {
-    /// On a file of so many bytes, rounded down to whole segments; one at least.
+    /// A cache in a file of this size, rounded down to whole segments, at least one.
     ///
     /// # Errors
     /// The drive's.
@@ -80,7 +79,7 @@ impl ObjectLru {
 }
 
 impl Shared {
-    /// One thread alone writes, so a slot that is in nobody's name is its own.
+    /// Only one thread writes, so a slot without an object belongs to it.
     fn write(&self, object: usize, segment: &[u8]) -> Outcome {
         let slot = {
             let mut places = self.places.lock();
@@ -111,7 +110,7 @@ impl Flash for ObjectLru {
         if let Some(found) = place() {
             let position = (found.0 * self.shared.segment_bytes + part.start) as u64;
             self.shared.file.read(into, position)?;
-            // It may have left meanwhile, and something else come.
+            // It may have been evicted meanwhile, and its slot reused.
             if place() == Some(found) {
                 return Ok(());
             }

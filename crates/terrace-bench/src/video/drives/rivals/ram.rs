@@ -1,5 +1,5 @@
-//! What was read lately, in RAM: records, the one used longest ago leaves. To ZFS it is the ARC, to
-//! the others the kernel's cache.
+//! A cache of records in RAM, evicting the least recently used: ZFS's ARC, or the kernel's cache
+//! for the others.
 
 use bytes::Bytes;
 use lru::LruCache;
@@ -9,9 +9,9 @@ use std::num::NonZeroUsize;
 /// A record of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Record {
-    /// Which segment.
+    /// The segment.
     pub object: usize,
-    /// Which record of it, from 0.
+    /// The number of the record in it, from 0.
     pub number: usize,
 }
 
@@ -28,7 +28,7 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// For so many records; at least one.
+    /// With space for this many records, at least one.
     #[must_use]
     pub fn new(records: usize) -> Self {
         let records = NonZeroUsize::new(records).unwrap_or(NonZeroUsize::MIN);
@@ -37,7 +37,7 @@ impl Ram {
         }
     }
 
-    /// Copies a record, if it is there, and calls it used.
+    /// Copies a record, if it is there, and marks it as used.
     pub fn get(&self, record: Record, into: &mut [u8]) -> bool {
         let data = self.records.lock().get(&record).map(|held| held.data.clone());
         data.is_some_and(|data| {
@@ -52,7 +52,7 @@ impl Ram {
         self.records.lock().put(record, Held { data, was_prefetched });
     }
 
-    /// Records that will leave next, of those the first so many, without what was prefetched.
+    /// The first `count` records that will be evicted next, without prefetched ones.
     #[must_use]
     pub fn tail(&self, scanned: usize, is_wanted: impl Fn(Record) -> bool) -> Vec<(Record, Bytes)> {
         let records = self.records.lock();

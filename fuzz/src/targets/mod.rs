@@ -5,11 +5,13 @@ mod flash;
 mod index;
 mod large;
 mod objects;
+mod wire;
 
 pub use flash::*;
 pub use index::*;
 pub use large::*;
 pub use objects::*;
+pub use wire::*;
 
 use terrace::{ATTRIBUTES_BYTES_MAX, Attributes};
 

@@ -11,6 +11,8 @@
 //! On failure: a server without a socket serves all the same, and says so.
 
 mod client;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod server;
 
 pub use client::ask;

@@ -15,7 +15,7 @@ use rustix::{
 };
 use std::{
     fs::{self, File, Permissions},
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, Read, Write as _},
     os::unix::{
         fs::PermissionsExt as _,
         net::{UnixListener, UnixStream},
@@ -155,8 +155,7 @@ fn converse(stream: &UnixStream, served: &Served, stop: &AtomicBool, is_busy: bo
     if peer != rustix::process::geteuid() && !peer.is_root() {
         return tell(stream, &refuse("only the user who runs the server may ask this"));
     }
-    let mut line = String::new();
-    BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
+    let line = request_line(stream)?;
     if is_busy {
         return tell(
             stream,
@@ -178,6 +177,13 @@ fn converse(stream: &UnixStream, served: &Served, stop: &AtomicBool, is_busy: bo
             )),
         ),
     }
+}
+
+/// The line of a request, of which no more than [`REQUEST_BYTES_MAX`] are read.
+pub(super) fn request_line(stream: impl Read) -> io::Result<String> {
+    let mut line = String::new();
+    BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
+    Ok(line)
 }
 
 fn tell(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {

@@ -33,8 +33,9 @@ const RESOLUTIONS_MAX: usize = 1000;
 #[derive(Debug, serde::Deserialize)]
 pub struct Page {
     /// Begin after this ID.
-    after: Option<String>,
-    limit: Option<usize>,
+    pub after: Option<String>,
+    /// So many.
+    pub limit: Option<usize>,
 }
 
 /// `/api/images?after=ID&limit=N`

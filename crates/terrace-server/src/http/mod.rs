@@ -14,6 +14,8 @@ pub mod conditional;
 mod connections;
 pub mod download;
 pub mod engine;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod guard;
 mod metrics;
 mod outgoing;

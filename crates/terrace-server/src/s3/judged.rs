@@ -12,6 +12,7 @@ use super::{
         condition::{self, Standing, TLS_VERSION},
     },
     session::{self, Session},
+    signature,
 };
 use crate::http::tls::TlsVersion;
 use hyper::HeaderMap;
@@ -221,20 +222,25 @@ fn add_signature_of_form(context: &mut Context, fields: &HeaderMap) {
     add_age(context, text("x-amz-date"));
 }
 
-/// Milliseconds since 1970 of a time as signatures have it: `20260131T235959Z`.
+/// Milliseconds since 1970 of a time as signatures have it: `20260131T235959Z`. `None` if it is
+/// written in another way, is of no day that there is, or before 1970: `s3s` takes none of these.
 pub fn milliseconds_of(text: &str) -> Option<u64> {
-    let (day, time) = text.split_once('T')?;
-    let parts = (
-        day.get(..4)?,
-        day.get(4..6)?,
-        day.get(6..)?,
-        time.get(..2)?,
-        time.get(2..4)?,
-        time.get(4..)?,
-    );
-    let (year, month, of_month, hours, minutes, rest) = parts;
-    let seconds = condition::date(&format!("{year}-{month}-{of_month}T{hours}:{minutes}:{rest}"))?;
-    // No time of a signature that counts is before 1970.
+    if !signature::is_time(text) {
+        return None;
+    }
+    let (year, month, of_month) = (&text[..4], &text[4..6], &text[6..8]);
+    let (hours, minutes, seconds) = (&text[9..11], &text[11..13], &text[13..15]);
+    let is_leap = |year: u32| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let last = match month {
+        "02" if year.parse().is_ok_and(is_leap) => "29",
+        "02" => "28",
+        "04" | "06" | "09" | "11" => "30",
+        _ => "31",
+    };
+    if of_month > last || seconds > "59" || year < "1970" {
+        return None;
+    }
+    let seconds = condition::date(&format!("{year}-{month}-{of_month}T{hours}:{minutes}:{seconds}Z"))?;
     Some((seconds * 1000.0) as u64)
 }
 
@@ -336,4 +342,31 @@ pub fn check_keys(policy: &Policy, peer: Peer) -> S3Result {
         return Err(s3_error!(MalformedPolicy, "{IDLE_CONDITIONS}"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by fuzzing: the 31st of February was the 3rd of March, a minute had 61 seconds, a year
+    /// before 1970 was 1970, and a zone behind the time was taken. The short way and the chunks of
+    /// a body would have gone by such a time, where the long way refuses it.
+    #[test]
+    fn one_text_for_each_second() {
+        assert_eq!(milliseconds_of("20130524T000000Z"), Some(1_369_353_600_000));
+        assert_eq!(milliseconds_of("20240229T235959Z"), Some(1_709_251_199_000));
+        for none in [
+            "20130231T000000Z",
+            "20230229T000000Z",
+            "20130431T000000Z",
+            "20130524T000060Z",
+            "20130524T240000Z",
+            "19691231T235959Z",
+            "20130524T000000.5Z",
+            "20130524T000000+02:00",
+            "20130524T000000",
+        ] {
+            assert_eq!(milliseconds_of(none), None, "{none}");
+        }
+    }
 }

@@ -27,6 +27,8 @@ mod exchange;
 pub mod figures;
 mod form;
 mod front;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod hashing;
 mod head;
 mod judged;

@@ -363,7 +363,7 @@ pub fn is_scope(text: &str) -> bool {
 }
 
 /// `YYYYMMDDTHHMMSSZ`
-fn is_time(text: &str) -> bool {
+pub fn is_time(text: &str) -> bool {
     let parts = text.strip_suffix('Z').and_then(|text| text.split_once('T'));
     parts.is_some_and(|(day, time)| day.len() == 8 && time.len() == 6 && is_number(day) && is_number(time))
 }

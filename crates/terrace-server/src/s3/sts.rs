@@ -239,6 +239,38 @@ fn may_not_tag() -> Wrong {
     (StatusCode::FORBIDDEN, "AccessDenied", message.to_owned())
 }
 
+/// Whether a call asks for a session that there can be.
+#[cfg(feature = "fuzzing")]
+pub fn checked(fields: &BTreeMap<String, String>) -> bool {
+    let lives = [LIFE_S, TOKEN_LIFE_S].map(|life| (life, life_s(fields.get("DurationSeconds"), life)));
+    for ((least, _, most), life_s) in lives {
+        assert!(life_s.is_ok_and(|life_s| (least..=most).contains(&life_s)) || fields.contains_key("DurationSeconds"));
+    }
+    let name = session_name(fields.get("RoleSessionName"));
+    // It stands in XML as it is.
+    assert!(
+        name.as_ref()
+            .map_or(true, |name| !name.contains(['<', '>', '&', '"', ' ']))
+    );
+    let peer = Peer {
+        address: None,
+        is_secure: false,
+        tls: None,
+        number: 1,
+    };
+    let bounds = bounds(fields, peer);
+    if let Ok((policy, tags)) = &bounds {
+        let names: std::collections::BTreeSet<_> = tags.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
+        assert!(
+            names.len() == tags.len() && tags.len() <= TAGS_MAX,
+            "each has a name of its own"
+        );
+        let lengths = tags.iter().map(|(name, value)| name.len() + value.len());
+        assert!(lengths.sum::<usize>() + policy.as_ref().map_or(0, String::len) <= BOUNDS_BYTES_MAX);
+    }
+    name.is_ok() && bounds.is_ok()
+}
+
 /// A policy of a session that can be judged by.
 fn policy(text: Option<&String>, peer: Peer) -> Result<Option<String>, Wrong> {
     let Some(text) = text else {

@@ -77,6 +77,12 @@ impl Form {
         ))
     }
 
+    /// Its fields, and its file.
+    #[cfg(feature = "fuzzing")]
+    pub fn into_parts(self) -> (Vec<(String, String)>, Field<'static>) {
+        (self.fields, self.file)
+    }
+
     /// The value of a field, whatever the case of its name.
     pub fn field(&self, name: &str) -> Option<&str> {
         let found = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));

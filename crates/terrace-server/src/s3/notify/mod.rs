@@ -14,6 +14,8 @@ pub mod targets;
 pub mod tls;
 
 pub use event::test_event;
+#[cfg(feature = "fuzzing")]
+pub use nats::published;
 pub use targets::{Target, Targets};
 pub use terrace_objects::{
     notification::{EVENTS, Kind, Rule, fits},

@@ -10,7 +10,7 @@ use super::targets::Address;
 use serde_json::{Value, json};
 use std::fmt;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     net::TcpStream,
 };
 
@@ -43,7 +43,16 @@ impl Login {
 pub async fn publish(address: &Address, login: &Login, place: &[u8], body: &[u8]) -> Result<(), String> {
     let wrong = |error: std::io::Error| error.to_string();
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
-    let mut stream = BufReader::new(stream.map_err(wrong)?);
+    converse(
+        BufReader::new(stream.map_err(wrong)?),
+        &said(address, login, place, body),
+    )
+    .await
+}
+
+/// Says `all` to a server, and waits until a stream has it.
+async fn converse(mut stream: BufReader<impl AsyncRead + AsyncWrite + Unpin>, all: &[u8]) -> Result<(), String> {
+    let wrong = |error: std::io::Error| error.to_string();
     let greeting = line(&mut stream).await?;
     let server = greeting.strip_prefix("INFO ").ok_or("this is no server of NATS")?;
     let server: Value = serde_json::from_str(server).map_err(|error| error.to_string())?;
@@ -53,10 +62,7 @@ pub async fn publish(address: &Address, login: &Login, place: &[u8], body: &[u8]
     if server["headers"] != true {
         return Err("the server takes no headers".to_owned());
     }
-    stream
-        .write_all(&said(address, login, place, body))
-        .await
-        .map_err(wrong)?;
+    stream.write_all(all).await.map_err(wrong)?;
     stream.flush().await.map_err(wrong)?;
     loop {
         let line = line(&mut stream).await?;
@@ -92,7 +98,7 @@ fn said(address: &Address, login: &Login, place: &[u8], body: &[u8]) -> Vec<u8> 
     [lines.as_bytes(), body, b"\r\n"].concat()
 }
 
-async fn line(stream: &mut BufReader<TcpStream>) -> Result<String, String> {
+async fn line(stream: &mut BufReader<impl AsyncRead + Unpin>) -> Result<String, String> {
     let mut text = Vec::new();
     let mut bounded = stream.take(BYTES_MAX as u64);
     bounded
@@ -103,7 +109,7 @@ async fn line(stream: &mut BufReader<TcpStream>) -> Result<String, String> {
     Ok(String::from_utf8_lossy(text).into_owned())
 }
 
-async fn message(stream: &mut BufReader<TcpStream>, bytes: Option<&str>) -> Result<Vec<u8>, String> {
+async fn message(stream: &mut BufReader<impl AsyncRead + Unpin>, bytes: Option<&str>) -> Result<Vec<u8>, String> {
     let bytes = bytes
         .and_then(|bytes| bytes.parse().ok())
         .filter(|bytes| *bytes <= BYTES_MAX);
@@ -122,4 +128,14 @@ fn answer(message: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("the stream did not take it: {said}"))
+}
+
+/// What becomes of an event that a server answers so, read through a buffer of so many bytes.
+///
+/// # Errors
+/// Why none has it.
+#[cfg(feature = "fuzzing")]
+pub async fn published(answers: &[u8], buffer_bytes: usize) -> Result<(), String> {
+    let stream = tokio::io::join(answers, tokio::io::sink());
+    converse(BufReader::with_capacity(buffer_bytes, stream), b"").await
 }

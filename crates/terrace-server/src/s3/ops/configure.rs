@@ -36,8 +36,13 @@ pub fn get_cors(gateway: &Gateway, request: &S3Request<GetBucketCorsInput>) -> A
             "The CORS configuration does not exist"
         ));
     }
+    Ok(S3Response::new(shown_cors(&record.cors)))
+}
+
+/// Rules as they were put.
+pub fn shown_cors(rules: &[CorsRule]) -> GetBucketCorsOutput {
     let given = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
-    let rules = record.cors.iter().map(|rule| CORSRule {
+    let rules = rules.iter().map(|rule| CORSRule {
         allowed_headers: given(&rule.headers),
         allowed_methods: rule.methods.clone(),
         allowed_origins: rule.origins.clone(),
@@ -45,14 +50,22 @@ pub fn get_cors(gateway: &Gateway, request: &S3Request<GetBucketCorsInput>) -> A
         id: rule.id.clone(),
         max_age_seconds: rule.max_age_seconds,
     });
-    Ok(S3Response::new(GetBucketCorsOutput {
+    GetBucketCorsOutput {
         cors_rules: Some(rules.collect()),
-    }))
+    }
 }
 
 /// PutBucketCors
 pub async fn put_cors(gateway: &Arc<Gateway>, request: S3Request<PutBucketCorsInput>) -> Answered<PutBucketCorsOutput> {
-    let rules = request.input.cors_configuration.cors_rules;
+    let rules = read_cors(request.input.cors_configuration.cors_rules)?;
+    set(gateway, request.input.bucket, |record| record.cors = rules).await
+}
+
+/// Rules as they are stored.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn read_cors(rules: Vec<CORSRule>) -> S3Result<Vec<CorsRule>> {
     if rules.is_empty() || rules.len() > CORS_RULES_MAX {
         return Err(s3_error!(
             MalformedXML,
@@ -61,7 +74,7 @@ pub async fn put_cors(gateway: &Arc<Gateway>, request: S3Request<PutBucketCorsIn
     }
     let rules = rules.into_iter().map(cors_rule).collect::<S3Result<Vec<_>>>()?;
     check_cors_length(&rules)?;
-    set(gateway, request.input.bucket, |record| record.cors = rules).await
+    Ok(rules)
 }
 
 /// Refuses rules that are longer than S3's: they are in memory, and judged for every request from

@@ -93,7 +93,11 @@ async fn set(gateway: &Arc<Gateway>, bucket: String, rules: Vec<Rule>, varies: b
         .await
 }
 
-fn read_rules(given: Vec<LifecycleRule>) -> S3Result<Vec<Rule>> {
+/// Rules as they are stored.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn read_rules(given: Vec<LifecycleRule>) -> S3Result<Vec<Rule>> {
     if given.is_empty() || given.len() > RULES_MAX {
         return Err(errors::malformed_xml());
     }
@@ -313,7 +317,7 @@ fn read_tags(given: Vec<Tag>) -> S3Result<Vec<(String, String)>> {
 }
 
 /// A rule as it was put.
-fn shown(rule: &Rule) -> LifecycleRule {
+pub fn shown(rule: &Rule) -> LifecycleRule {
     let filter = &rule.filter;
     let tag = |(name, value): &(String, String)| Tag {
         key: Some(name.clone()),

@@ -318,7 +318,10 @@ pub async fn second(gateway: &Arc<Gateway>, request: S3Request<ListObjectsV2Inpu
 }
 
 /// A token is the last entry of the page before.
-fn read_token(token: &str) -> S3Result<String> {
+///
+/// # Errors
+/// `InvalidArgument`
+pub fn read_token(token: &str) -> S3Result<String> {
     let last = URL_SAFE_NO_PAD
         .decode(token)
         .ok()

@@ -163,7 +163,7 @@ impl Asked {
 }
 
 /// What a bucket's configuration says, in the protocol's words.
-fn shown(settings: Settings) -> ObjectLockConfiguration {
+pub fn shown(settings: Settings) -> ObjectLockConfiguration {
     let rule = settings.default.map(|default| {
         let (days, years) = match default.period {
             Period::Days(days) => (i32::try_from(days).ok(), None),
@@ -184,7 +184,10 @@ fn shown(settings: Settings) -> ObjectLockConfiguration {
 }
 
 /// Reads a bucket's configuration.
-fn read(given: &ObjectLockConfiguration) -> S3Result<Settings> {
+///
+/// # Errors
+/// `MalformedXML`, `InvalidRetentionPeriod`.
+pub fn read(given: &ObjectLockConfiguration) -> S3Result<Settings> {
     if given.object_lock_enabled.as_ref().map(ObjectLockEnabled::as_str) != Some(ObjectLockEnabled::ENABLED) {
         return Err(errors::malformed_xml());
     }

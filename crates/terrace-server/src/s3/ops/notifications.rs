@@ -63,7 +63,11 @@ pub async fn put(
     Ok(S3Response::new(PutBucketNotificationConfigurationOutput {}))
 }
 
-fn read(given: NotificationConfiguration) -> S3Result<Vec<Rule>> {
+/// Rules as they are stored.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn read(given: NotificationConfiguration) -> S3Result<Vec<Rule>> {
     if given.event_bridge_configuration.is_some() {
         return Err(s3_error!(NotImplemented, "EventBridge is not implemented."));
     }
@@ -199,8 +203,13 @@ pub fn get(
     request: &S3Request<GetBucketNotificationConfigurationInput>,
 ) -> Answered<GetBucketNotificationConfigurationOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
+    Ok(S3Response::new(shown_rules(&record.notifications)))
+}
+
+/// Rules as they were put.
+pub fn shown_rules(rules: &[Rule]) -> GetBucketNotificationConfigurationOutput {
     let (mut queues, mut topics, mut functions) = (Vec::new(), Vec::new(), Vec::new());
-    for rule in &record.notifications {
+    for rule in rules {
         let (id, filter, arn) = (Some(rule.id.clone()), shown_filter(rule), rule.arn.clone());
         let events: Vec<_> = rule.events.iter().cloned().map(Event::from).collect();
         match rule.kind {
@@ -224,10 +233,10 @@ pub fn get(
             }),
         }
     }
-    Ok(S3Response::new(GetBucketNotificationConfigurationOutput {
+    GetBucketNotificationConfigurationOutput {
         event_bridge_configuration: None,
         lambda_function_configurations: Some(functions).filter(|list| !list.is_empty()),
         queue_configurations: Some(queues).filter(|list| !list.is_empty()),
         topic_configurations: Some(topics).filter(|list| !list.is_empty()),
-    }))
+    }
 }

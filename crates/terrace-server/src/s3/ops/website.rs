@@ -41,8 +41,13 @@ pub async fn put(
 pub fn get(gateway: &Gateway, request: &S3Request<GetBucketWebsiteInput>) -> Answered<GetBucketWebsiteOutput> {
     let record = gateway.bucket(&request.input.bucket)?.record();
     let settings = record.website.clone().ok_or_else(no_site)?;
+    Ok(S3Response::new(shown_site(settings)))
+}
+
+/// A site as it was put.
+pub fn shown_site(settings: Settings) -> GetBucketWebsiteOutput {
     let protocol = |name: Option<String>| name.map(Protocol::from);
-    Ok(S3Response::new(GetBucketWebsiteOutput {
+    GetBucketWebsiteOutput {
         error_document: settings.error.map(|key| ErrorDocument { key }),
         index_document: settings.index.map(|suffix| IndexDocument { suffix }),
         redirect_all_requests_to: settings.all_to.map(|to| RedirectAllRequestsTo {
@@ -51,7 +56,7 @@ pub fn get(gateway: &Gateway, request: &S3Request<GetBucketWebsiteInput>) -> Ans
         }),
         routing_rules: Some(settings.rules.into_iter().map(shown).collect::<Vec<_>>())
             .filter(|rules| !rules.is_empty()),
-    }))
+    }
 }
 
 /// A rule as it was put.
@@ -72,7 +77,11 @@ fn shown(rule: Rule) -> RoutingRule {
     }
 }
 
-fn read(given: WebsiteConfiguration) -> S3Result<Settings> {
+/// A site as it is stored.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read(given: WebsiteConfiguration) -> S3Result<Settings> {
     if let Some(all) = given.redirect_all_requests_to {
         if given.index_document.is_some() || given.error_document.is_some() || given.routing_rules.is_some() {
             return Err(s3_error!(

@@ -21,8 +21,10 @@ use crate::{
         versions::{self, Name},
     },
 };
-pub use read::{Asked, Kind, Owners};
-use read::{Put, TO_BUCKET_OWNER, shown};
+pub use read::{Asked, Kind, Owners, shown};
+use read::{Put, TO_BUCKET_OWNER};
+#[cfg(feature = "fuzzing")]
+pub use read::{read_grant, read_header, stored};
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
     dto::{

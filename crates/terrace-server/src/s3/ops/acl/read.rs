@@ -111,7 +111,10 @@ impl Asked {
 }
 
 /// The grants as they are stored.
-fn stored(grants: &[Read], owner: &str) -> S3Result<String> {
+///
+/// # Errors
+/// `MalformedACLError` if they are too many.
+pub fn stored(grants: &[Read], owner: &str) -> S3Result<String> {
     if grants.len() > GRANTS_MAX {
         return Err(malformed());
     }
@@ -147,7 +150,10 @@ fn canned(name: &str, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
 }
 
 /// Whom a header names: `id="…"`, `uri="…"`, `emailAddress="…"`, with commas between.
-fn read_header(text: &str, permission: Permission, accounts: &Accounts) -> S3Result<Vec<Read>> {
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read_header(text: &str, permission: Permission, accounts: &Accounts) -> S3Result<Vec<Read>> {
     let wrong = || s3_error!(InvalidArgument, "Argument format not recognized");
     let grants = text.split(',').map(|part| {
         let (kind, value) = part.trim().split_once('=').ok_or_else(wrong)?;
@@ -225,7 +231,11 @@ pub fn of_logs(granted: &[TargetGrant], owner: &str, keys: &Keys) -> S3Result<St
     stored(&[vec![own], granted].concat(), owner)
 }
 
-fn read_grant(grant: &Grant, accounts: &Accounts) -> S3Result<Read> {
+/// A grant in XML.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read_grant(grant: &Grant, accounts: &Accounts) -> S3Result<Read> {
     let permission = grant.permission.as_ref().map(PermissionXml::as_str);
     read_grantee(grant.grantee.as_ref(), permission.and_then(Permission::parse), accounts)
 }

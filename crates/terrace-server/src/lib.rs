@@ -1,0 +1,103 @@
+//! The `terrace` command: reads its arguments and settings, runs one command, ends with a
+//! documented exit code.
+//!
+//! Standard output carries results only; everything said to a person goes to standard error.
+//!
+//! It is a library so that fuzz targets reach the decoders of what comes over the wire
+//! (`fuzzing`, with the feature of that name). Its interface is [`run`], for `main.rs` alone.
+
+mod bench;
+mod cli;
+mod commands;
+mod control;
+mod failure;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod http;
+mod key_text;
+mod memory;
+mod output;
+mod report;
+mod s3;
+mod settings;
+mod signals;
+mod size;
+mod time_span;
+
+use clap::FromArgMatches as _;
+use failure::{Code, Outcome};
+use std::{io::IsTerminal as _, process::ExitCode};
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
+
+/// A transfer takes buffers of up to a MiB on one thread and gives them back on another. The C
+/// library's allocator keeps several times what is in use then, in a heap for each thread
+/// (docs/s3.md, Tests); this one gives back what is not used for some seconds. Fuzz targets
+/// keep the one that their programs have: libFuzzer watches it.
+#[cfg(not(feature = "fuzzing"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Runs the command that the arguments name, to its end.
+#[must_use]
+pub fn run() -> ExitCode {
+    // clap prints its own errors and ends with code 2, or 0 after --help and --version.
+    let matches = cli::command().get_matches();
+    let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    start_logging(cli.verbose);
+    match execute(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("error: {failure}");
+            }
+            if failure.code == Code::Usage {
+                eprintln!("See `terrace --help`.");
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+fn execute(cli: cli::Cli) -> Outcome {
+    let mut warn = |message| eprintln!("warning: {message}");
+    let settings = settings::gather(cli.layer, cli.config, std::env::vars_os(), &mut warn)?.resolve()?;
+    commands::run(cli.command, settings)
+}
+
+/// Logs to standard error: warnings, more with `-v`, or what `TERRACE_LOG` or `RUST_LOG` asks for.
+fn start_logging(verbose: u8) {
+    let default = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
+    };
+    let asked = ["TERRACE_LOG", "RUST_LOG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|text| !text.is_empty()));
+    let asked = asked.and_then(|text| match text.parse::<Targets>() {
+        Ok(filter) => Some(filter),
+        Err(error) => {
+            eprintln!("warning: log filter `{text}` is ignored: {error}");
+            None
+        }
+    });
+    let filter = asked.unwrap_or_else(|| Targets::new().with_default(default));
+    // What the S3 library logs of a request that fails includes the signature it should have had.
+    let names_it = filter.iter().any(|(target, _)| target.starts_with("s3s"));
+    let filter = if names_it {
+        filter
+    } else {
+        filter.with_target("s3s", LevelFilter::OFF)
+    };
+    // Colours are for people: in a file or a journal they are noise. https://no-color.org
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(colours);
+    tracing_subscriber::registry().with(lines).with(filter).init();
+}

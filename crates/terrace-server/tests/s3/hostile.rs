@@ -3,7 +3,7 @@
 
 use crate::{
     Service, code,
-    common::{PATIENCE, Place, bytes},
+    common::{PATIENCE, Place, bytes, eventually},
     elements,
     sign::{self, Client, Mode, Signed},
 };
@@ -459,4 +459,44 @@ fn policies_that_take_long() {
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let more = crate::budget::most_memory_bytes(&service) - before;
     assert!(more < 64 << 20, "{more}");
+}
+
+/// A client that asked for a thousand objects to be deleted and went had them all deleted, in one
+/// call of the engine on one permit: nothing saw that it had gone. Now some are at a time, and the
+/// rest stay.
+#[test]
+fn who_has_gone_has_nothing_more_deleted() {
+    const OBJECTS: usize = 600;
+    /// Twice what is deleted in one call, which goes on to its end, and may have been the second.
+    const BEGUN_MAX: usize = 100;
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    let mut list = String::new();
+    for number in 0..OBJECTS {
+        client
+            .put(&format!("/bucket/{number:03}"), b"a", Mode::Whole)
+            .status(200);
+        list += &format!("<Object><Key>{number:03}</Key></Object>");
+    }
+    let list = format!("<Delete>{list}</Delete>");
+    let request = bytes_of(&client.sign("POST", "/bucket?delete", &[], list.as_bytes(), Mode::Whole));
+    // It may go so early that nothing is begun: then it says nothing.
+    let left = eventually("something is deleted", || {
+        let mut stream = TcpStream::connect(&client.address).unwrap();
+        stream.write_all(&request).unwrap();
+        drop(stream);
+        // What was begun goes on for some milliseconds.
+        let mut left = stored(client).len();
+        loop {
+            thread::sleep(Duration::from_millis(300));
+            let now = stored(client).len();
+            if std::mem::replace(&mut left, now) == now {
+                break;
+            }
+        }
+        (left < OBJECTS).then_some(left)
+    });
+    assert!(left >= OBJECTS - BEGUN_MAX, "{left} of {OBJECTS} are left");
 }

@@ -1,9 +1,6 @@
 //! The HTTP service, driven through the real program and a plain socket.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::{Place, Server, bytes, eventually, files, signal, wait};
+use crate::common::{Answer, Place, Server, bytes, eventually, files, signal, wait};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, io::Read as _, net::TcpStream};
 
@@ -161,7 +158,7 @@ fn values_whole_and_conditional() {
     let version = page(&server, "/api/images/x")["resolutions"][0]["version"].clone();
     let lasting = server.get(&format!("/images/x/small?v={version}")).status(200);
     let other = server.get("/images/x/small?v=999999").status(200);
-    let immutable = |answer: &common::Answer| answer.header("cache-control").unwrap().contains("immutable");
+    let immutable = |answer: &Answer| answer.header("cache-control").unwrap().contains("immutable");
     assert!(!immutable(&other));
     assert!(immutable(&lasting) || page(&server, "/api/images/x")["resolutions"][0]["name"] != "small");
 }

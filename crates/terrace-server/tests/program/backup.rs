@@ -1,10 +1,7 @@
 //! `terrace backup` and `terrace restore` through the real program, with and without a running
 //! `serve`.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::{PATIENCE, Place, bytes, eventually, files, signal, wait};
+use crate::common::{PATIENCE, Place, bytes, eventually, files, signal, wait};
 use std::{
     fs,
     io::Write as _,
@@ -178,7 +175,7 @@ fn what_else_comes_to_the_socket_is_refused() {
     let server = place.serve(&[]);
     let ask = |request: &[u8]| {
         let mut stream = UnixStream::connect(place.path("terrace-data/flash/control.sock")).unwrap();
-        stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         // What is too long is not read to its end, which may cost the answer.
         let _ = stream.write_all(request);
         let _ = stream.shutdown(std::net::Shutdown::Write);

@@ -1,9 +1,6 @@
 //! The commands, driven as a person or script would: what they print, what they end with.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod common;
-
-use common::{Place, bytes, files, signal, wait};
+use crate::common::{Place, bytes, files, signal, wait};
 use serde_json::json;
 use std::{ffi::OsStr, io::Read as _, os::unix::ffi::OsStrExt as _, process::Stdio};
 

@@ -1,9 +1,9 @@
-//! The access log: a line of JSON for each request that is through.
+//! The access log: a line of JSON for each finished request.
 //!
-//! A thread writes; requests hand it their lines and never wait. If the file cannot keep up, lines
-//! are lost and counted: what waits has a bound in bytes, and so has what clients can make of a
-//! line. A file is appended to, so it may be truncated at any time. Only its owner can read it.
-//! Signatures and whatever else a query has for signing are left out.
+//! A separate thread writes; requests queue their lines and never wait. If the file cannot keep up,
+//! lines are lost and counted: the queue has a limit in bytes, and so has each field that clients
+//! control. The file is appended to, so it may be truncated at any time. Only its owner can read
+//! it. Signature parameters of a query are left out.
 
 use super::{figures::Figures, front::number_text, head::Head};
 use serde_json::{Value, json};
@@ -22,17 +22,17 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Most bytes of lines on their way: what a fast server writes in some seconds.
+/// Limit of the queue in bytes: what a fast server writes in some seconds.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// Longest path, query, and name of a client's program in a line. A path with the longest key is
-/// shorter unless all of it is encoded.
+/// Longest path, query and user agent in a line. The longest key fits unless all of it is
+/// percent-encoded.
 const FIELD_BYTES_MAX: usize = 2 << 10;
 
-/// Where lines go.
+/// The queue of lines to write.
 #[derive(Debug)]
 pub struct AccessLog {
     lines: Option<Sender<String>>,
-    /// Bytes of lines on their way.
+    /// Bytes in the queue.
     waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
     figures: Figures,
@@ -83,7 +83,7 @@ impl AccessLog {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        // Without a sender the thread ends when all is written.
+        // Closing the channel ends the thread once everything is written.
         self.lines = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -113,30 +113,30 @@ fn write(lines: &Receiver<String>, waiting: &AtomicUsize, out: Box<dyn Write + S
     }
 }
 
-/// What is known of a request that is through.
+/// A finished request.
 #[derive(Debug, Clone)]
 pub struct Entry<'a> {
     /// Its head.
     pub head: &'a Head,
-    /// When it came.
+    /// Time of its arrival.
     pub time: SystemTime,
-    /// The access key it was signed with, if its signature was right.
+    /// Its access key, if its signature was valid.
     pub key: Option<&'a str>,
-    /// S3's name of what it wanted; `none` if that was never found out.
+    /// S3's name of the operation; `none` if it was never known.
     pub operation: &'a str,
-    /// The program that says it sent it.
+    /// The user agent.
     pub agent: Option<&'a str>,
-    /// The answer's status; 0 if the client went away before there was one.
+    /// The answer's status; 0 if the client disconnected before it.
     pub status: u16,
-    /// Bytes of its body that were read.
+    /// Bytes read of its body.
     pub received: u64,
-    /// Bytes of the answer's body that were sent.
+    /// Bytes sent of the answer's body.
     pub sent: u64,
     /// The whole body of the answer was sent.
     pub is_complete: bool,
-    /// Until the answer began.
+    /// Time until the answer began.
     pub until_head: Duration,
-    /// Until it was through.
+    /// Time until it ended.
     pub until_end: Duration,
 }
 
@@ -174,7 +174,7 @@ impl Entry<'_> {
     }
 }
 
-/// No more of a text than a line may have, marked where it ends early.
+/// A text truncated to the limit, with a mark.
 fn cut(text: &str) -> Cow<'_, str> {
     if text.len() <= FIELD_BYTES_MAX {
         return Cow::Borrowed(text);
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn a_line_is_json_without_signatures() {
-        // Written with percent signs the names of a signature were not known for what they are, and
-        // it was logged.
+        // Regression: with percent signs in their names, signature parameters were not recognised
+        // and were logged.
         let query = "versionId=null&X-Amz-Signature=abc&X%2DAmz-Credential=x&%58-amz-Date=1&Signatur%65=s";
         let line = entry(&head("GET", &format!("/b/k?{query}"), &[]).0).line();
         assert!(line.ends_with("}\n") && line.matches('\n').count() == 1);
@@ -246,7 +246,7 @@ mod tests {
         assert!(AccessLog::open(dir.path(), Figures::default()).is_err());
     }
 
-    /// Writes nothing before it is told to.
+    /// Blocks writes until it is released.
     struct Slow(Receiver<()>);
 
     impl Write for Slow {
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// 4,096 lines waited for a slow disk, each as long as its client liked: more than a gigabyte.
+    /// Regression: 4,096 lines waited for a slow disk, each of any length: more than a gigabyte.
     #[test]
     fn what_waits_is_bounded_in_bytes() {
         let (go_on, told) = channel();

@@ -1,13 +1,12 @@
-//! The short way of an answer: a GET or HEAD of an object of which RAM has all, by a request that
-//! asks for nothing else, signed or not. Most of what such an answer costs is the library's: taking
-//! requests apart that may be any of a hundred operations, and putting answers together that may
-//! say any of forty things.
+//! The short way: answers a plain GET or HEAD of an object that is completely in RAM, signed or
+//! not, without `s3s`, whose parsing of a hundred operations and building of answers is most of the
+//! cost.
 //!
-//! Nothing is decided here in another way. A request that is not plain, or of a session, a
-//! signature that is not right, an object that is not there, not in RAM or not for the signer, and
-//! a bucket whose policy says more than that everybody may, go the long way; what is read and what
-//! is said of it is `ops::objects`' on both. A request comes here after what the front asks of all
-//! requests, and its answer gets what the front adds to all answers.
+//! The short way makes the same decisions by the same code. Requests that are not plain, sessions,
+//! invalid signatures, objects that are missing, not in RAM or not permitted, and buckets whose
+//! policy does more than open everything are left to the long way. `ops::objects` reads and
+//! describes the object for both. The front's checks of all requests come before, and its additions
+//! to all answers after.
 
 use super::{
     Gateway,
@@ -25,8 +24,8 @@ use hyper::{
 use s3s::{Body, S3Result};
 use std::{net::IpAddr, sync::Arc};
 
-/// Headers that choose nothing of an answer here. `Origin` does, but what it adds the front adds to
-/// all answers.
+/// Headers that do not change the answer here. `Origin` does, but the front handles it for all
+/// answers.
 static PLAIN: [HeaderName; 14] = [
     header::HOST,
     header::USER_AGENT,
@@ -43,17 +42,16 @@ static PLAIN: [HeaderName; 14] = [
     header::UPGRADE_INSECURE_REQUESTS,
     header::VIA,
 ];
-/// What the names of others begin with: what browsers and proxies say of where a request comes
-/// from.
+/// Prefixes of further such headers, which browsers and proxies add.
 const PLAIN_BEGINNINGS: [&str; 2] = ["sec-", "x-forwarded-"];
 
-/// What asks for the checksums of an object.
+/// Asks for the checksums of an object.
 const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
-/// Headers of signed requests that choose nothing else.
+/// Further headers allowed in signed requests.
 const SIGNED: [&str; 4] = ["authorization", "x-amz-date", "x-amz-content-sha256", CHECKSUM_MODE];
-/// What the names of others begin with, of the attempts of a client.
+/// Prefix of further such headers, about a client's retries.
 const SIGNED_BEGINNING: &str = "amz-sdk-";
-/// Names of queries that sign, and what a client says of its own.
+/// Query names of presigned URLs, and of SDKs.
 const IN_QUERY: [&str; 7] = [
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -64,19 +62,18 @@ const IN_QUERY: [&str; 7] = [
     "x-id",
 ];
 
-/// An answer that was had at once.
+/// An answer of the short way.
 pub struct AtOnce {
     /// S3's name of what it answers.
     pub operation: &'static str,
-    /// The access key of whoever asked.
+    /// The caller's access key.
     pub key: Option<String>,
     /// The answer.
     pub response: S3Result<Response<Body>>,
 }
 
-/// A request that asks for an object and nothing else: no query but a signature, no header that
-/// chooses anything, a path that is written as it is meant. If it is not signed there is nothing in
-/// it that could be refused.
+/// A plain request for an object: no query except a signature, no header with an effect, a path in
+/// its canonical form. Without a signature nothing in it can be refused.
 pub struct Plain<'h> {
     bucket: &'h str,
     key: &'h str,
@@ -118,21 +115,21 @@ impl<'h> Plain<'h> {
         })
     }
 
-    /// Answers it, if everybody may read the object and RAM has it. `None` says nothing about it.
+    /// Answers it, if all callers may read the object and it is in RAM. `None` means nothing.
     pub fn answer(&self, gateway: &Gateway) -> Option<AtOnce> {
         let bucket = gateway.buckets.get(self.bucket).ok()?;
         self.answer_to(Principal::Anonymous, gateway, &bucket)
     }
 
-    /// Answers it, if its signature is right and the signer may read the object. `None` says
-    /// nothing about it, nor about the signature.
+    /// Answers it, if its signature is valid and the signer may read the object, which is in RAM.
+    /// `None` means nothing, not even about the signature.
     pub fn answer_to_signer(&self, gateway: &Gateway, head: &Head, headers: &HeaderMap) -> Option<AtOnce> {
         let bucket = gateway.buckets.get(self.bucket).ok()?;
         if bucket.record().has_more_rules() {
             return None;
         }
         let keys = &gateway.access_keys;
-        // What a policy is asked is read on the long way.
+        // The long way reads what policies need.
         let id = verified::signer(head, headers, |id| keys.secret(id), keyspace::now_ms())?;
         if keys.policy(id).is_some() {
             return None;

@@ -1,5 +1,5 @@
-//! A request's body on its way in: it fails when nothing comes for too long, or too little, when
-//! more is collected than there is memory for, and when it is not what the request's head says.
+//! A request's body: fails if the client is silent or slow for too long, if collected bytes exceed
+//! the memory for them, or if it does not match the request's head.
 
 use super::{
     chunks::Chunks,
@@ -25,17 +25,16 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long a client may be waited for, all in all, and what it gets besides for what it has sent.
+/// Limits of the time for a client's body.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Longest silence in the middle of a body.
+    /// Longest silence.
     silence_max: Duration,
-    /// Time that every body has.
+    /// Time allowed for any body.
     grace: Duration,
-    /// Least rate beyond that. A modem's: a client that sends less keeps a connection and sends
-    /// nothing.
+    /// Lowest rate after that: a modem's. A slower client only occupies a connection.
     bytes_per_second_min: u64,
-    /// Longest time for a body that is collected before anything is done with it.
+    /// Longest time for a body that is collected.
     collected_time_max: Duration,
 }
 
@@ -48,7 +47,7 @@ const PACE: Pace = Pace {
 };
 
 impl Pace {
-    /// How long a client that has sent so much may be waited for.
+    /// Longest time for a client that has sent this many bytes.
     fn time_max(self, bytes: u64, is_collected: bool) -> Duration {
         let time = self.grace + Duration::from_millis(bytes.saturating_mul(1000) / self.bytes_per_second_min);
         if is_collected {
@@ -59,25 +58,25 @@ impl Pace {
     }
 }
 
-/// What a body costs that is collected before anything is done with it.
+/// Memory of a body that is collected before the operation.
 pub struct Collected {
-    /// What pays for it.
+    /// The request's share of the memory.
     pub ticket: Arc<Ticket>,
-    /// How many times its bytes it becomes.
+    /// Memory per byte.
     pub weight: u64,
 }
 
-/// What the head of a request says of a body in XML. `s3s` reads such bodies whole before an
-/// operation begins, and does not compare. Bodies of objects are compared where they are received.
+/// Digests of an XML body in the request's head. `s3s` reads such bodies completely before an
+/// operation and does not compare them. Bodies of objects are compared where they are received.
 pub struct Promise {
-    /// Where the body is in chunks, with these while it comes.
+    /// The digests of a body in chunks, computed as it arrives.
     digests: Option<Digests>,
     md5: Option<[u8; 16]>,
     checksum: Option<Checksum>,
 }
 
 impl Promise {
-    /// What a head says. `None` if it says nothing, or the body is no XML.
+    /// Reads a head. `None` if it has no digests, or the body is not XML.
     ///
     /// # Errors
     /// `InvalidDigest`, `InvalidRequest`.
@@ -87,7 +86,7 @@ impl Promise {
             return Ok(None);
         }
         let md5 = digest::content_md5(text("content-md5"))?;
-        // A request that completes an upload names the checksum of the object.
+        // In CompleteMultipartUpload the checksum header is the object's.
         let checksum = if head.has("uploadId") {
             None
         } else {
@@ -108,8 +107,7 @@ impl Promise {
     }
 }
 
-/// Why a body was not what its head says, once that is known: `s3s` hands the reason on only as the
-/// error of a body.
+/// Why a body failed: `s3s` passes the reason on only as an error of the body.
 #[derive(Debug, Clone, Default)]
 pub struct Broken(Arc<Mutex<Option<S3Error>>>);
 
@@ -124,36 +122,36 @@ impl Broken {
     }
 }
 
-/// What is watched for in a body.
+/// What to check of a body.
 #[derive(Default)]
 pub struct Watch {
-    /// What its head says of it.
+    /// Digests in the head.
     pub promise: Option<Promise>,
-    /// Set once something is read, which is when hyper sends "100 Continue". Never if there is
-    /// nothing to read.
+    /// Set once something is read, which is when hyper sends "100 Continue"; never for an empty
+    /// body.
     pub was_read: Arc<AtomicBool>,
-    /// Counts the bytes that came.
+    /// Counts received bytes.
     pub received: Arc<AtomicU64>,
-    /// It comes in chunks.
+    /// It is in chunks.
     pub chunks: Option<Chunks>,
     /// It is collected.
     pub collected: Option<Collected>,
-    /// Why it was not what it should be.
+    /// The reason of a failure.
     pub broken: Broken,
 }
 
-/// A body that is watched.
+/// A body with checks.
 pub struct Attentive<B> {
     body: B,
     watch: Watch,
     pace: Pace,
-    /// What chunks became and was not read yet.
+    /// Decoded chunks, not read yet.
     ready: VecDeque<Bytes>,
-    /// What came and was not looked at for chunks yet.
+    /// Received bytes, not decoded yet.
     rest: Bytes,
-    /// Since when the client is being waited for: it must not pay for the time the store takes.
+    /// Start of the current wait for the client; the time that the store takes does not count.
     waiting_since: Option<Instant>,
-    /// How long it was, before that.
+    /// Sum of earlier waits.
     waited: Duration,
     bytes: u64,
     deadline: Pin<Box<tokio::time::Sleep>>,
@@ -164,7 +162,7 @@ impl<B> Attentive<B> {
     pub fn new(body: B, watch: Watch) -> Self {
         let mut watch = watch;
         if let (Some(chunks), Some(promise)) = (&mut watch.chunks, &mut watch.promise) {
-            // What is said of a body is said of what is in its chunks.
+            // The digests are of the decoded bytes.
             chunks.digests = promise.digests.take();
         }
         Self {
@@ -180,7 +178,7 @@ impl<B> Attentive<B> {
         }
     }
 
-    /// Takes bytes that came.
+    /// Handles received bytes.
     fn take(&mut self, data: Bytes) -> S3Result {
         self.bytes += data.len() as u64;
         self.watch.received.fetch_add(data.len() as u64, Ordering::Relaxed);
@@ -200,7 +198,7 @@ impl<B> Attentive<B> {
         Ok(())
     }
 
-    /// Takes chunks of what came.
+    /// Decodes chunks.
     fn take_chunks(&mut self) -> S3Result {
         let Some(chunks) = &mut self.watch.chunks else {
             return Ok(());
@@ -208,7 +206,7 @@ impl<B> Attentive<B> {
         chunks.take(&mut self.rest, &mut self.ready)
     }
 
-    /// Takes the end of the body.
+    /// Handles the end of the body.
     fn take_end(&mut self) -> S3Result {
         if let Some(mut chunks) = self.watch.chunks.take() {
             let digests = chunks.digests.take();
@@ -220,20 +218,20 @@ impl<B> Attentive<B> {
         self.watch.promise.take().map_or(Ok(()), Promise::check)
     }
 
-    /// The body ends with an error that the client is told.
+    /// Fails the body with an error for the client.
     fn broken(&self, error: S3Error) -> io::Error {
         self.watch.broken.set(error);
         io::Error::other("the body is not what it should be")
     }
 
-    /// The client has sent something, or ended.
+    /// The client has sent something, or the end.
     fn end_waiting(&mut self) {
         if let Some(since) = self.waiting_since.take() {
             self.waited += since.elapsed();
         }
     }
 
-    /// Begins to wait for the client.
+    /// Starts waiting for the client.
     fn begin_waiting(&mut self) {
         if self.waiting_since.is_some() {
             return;
@@ -293,7 +291,7 @@ impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>
     }
 
     fn size_hint(&self) -> SizeHint {
-        // Chunks are made anew.
+        // The frames of chunks change the length.
         if self.watch.chunks.is_some() {
             return SizeHint::default();
         }
@@ -325,8 +323,8 @@ mod tests {
         Ok(bytes)
     }
 
-    /// Eight connections that sent a byte every five seconds kept all others from uploading forms
-    /// for as long as they liked.
+    /// Regression: eight connections that sent a byte every five seconds prevented all other form
+    /// uploads indefinitely.
     #[tokio::test]
     async fn who_sends_a_byte_now_and_then_is_cut_off() {
         let pace = Pace {
@@ -372,7 +370,7 @@ mod tests {
         );
     }
 
-    /// Sixteen bodies of 8 MiB in XML took 245 MB: nobody counted them together.
+    /// Regression: sixteen XML bodies of 8 MiB took 245 MB, since they were not counted together.
     #[tokio::test]
     async fn what_is_collected_is_paid_for() {
         let pool = Pool::new(1 << 20, 1 << 20);

@@ -1,21 +1,21 @@
-//! Bodies in chunks (`aws-chunked`) on their way to `s3s`, which keeps a whole chunk in memory
-//! before it hands on any of it, however long the client says that it is.
+//! Decodes bodies in chunks (`aws-chunked`) for `s3s`, which buffers a whole chunk of any announced
+//! length before it passes any of it on.
 //!
-//! Chunks that are not signed are cut into as many as there are pieces, so nothing of them is kept.
-//! Of signed ones the [`signatures`] are checked here, and `s3s` gets the request as one whose body
-//! is not signed, with a head that is signed again for that. So nothing of them is kept either, and
-//! they are hashed once. What was handed on of a body that turns out to be wrong is dropped with
-//! the body, as if the client had gone: an object is there when its whole body was.
+//! Unsigned chunks are split into pieces as they arrive, so none is buffered. For signed chunks the
+//! [`signatures`] are checked here, and `s3s` gets a request with an unsigned body, whose head is
+//! signed again for that; so none is buffered, and each is hashed once. If a body turns out to be
+//! wrong, the bytes passed on are dropped with it, as when a client disconnects: an object exists
+//! only when its whole body was valid.
 //!
-//! Only of a head that may be read in two ways ([`super::verified`]) is it left to `s3s` what is
-//! signed. Then its chunks go on with their signatures, have a bound, and what is kept of a long
-//! one is taken from the memory there is for all requests.
+//! Only for a head that is not in canonical form ([`super::verified`]) the signatures are left to
+//! `s3s`. Then its signed chunks have a length limit, and a long one is counted in the memory for
+//! all requests.
 //!
-//! Where a request is not signed by version 4 `s3s` looks for no chunks, and gets what is in them
+//! If a request is not signed by version 4, `s3s` does not look for chunks and gets their contents
 //! ([`unsigned`]).
 //!
-//! What is no chunk ends the body here, and so does an end without the last chunk, which has no
-//! bytes and says that there are no more: `s3s` would read these in a way of its own.
+//! A malformed chunk, or an end without the last, empty chunk, fails the body here, since `s3s`
+//! would accept them in part.
 
 mod signatures;
 mod unsigned;
@@ -32,44 +32,44 @@ pub use signatures::Signatures;
 use std::{collections::VecDeque, mem, sync::Arc};
 pub use unsigned::{Trailer, length as unsigned_length};
 
-/// What says of a body in signed chunks how it is hashed.
+/// `x-amz-content-sha256` of signed chunks, without suffix.
 const SIGNED: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
 const SIGNED_WITH_TRAILER: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER";
-/// The same of one in chunks that are not signed.
+/// The same of unsigned chunks with a trailer.
 const UNSIGNED_WITH_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
-/// The same of one that is neither in chunks nor signed.
+/// The same of an unsigned body without chunks.
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
-/// Where that is said.
+/// The header with one of these.
 const CONTENT_HASH: &str = "x-amz-content-sha256";
-/// How long a body is without what surrounds its chunks.
+/// Length of a body without the frames of its chunks.
 const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
-/// Longest chunk that goes on with its signature. Clients send some tens of KiB, or a MiB.
+/// Longest chunk passed on with its signature. Clients send some tens of KiB, or a MiB.
 const SIGNED_BYTES_MAX: u64 = 16 << 20;
-/// Signed chunks up to here are no more than what is read ahead of any body.
+/// Signed chunks up to this length are not counted, since any body has as much read ahead.
 const FREE_BYTES_MAX: u64 = 64 << 10;
 /// Longest line before a chunk: its length, and a signature of 64 digits.
 const LINE_BYTES_MAX: usize = 128;
 /// Most digits of a length; `s3s` knows no more.
 const LENGTH_DIGITS_MAX: usize = 8;
-/// Pieces of chunks that are ready at a time. What has come may be of a hundred thousand, if each
-/// has a byte, and a list of so many has megabytes.
+/// Decoded pieces queued at a time. A received buffer may contain a hundred thousand chunks of one
+/// byte, whose list would take megabytes.
 const READY_MAX: usize = 256;
-/// Most bytes of what comes behind the last chunk; `s3s` takes no more.
+/// Longest trailer, as in `s3s`.
 const TRAILER_BYTES_MAX: usize = 16 << 10;
 
-/// The chunks of a body.
+/// Decoder of a body in chunks.
 pub struct Chunks {
     is_signed: bool,
-    /// Those of signed chunks. `None` if there is no such key.
+    /// Checks the signatures. `None` if the key is unknown.
     signatures: Option<Signatures>,
     form: Form,
     at: At,
-    /// Where what comes behind them goes, if `s3s` does not look for it.
+    /// Receives the trailer, if `s3s` does not handle it.
     trailer: Option<Trailer>,
-    /// Of what is in them, where that is promised.
+    /// Digests of the contents, if they are to be checked.
     pub digests: Option<Digests>,
     ticket: Arc<Ticket>,
-    /// What was taken with the ticket for this chunk.
+    /// Memory counted for this chunk.
     taken: u64,
     counts: bool,
 }
@@ -77,29 +77,29 @@ pub struct Chunks {
 /// What `s3s` gets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Chunks as they came, with their signatures.
+    /// The chunks as received, with their signatures.
     Signed,
-    /// Other chunks, not signed, and the trailer.
+    /// Rewritten unsigned chunks, and the trailer.
     Unsigned,
-    /// What is in the chunks.
+    /// The contents only.
     Bare,
 }
 
-/// Where in a body.
+/// Position in a body.
 enum At {
     /// In the line before a chunk.
     Line(Vec<u8>),
-    /// In a chunk of which so much is missing.
+    /// In a chunk with this many bytes to come.
     Data(u64),
-    /// Behind a chunk, before so many bytes of its line's end.
+    /// After a chunk, with this many bytes of its line end to come.
     End(u8),
-    /// Behind the last chunk, with what came there that `s3s` does not get as it is.
+    /// In the trailer, if `s3s` does not get it as it is.
     Trailer(Vec<u8>),
 }
 
 impl Chunks {
-    /// The chunks that a head announces, of which the headers are changed to announce what `s3s`
-    /// gets. `None` if it will not look for any.
+    /// The decoder for the chunks that a head announces; changes the headers to what `s3s` gets.
+    /// `None` if there are none to decode.
     pub fn of(
         head: &Head,
         headers: &mut HeaderMap,
@@ -150,13 +150,12 @@ impl Chunks {
         }
     }
 
-    /// Where what comes behind them is found when the body has ended.
+    /// Where the trailer is after the end of the body.
     pub fn trailer(&self) -> Option<Trailer> {
         self.trailer.clone()
     }
 
-    /// Takes of what has come, and adds what `s3s` is to read to `out`, until that is enough for
-    /// now.
+    /// Decodes received bytes into `out`, until that has enough.
     ///
     /// # Errors
     /// `InvalidRequest`, `EntityTooLarge`, `SlowDown`, `SignatureDoesNotMatch`.
@@ -199,7 +198,7 @@ impl Chunks {
                             self.end_signed()?;
                         }
                         if self.form == Form::Signed {
-                            // Without it `s3s` does not look at the chunk.
+                            // `s3s` needs the line end to process the chunk.
                             out.push_back(Bytes::from_static(b"\r\n"));
                         }
                     }
@@ -217,7 +216,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// Takes the end of the body.
+    /// Handles the end of the body.
     ///
     /// # Errors
     /// `IncompleteBody`, `InvalidRequest`, `SignatureDoesNotMatch`.
@@ -289,7 +288,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// Hands on a piece of a chunk.
+    /// Passes on a piece of a chunk.
     fn pass(&mut self, piece: Bytes, out: &mut VecDeque<Bytes>) -> S3Result {
         if let Some(digests) = &mut self.digests {
             digests.update(&piece);
@@ -310,8 +309,7 @@ impl Chunks {
     }
 }
 
-/// What a request in signed chunks becomes whose body is not signed, with a signature of its own,
-/// if its signature is right.
+/// Signs the head again for an unsigned body, if its own signature is valid.
 fn unsign(
     head: &Head,
     headers: &HeaderMap,
@@ -335,7 +333,7 @@ fn unsign(
     Some((form, announced, verified.signatures()))
 }
 
-/// A chunk's length, and what it is said to be signed with.
+/// A chunk's length, and its signature.
 fn read_line(line: &[u8]) -> Option<(u64, Option<&str>)> {
     let line = std::str::from_utf8(line).ok()?.strip_suffix("\r\n")?;
     let (length, extension) = match line.split_once(';') {
@@ -350,7 +348,7 @@ fn read_line(line: &[u8]) -> Option<(u64, Option<&str>)> {
     }
 }
 
-/// The fields of what came behind the last chunk, named in small letters.
+/// The fields of the trailer, with names in lower case.
 ///
 /// # Errors
 /// `InvalidRequest`

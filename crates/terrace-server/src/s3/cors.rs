@@ -1,17 +1,17 @@
-//! Cross-origin rules of a bucket, as browsers ask for them.
+//! Cross-origin rules of a bucket, applied to requests.
 
 use super::{bucket::CorsRule, errors};
 use hyper::{HeaderMap, Method, StatusCode, header, header::HeaderValue};
 use s3s::S3Result;
 
-/// What a browser asks.
+/// A cross-origin request.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// Where the page is from.
+    /// Origin of the page.
     pub origin: &'a str,
-    /// What it wants to do.
+    /// The method.
     pub method: &'a str,
-    /// The request headers it wants to send, separated by commas.
+    /// The request headers, separated by commas.
     pub headers: &'a str,
 }
 
@@ -29,7 +29,7 @@ pub fn allowing<'r>(rules: &'r [CorsRule], question: &Question<'_>) -> Option<&'
     })
 }
 
-/// Refuses what no rule allows.
+/// Refuses a request that no rule allows.
 ///
 /// # Errors
 /// `AccessForbidden`
@@ -55,7 +55,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// The same, whatever the case of ASCII letters.
+/// The same, ignoring the case of ASCII letters.
 fn matches_any_case(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let Some(at) = pattern.iter().position(|byte| *byte == b'*') else {
@@ -67,7 +67,7 @@ fn matches_any_case(pattern: &str, text: &str) -> bool {
         && text[text.len() - end.len()..].eq_ignore_ascii_case(end)
 }
 
-/// Adds what a rule says to an answer.
+/// Adds a rule's headers to an answer.
 pub fn add(headers: &mut HeaderMap, rule: &CorsRule, question: &Question<'_>) {
     let any_origin = rule.origins.iter().any(|pattern| pattern == "*");
     let origin = if any_origin { "*" } else { question.origin };
@@ -99,7 +99,7 @@ pub fn add(headers: &mut HeaderMap, rule: &CorsRule, question: &Question<'_>) {
     );
 }
 
-/// What the headers of a request ask; `None` if it is no page that asks.
+/// Reads a request's headers; `None` if it is not cross-origin.
 pub fn question<'a>(headers: &'a HeaderMap, method: &'a Method) -> Option<Question<'a>> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let origin = text(header::ORIGIN)?;
@@ -113,8 +113,8 @@ pub fn question<'a>(headers: &'a HeaderMap, method: &'a Method) -> Option<Questi
     }
     Some(Question {
         origin,
-        // Browsers name a method only beforehand; a client that names one otherwise gets the rule
-        // for it, as from S3.
+        // Browsers name a method only in preflight requests; as in S3, another client that names
+        // one gets the rule for it.
         method: asked.unwrap_or(method.as_str()),
         headers: "",
     })

@@ -1,6 +1,5 @@
-//! Checksums as requests and answers have them. MD5 is always computed, because the entity tag is
-//! made of it; beside it the checksum that the client declares, or CRC-64/NVME if it declares none,
-//! as S3 does it.
+//! Checksums in requests and answers. MD5 is always computed, because the entity tag is made of it;
+//! in addition the checksum that the client declares, or, as in S3, CRC-64/NVME.
 
 pub use terrace_objects::digest::*;
 
@@ -9,13 +8,13 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use s3s::{S3Result, dto, s3_error};
 use terrace::Attributes;
 
-/// The five optional fields that inputs have, as one list.
+/// The five optional checksum fields of inputs.
 pub type Declared = [Option<String>; 5];
 
 /// The checksum that a request declares in its headers.
 ///
 /// # Errors
-/// `InvalidRequest` for more than one, or one that is none.
+/// `InvalidRequest` for more than one, or a malformed one.
 pub fn declared(fields: Declared) -> S3Result<Option<Checksum>> {
     let mut found = None;
     for (algorithm, text) in Algorithm::ALL.into_iter().zip(fields) {
@@ -79,7 +78,7 @@ pub fn stored(attributes: &Attributes) -> dto::Checksum {
     checksums
 }
 
-/// What has the checksum of a part of an object with these attributes.
+/// The checksum of a part, as attributes.
 pub fn of_part(checksum: &Checksum, whole: &Attributes) -> Attributes {
     let attributes = Attributes::new().with(checksum.algorithm.header(), checksum.text());
     match whole.get_str(KIND_ATTRIBUTE) {

@@ -1,7 +1,7 @@
-//! What clients are told when something goes wrong: one table for what the object model fails with,
-//! [`of_object`], and in it one for the engine, [`of_engine`].
+//! Errors for clients: one table for errors of the object model, [`of_object`], which includes one
+//! for the engine, [`of_engine`].
 //!
-//! Details of devices and paths stay in the log. What a client can act on goes to it.
+//! Details of devices and paths are only logged. Clients get what they can act on.
 
 use crate::{
     http::{budget::Exhausted, engine::NotRun},
@@ -19,9 +19,9 @@ use terrace_objects::{
     error::{Condition, Digest, Marker, ObjectError},
 };
 
-/// Whatever the object model fails with, as clients are told.
+/// Converts an error of the object model.
 pub trait Told<T> {
-    /// The same in S3's words.
+    /// Converts it to S3's.
     ///
     /// # Errors
     /// As the table says, [`of_object`].
@@ -34,8 +34,8 @@ impl<T, E: Into<ObjectError>> Told<T> for Result<T, E> {
     }
 }
 
-/// What is said of codes where nothing else is: what `s3s` finds wrong it names, and says no more.
-/// By the list of error codes of S3's API reference.
+/// Messages of codes that `s3s` returns without one, from the list of error codes in S3's API
+/// reference.
 pub const MESSAGES: [(&str, &str); 13] = [
     (
         "SignatureDoesNotMatch",
@@ -78,8 +78,8 @@ pub fn of_engine(error: &Error, key: &[u8]) -> S3Error {
     told_of(error, &key_text::escape(key))
 }
 
-/// The S3 error for an error of the object model: the one table. No arm is for all the rest: who
-/// adds an error decides what clients are told.
+/// The S3 error for an error of the object model. There is no catch-all arm: each new error needs a
+/// decision on what clients get.
 #[rustfmt::skip]
 pub fn of_object(error: ObjectError) -> S3Error {
     match error {
@@ -143,13 +143,13 @@ pub fn of_object(error: ObjectError) -> S3Error {
     }
 }
 
-/// What clients would be told, for a caller that is none.
+/// The text of the S3 error, for callers other than clients.
 pub fn said(error: ObjectError) -> String {
     let error = of_object(error);
     error.message().unwrap_or(error.code().as_str()).to_owned()
 }
 
-/// A condition of a change, as its header has it.
+/// A failed condition, by its header.
 fn failed(condition: Condition) -> S3Error {
     let header = match condition {
         Condition::Version => "version",
@@ -164,7 +164,7 @@ fn failed(condition: Condition) -> S3Error {
     )
 }
 
-/// Nothing is there, or a delete marker.
+/// The object is missing, or its latest version is a delete marker.
 fn no_such_key(marker: Option<&Marker>) -> S3Error {
     let mut error = s3_error!(NoSuchKey, "The specified key does not exist.");
     if let Some(marker) = marker {
@@ -173,7 +173,7 @@ fn no_such_key(marker: Option<&Marker>) -> S3Error {
     error
 }
 
-/// A delete marker was asked for as if it were an object.
+/// The request wants an object, and the version is a delete marker.
 fn is_delete_marker(marker: &Marker) -> S3Error {
     let mut error = s3_error!(
         MethodNotAllowed,
@@ -202,10 +202,10 @@ fn told_of(error: &Error, key: &str) -> S3Error {
         Error::Invalid(message) => s3_error!(InvalidArgument, "{message}"),
         Error::ConditionFailed { .. } => S3Error::new(S3ErrorCode::PreconditionFailed),
         Error::OutOfSpace { tier, room, .. } => {
-            // What a full store answers: that it is full the engine says once, and the log of
-            // requests has each of these.
+            // Only debug: the engine logs once that it is full, and the access log has each
+            // refusal.
             tracing::debug!(%error, key, "out of space");
-            // Not 503: clients would try again at once, and room does not come by waiting.
+            // Not 503: clients would retry at once, and waiting frees no space.
             let mut full = s3_error!(
                 ServiceUnavailable,
                 "The {tier} tier of the store is full{}. Delete objects, have its capacity raised or its device enlarged.",
@@ -259,7 +259,7 @@ pub fn is_full(error: &S3Error) -> bool {
     error.status_code() == Some(StatusCode::INSUFFICIENT_STORAGE)
 }
 
-/// Asks a client to come back in a second.
+/// Tells a client to retry in a second.
 pub fn slow_down(message: &'static str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::SlowDown, message);
     let mut headers = HeaderMap::new();
@@ -268,12 +268,12 @@ pub fn slow_down(message: &'static str) -> S3Error {
     error
 }
 
-/// The S3 error for what makes no sense.
+/// The S3 error for a request that is not valid.
 pub fn of_wrong(wrong: Wrong) -> S3Error {
     S3Error::with_message(S3ErrorCode::InvalidRequest, wrong.0)
 }
 
-/// The S3 error for a call that gave no result.
+/// The S3 error for an engine call without a result.
 pub fn of_call(reason: NotRun) -> S3Error {
     match reason {
         NotRun::Busy => slow_down("Please reduce your request rate."),
@@ -281,7 +281,7 @@ pub fn of_call(reason: NotRun) -> S3Error {
     }
 }
 
-/// The S3 error for memory that there is not.
+/// The S3 error for exhausted memory.
 pub fn of_memory(exhausted: Exhausted) -> S3Error {
     slow_down(match exhausted {
         Exhausted::All => "The server is collecting as much as it may. Please try again in a moment.",
@@ -291,9 +291,8 @@ pub fn of_memory(exhausted: Exhausted) -> S3Error {
     })
 }
 
-/// The S3 error for a body that broke off or is not what was announced. The bodies' own error types
-/// are not public, so they are told apart by what they say; a test with the real ones keeps this
-/// true.
+/// The S3 error for an incomplete or wrong body. The error types of bodies are not public, so they
+/// are recognised by their texts; a test with the real ones checks this.
 pub fn of_body(error: &(dyn std::error::Error + Send + Sync)) -> S3Error {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -330,7 +329,7 @@ pub fn of_body(error: &(dyn std::error::Error + Send + Sync)) -> S3Error {
     )
 }
 
-/// XML that says nothing that can be stored.
+/// XML without a valid content.
 pub fn malformed_xml() -> S3Error {
     s3_error!(
         MalformedXML,
@@ -346,12 +345,12 @@ pub fn custom(code: &str, status: StatusCode, message: impl Into<String>) -> S3E
     error
 }
 
-/// Something that a bucket can have and this one has not.
+/// A missing setting of a bucket.
 pub fn missing(code: &'static str, message: &'static str) -> impl FnOnce() -> S3Error {
     move || custom(code, StatusCode::NOT_FOUND, message)
 }
 
-/// What the error says with which a body ends whose client sends nothing any more.
+/// Text of the error that ends a body after a silence of its client.
 pub const STALLED: &str = "the client sent nothing for too long";
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! One request and its answer, from the request's head to the last byte of the answer's body, as it
-//! is counted and logged.
+//! One request and its answer, from the head to the last byte of the answer's body, for counting
+//! and logging.
 
 use super::{
     Gateway,
@@ -27,25 +27,25 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// What is found out about a request while it is being answered.
+/// Facts about a request found during its processing.
 #[derive(Debug, Default)]
 pub struct Noted {
-    /// S3's name of what it wants; empty until that is known.
+    /// S3's name of the operation; empty until it is known.
     pub operation: String,
-    /// The access key of a signature that is right.
+    /// The access key, if the signature was valid.
     pub key: Option<String>,
-    /// What it wants was begun.
+    /// The operation was begun.
     pub has_begun: bool,
 }
 
 tokio::task_local! {
-    /// Where that is noted.
+    /// The facts about the task's request.
     pub static NOTED: RefCell<Noted>;
 }
 
-/// Notes what a request wants and whose it is.
+/// Records a request's operation and key.
 pub fn note(operation: &str, key: Option<&str>) {
-    // There is nothing to note to where a test asks without a request.
+    // Tests may call this without a request.
     let _ = NOTED.try_with(|noted| {
         *noted.borrow_mut() = Noted {
             operation: operation.to_owned(),
@@ -55,12 +55,12 @@ pub fn note(operation: &str, key: Option<&str>) {
     });
 }
 
-/// Notes that what a request wants is begun.
+/// Records that the operation was begun.
 pub fn note_begun() {
     let _ = NOTED.try_with(|noted| noted.borrow_mut().has_begun = true);
 }
 
-/// A request that is being answered.
+/// A request being answered.
 pub struct Exchange {
     gateway: Arc<Gateway>,
     /// Its head.
@@ -70,19 +70,19 @@ pub struct Exchange {
     time: SystemTime,
     began: Instant,
     received: Arc<AtomicU64>,
-    /// What pays for what is collected for it, until its answer is sent.
+    /// Memory of what is collected for it, until its answer is sent.
     ticket: Option<Arc<Ticket>>,
     /// 0 until there is an answer.
     status: u16,
     until_head: Duration,
     sent: u64,
     is_complete: bool,
-    /// What the log of its bucket needs, if there is one.
+    /// Data for its bucket's log, if there is one.
     logged: Option<Box<Logged>>,
 }
 
 impl Exchange {
-    /// The access key of whoever asked.
+    /// The caller's access key.
     pub fn key(&self) -> Option<&str> {
         self.noted.key.as_deref()
     }
@@ -111,7 +111,7 @@ impl Exchange {
         }
     }
 
-    /// Where what becomes of each key it deletes is put down, if its bucket has a log.
+    /// Collects the results of each deleted key, if its bucket has a log.
     pub fn each(&self) -> Option<Each> {
         self.logged.as_ref().map(|logged| logged.each())
     }
@@ -121,7 +121,7 @@ impl Exchange {
         Arc::clone(&self.received)
     }
 
-    /// What pays for what is collected for it. Most requests never need it.
+    /// Memory of what is collected for it. Most requests never need it.
     pub fn ticket(&mut self) -> Arc<Ticket> {
         let peer = self.head.sender();
         let memory = &self.gateway.memory;
@@ -133,12 +133,12 @@ impl Exchange {
         self.noted.has_begun
     }
 
-    /// Takes what was found out about it.
+    /// Takes the recorded facts.
     pub fn note(&mut self, noted: Noted) {
         self.noted = noted;
     }
 
-    /// The answer, whose body ends the exchange.
+    /// Wraps the answer; the end of its body ends the exchange.
     pub fn answer(mut self, response: Response<Body>) -> Response<Counted> {
         self.status = response.status().as_u16();
         self.until_head = self.began.elapsed();
@@ -156,7 +156,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.end();
-        // Last: a thread that sees that nothing is under way finds everything counted and logged.
+        // Last: when nothing is in flight, everything has been counted and logged.
         self.gateway.figures.in_flight.dec();
     }
 }
@@ -213,12 +213,12 @@ impl Exchange {
     }
 }
 
-/// The body of an answer, which is counted as it is sent.
+/// The body of an answer, which counts the bytes sent.
 pub struct Counted {
     body: Body,
-    /// Its length, if that is known.
+    /// Its length, if known.
     expected: Option<u64>,
-    // Last: it ends when the body is gone, sent or not.
+    // Last field: dropped when the body is gone, sent or not.
     exchange: Exchange,
 }
 
@@ -254,7 +254,7 @@ impl http_body::Body for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // A reader that knows the length does not ask for the end.
+        // A consumer that knows the length does not poll for the end.
         if self.expected == Some(self.exchange.sent) {
             self.exchange.is_complete = true;
         }

@@ -11,8 +11,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// A figure a row: the field, what it is, how it begins if not at nothing, its name, and its help,
-/// which documents it.
+/// A row per figure: field, type, initial value if not empty, name, and help text, which documents
+/// it.
 macro_rules! figures {
     (@first) => { Default::default() };
     (@first $first:expr) => { $first };
@@ -73,8 +73,8 @@ fn histogram() -> Histogram {
 }
 
 impl Figures {
-    /// Counts an answer that is through: its operation, which is one of S3's, its status, the
-    /// seconds until it began, and the bytes of the bodies.
+    /// Counts a finished answer: S3's operation, status, seconds until it began, and bytes of the
+    /// bodies.
     pub fn count(&self, operation: &str, status: u16, seconds: f64, received: u64, sent: u64) {
         let operation = operation.to_owned();
         self.requests

@@ -1,9 +1,9 @@
-//! Uploads by HTML forms: what is done so that `s3s` can take them.
+//! Uploads by HTML forms, prepared for `s3s`.
 //!
 //! `s3s` reads a form, checks its policy and the policy's signature, and holds the file in memory
-//! meanwhile. So files have a limit, and their bytes are counted as they come
-//! ([`crate::http::budget`]). It gets the fields as [`fields`] writes them. What a form asks for
-//! that the service does not have is refused as in headers; there it would have been before.
+//! meanwhile. So files have a size limit and are counted as they arrive ([`crate::http::budget`]).
+//! [`fields`] rewrites the fields. Features that the service does not have are refused as in
+//! headers.
 
 mod fields;
 mod policy;
@@ -29,7 +29,7 @@ pub const FIELD_BYTES_MAX: usize = 64 << 10;
 /// Most fields.
 pub const FIELDS_MAX: usize = 100;
 
-/// Refuses what a form asks for and the service does not have.
+/// Refuses fields for features that the service does not have.
 ///
 /// # Errors
 /// `NotImplemented`, `InvalidStorageClass`.
@@ -55,13 +55,12 @@ pub fn refuse(input: &PostObjectInput) -> S3Result {
     Ok(())
 }
 
-/// Says in the answer to a form where the object is, as the client reached the server: `s3s` knows
-/// only its path.
+/// Sets the object's full address in the answer to a form: `s3s` knows only the path.
 pub fn say_location(answer: &mut Response<Body>, location: &str) {
     let Ok(value) = HeaderValue::from_str(location) else {
         return;
     };
-    // Of one that leads elsewhere that is where.
+    // A redirect already has its location.
     if !answer.status().is_success() {
         return;
     }

@@ -1,6 +1,6 @@
-//! What stands before `s3s`: refuses what the service does not have, answers browsers that ask
-//! beforehand, limits how long a client may stay silent, and gives every answer its number.
-//! [`super::exchange`] counts and logs.
+//! The layer in front of `s3s`: refuses features that the service does not have, answers preflight
+//! requests, limits silence of clients, and numbers the answers. [`super::exchange`] counts and
+//! logs.
 
 use super::{
     Gateway,
@@ -49,32 +49,31 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-/// How many times its bytes XML takes when it is read: the shortest element that `s3s` makes
-/// something of has some thirty.
+/// Memory of parsed XML per byte: the shortest element that `s3s` parses has some thirty bytes.
 const XML_WEIGHT: u64 = 8;
 
-/// The S3 service as hyper calls it.
+/// The S3 service, as a hyper service.
 #[derive(Clone)]
 pub struct Front {
     inner: Arc<Inner>,
-    /// The address at the other end of the connection.
+    /// The peer's address.
     peer: Option<IpAddr>,
 }
 
 struct Inner {
     gateway: Arc<Gateway>,
     service: S3Service,
-    /// For forms: until when one is good its policy says, however long ago it was signed.
+    /// For forms, whose policies have their own expiry, independent of the time of signing.
     form_service: S3Service,
     domains: Domains,
     /// Number of the next request.
     next: AtomicU64,
-    /// What connections carry is encrypted.
+    /// Connections are encrypted.
     is_secure: bool,
 }
 
 impl Front {
-    /// A service that takes buckets from hosts below these domains.
+    /// A service with buckets as hosts below these domains.
     pub fn new(gateway: Arc<Gateway>, domains: Vec<String>, is_secure: bool) -> Self {
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_BYTES_MAX;
@@ -106,12 +105,12 @@ impl Front {
     }
 }
 
-/// The number of a request as answers have it.
+/// A request's number as text for answers.
 pub fn number_text(number: u64) -> String {
     format!("{number:016X}")
 }
 
-/// `s3s`, with all that it asks.
+/// Configures `s3s`.
 fn service(gateway: &Arc<Gateway>, domains: &[String], config: S3Config) -> S3Service {
     let mut builder = S3ServiceBuilder::new(Service(Arc::clone(gateway)));
     builder.set_auth(Auth(Arc::clone(gateway)));
@@ -157,15 +156,15 @@ impl hyper::service::Service<Request<Incoming>> for Front {
     }
 }
 
-/// A request that is being answered: what the end of the answer needs of it.
+/// A request being answered, with what the end of the answer needs.
 struct Asked {
     exchange: Exchange,
-    /// Its headers, if a page asks from elsewhere: only that is answered by what else it said.
+    /// Its headers, if it is cross-origin: only then are they needed.
     headers: Option<HeaderMap>,
     waits_for_continue: bool,
-    /// It is about two objects.
+    /// It concerns two objects.
     is_copy: bool,
-    /// Something of its body was read.
+    /// Part of its body was read.
     was_read: Arc<AtomicBool>,
 }
 
@@ -182,7 +181,7 @@ impl Asked {
 }
 
 impl Asked {
-    /// An answer that was had at once.
+    /// Uses an answer of the short way.
     fn at_once(&mut self, answer: AtOnce) -> Way {
         self.exchange.note(Noted {
             operation: answer.operation.to_owned(),
@@ -192,7 +191,7 @@ impl Asked {
         Way::Short(answer.response)
     }
 
-    /// The answer that comes of this, and what was found out meanwhile.
+    /// Awaits an answer and takes the facts recorded meanwhile.
     async fn noting(&mut self, answer: impl Future<Output = S3Result<Response<Body>>>) -> S3Result<Response<Body>> {
         let call = async { (answer.await, NOTED.with(RefCell::take)) };
         let (answer, noted) = NOTED.scope(RefCell::default(), call).await;
@@ -211,16 +210,16 @@ async fn handed(service: &S3Service, request: Request<Body>) -> S3Result<Respons
 
 /// How a request is answered.
 enum Way {
-    /// It is answered already.
+    /// It has been answered.
     Short(S3Result<Response<Body>>),
-    /// By the web site that it is to.
+    /// By the bucket's web site.
     Site,
-    /// By `s3s`; and its body is to be this.
+    /// By `s3s`, with these digests of its body.
     Long(Option<Promise>),
 }
 
 impl Inner {
-    /// Where hosts name buckets.
+    /// The domains below which hosts name buckets.
     fn hosts(&self) -> Hosts<'_> {
         Hosts {
             buckets: &self.domains,
@@ -228,10 +227,10 @@ impl Inner {
         }
     }
 
-    /// Answers what can be answered without waiting.
+    /// Chooses the way, and answers what needs no waiting.
     fn way(&self, head: &Head, headers: &HeaderMap, asked: &mut Asked) -> Way {
         if head.is_site {
-            // A browser that asks beforehand is answered as on any host.
+            // Preflight requests are handled alike on all hosts.
             if head.method != Method::OPTIONS {
                 return Way::Site;
             }
@@ -245,8 +244,8 @@ impl Inner {
             let answer = plain.answer(&self.gateway);
             return answer.map_or(Way::Long(None), |answer| asked.at_once(answer));
         }
-        // The address pays until a signature is known to be right, and gets back what it paid if it
-        // is.
+        // The request counts for its address, which is corrected when its signature has been
+        // verified.
         let admitted = refuse(head, headers).and_then(|()| self.admit(head.peer));
         let admitted = admitted.and_then(|()| self.refuse_version_2(head));
         match admitted.and_then(|()| Promise::of(head, headers)) {
@@ -259,7 +258,7 @@ impl Inner {
         }
     }
 
-    /// Has `s3s` answer.
+    /// Lets `s3s` answer.
     async fn go_long(
         &self,
         asked: &mut Asked,
@@ -287,7 +286,7 @@ impl Inner {
         }
         let is_over = promise.is_none() && body.is_end_stream();
         if is_over && matches!(head.method, Method::GET | Method::HEAD) {
-            // Most requests are such, and there is nothing to watch.
+            // Most requests have no body to check.
             let request = Request::from_parts(parts, Body::empty());
             return asked.noting(handed(&self.service, request)).await;
         }
@@ -308,8 +307,8 @@ impl Inner {
         let body = Attentive::new(body, watch);
         let answer = asked.noting(self.call(head, parts, body)).await;
         let answer = broken.take().map_or(answer, Err)?;
-        // `s3s` collects such a body before it begins anything, and says of one that breaks off, or
-        // whose chunks are none, that the server failed.
+        // `s3s` collects such a body before the operation, and reports an incomplete one, or wrong
+        // chunks, as a server error.
         let is_failure = answer.status() == StatusCode::INTERNAL_SERVER_ERROR;
         if is_failure && weight(head).is_some() && !head.is_call && !asked.exchange.has_begun() {
             return Err(s3_error!(
@@ -320,7 +319,7 @@ impl Inner {
         Ok(answer)
     }
 
-    /// Shows something of the web site of a bucket.
+    /// Answers a request to a bucket's web site.
     async fn show(&self, asked: &mut Asked, head: &Head, headers: &HeaderMap) -> S3Result<Response<Body>> {
         self.admit(head.peer)?;
         let bucket = head.bucket().unwrap_or_default();
@@ -342,7 +341,7 @@ impl Inner {
         Ok(answer)
     }
 
-    /// Answers a request for an object, made of another request.
+    /// Answers a request for an object, made from another request.
     async fn ask_for(
         &self,
         of: &Head,
@@ -354,10 +353,10 @@ impl Inner {
         let uri = format!("/{bucket}/{}", ops::listings::Encoding::URL.apply(&key));
         let request = Request::builder().method(method).uri(uri).body(());
         let (mut parts, ()) = request.map_err(S3Error::internal_error)?.into_parts();
-        // Several ranges stay with the headers that asked for them.
+        // A request for several ranges keeps its headers.
         let is_first = !headers.is_empty();
         parts.headers = headers;
-        // No bucket's: without a dot it is below no domain.
+        // A host without a dot is below no domain, so it names no bucket.
         parts.headers.insert(header::HOST, HeaderValue::from_static("website"));
         let (mut head, is_clear) = Head::read(&mut parts, of.peer, self.hosts());
         is_clear?;
@@ -383,10 +382,10 @@ impl Inner {
         if response.status().is_success() && is_part {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
-        // A client that is answered without the "100 Continue" it waits for may not be sent another
-        // answer on the same connection: botocore then takes the second answer's status line for a
-        // header. And a client that still sends is not to send another request: hyper ends the
-        // connection, since it does not read the rest.
+        // A client that is answered instead of getting the "100 Continue" it waits for must not get
+        // another answer on the same connection: botocore then takes the second status line for a
+        // header. And a client that is still sending must not send another request: hyper closes
+        // the connection, since it does not read the rest.
         let is_refused = response.status().is_client_error() || response.status().is_server_error();
         let announced = head.content_length.unwrap_or(0);
         let is_cut_short = is_refused && exchange.received().load(Ordering::Relaxed) < announced;
@@ -418,7 +417,7 @@ impl Inner {
         exchange.answer(response)
     }
 
-    /// Hands a request to `s3s`.
+    /// Passes a request to `s3s`.
     async fn call(&self, head: &Head, parts: Parts, body: Attentive<Incoming>) -> S3Result<Response<Body>> {
         if head.is_form {
             return self.call_with_form(head, parts, body).await;
@@ -427,7 +426,7 @@ impl Inner {
         handed(&self.service, Request::from_parts(parts, body)).await
     }
 
-    /// Hands a form to `s3s`.
+    /// Passes a form to `s3s`.
     async fn call_with_form(
         &self,
         head: &Head,
@@ -458,8 +457,8 @@ impl Inner {
         Ok(answer)
     }
 
-    /// Whether the bucket's list or policy lets everybody put what a form is. What of it is not
-    /// known yet is judged again with the request that it becomes.
+    /// Whether the bucket's list or policy may allow all callers to put this form's object. Values
+    /// that are not known yet are checked again with the resulting request.
     fn is_open(&self, head: &Head, headers: &HeaderMap, extras: &form::Extras, form: &Form) -> bool {
         let bucket = self.gateway.buckets.get(head.bucket().unwrap_or_default());
         bucket.is_ok_and(|bucket| {
@@ -473,7 +472,7 @@ impl Inner {
         })
     }
 
-    /// Whether a request was let in because its account pays.
+    /// Whether a request was admitted because its account pays.
     fn is_charged(&self, head: &Head, exchange: &Exchange) -> bool {
         let bucket = head.bucket().filter(|_| head.pays);
         let record = bucket
@@ -486,7 +485,7 @@ impl Inner {
         account.is_some_and(|account| *account != *record.owner())
     }
 
-    /// Refuses signatures of version 2 if this server takes none.
+    /// Refuses signatures of version 2 if they are switched off.
     fn refuse_version_2(&self, head: &Head) -> S3Result {
         if head.version_2.is_some() && self.gateway.no_version_2 {
             return Err(signature::not_version_2());
@@ -494,13 +493,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Counts a request for the address that it came from.
+    /// Counts a request for its address.
     fn admit(&self, peer: Peer) -> S3Result {
         let Some(address) = peer.address else { return Ok(()) };
         self.gateway.admit(Sender::at(address), Instant::now())
     }
 
-    /// Answers a browser that asks whether it may.
+    /// Answers a preflight request.
     fn preflight(&self, head: &Head, headers: &HeaderMap) -> S3Result<Response<Body>> {
         let question = cors::question(headers, &head.method).ok_or_else(|| {
             errors::custom(
@@ -509,10 +508,10 @@ impl Inner {
                 "Insufficient information. Origin request header needed.",
             )
         })?;
-        // That there is no such bucket is told as if it had no rules.
+        // A missing bucket is reported like one without rules.
         let bucket = head.bucket().and_then(|name| self.gateway.buckets.get(name).ok());
         let record = bucket.map(|bucket| bucket.record());
-        // The rule's headers are added with those of every other answer.
+        // The rule's headers are added like those of every answer.
         cors::allowed(record.as_ref().map_or(&[], |record| &record.cors), &question)?;
         Ok(Response::new(Body::empty()))
     }
@@ -531,7 +530,7 @@ impl Inner {
     }
 }
 
-/// Adds to an error's XML what it was about, and the request's number, as S3 has them.
+/// Adds the resource and the request's number to an error's XML, as in S3.
 fn complete_error(response: &mut Response<Body>, head: &Head, is_copy: bool, number: &str) {
     const END: &str = "</Error>";
     let Some(xml) = response.body().bytes() else { return };
@@ -546,7 +545,7 @@ fn complete_error(response: &mut Response<Body>, head: &Head, is_copy: bool, num
         front = front.replacen(&code(known), &said, 1);
     }
     if head.has("acl") {
-        // XML of lists has an error of its own.
+        // XML of access control lists has an error of its own.
         front = front.replacen(&code("MalformedXML"), &code("MalformedACLError"), 1);
     }
     let mut add = |name: &str, text: &str| {
@@ -555,7 +554,7 @@ fn complete_error(response: &mut Response<Body>, head: &Head, is_copy: bool, num
     };
     let is = |name: &str| text.contains(&code(name));
     let (bucket, key) = head.place().unwrap_or_default();
-    // Of a copy it may be the source that is not there.
+    // In a copy the source may be the missing one.
     if is("NoSuchBucket") && !is_copy {
         add("BucketName", bucket);
     } else if is("NoSuchKey") && !is_copy {
@@ -570,8 +569,7 @@ fn complete_error(response: &mut Response<Body>, head: &Head, is_copy: bool, num
     *response.body_mut() = Body::from(front + END);
 }
 
-/// How many times its bytes a body becomes that is collected before an operation begins. Bodies of
-/// objects are not.
+/// Memory per byte of a body that is collected before the operation. Bodies of objects are not.
 fn weight(head: &Head) -> Option<u64> {
     if head.is_form {
         return Some(1);

@@ -1,7 +1,7 @@
-//! Hashes of bodies on their way in. A thread for each processor at most computes them, several
-//! that wait at a time: they take it little longer than one ([`Digests::update_side_by_side`]).
+//! Hashes bodies of uploads. At most one thread per processor computes them, several waiting
+//! streams at a time, which take little longer than one ([`Digests::update_side_by_side`]).
 //!
-//! Invariant: while something waits a thread is at work, or will be.
+//! Invariant: while a stream waits, a thread is running or has been spawned.
 
 use super::{digest::Digests, errors};
 use crate::http::engine::NotRun;
@@ -12,7 +12,7 @@ use std::{collections::VecDeque, sync::Arc};
 use terrace_objects::digest::LANES;
 use tokio::{sync::oneshot, task::spawn_blocking};
 
-/// What waits to be hashed, and the threads that hash.
+/// The queue of streams, and the threads.
 pub struct Hashing {
     queue: Mutex<Queue>,
     threads_max: usize,
@@ -21,7 +21,7 @@ pub struct Hashing {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Job>,
-    /// Threads at work.
+    /// Running threads.
     threads: usize,
 }
 
@@ -41,10 +41,10 @@ impl Default for Hashing {
 }
 
 impl Hashing {
-    /// Takes bytes into digests.
+    /// Adds bytes to digests.
     ///
     /// # Errors
-    /// `InternalError` if it did not come about.
+    /// `InternalError` if the thread panicked.
     pub async fn update(self: &Arc<Self>, digests: Digests, data: Vec<Bytes>) -> S3Result<Digests> {
         let (done, hashed) = oneshot::channel();
         let is_more_wanted = {
@@ -56,17 +56,17 @@ impl Hashing {
         };
         if is_more_wanted {
             let turn = Turn::of(self);
-            // It goes on for others when the client of this one has gone.
+            // It also serves others if this client disconnects.
             spawn_blocking(move || turn.work());
         }
         hashed.await.map_err(|_| errors::of_call(NotRun::Panicked))
     }
 }
 
-/// A thread's work, from when it is asked for until there is nothing to do.
+/// A thread's run, from its spawning until the queue is empty.
 struct Turn {
     hashing: Arc<Hashing>,
-    /// It is counted no more.
+    /// It is no longer counted.
     is_over: bool,
 }
 
@@ -82,14 +82,14 @@ impl Turn {
         while let Some(mut jobs) = self.next() {
             Digests::update_side_by_side(jobs.iter_mut().map(|job| (&mut job.digests, job.data.as_slice())));
             for job in jobs {
-                // If nothing waits for it the client has gone.
+                // Without a receiver the client has disconnected.
                 let _ = job.done.send(job.digests);
             }
         }
     }
 
-    /// Those that have waited longest. If there is none this thread is counted no more, as of the
-    /// same look: a caller that adds one after it asks for another thread.
+    /// The streams that have waited longest. If there are none, the thread is no longer counted,
+    /// under the same lock: a caller that adds a stream later spawns another.
     fn next(&mut self) -> Option<Vec<Job>> {
         let mut queue = self.hashing.queue.lock();
         let jobs = LANES.min(queue.waiting.len());
@@ -103,7 +103,7 @@ impl Turn {
 }
 
 impl Drop for Turn {
-    /// Without an end in order no caller is left waiting for a thread that is not there.
+    /// After a panic it is uncounted too, so that no caller waits for a missing thread.
     fn drop(&mut self) {
         if !self.is_over {
             let mut queue = self.hashing.queue.lock();
@@ -127,8 +127,7 @@ mod tests {
         vec![stream ^ number; 1_000 + 37 * usize::from(stream)].into()
     }
 
-    /// More streams than are hashed side by side; those that give up in the middle are nobody's
-    /// trouble.
+    /// More streams than are hashed together, some of them cancelled.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn many_streams_at_a_time() {
         let hashing = Arc::new(Hashing::default());
@@ -160,7 +159,7 @@ mod tests {
         }
     }
 
-    /// A thread that does not come to an end in order leaves nobody waiting, and hashing goes on.
+    /// After a panic of a thread, callers do not hang and hashing continues.
     #[tokio::test]
     async fn nobody_waits_for_a_thread_that_is_gone() {
         let hashing = Arc::new(Hashing::default());

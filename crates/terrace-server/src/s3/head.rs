@@ -1,8 +1,8 @@
-//! The head of a request as it is meant: read once, where the request comes in.
+//! The head of a request, parsed once when it arrives.
 //!
-//! Whatever is asked of a request later is asked of this: what it is about, whether and how it is
-//! signed, what its query names. No check reads path or query for itself, so no two of them take
-//! one request for two. `s3s` reads the same head once more, by the rules that are followed here.
+//! All later code asks this: the resource, the signature, the query. No check parses path or query
+//! itself, so no two checks can understand a request differently. `s3s` parses the head once more,
+//! by the same rules.
 
 use super::{
     access::Domains,
@@ -28,13 +28,13 @@ use std::{
 };
 use terrace_objects::text::percent_decode_path;
 
-/// Most names in a query. No operation has a fourth of it, and each costs some hundred bytes for as
-/// long as the request is there, while two bytes make one.
+/// Most names in a query. No operation needs a quarter of it; each costs some hundred bytes while
+/// the request exists, and may be two bytes long.
 const QUERY_NAMES_MAX: usize = 128;
-/// Longest value of a header or in a query: more than any that says something, and as S3 has it of
-/// all headers together of what stores something. Cookies, which are not looked at, may be longer.
+/// Longest value of a header or in a query: longer than any with an effect, and S3's limit for all
+/// headers of a request that stores something. Cookies, which are ignored, may be longer.
 const VALUE_BYTES_MAX: usize = 8 << 10;
-/// What says who pays for a request.
+/// Says that the caller pays.
 const PAYER: &str = "x-amz-request-payer";
 /// The media type of a form with a file.
 const FORM: &str = "multipart/form-data";
@@ -46,11 +46,11 @@ const CALL: &str = "application/x-www-form-urlencoded";
 pub struct Peer {
     /// Its address.
     pub address: Option<IpAddr>,
-    /// What goes over it is encrypted.
+    /// The connection is encrypted.
     pub is_secure: bool,
-    /// How, if that is known.
+    /// The version of TLS, if known.
     pub tls: Option<TlsVersion>,
-    /// The number of the request that came over it.
+    /// The request's number.
     pub number: u64,
 }
 
@@ -63,34 +63,34 @@ pub struct Hosts<'a> {
     pub sites: &'a Domains,
 }
 
-/// A head that was read.
+/// A parsed head.
 #[derive(Debug)]
 pub struct Head {
     /// Where it came from.
     pub peer: Peer,
     /// Its method.
     pub method: Method,
-    /// What it asks for, as it came.
+    /// The target as received.
     pub uri: Uri,
     /// The version of HTTP.
     pub version: Version,
-    /// The bucket that its host names.
+    /// The bucket named by its host.
     of_host: Option<String>,
-    /// It is to the web site of that bucket.
+    /// It is for that bucket's web site.
     pub is_site: bool,
-    /// Its path as it is meant, if that is not as it came; empty if it can mean nothing.
+    /// The decoded path, if it differs from the received one; empty if it is not valid.
     decoded: Option<String>,
-    /// The names and values of its query, decoded, in their order.
+    /// The decoded names and values of its query, in order.
     pub query: Vec<(String, String)>,
     /// Its body is a form with a file.
     pub is_form: bool,
     /// It is a call of STS.
     pub is_call: bool,
-    /// Its body is XML, if it is no form: what is behind a subresource, posted, or put as a bucket.
+    /// Its body is XML and not a form: of a subresource, a POST, or a new bucket.
     pub is_xml: bool,
-    /// Its query has the name of a subresource.
+    /// Its query names a subresource.
     pub has_subresource: bool,
-    /// How long it says that its body is.
+    /// Announced length of its body.
     pub content_length: Option<u64>,
     /// It is signed in the header.
     pub is_signed_in_header: bool,
@@ -98,15 +98,15 @@ pub struct Head {
     pub is_signed_in_query: bool,
     /// It is signed by version 2.
     pub version_2: Option<Version2>,
-    /// It says that its account pays for it.
+    /// It agrees to pay.
     pub pays: bool,
-    /// The ranges it wants, if they are several.
+    /// The ranges, if there are several.
     pub ranges: Option<Ranges>,
 }
 
 impl Head {
-    /// Reads a head, and takes out of the headers what is read only here. What the second says is
-    /// an error if something is said twice, or too much.
+    /// Parses a head, and removes headers that only this code reads. The second result is an error
+    /// for repeated or too long values.
     pub fn read(parts: &mut Parts, peer: Peer, hosts: Hosts<'_>) -> (Arc<Self>, S3Result) {
         let (path, query) = (parts.uri.path(), parts.uri.query());
         let pairs = form_urlencoded::parse(query.unwrap_or("").as_bytes()).into_owned();
@@ -121,7 +121,7 @@ impl Head {
         let is_post = parts.method == Method::POST;
         let kind = text(&parts.headers, header::CONTENT_TYPE);
         let is_form = is_post && kind.is_some_and(|kind| begins(kind.trim_start(), FORM));
-        // What signs a form is in its fields.
+        // A form's signature is in its fields.
         if is_presigned && !is_form {
             clear = clear.and_then(|()| signature::take_out(&pairs, &mut parts.headers));
         }
@@ -147,8 +147,8 @@ impl Head {
             is_xml: is_post || has_subresource,
             has_subresource,
             content_length: text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()),
-            // What is no text is no signature either, and is refused as such. What is empty says
-            // nothing.
+            // A value that is not text is refused later as a malformed signature. An empty one is
+            // ignored.
             is_signed_in_header: authorization.is_some_and(|value| !value.as_bytes().trim_ascii().is_empty()),
             is_signed_in_query: is_presigned,
             version_2,
@@ -162,23 +162,23 @@ impl Head {
         (Arc::new(head), clear)
     }
 
-    /// Whose memory and connections it takes.
+    /// The sender to which its memory and connections count.
     pub fn sender(&self) -> IpAddr {
         self.peer.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
     }
 
-    /// The head of the request that these belong to.
+    /// The head of a request with these extensions.
     ///
     /// # Errors
-    /// `InternalError` if there is none, which cannot be.
+    /// `InternalError` if there is none, which cannot happen.
     pub fn of(extensions: &Extensions) -> S3Result<&Arc<Self>> {
         extensions.get().ok_or_else(|| S3ErrorCode::InternalError.into())
     }
 
-    /// What says nothing is taken out, since `s3s` would refuse it: [`idle`] headers, and a header
-    /// `Authorization` without a value. Several ranges are idle, too, since S3 never sends several;
-    /// a browser or a player, which does not sign, gets them. What a signature in a header covers
-    /// stays until that is known to be right ([`super::verified::take_out_idle`]).
+    /// Removes headers without an effect, since `s3s` would refuse them: [`idle`] ones, and an
+    /// empty `Authorization`. Several ranges are removed too, since S3 never sends several; a
+    /// browser or a player, which does not sign, gets them. Headers covered by a signature stay
+    /// until it has been verified ([`super::verified::take_out_idle`]).
     fn take_out(&mut self, headers: &mut HeaderMap) {
         let is_covered = self.is_signed_in_header && self.version_2.is_none();
         let idle: Vec<_> = if is_covered {
@@ -197,7 +197,7 @@ impl Head {
         }
     }
 
-    /// Whether it says who sends it.
+    /// Whether it has a signature.
     pub const fn is_signed(&self) -> bool {
         self.is_signed_in_header || self.is_signed_in_query
     }
@@ -207,23 +207,23 @@ impl Head {
         self.is_signed() && self.version_2.is_none()
     }
 
-    /// Its path as it is meant. `None` if it can mean nothing.
+    /// Its decoded path. `None` if it is not valid.
     pub fn path(&self) -> Option<&str> {
         let path = self.decoded.as_deref().unwrap_or_else(|| self.uri.path());
         Some(path).filter(|path| !path.is_empty())
     }
 
-    /// Whether its path is written as it is meant.
+    /// Whether its path is in canonical form.
     pub const fn is_path_plain(&self) -> bool {
         self.decoded.is_none()
     }
 
-    /// The bucket that it is about, and the key, which is empty if it is about the bucket.
+    /// Its bucket and key; the key is empty if it concerns the bucket.
     pub fn place(&self) -> Option<(&str, &str)> {
         place(self.of_host.as_deref(), self.path()?)
     }
 
-    /// The bucket that it is about.
+    /// Its bucket.
     pub fn bucket(&self) -> Option<&str> {
         self.place().map(|(bucket, _)| bucket)
     }
@@ -233,15 +233,15 @@ impl Head {
         self.of_host.is_some()
     }
 
-    /// Whether it is about an object.
+    /// Whether it concerns an object.
     pub fn is_of_object(&self) -> bool {
         self.place().is_some_and(|(_, key)| !key.is_empty())
     }
 
-    /// The key as it came.
+    /// The key as received.
     pub fn raw_key(&self) -> &str {
         let raw = place(self.of_host.as_deref(), self.uri.path());
-        // The slash before it may be encoded, too.
+        // The slash before it may be encoded too.
         let raw = raw.filter(|(_, key)| !key.is_empty()).or_else(|| self.place());
         raw.map_or("", |(_, key)| key)
     }
@@ -257,7 +257,7 @@ impl Head {
         self.value(name).is_some()
     }
 
-    /// Its query as it came, without what signs it.
+    /// Its query as received, without signature parameters.
     pub fn shown_query(&self) -> String {
         let came = self
             .uri
@@ -265,7 +265,7 @@ impl Head {
             .unwrap_or("")
             .split('&')
             .filter(|pair| !pair.is_empty());
-        // By the names as they are meant: `X%2DAmz-Signature` is one, too.
+        // By the decoded names: `X%2DAmz-Signature` is one too.
         let shown = came
             .zip(&self.query)
             .filter(|(_, (name, _))| !signature::is_of_signature(name))
@@ -291,13 +291,13 @@ fn is(kind: &str, name: &str) -> bool {
     kind.trim().eq_ignore_ascii_case(name)
 }
 
-/// Whether a text begins with another, in small letters or large ones.
+/// Whether a text has a prefix, ignoring case.
 pub fn begins(text: &str, with: &str) -> bool {
     text.get(..with.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(with))
 }
 
-/// Whether a request says who pays, in its head or in a presigned URL.
+/// Whether a request agrees to pay, in its headers or in a presigned URL.
 fn pays(headers: &HeaderMap, query: &[(String, String)]) -> bool {
     let in_query = query.iter().find(|(name, _)| name == PAYER);
     let said = headers.get(PAYER).map(HeaderValue::as_bytes);
@@ -314,7 +314,7 @@ fn refuse_many(query: &[(String, String)]) -> S3Result {
     Ok(())
 }
 
-/// Refuses values that are longer than any that says something: policies compare them.
+/// Refuses values longer than any with an effect, since policies compare them.
 fn refuse_long(headers: &HeaderMap, query: &[(String, String)]) -> S3Result {
     let is_long =
         |(name, value): (&header::HeaderName, &HeaderValue)| value.len() > VALUE_BYTES_MAX && name != header::COOKIE;
@@ -333,12 +333,11 @@ pub fn long_head() -> S3Error {
     )
 }
 
-/// The names of headers that say nothing, since they cannot be understood: ranges that are none,
-/// and dates that are none in conditions (RFC 9110, sections 14.2, 13.1.3 and 13.1.4). S3 answers
-/// as if they were not there.
+/// Names of headers that are ignored because they are malformed: ranges, and dates in conditions
+/// (RFC 9110, sections 14.2, 13.1.3 and 13.1.4), as in S3.
 pub fn idle(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     let is_date = |text: &str| Timestamp::parse(TimestampFormat::HttpDate, text).is_ok();
-    // `s3s` takes a number that is not there for 0.
+    // `s3s` reads a missing number as 0.
     let is_range = |text: &str| text != "bytes=-" && Range::parse(text).is_ok();
     let is_idle = move |name: &HeaderName| {
         let is_plain = |text: &str| {
@@ -361,8 +360,7 @@ pub mod tests {
     use super::*;
     use hyper::Request;
 
-    /// A head as it is read at `s3.example.net`, what is left of its headers, and what is wrong
-    /// with it.
+    /// A head parsed at `s3.example.net`, the remaining headers, and the error.
     pub fn head(method: &str, uri: &str, headers: &[(&str, &str)]) -> (Arc<Head>, HeaderMap, S3Result) {
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
@@ -384,9 +382,9 @@ pub mod tests {
         (head, parts.headers, clear)
     }
 
-    /// What a request was about was read in five ways: of the raw path, with and without the host.
-    /// A bucket that was written with a percent sign was not logged, and a part without its upload
-    /// was put as an object where the host named the bucket.
+    /// Regression: the resource of a request was parsed in five ways, from the raw path, with and
+    /// without the host. A bucket written with a percent sign was not logged, and a part without
+    /// its upload was put as an object if the host named the bucket.
     #[test]
     fn what_it_is_about_is_what_s3s_takes_it_for() {
         for (host, path, raw_key) in [
@@ -421,7 +419,7 @@ pub mod tests {
         assert_eq!((head.is_site, head.place()), (true, Some(("b", "a"))));
     }
 
-    /// What is put as a bucket is XML, however long, and what is put as an object is not.
+    /// The body of a new bucket is XML, however long; that of an object is not.
     #[test]
     fn what_is_xml() {
         for (method, path, is_xml) in [
@@ -446,8 +444,8 @@ pub mod tests {
         assert_eq!(head.shown_query(), "versionId=a%2Bb+c&x&y=%zz");
     }
 
-    /// Two bytes make a pair that takes some hundred: 64 KiB of them would be megabytes for as long
-    /// as a client likes to take its answer.
+    /// Regression: two bytes make a pair that takes some hundred, so 64 KiB of them took megabytes
+    /// while a client delayed its answer.
     #[test]
     fn queries_have_a_bound() {
         let read = |names: usize| head("GET", &format!("/b/k?{}", "a&".repeat(names)), &[]);
@@ -457,7 +455,7 @@ pub mod tests {
         assert_eq!(head.query.len(), QUERY_NAMES_MAX);
     }
 
-    /// A policy compared a header of 390,000 bytes with a text of 18,000 in 35 seconds.
+    /// Regression: a policy compared a header of 390,000 bytes with a text of 18,000 in 35 seconds.
     #[test]
     fn values_have_a_bound() {
         let refused = |target: &str, name: &str, bytes: usize| {

@@ -1,6 +1,6 @@
-//! How a request becomes a question to the policies of buckets.
+//! Converts requests to questions to policies.
 //!
-//! To policies a key is a user of its account, named by the key's ID.
+//! Policies see a key as a user of its account, named by the key's ID.
 
 pub use terrace_objects::access::asker::Asker;
 
@@ -27,7 +27,7 @@ use terrace_objects::{
     text::percent_decode_path,
 };
 
-/// Headers that lock what is put, and what policies call them.
+/// Lock headers, and their condition keys.
 const LOCKS: [(&str, &str); 3] = [
     ("x-amz-object-lock-mode", "s3:object-lock-mode"),
     (LOCKED_UNTIL, "s3:object-lock-retain-until-date"),
@@ -35,18 +35,17 @@ const LOCKS: [(&str, &str); 3] = [
 ];
 /// The one of them that is a time.
 const LOCKED_UNTIL: &str = "x-amz-object-lock-retain-until-date";
-/// What keys begin with of which a form says in its fields what other requests say in their
-/// headers.
+/// Prefixes of condition keys whose values a form has in its fields instead of headers.
 const OF_HEADERS: [&str; 4] = ["s3:x-amz-", "s3:if-", "s3:signature", "s3:authtype"];
 /// Seconds of a day.
 const DAY_SECONDS: f64 = 86_400.0;
-/// Operations on a policy itself, from which whoever may do everything in the bucket cannot be kept
-/// by it.
+/// Operations on the policy itself, which it cannot deny to callers that may do everything in the
+/// bucket.
 const ON_POLICIES: [&str; 3] = ["GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy"];
 
-/// The actions of operations with headers that ask for more.
+/// The actions of operations with headers that need further actions.
 const WITH_MORE: [&str; 2] = [actions::PUT, "s3:CreateBucket"];
-/// What headers ask for besides what the operation is, of objects and of buckets.
+/// Headers, and the further actions that they need, for objects and for buckets.
 const ALSO: [(&str, [&str; 2]); 11] = [
     ("x-amz-acl", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
     ("x-amz-grant-full-control", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
@@ -64,9 +63,8 @@ const ALSO: [(&str, [&str; 2]); 11] = [
     ),
 ];
 
-/// Reads a request of somebody of `account` that is about an object, or about a bucket, that
-/// belongs to `owner`, in a session or in none. `owns` if whoever makes it may do everything in the
-/// bucket.
+/// Reads a request by `account` on an object, or a bucket, of `owner`, possibly in a session.
+/// `owns` if the caller may do everything in the bucket.
 pub fn read(
     request: &S3AccessContext<'_>,
     head: &Head,
@@ -75,7 +73,7 @@ pub fn read(
     owns: bool,
 ) -> Asker {
     let name = request.credentials().map(|credentials| credentials.access_key.clone());
-    // To policies a session is the key that it was made with.
+    // Policies see a session as its key.
     let name = name.map(|name| session::parent(&name).unwrap_or(name));
     let caller = account.zip(name);
     let mut context = Context::default();
@@ -108,8 +106,8 @@ pub fn read(
     }
 }
 
-/// A form that is not signed, before it is a request of the library: a file of this key, put with
-/// what these fields say.
+/// An unsigned form, before it becomes a request of the library: a PUT of this key with these
+/// fields.
 pub fn of_unsigned_form(head: &Head, headers: &HeaderMap, fields: &HeaderMap, owner: &str, key: &str) -> Asker {
     let mut context = Context::default();
     add_surroundings(&mut context, head.peer);
@@ -130,8 +128,8 @@ pub fn of_unsigned_form(head: &Head, headers: &HeaderMap, fields: &HeaderMap, ow
     saying(&asker, fields)
 }
 
-/// The same request, with what was found in its body: named as headers of other requests name it.
-/// What its own headers say of the same is not used, so policies must not use it either.
+/// The same request with values found in its body, named like headers. Its own headers of these
+/// names are ignored by the operation, so policies must ignore them too.
 pub fn saying(asker: &Asker, headers: &HeaderMap) -> Asker {
     let mut context = (*asker.context).clone();
     context.forget(actions::REQUEST_TAGS);
@@ -146,9 +144,9 @@ pub fn saying(asker: &Asker, headers: &HeaderMap) -> Asker {
     asker.knowing(context)
 }
 
-/// Whether a request may say in its headers what it says: no policy denies what they ask for, the
-/// one of a session allows it, and so does that of the key, or the bucket's, where a key has one.
-/// Of a form this is asked when its fields are known.
+/// Whether a request may have its headers: no policy denies the further actions that they need, a
+/// session's policy allows them, and, if the key has a policy, so does that or the bucket's. For a
+/// form this is checked when its fields are known.
 pub fn may_say(asker: &Asker, headers: &HeaderMap, record: &Record, bucket: &str) -> bool {
     let place = usize::from(asker.key.is_none());
     let is_head_of_form = asker.is_form && asker.key.is_none();
@@ -193,7 +191,7 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, he
         return;
     }
     context.add("s3:signatureversion", "AWS4-HMAC-SHA256");
-    // That of a URL is in the URL: a header beside it is not signed.
+    // A presigned URL contains its hash; a header beside it is not signed.
     let signed = if head.is_signed_in_header {
         headers.get("x-amz-date").and_then(|value| value.to_str().ok())
     } else {
@@ -202,7 +200,7 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, he
     add_age(context, signed);
 }
 
-/// Adds how old a signature is of this time.
+/// Adds the age of a signature.
 fn add_age(context: &mut Context, signed: Option<&str>) {
     add_age_ms(context, signed.and_then(milliseconds_of));
 }
@@ -214,7 +212,7 @@ fn add_age_ms(context: &mut Context, signed_ms: Option<u64>) {
     }
 }
 
-/// Adds what is known of the signature of a form with these fields.
+/// Adds the signature of a form with these fields.
 fn add_signature_of_form(context: &mut Context, fields: &HeaderMap) {
     let text = |name| fields.get(name).and_then(|value| value.to_str().ok());
     context.add("s3:authType", "POST");
@@ -222,8 +220,8 @@ fn add_signature_of_form(context: &mut Context, fields: &HeaderMap) {
     add_age(context, text("x-amz-date"));
 }
 
-/// Milliseconds since 1970 of a time as signatures have it: `20260131T235959Z`. `None` if it is
-/// written in another way, is of no day that there is, or before 1970: `s3s` takes none of these.
+/// Milliseconds since 1970 of a signature's time: `20260131T235959Z`. `None` for another form, for a
+/// day that does not exist, and before 1970, which `s3s` refuses too.
 pub fn milliseconds_of(text: &str) -> Option<u64> {
     if !signature::is_time(text) {
         return None;
@@ -244,7 +242,7 @@ pub fn milliseconds_of(text: &str) -> Option<u64> {
     Some((seconds * 1000.0) as u64)
 }
 
-/// Adds what a request says of a lock, and how long it is to be.
+/// Adds a requested lock, and its duration.
 fn add_lock(context: &mut Context, header: &str, key: &str, value: &str) {
     context.add(key, value);
     let until = condition::date(value).filter(|_| header == LOCKED_UNTIL);
@@ -263,15 +261,15 @@ fn add_headers(context: &mut Context, headers: &HeaderMap) {
         match name.as_str() {
             "user-agent" => context.add("aws:UserAgent", value),
             "referer" => context.add("aws:Referer", value),
-            // A copy takes its source's tags along unless it says otherwise, whatever this says.
+            // A copy keeps its source's tags unless it replaces them, whatever this header says.
             "x-amz-tagging" if !has_tags_of_source(headers) => {
                 for (name, value) in tags::decode(value).unwrap_or_default() {
                     context.add(&format!("s3:RequestObjectTag/{name}"), value);
                     context.add("s3:RequestObjectTagKeys", name);
                 }
             }
-            // The source of a copy may be percent-encoded, and written with a slash before it,
-            // which may be encoded, too.
+            // The source of a copy may be percent-encoded, with a slash at its beginning, which may
+            // be encoded too.
             "x-amz-copy-source" => {
                 let source = percent_decode_path(value).unwrap_or_else(|| value.to_owned());
                 context.add("s3:x-amz-copy-source", source.strip_prefix('/').unwrap_or(&source));
@@ -290,14 +288,14 @@ fn add_headers(context: &mut Context, headers: &HeaderMap) {
     }
 }
 
-/// Whether a request is a copy that gets the tags of its source.
+/// Whether a request is a copy that keeps its source's tags.
 fn has_tags_of_source(headers: &HeaderMap) -> bool {
     let directive = headers.get("x-amz-tagging-directive");
     headers.contains_key("x-amz-copy-source") && directive.is_none_or(|directive| directive != "REPLACE")
 }
 
-/// Adds what the query says to this operation. A caller that may list one prefix could otherwise
-/// name it in any request, and get the answers of callers that may list.
+/// Adds the query values that this operation uses. Otherwise a caller that may list one prefix
+/// could add it to any request, and be treated as a listing.
 fn add_query(context: &mut Context, head: &Head, operation: &str) {
     for (name, value) in &head.query {
         match name.as_str() {
@@ -308,14 +306,13 @@ fn add_query(context: &mut Context, head: &Head, operation: &str) {
     }
 }
 
-/// Whether an operation lists what is in a bucket.
+/// Whether an operation lists a bucket's contents.
 pub fn is_listing(operation: &str) -> bool {
     matches!(Action::of(operation), Action::List | Action::ListMore) && operation != "HeadBucket"
 }
 
-/// Refuses policies that ask about what is unknown here, or S3 does not have, or about what no
-/// action of a statement has. What version of TLS requests come over is known if one comes over
-/// TLS.
+/// Refuses policies with condition keys that are unknown here or in S3, or that apply to no action
+/// of their statement. The version of TLS is known if this request uses TLS.
 ///
 /// # Errors
 /// `NotImplemented`, `MalformedPolicy`
@@ -329,7 +326,7 @@ pub fn check_keys(policy: &Policy, peer: Peer) -> S3Result {
                 ));
             }
             Standing::Known if key != TLS_VERSION || peer.tls.is_some() => {}
-            // A denial that never holds would be worse than none.
+            // A denial that never matches would be worse than none.
             Standing::Known | Standing::Unanswered => {
                 return Err(s3_error!(
                     NotImplemented,

@@ -1,6 +1,5 @@
-//! When the walks begin that delete what is due by the rules of buckets
-//! ([`terrace_objects::walk`]): one page of versions per engine call, so that requests go in
-//! between.
+//! Starts lifecycle walks ([`terrace_objects::walk`]): one page of versions per engine call, so
+//! that requests are served in between.
 
 pub use terrace_objects::lifecycle::*;
 
@@ -17,15 +16,15 @@ use terrace_objects::{
     walk::{Walk, abort_uploads},
 };
 
-/// How often to walk.
+/// Interval of walks.
 const INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Walks whenever rules change, and every so often, for ever.
+/// Walks when rules change, and at intervals, until the process ends.
 pub async fn run(gateway: Arc<Gateway>) {
     loop {
         for bucket in gateway.buckets.all() {
             let rules = bucket.record();
-            // Where a lock or whose it is cannot be read nothing is deleted either.
+            // If a lock or the ownership cannot be parsed, nothing is deleted.
             if rules.lifecycle.is_empty() || rules.is_unreadable() {
                 continue;
             }
@@ -37,7 +36,7 @@ pub async fn run(gateway: Arc<Gateway>) {
     }
 }
 
-/// All of a bucket.
+/// Walks a whole bucket.
 async fn through(gateway: &Arc<Gateway>, bucket: &Arc<Bucket>) -> S3Result {
     let now_ms = keyspace::now_ms();
     let is_told = !bucket.record().notifications.is_empty();
@@ -47,7 +46,7 @@ async fn through(gateway: &Arc<Gateway>, bucket: &Arc<Bucket>) -> S3Result {
         let bucket = Arc::clone(bucket);
         walk = gateway
             .run(move |gateway, store| {
-                // The rules as they are now, for each page.
+                // The current rules, for each page.
                 let record = bucket.record();
                 let is_over = current.page(store, &bucket, &record.lifecycle).told()?;
                 if current.garbage {

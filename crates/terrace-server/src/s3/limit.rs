@@ -1,8 +1,8 @@
-//! How many requests one sender may make in a second: one access key, or one address without a key.
+//! Limits the requests per second of a sender: an access key, or an address without a key.
 //!
-//! Each sender has a bucket that fills with time and is emptied by requests, so short bursts pass.
-//! Senders that have been quiet for a second are forgotten, because their bucket is full: so the
-//! table is no larger than what came in the last seconds, and never larger than [`SENDERS_MAX`].
+//! Each sender has a token bucket, so short bursts are admitted. A sender without requests for a
+//! second has a full bucket and is removed, so the table has the senders of the last seconds, and
+//! never more than [`SENDERS_MAX`].
 
 use super::errors::slow_down;
 use crate::http::sender_of;
@@ -16,17 +16,17 @@ use std::{
 
 /// Most senders to remember. If there are more, the rest share one bucket.
 const SENDERS_MAX: usize = 1 << 16;
-/// How often to forget.
+/// Interval of removing senders.
 const FORGET_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What counts as one sender.
+/// A sender.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// An access key.
     Key(String),
-    /// An address; of IPv6 what one subscriber has.
+    /// An address; of IPv6 the prefix of a subscriber.
     Address(IpAddr),
-    /// Those there are too many of.
+    /// All senders beyond the limit.
     Others,
 }
 
@@ -51,7 +51,7 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Lets each sender make so many requests a second.
+    /// Limits each sender to this many requests per second.
     pub fn new(per_second: u32) -> Self {
         Self {
             per_second: f64::from(per_second.max(1)),
@@ -62,7 +62,7 @@ impl Limiter {
     /// Counts a request.
     ///
     /// # Errors
-    /// `SlowDown` if there were too many.
+    /// `SlowDown` above the limit.
     pub fn admit(&self, sender: Sender, now: Instant) -> S3Result {
         let mut locked = self.senders.lock();
         let (senders, forgotten) = &mut *locked;
@@ -87,7 +87,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Takes back what was counted for a sender that turned out to be another.
+    /// Takes back a request that counts for another sender.
     pub fn give_back(&self, sender: &Sender) {
         if let Some(bucket) = self.senders.lock().0.get_mut(sender) {
             bucket.left = (bucket.left + 1.0).min(self.per_second);

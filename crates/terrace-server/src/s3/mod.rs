@@ -1,17 +1,14 @@
 //! The S3 service: the protocol by `s3s`, which only this room knows, over the engine.
 //!
-//! The way of one request: the listener accepts it; [`head`] reads its head, which all that comes
-//! after asks; [`front`] adds what every answer carries, [`refuse`] refuses what the service does
-//! not have; `s3s` checks its signature and asks [`access`] whether it may; [`service`] hands it to
-//! its operation in [`ops`]; [`at_once`] answers plain GETs from RAM without it. Operations call
-//! the engine through [`Gateway::run`], on threads for blocking work, a bounded number at a time.
+//! The way of a request: the listener accepts it; [`head`] parses its head, which all later code
+//! uses; [`front`] adds what every answer has; [`refuse`] refuses features that the service does
+//! not have; `s3s` checks its signature and asks [`access`] for permission; [`service`] calls its
+//! operation in [`ops`]; [`at_once`] answers plain GETs from RAM without `s3s`. Operations call the
+//! engine through [`Gateway::run`], a bounded number at a time, on threads for blocking work.
 //!
-//! Below the operations: [`keyspace`] says where everything is, [`record`] and [`manifest`] what an
-//! object's record holds, [`receive`] takes bodies in, [`commit`] replaces objects, [`read`] reads
-//! them, [`versions`] finds those that are not the current ones, [`list`] lists them, [`collector`]
-//! frees what they leave behind, [`lifecycle`] deletes what the rules of a bucket want gone,
-//! [`logging`] writes what was asked of a bucket into another, [`website`] shows objects to
-//! browsers, [`notify`] tells webhooks what happens. docs/s3.md has the layout and the operations.
+//! The object model is `terrace_objects`. [`receive`] takes bodies in, [`lifecycle`] starts walks,
+//! [`logging`] writes the log of a bucket into another, [`website`] serves objects to browsers,
+//! [`notify`] sends events to webhooks. docs/s3.md has the layout and the operations.
 
 mod access;
 pub mod access_log;
@@ -79,11 +76,11 @@ use terrace::{Committing, Durability, ReadOptions, Store};
 use terrace_objects::{access::decide::Permit, commit::Place, local::Reading};
 use tokio::{sync::Notify, task::JoinHandle};
 
-/// Where to listen if nothing else is said.
+/// Default address.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7071);
-/// Time for requests under way when the server shuts down: uploads may take some.
+/// Time for requests under way at shutdown, since uploads take long.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(60);
-/// The region this server says it is in. Signatures for any region are taken.
+/// The reported region. Signatures for any region are accepted.
 const REGION: &str = "us-east-1";
 
 /// What all requests share.
@@ -97,45 +94,45 @@ pub struct Gateway {
     durability: Durability,
     figures: Figures,
     access_log: Option<AccessLog>,
-    /// Logs of buckets, on their way into others.
+    /// Logs of buckets, to be written.
     delivery: Delivery,
-    /// Hosts below these are web sites.
+    /// Domains of web sites.
     websites: Domains,
-    /// Where events go.
+    /// Targets of events.
     targets: Arc<Targets>,
     limiter: Option<Limiter>,
-    /// Signatures of version 2 are refused.
+    /// Refuse signatures of version 2.
     no_version_2: bool,
-    /// What requests may make the server collect.
+    /// Memory for collected requests.
     memory: Arc<Pool>,
-    /// What bodies of objects have on their way.
+    /// Memory for bodies of objects.
     uploads: Arc<Pool>,
-    /// Held by the request that collects since the large tier is full.
+    /// Held by the request that collects garbage because the large tier is full.
     making_room: tokio::sync::Mutex<()>,
     hashing: Arc<Hashing>,
     shared: Shared,
 }
 
-/// What the page and the service share. Clones are the same.
+/// Shared by the page and the service. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Shared {
-    /// What the service counts.
+    /// The service's statistics.
     pub figures: Figures,
-    /// A request that reads values of their own has them kept here meanwhile.
+    /// Holds the values being read.
     collector: Arc<Collector>,
-    /// How long reads of the large tier may take before no more are begun.
+    /// Reads of the large tier are refused while its expected wait is longer.
     large_wait: Option<Duration>,
     /// Memory of downloads.
     pub ahead: ReadAhead,
     /// The master keys.
     pub secrets: Secrets,
-    /// Held by a thread that writes the record of an upload again, and alone by the one that wraps
-    /// its key anew.
+    /// Read-locked by threads that rewrite an upload's record, write-locked by the one that rewraps
+    /// its key.
     wrapping: Arc<RwLock<()>>,
 }
 
 impl Shared {
-    /// Nothing counted and nothing kept yet.
+    /// With empty statistics.
     pub fn new(large_wait: Option<Duration>, secrets: Secrets) -> Self {
         Self {
             large_wait,
@@ -144,15 +141,14 @@ impl Shared {
         }
     }
 
-    /// How values are read for requests that are refused rather than made to wait while the large
-    /// tier is busy.
+    /// Read options for requests that are refused rather than queued while the large tier is busy.
     pub const fn reading(&self) -> ReadOptions {
         ReadOptions {
             large_wait_max: self.large_wait,
         }
     }
 
-    /// What the page needs of it.
+    /// The page's reading state.
     pub fn to_read(&self) -> Reading {
         Reading {
             collector: Arc::clone(&self.collector),
@@ -162,31 +158,31 @@ impl Shared {
     }
 }
 
-/// What can be chosen of the service.
+/// Options of the service.
 #[derive(Debug, Default)]
 pub struct Choices {
-    /// Who may use it.
+    /// The access keys.
     pub access_keys: Arc<Keys>,
     /// What it shares with the page.
     pub shared: Shared,
-    /// Where it logs requests.
+    /// The access log.
     pub access_log: Option<AccessLog>,
-    /// Requests a second that one sender may make.
+    /// Requests per second of one sender.
     pub rate: Option<u32>,
-    /// Whether it refuses signatures of version 2.
+    /// Refuse signatures of version 2.
     pub no_version_2: bool,
-    /// Domains below which hosts are web sites.
+    /// Domains of web sites.
     pub websites: Vec<String>,
-    /// Where events of buckets may go.
+    /// Targets of events.
     pub targets: Arc<Targets>,
-    /// Memory that requests may make the server collect.
+    /// Memory for collected requests.
     pub collected_bytes: u64,
-    /// Memory that bodies of objects may have on their way.
+    /// Memory for bodies of objects.
     pub uploads_bytes: u64,
 }
 
 impl Gateway {
-    /// Reads the buckets, and what a crash may have left behind.
+    /// Loads the buckets, and marks what a crash may have left.
     ///
     /// # Errors
     /// The store's.
@@ -224,7 +220,7 @@ impl Gateway {
         self.buckets.get(name).told()
     }
 
-    /// Counts a request of a sender that may not send too many.
+    /// Counts a request of a sender, if there is a limit.
     ///
     /// # Errors
     /// `SlowDown`
@@ -235,17 +231,17 @@ impl Gateway {
         })
     }
 
-    /// Counts a request for another sender after all.
+    /// Takes back a request that counts for another sender.
     fn give_back(&self, sender: &Sender) {
         if let Some(limiter) = &self.limiter {
             limiter.give_back(sender);
         }
     }
 
-    /// Runs `work` where it may block.
+    /// Runs `work` on a thread that may block.
     ///
     /// # Errors
-    /// What `work` fails with; `SlowDown` if the engine is too busy.
+    /// That of `work`; `SlowDown` if the engine is too busy.
     async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Arc<Self>, &Store) -> S3Result<T> + Send + 'static,
@@ -257,7 +253,7 @@ impl Gateway {
         }
     }
 
-    /// Where an object is changed on a thread that must not be held up.
+    /// The place of a change on a thread that must not block.
     fn place<'a>(&'a self, permit: &'a Permit, key: &'a str) -> Place<'a> {
         Place {
             store: self.engine.now(),
@@ -267,7 +263,7 @@ impl Gateway {
         }
     }
 
-    /// Returns when what was committed there, about `key`, is as durable as it must be.
+    /// Waits until a commit about `key` is as durable as required.
     ///
     /// # Errors
     /// The store's.
@@ -278,9 +274,8 @@ impl Gateway {
             .map_err(|error| errors::of_engine(&error, key.as_bytes()))
     }
 
-    /// The same for a change of versions of `key`, of which there is one at a time: a request that
-    /// waits for it holds no permit, so many changes of one key keep no other request from the
-    /// engine.
+    /// Like [`Gateway::run`], for a change of versions of `key`, one at a time. A waiting request
+    /// holds no permit, so many changes of one key do not block other requests.
     ///
     /// # Errors
     /// As [`Gateway::run`].
@@ -292,21 +287,20 @@ impl Gateway {
     ) -> S3Result<T> {
         let queued = bucket.queue(key).await;
         let done = move |gateway: &Arc<Self>, store: &Store| {
-            // Moved in: it is the next one's turn when the work is done, even if the client has
-            // gone.
+            // Moved in: the place is released when the work is done, even if the client
+            // disconnects.
             let _queued = queued;
             work(gateway, store)
         };
         self.run(done).await
     }
 
-    /// Collects what is not needed any more, for a request that found the large tier full after the
-    /// collector had begun so often. One does it, with one permit; one that comes meanwhile waits
-    /// without.
+    /// Collects garbage, for a request that found the large tier full after `begun` runs of the
+    /// collector. One request does it, with one permit; others wait without a permit.
     async fn make_room(self: &Arc<Self>, begun: u64) {
         let _one = self.making_room.lock().await;
         let collector = Arc::clone(&self.collector);
-        // What cannot be collected is no room, and the caller says that there is none.
+        // If collecting fails, the caller reports the full tier.
         let _ = self
             .engine
             .run(move |store| collector.collect_after(store, begun))
@@ -314,9 +308,8 @@ impl Gateway {
     }
 }
 
-/// What goes on without requests, for as long as this lives: what nothing refers to is deleted, and
-/// what rules want gone. A server that has the store open does it, whether it listens for S3 or
-/// not.
+/// Background work, while this lives: collects garbage and runs lifecycle rules. A server that has
+/// the store open runs it whether or not it listens for S3.
 #[derive(Debug)]
 pub struct Upkeep(Vec<JoinHandle<()>>);
 
@@ -337,7 +330,7 @@ impl Upkeep {
 
 impl Drop for Upkeep {
     fn drop(&mut self) {
-        // What they leave undone they do at the next start.
+        // The next start completes it.
         self.0.iter().for_each(JoinHandle::abort);
     }
 }
@@ -346,7 +339,7 @@ impl Drop for Upkeep {
 pub async fn run(gateway: Arc<Gateway>, domains: Vec<String>, listener: Listener, stop: impl Future<Output = ()>) {
     let front = front::Front::new(Arc::clone(&gateway), domains, listener.tls.is_some());
     crate::http::serve(|peer| front.to(peer.ip()), listener, stop, SHUTDOWN_TIME_MAX).await;
-    // What is gathered is of requests that are through.
+    // All requests have ended, so their log lines are complete.
     delivery::write(&gateway, true).await;
 }
 
@@ -357,7 +350,7 @@ mod tests {
     use crate::http::engine::CALLS_MAX;
     use bucket::{Record, Versioning};
 
-    /// Has each go as far as it gets; says how many are through.
+    /// Polls each future; returns how many are ready.
     async fn ready<F: Future>(calls: &mut [std::pin::Pin<Box<F>>]) -> usize {
         let poll = |context: &mut std::task::Context<'_>| {
             let through = calls.iter_mut().filter_map(|call| match call.as_mut().poll(context) {
@@ -377,15 +370,15 @@ mod tests {
             .unwrap();
     }
 
-    /// Each upload to a full large tier collected garbage within its permit, behind one mutex: 64
-    /// of them held all permits, and GETs were refused though the disk could be read.
+    /// Regression: each upload to a full large tier collected garbage within its permit, behind one
+    /// mutex: 64 of them held all permits, and GETs were refused though the disk could be read.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn uploads_that_wait_for_room_leave_the_engine_to_others() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(terrace::Options::new(dir.path())).unwrap();
         let gateway = Gateway::open(&store, Durability::Buffered, Choices::default()).unwrap();
         let begun = gateway.collector.begun_so_far();
-        // Somebody is in the middle of it.
+        // Another thread is collecting.
         let one = gateway.making_room.lock().await;
         let mut waiting: Vec<_> = (0..CALLS_MAX + 8)
             .map(|_| {
@@ -402,8 +395,8 @@ mod tests {
         assert_eq!(gateway.collector.begun_so_far(), begun + 1, "one did it for all");
     }
 
-    /// As many changes of one key as there are permits held all of these while they waited for one
-    /// another: no other request got to the engine.
+    /// Regression: as many changes of one key as there are permits held all of these while they
+    /// waited for one another, so no other request reached the engine.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn changes_of_one_key_leave_the_engine_to_others() {
         let dir = tempfile::tempdir().unwrap();
@@ -415,7 +408,7 @@ mod tests {
         };
         gateway.buckets.create(&store, "bucket", record).unwrap();
         let bucket = gateway.buckets.get("bucket").unwrap();
-        // Somebody is in the middle of a change, as the commit is.
+        // Another thread is in the middle of a change, as during a commit.
         let (done, is_done) = std::sync::mpsc::channel::<()>();
         let (begun, begins) = std::sync::mpsc::channel();
         let change = std::thread::spawn({

@@ -1,4 +1,4 @@
-//! Objects on their way to a client.
+//! Bodies of answers with objects.
 
 pub use terrace_objects::read::*;
 
@@ -7,7 +7,7 @@ use crate::http::{download::Download, read_ahead::Held};
 use bytes::Bytes;
 use s3s::{Body, dto::StreamingBlob};
 
-/// A body for what is left of `opened`, of which `first` has been read already.
+/// A body with the rest of `opened`, whose piece `first` has been read.
 pub fn stream(gateway: &Gateway, opened: Opened, first: Bytes, held: Held) -> StreamingBlob {
     if opened.rest().is_empty() {
         return StreamingBlob::from(Body::from(held.hold(first)));
@@ -15,7 +15,8 @@ pub fn stream(gateway: &Gateway, opened: Opened, first: Bytes, held: Held) -> St
     StreamingBlob::from(Body::http_body(Download::new(&gateway.engine, opened, first, held)))
 }
 
-/// A body of several ranges of `opened`, which is at the first of them, with `first` read already.
+/// A body with several ranges of `opened`, which is at the first of them, whose piece `first` has
+/// been read.
 pub fn stream_several(
     gateway: &Gateway,
     opened: Opened,

@@ -1,18 +1,17 @@
-//! Bodies of uploads on their way into the store.
+//! Receives bodies of uploads.
 //!
-//! A body is taken in pieces of [`PIECE_BYTES`]. While one is hashed, with those of others that
-//! wait for it ([`super::hashing`]), and written, in two calls side by side, the next is taken from
-//! the connection, and no further one: so a fast client is held back. No thread waits for a client.
-//! There is memory for some of the bodies that are under way at a time; the others wait for their
-//! turn ([`super::turn`]).
+//! A body is received in pieces of [`PIECE_BYTES`]. While one is hashed, together with those of
+//! other uploads ([`super::hashing`]), and written, in two concurrent calls, the next is received,
+//! and no further one: TCP holds a fast client back. No thread waits for a client. There is memory
+//! for a limited number of bodies; the others wait for their turn ([`super::turn`]).
 //!
-//! A small body stays in memory and becomes the value of its object. A larger one goes into a value
-//! of its own, which is committed without waiting for the device; the commit of the object that
-//! follows waits, and the log's order covers both. Bytes that are to be encrypted are hashed as
-//! they came and encrypted where they are written.
+//! A small body stays in memory and becomes the value of its object's record. A larger one becomes
+//! a separate value, which is committed without waiting for the device; the object's commit waits,
+//! and the order of the log covers both. Bytes to be encrypted are hashed as received and encrypted
+//! as they are written.
 //!
-//! Whatever goes wrong before that commit, even if it is the client that goes away, what was
-//! written is discarded ([`terrace_objects::collector::Unfinished`]).
+//! If anything fails before that commit, including a disconnected client, the value is deleted
+//! ([`terrace_objects::collector::Unfinished`]).
 
 pub use terrace_objects::write::*;
 
@@ -32,24 +31,24 @@ use std::{future::poll_fn, net::IpAddr, pin::Pin, sync::Arc};
 use terrace::{Store, VALUE_BYTES_MAX};
 use terrace_objects::error::{ObjectError, ObjectResult};
 
-/// Shorter frames are copied: each one kept costs memory of its own.
+/// Shorter frames are copied, since each buffer costs memory.
 const FRAME_BYTES_MIN: usize = 4 << 10;
-/// Up to here hashing takes less than handing it to another thread.
+/// Up to this length hashing is faster than handing it to another thread.
 const HASH_HERE_BYTES_MAX: usize = 16 << 10;
 
-/// A body, and what is said of it.
+/// A body, and its announced properties.
 pub struct Incoming {
-    /// The address that sends it.
+    /// The sender's address.
     pub sender: IpAddr,
     /// The bytes.
     pub body: Option<StreamingBlob>,
-    /// Their number, if it was announced.
+    /// Their number, if announced.
     pub length: Option<u64>,
     /// `Content-MD5`
     pub md5: Option<[u8; 16]>,
-    /// A checksum in the request's head.
+    /// A checksum in the head.
     pub declared: Option<Checksum>,
-    /// A checksum that is to come after the body.
+    /// A checksum in the trailer.
     pub trailing: Option<(Algorithm, Behind)>,
     /// Further checksums to compute.
     pub algorithms: Vec<Algorithm>,
@@ -57,11 +56,11 @@ pub struct Incoming {
     pub data_key: Option<DataKey>,
 }
 
-/// Where a checksum is found that comes after the body.
+/// Source of a trailer.
 pub enum Behind {
-    /// `s3s` has taken it from the body.
+    /// Parsed by `s3s`.
     Theirs(TrailingHeaders),
-    /// We have.
+    /// Parsed by our code.
     Ours(Trailer),
 }
 
@@ -77,7 +76,7 @@ impl Behind {
     }
 }
 
-/// The checksum that is announced to come after the body.
+/// The checksum announced for the trailer.
 pub fn trailing<T>(request: &S3Request<T>) -> Option<(Algorithm, Behind)> {
     let announced = request.headers.get("x-amz-trailer")?.to_str().ok()?;
     let names = announced.split(',').map(|name| name.trim().to_ascii_lowercase());
@@ -88,9 +87,8 @@ pub fn trailing<T>(request: &S3Request<T>) -> Option<(Algorithm, Behind)> {
     behind.map(|behind| (algorithm, behind))
 }
 
-/// How long the body is that a request announces, without the frame of chunks. That header is
-/// signed, while `Content-Length` may have been lost on the way, and then there would be no body to
-/// miss.
+/// The announced length of a body without the frames of its chunks. That header is signed, while
+/// `Content-Length` may be lost on the way, and then a missing body would not be noticed.
 pub fn announced(headers: &hyper::HeaderMap, content_length: Option<i64>) -> Option<u64> {
     let decoded = headers.get("x-amz-decoded-content-length");
     let decoded = decoded.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -98,8 +96,7 @@ pub fn announced(headers: &hyper::HeaderMap, content_length: Option<i64>) -> Opt
 }
 
 impl Incoming {
-    /// The checksums to compute: what is declared, what is asked for, or what S3 computes when
-    /// nothing is.
+    /// The checksums to compute: declared, requested, or S3's default.
     fn all_algorithms(&self) -> Vec<Algorithm> {
         let declared = self.declared.iter().map(|checksum| checksum.algorithm);
         let trailing = self.trailing.iter().map(|(algorithm, _)| *algorithm);
@@ -113,7 +110,7 @@ impl Incoming {
         all
     }
 
-    /// What the client says of the bytes, now that they are through.
+    /// The client's digests, after the end of the body.
     fn expected(&mut self) -> S3Result<Expected> {
         let mut declared = self.declared.take();
         if let Some((algorithm, behind)) = self.trailing.take() {
@@ -149,11 +146,10 @@ impl Expected {
     }
 }
 
-/// Takes a body in. What comes back with it is the memory that it has as long as it is not
-/// committed.
+/// Receives a body. Also returns its memory, to be held until it is committed.
 ///
 /// # Errors
-/// What is wrong with it, or the store's.
+/// That the body is wrong, or the store's.
 pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Target) -> S3Result<(Received, Turn)> {
     if incoming.length.is_some_and(|length| length > VALUE_BYTES_MAX) {
         return Err(ObjectError::TooLong).told();
@@ -164,8 +160,8 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
     let turn = Turn::of(&gateway.uploads, incoming.sender);
     let mut pieces = Pieces::of(incoming.body.take(), turn, length);
     let mut ready = None;
-    // Before anything is read of what is announced to be long: where there is no room for it, a
-    // client that waits for "100 Continue" need not send it.
+    // Before anything is read of a long body: on a full tier, a client that waits for "100
+    // Continue" need not send it.
     if matches!(target, Target::Object) && !is_long {
         let first = pieces.next().await?.unwrap_or_default();
         if first.bytes <= WHOLE_BYTES_MAX && pieces.is_at_end().await? {
@@ -212,8 +208,8 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
     Ok((Received::Stored(stored), pieces.turn))
 }
 
-/// Begins to write a value. If the large tier is full, what was deleted before is room, too, once
-/// it is collected. Where nothing was, it is as full as it was: on a full store most are refused.
+/// Begins a value. If the large tier is full, collects garbage and retries if there was any; on a
+/// full store there mostly is none.
 ///
 /// # Errors
 /// The store's.
@@ -250,7 +246,7 @@ async fn compute(gateway: &Arc<Gateway>, data: &Bytes, algorithms: &[Algorithm])
     Ok(digests.finish())
 }
 
-/// A part of a body, in the buffers it came in; short ones are gathered.
+/// A piece of a body, in the received buffers; short ones are joined.
 #[derive(Default)]
 struct Piece {
     frames: Vec<Bytes>,
@@ -288,21 +284,21 @@ impl Piece {
     }
 }
 
-/// A body in pieces, taken in turns.
+/// Receives a body in pieces, in turns.
 struct Pieces {
     body: Body,
     ended: bool,
     turn: Turn,
-    /// What a turn takes.
+    /// Memory of a turn.
     turn_bytes: usize,
-    /// What came and is for the next piece.
+    /// Received bytes of the next piece.
     rest: Bytes,
 }
 
 impl Pieces {
     fn of(body: Option<StreamingBlob>, turn: Turn, length: Option<u64>) -> Self {
         let short = length.and_then(|length| usize::try_from(length).ok());
-        // In the buffers it came in, and in one.
+        // In the received buffers, and in one.
         let short = short
             .filter(|length| *length <= WHOLE_BYTES_MAX)
             .map(|length| 2 * length);
@@ -315,7 +311,7 @@ impl Pieces {
         }
     }
 
-    /// What was taken before, or else the next piece.
+    /// The piece received before, or else the next one.
     async fn next_after(&mut self, taken: Option<Piece>) -> S3Result<Option<Piece>> {
         if taken.is_some() {
             return Ok(taken);
@@ -323,9 +319,9 @@ impl Pieces {
         self.next().await
     }
 
-    /// The next piece; `None` at the end. Without a turn, it is waited for once something has come.
-    /// A piece is shorter than [`PIECE_BYTES`] if it is the last of the body or of a turn, and may
-    /// then be empty.
+    /// The next piece; `None` at the end. Without a turn, waits for one once bytes have arrived. A
+    /// piece is shorter than [`PIECE_BYTES`], and possibly empty, if it is the last of the body or
+    /// of a turn.
     async fn next(&mut self) -> S3Result<Option<Piece>> {
         let mut piece = Piece::default();
         while piece.bytes < PIECE_BYTES && !self.turn.is_over() && self.has_more().await? {
@@ -342,12 +338,12 @@ impl Pieces {
         Ok((!(is_end && piece.is_empty())).then_some(piece))
     }
 
-    /// Whether nothing comes any more. Not so if the turn is over before that is known.
+    /// Whether the body has ended. False if the turn ends before that is known.
     async fn is_at_end(&mut self) -> S3Result<bool> {
         Ok(!self.turn.is_over() && !self.has_more().await? && self.ended)
     }
 
-    /// Waits until there is something to take. False at the end, of the body or of the turn.
+    /// Waits for bytes. False at the end of the body or of the turn.
     async fn has_more(&mut self) -> S3Result<bool> {
         while self.rest.is_empty() && !self.ended {
             let body = &mut self.body;
@@ -376,7 +372,7 @@ mod tests {
     };
     use tokio::{sync::mpsc, time::timeout};
 
-    /// A body that a client sends as long as this lives, and how many frames of it were taken.
+    /// A client's sender, and the number of its frames that were received.
     type Client = (mpsc::UnboundedSender<Bytes>, Arc<AtomicUsize>);
 
     fn upload(pool: &Arc<Pool>, number: u8) -> (Client, Pieces) {
@@ -397,10 +393,10 @@ mod tests {
         vec![7; 64 << 10].into()
     }
 
-    /// Long enough for whoever need not wait for another.
+    /// Long enough for an upload that need not wait.
     const SOON: Duration = Duration::from_millis(200);
 
-    /// 700 uploads whose clients stopped, or went on slowly, took 449 and 1346 MB.
+    /// Regression: 700 uploads whose clients stopped, or were slow, took 449 and 1346 MB.
     #[tokio::test]
     async fn who_lets_its_upload_wait_gives_its_turn_to_the_next() {
         let pool = Pool::new(LONG_BYTES as u64, LONG_BYTES as u64);
@@ -435,10 +431,10 @@ mod tests {
         assert_eq!(first.unwrap().unwrap().bytes, PIECE_BYTES);
         assert!(second, "it came later");
         assert_eq!(taken(&last.0), 1);
-        // Who goes away gives its turn back.
+        // A client that disconnects returns its turn.
         drop(next);
         assert_eq!(last.1.next().await.unwrap().unwrap().bytes, PIECE_BYTES);
-        // Who has nothing to take is not in line.
+        // An upload without bytes is not in the queue.
         assert!(timeout(SOON, stalled.next()).await.is_err());
         assert!(!last.1.turn.is_over());
     }

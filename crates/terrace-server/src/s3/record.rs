@@ -1,4 +1,4 @@
-//! What a client says of an object that it puts, as attributes of its record.
+//! Metadata in requests that put objects, as attributes of the record.
 
 pub use terrace_objects::record::*;
 
@@ -11,25 +11,25 @@ use s3s::{
 };
 use terrace::Attributes;
 
-/// Most bytes of user metadata, names included, as S3 has it.
+/// Most bytes of user metadata with names, S3's limit.
 const METADATA_BYTES_MAX: usize = 2048;
-/// Most bytes of [`KEPT`] headers, names included, as S3 has it.
+/// Most bytes of [`KEPT`] headers with names, S3's limit.
 const SYSTEM_BYTES_MAX: usize = 2048;
 
-/// What a client says of an object it puts.
+/// Metadata of an object in a request.
 #[derive(Debug, Default)]
 pub struct Description {
     /// In the order of [`KEPT`].
     pub kept: [Option<String>; 8],
     /// User metadata.
     pub metadata: Option<Metadata>,
-    /// Tags, encoded as a query, and checked.
+    /// Tags in query encoding, checked.
     pub tagging: Option<String>,
     /// Access control list.
     pub acl: acl::Asked,
 }
 
-/// Takes the description out of an input; four inputs have the same fields.
+/// Takes the metadata from an input; four inputs have the same fields.
 #[macro_export]
 macro_rules! description {
     ($input:expr) => {{
@@ -43,7 +43,7 @@ macro_rules! description {
                 $input.content_language.take(),
                 $input.expires.take().map(|time| record::http_date(&time)),
                 $input.website_redirect_location.take(),
-                // Where none is named the standard one is meant.
+                // The default is the standard class.
                 $input
                     .storage_class
                     .take()
@@ -57,7 +57,7 @@ macro_rules! description {
     }};
 }
 
-/// A time as headers write it.
+/// A time in the form of headers.
 pub fn http_date(time: &Timestamp) -> String {
     let mut text = Vec::new();
     // Writing to a Vec cannot fail; a year no header can have gives nothing.
@@ -66,7 +66,7 @@ pub fn http_date(time: &Timestamp) -> String {
 }
 
 impl Description {
-    /// Refuses to redirect where no browser can go.
+    /// Refuses redirects to invalid locations.
     ///
     /// # Errors
     /// `InvalidRedirectLocation`
@@ -133,7 +133,7 @@ impl Description {
     }
 }
 
-/// `aws-chunked` says how the body came, not what it is.
+/// Removes `aws-chunked`, which describes the transfer and not the object.
 fn without_transfer_coding(text: &str) -> Option<String> {
     let is_chunked = |coding: &&str| coding.eq_ignore_ascii_case("aws-chunked");
     let all: Vec<_> = text.split(',').map(str::trim).collect();

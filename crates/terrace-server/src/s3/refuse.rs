@@ -1,10 +1,8 @@
-//! What is refused before `s3s` sees it: what the service does not have, and what `s3s` would let
-//! pass.
-//!
-//! Of the latter there are three. A header `x-amz-…` that is not signed: whoever has a presigned
-//! URL could otherwise add `x-amz-copy-source` to it and read any object its signer can read; see
-//! [`signature`]. Subresources that `s3s` does not know. And parts of uploads that do not say of
-//! which, which it would take for objects.
+//! Refuses requests before `s3s` sees them: for features that the service does not have, and for
+//! three cases that `s3s` would accept. An unsigned `x-amz-…` header: the holder of a presigned URL
+//! could otherwise add `x-amz-copy-source` and read any object that its signer can read; see
+//! [`signature`]. Subresources unknown to `s3s`. And parts of uploads without an upload ID, which
+//! it would treat as objects.
 
 mod writes;
 
@@ -24,16 +22,16 @@ use s3s::{S3Result, s3_error};
 
 /// Longest XML body: 10,000 parts with their checksums fit.
 pub const XML_BYTES_MAX: usize = 8 << 20;
-/// Longest head of a request that stores something, as S3 has it: all names and values of its
+/// Longest head of a request that stores something, S3's limit: all names and values of its
 /// headers.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// What headers begin with that ask for something the service does not have.
+/// Prefixes of headers for features that the service does not have.
 const NOT_SUPPORTED: [&str; 2] = ["x-amz-mfa", "x-amz-write-offset-bytes"];
 
 /// Storage classes whose objects S3 must restore before they can be read.
 pub const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
 
-/// Query names without a value that `s3s` knows: each names an operation of its own.
+/// Query names without a value that `s3s` knows: each selects an operation.
 pub const SUBRESOURCES: [&str; 31] = [
     "accelerate",
     "acl",
@@ -67,7 +65,7 @@ pub const SUBRESOURCES: [&str; 31] = [
     "versions",
     "website",
 ];
-/// Query names with which an object can be posted to.
+/// Query names of POST requests to an object.
 const POSTED: [&str; 4] = ["uploads", "uploadId", "restore", "select"];
 /// Query names of listings, which may have an empty value.
 const LIST_FIELDS: [&str; 9] = [
@@ -94,7 +92,7 @@ const FILLED_FIELDS: [&str; 9] = [
     "list-type",
 ];
 
-/// Refuses what the service does not have.
+/// Refuses features that the service does not have.
 pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
     if head.path().is_none() {
         return Err(s3_error!(InvalidURI, "Couldn't parse the specified URI."));
@@ -123,7 +121,7 @@ pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
     signature::check(head, headers)
 }
 
-/// Refuses methods that nothing has which a request can be about.
+/// Refuses methods that do not exist for the resource.
 fn refuse_method(head: &Head) -> S3Result {
     let is_posted = |name: &&str| head.has(name);
     let allowed: &'static str = match head.place() {
@@ -146,7 +144,7 @@ fn refuse_method(head: &Head) -> S3Result {
     Err(error)
 }
 
-/// Refuses what is posted to a bucket and is no form.
+/// Refuses a POST to a bucket that is not a form.
 fn refuse_post(head: &Head) -> S3Result {
     let is_of_bucket = head.place().is_some_and(|(_, key)| key.is_empty());
     if head.method == Method::POST && is_of_bucket && !head.is_form && !head.has_subresource {
@@ -158,7 +156,7 @@ fn refuse_post(head: &Head) -> S3Result {
     Ok(())
 }
 
-/// Refuses to say how an object is to be encrypted where none is made.
+/// Refuses encryption headers on requests that create no object.
 fn refuse_encryption(head: &Head, headers: &HeaderMap) -> S3Result {
     let makes_one = matches!(head.method, Method::PUT | Method::POST) && !head.has("partNumber");
     if headers.contains_key("x-amz-server-side-encryption") && !makes_one {
@@ -170,7 +168,7 @@ fn refuse_encryption(head: &Head, headers: &HeaderMap) -> S3Result {
     Ok(())
 }
 
-/// Refuses heads that are longer than any that stores something.
+/// Refuses heads of storing requests above the limit.
 fn refuse_long_head(method: &Method, headers: &HeaderMap) -> S3Result {
     let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len());
     if matches!(*method, Method::PUT | Method::POST) && lengths.sum::<usize>() > HEAD_BYTES_MAX {
@@ -179,7 +177,7 @@ fn refuse_long_head(method: &Method, headers: &HeaderMap) -> S3Result {
     Ok(())
 }
 
-/// Refuses forms, and XML, that are longer than any that is taken, before they are read.
+/// Refuses forms and XML above the limit, before they are read.
 fn refuse_long_body(head: &Head) -> S3Result {
     let bytes = head.content_length.unwrap_or(0);
     if head.is_form && bytes > FORM_BYTES_MAX {
@@ -194,14 +192,13 @@ fn refuse_long_body(head: &Head) -> S3Result {
     Ok(())
 }
 
-/// Whether a name in a query is one of a subresource that `s3s` knows.
+/// Whether a query name is a subresource that `s3s` knows.
 pub fn is_subresource(name: &str) -> bool {
     SUBRESOURCES.contains(&name)
 }
 
-/// Refuses subresources that `s3s` does not know: it would take `PUT /BUCKET/KEY?new-thing` for an
-/// object to be put. A GET of an object may have any, since people add such names to get around
-/// caches.
+/// Refuses subresources unknown to `s3s`: it would treat `PUT /BUCKET/KEY?new-thing` as a PUT of
+/// the object. A GET of an object may have any, since such names are used to bypass caches.
 fn refuse_subresources(head: &Head) -> S3Result {
     if head.is_of_object() && matches!(head.method, Method::GET | Method::HEAD) {
         return Ok(());
@@ -223,7 +220,7 @@ fn empty_names(head: &Head) -> impl Iterator<Item = &str> {
     empty.map(|(name, _)| name.as_str())
 }
 
-/// Refuses fields that are empty and cannot be.
+/// Refuses fields that must not be empty.
 fn refuse_fields(head: &Head) -> S3Result {
     match empty_names(head).find(|name| FILLED_FIELDS.contains(name)) {
         None => Ok(()),
@@ -231,8 +228,7 @@ fn refuse_fields(head: &Head) -> S3Result {
     }
 }
 
-/// Refuses objects to be put that do not say how long they are, and parts that do not say of which
-/// upload, or which.
+/// Refuses objects without a length, and parts without upload ID or number.
 fn refuse_odd_puts(head: &Head, headers: &HeaderMap) -> S3Result {
     if head.method != Method::PUT || !head.is_of_object() {
         return Ok(());
@@ -244,7 +240,7 @@ fn refuse_odd_puts(head: &Head, headers: &HeaderMap) -> S3Result {
     if has_body {
         refuse_algorithm(headers)?;
     }
-    // Before HTTP/2 nothing else says that there is a body.
+    // Before HTTP/2 only these headers announce a body.
     let is_silent = head.version < Version::HTTP_2
         && !headers.contains_key(header::CONTENT_LENGTH)
         && !headers.contains_key(header::TRANSFER_ENCODING);
@@ -257,8 +253,7 @@ fn refuse_odd_puts(head: &Head, headers: &HeaderMap) -> S3Result {
     Ok(())
 }
 
-/// Refuses bodies that are said to have a checksum and come without one, or with one by another
-/// algorithm.
+/// Refuses bodies without their announced checksum, or with one of another algorithm.
 fn refuse_algorithm(headers: &HeaderMap) -> S3Result {
     let Some(name) = headers.get("x-amz-sdk-checksum-algorithm") else {
         return Ok(());
@@ -284,8 +279,8 @@ fn refuse_algorithm(headers: &HeaderMap) -> S3Result {
     ))
 }
 
-/// Refuses checksums that are announced to come after a body that nothing can come after, and those
-/// that cannot be computed: what is announced is verified or not taken.
+/// Refuses announced trailers if the body has none, and unknown checksums: an announced checksum is
+/// verified or refused.
 fn refuse_trailer(head: &Head, headers: &HeaderMap) -> S3Result {
     let Some(announced) = headers.get("x-amz-trailer") else {
         return Ok(());
@@ -315,7 +310,7 @@ fn refuse_trailer(head: &Head, headers: &HeaderMap) -> S3Result {
     ))
 }
 
-/// Refuses XML with a checksum behind it, as no client sends it: nothing would compare it.
+/// Refuses XML with a trailer, which no client sends and nothing would check.
 fn refuse_trailer_of_xml(head: &Head, headers: &HeaderMap) -> S3Result {
     if headers.contains_key("x-amz-trailer") && head.is_xml && !head.is_form {
         return Err(s3_error!(
@@ -326,7 +321,7 @@ fn refuse_trailer_of_xml(head: &Head, headers: &HeaderMap) -> S3Result {
     Ok(())
 }
 
-/// Refuses storage classes that are unknown, and archives: here each object can be read at once.
+/// Refuses unknown storage classes, and archives: here each object can be read at once.
 ///
 /// # Errors
 /// `InvalidStorageClass`
@@ -345,13 +340,13 @@ pub fn refuse_class(name: &str) -> S3Result {
     ))
 }
 
-/// Refuses values of headers that the service does not have.
+/// Refuses header values for features that the service does not have.
 fn refuse_values(headers: &HeaderMap) -> S3Result {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if text("content-md5").is_some_and(|value| value.trim().is_empty()) {
         return Err(s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid."));
     }
-    // `s3s` takes it for none, and the object would not be encrypted.
+    // `s3s` ignores an empty value, and the object would not be encrypted.
     if text("x-amz-server-side-encryption").is_some_and(str::is_empty) {
         return Err(s3_error!(
             InvalidArgument,
@@ -433,7 +428,7 @@ mod tests {
         }
     }
 
-    /// They were told to be not implemented (yet).
+    /// These are 501 `NotImplemented`.
     #[test]
     fn methods_that_nothing_has() {
         for (method, uri) in [
@@ -456,7 +451,7 @@ mod tests {
         ] {
             assert_eq!(refused(method, uri, &[]), None, "{method} {uri}");
         }
-        // What `s3s` took for the deletion of an object or a bucket, or for a new one.
+        // `s3s` treated these as the deletion of an object or a bucket, or as a new one.
         for (method, uri) in [
             ("DELETE", "/b/k?acl"),
             ("DELETE", "/b/k?versions"),
@@ -552,7 +547,8 @@ mod tests {
         }
         assert_eq!(refused("PUT", "/b/k", &[("transfer-encoding", "chunked")]), None);
         assert_eq!(refused("PUT", "/b/k", &[("x-amz-copy-source", "/b/o")]), None);
-        // What is an object and what is not was told by the raw path, without the host.
+        // Regression: whether a request is about an object was decided by the raw path, without the
+        // host.
         let of_host = [("host", "b.s3.example.net"), LENGTH];
         let refused_there = |method, uri| refused(method, uri, &of_host);
         assert_eq!(

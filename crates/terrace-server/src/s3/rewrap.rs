@@ -1,18 +1,17 @@
-//! Rotation of the master key, and of keys that clients name: what former ones encrypted is
-//! encrypted anew with the current one, while the store serves or not.
+//! Rotation of the master key and of KMS keys: re-encrypts what former keys encrypted with the
+//! current one, whether or not the store is being served.
 //!
-//! No byte of a long object is touched: the record of an object has its data key, wrapped, and is
-//! written again with the same value and the data key wrapped anew. Each record is replaced only if
-//! it still is what was read, so a request that changes an object meanwhile is not disturbed;
-//! records that were changed are looked at again. It is done when one look at the whole store, at
-//! one moment, has found nothing of a former key. Nothing is wrapped with one any more from the
-//! moment on that the server has the new key ([`Secrets::replace`] waits for commits under way), so
-//! then nothing is left, and the store notes that it needs the current key only. So it is with each
-//! key that clients name: from the moment on that it has another version nothing is wrapped with a
-//! former one ([`kms::Current::hold`]), and when nothing of these is left they are struck out.
+//! No bytes of long objects are rewritten: an object's record contains its wrapped data key, and is
+//! rewritten with the same value and the data key wrapped again. Each record is replaced only if it
+//! has not changed, so concurrent requests are not disturbed; changed records are visited again. It
+//! is done when a scan of one snapshot of the store has found nothing of a former key. Once the
+//! server has the new key, nothing is wrapped with a former one ([`Secrets::replace`] waits for
+//! commits under way), so then nothing is left, and the store records that only the current key is
+//! needed. The same holds for KMS keys: once there is a new version, nothing is wrapped with a
+//! former one ([`kms::Current::hold`]), and when nothing of these is left they are removed.
 //!
-//! On failure, and after a crash: some records need the former key, some the new one. The store
-//! still says that both are needed, and doing it again does the rest.
+//! After a failure or a crash some records need the former key and some the new one. The store
+//! still records that both are needed, and another run completes the work.
 
 use super::{
     Shared,
@@ -29,25 +28,22 @@ use std::{
 use terrace::{Condition, Durability, Error, ObjectInfo, PutOptions, ScanItem, ScanRange, Store};
 use terrace_objects::error::ObjectError;
 
-/// Records that are written before the store is looked at anew: a look keeps what was replaced
-/// since.
+/// Records written before a new scan begins, since a scan's snapshot retains what was replaced.
 const WRITES_PER_LOOK: u64 = 10_000;
-/// How an access key's record calls its secret, if that is encrypted.
+/// Field of an access key's encrypted secret.
 const SECRET: &str = "secret_aes_256_gcm";
 
-/// What was encrypted anew.
+/// Counts of re-encrypted items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Data keys of objects, versions and uploads.
     pub data_keys: u64,
-    /// Secrets of access keys, what temporary credentials are made with, and keys that clients
-    /// name.
+    /// Secrets of access keys, the session key, and KMS keys.
     pub access_keys: u64,
 }
 
-/// Takes `new` as the master keys, if that is given, and encrypts anew what former ones encrypted.
-/// Blocks. Ends early once `stop` is set. `tell` is told again and again how many records were
-/// written.
+/// Replaces the master keys by `new`, if given, and re-encrypts what former ones encrypted. Blocks.
+/// Stops early once `stop` is set. Calls `tell` repeatedly with the number of records written.
 ///
 /// # Errors
 /// [`Error::Invalid`] if a master key is missing, or there is none; [`Error::Unavailable`] if it
@@ -70,7 +66,7 @@ pub fn run(
     }
     wanted.check(store)?;
     access_keys(store, wanted, false)?;
-    // Before anything is wrapped with it, and not before it is known to open what is there.
+    // Before anything is wrapped with it, but only after it is known to decrypt what is there.
     wanted.register(store)?;
     if let Some(new) = new {
         secrets.replace(new);
@@ -91,9 +87,9 @@ pub fn run(
             break;
         }
     }
-    // Again: what was being written when the key was taken has come by now.
+    // Again: writes under way at the switch are committed now.
     report.access_keys += access_keys(store, secrets, true)?;
-    // What was written until now waits for no device; this does, and what is noted comes after it.
+    // Earlier writes are buffered; this makes them durable before the keys are recorded.
     store.delete_with(keyspace::sync_marker(), Condition::None, Durability::Sync)?;
     secrets.forget_former(store)?;
     secrets.kms().strike(store, secrets, &former)?;
@@ -105,16 +101,16 @@ pub fn run(
     Ok(report)
 }
 
-/// What a look at the store did.
+/// Result of a scan.
 struct Look {
     written: u64,
-    /// It came to the end, and nothing was to be written.
+    /// It reached the end, and there was nothing to write.
     is_clean: bool,
-    /// Where it ended early.
+    /// Where it stopped early.
     next: Option<Vec<u8>>,
 }
 
-/// Looks at the store as it is at one moment, from a key on.
+/// Scans a snapshot of the store from a key on.
 fn look(
     store: &Store,
     (shared, former): (&Shared, &BTreeSet<KeyId>),
@@ -146,7 +142,7 @@ fn look(
         look.is_clean = false;
         let is_upload = item.key.starts_with(keyspace::UPLOADS.as_bytes());
         let is_written = if is_upload {
-            // Parts that arrive write it again.
+            // Parts that arrive rewrite the same record.
             let _alone = shared.wrapping.write();
             match store.head(&item.key)? {
                 None => false,
@@ -173,7 +169,7 @@ fn sealed(info: &ObjectInfo, key: &[u8]) -> terrace::Result<SealedKey> {
     })
 }
 
-/// Whether its data key is wrapped with a former master key, or one of these versions of others.
+/// Whether its data key is wrapped with a former master key, or one of these versions of KMS keys.
 fn needs(info: &ObjectInfo, (secrets, former): (&Secrets, &BTreeSet<KeyId>), key: &[u8]) -> terrace::Result<bool> {
     Ok(match sealed(info, key)?.by {
         Wrapper::Master(id) => secrets.is_given() && secrets.ids().first() != Some(&id),
@@ -182,7 +178,7 @@ fn needs(info: &ObjectInfo, (secrets, former): (&Secrets, &BTreeSet<KeyId>), key
     })
 }
 
-/// Wraps a data key anew. False if that was not needed, or the record has changed.
+/// Rewraps a data key. False if that was not needed, or the record has changed.
 fn write(
     store: &Store,
     secrets: &Secrets,
@@ -214,8 +210,8 @@ fn failed(error: &ObjectError, key: &[u8]) -> Error {
     })
 }
 
-/// Encrypts secrets of access keys, and keys that the store has drawn, anew, or only tries whether
-/// they can be. How many were written.
+/// Re-encrypts secrets of access keys and generated keys, or only checks that it is possible.
+/// Returns the number written.
 fn access_keys(store: &Store, secrets: &Secrets, writes: bool) -> terrace::Result<u64> {
     let mut written = 0;
     for item in store.scan(ScanRange::prefix(keyspace::ACCESS_KEYS))? {
@@ -235,8 +231,8 @@ fn access_keys(store: &Store, secrets: &Secrets, writes: bool) -> terrace::Resul
     Ok(written)
 }
 
-/// Encrypts anew what the JSON of a record has under `field`, as the secret of `id`. How many were
-/// written: one or none.
+/// Re-encrypts `field` of a JSON record under `id`. Returns the number of records written, at most
+/// one.
 fn secret(
     store: &Store,
     secrets: &Secrets,
@@ -260,7 +256,7 @@ fn secret(
     };
     match store.put_with(&item.key, serde_json::to_vec(&record).map_err(damaged)?, &options) {
         Ok(_) => Ok(1),
-        // It was removed, or written anew: then it is looked at again before the end.
+        // Removed or rewritten: visited again before the end.
         Err(Error::ConditionFailed { .. }) => Ok(0),
         Err(error) => Err(error),
     }
@@ -282,7 +278,7 @@ mod tests {
         Secrets::with_key(&lines.join("\n")).unwrap()
     }
 
-    /// An object, one in a value of its own, a version, and an upload.
+    /// An object, one with a separate value, a version, and an upload.
     fn places() -> Vec<Vec<u8>> {
         let id = keyspace::Id::new();
         vec![
@@ -313,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Whether all of them can be unlocked, and are otherwise what they were.
+    /// Checks that all of them can be unlocked and have not changed otherwise.
     fn all_open(store: &Store, secrets: &Secrets, places: &[Vec<u8>]) -> bool {
         places.iter().all(|place| {
             let info = store.head(place).unwrap().unwrap();
@@ -325,7 +321,8 @@ mod tests {
         })
     }
 
-    /// Stopped behind any of its records, it has lost nothing, needs both keys, and goes on.
+    /// After a stop at any record nothing is lost, both keys are needed, and another run completes
+    /// it.
     #[test]
     fn a_rotation_that_ends_early_is_done_again() {
         for stop_behind in 0..places().len() as u64 {
@@ -340,7 +337,7 @@ mod tests {
             let stop = AtomicBool::new(false);
             let mut tell = |written: u64| stop.store(written >= stop_behind, Ordering::Relaxed);
             let ended = run(&store, &shared, Some(&both), &stop, &mut tell);
-            // It is told of a record when it looks at the next.
+            // Progress is reported when the next record is visited.
             assert!(matches!(ended, Err(Error::Unavailable(_))), "{ended:?}");
             drop(store);
 
@@ -361,8 +358,8 @@ mod tests {
         }
     }
 
-    /// Stopped behind any record, the former version of a named key is still there, and opens what
-    /// was not reached; done again, it is struck out, and nothing needs it.
+    /// After a stop at any record the former version of a KMS key is still there and unwraps the
+    /// remaining ones; another run removes it.
     #[test]
     fn a_rotation_of_a_named_key_that_ends_early_is_done_again() {
         for stop_behind in 0..=places().len() as u64 {
@@ -380,7 +377,7 @@ mod tests {
             let mut tell = |written: u64| stop.store(written >= stop_behind, Ordering::Relaxed);
             let ended = run(&store, &shared, None, &stop, &mut tell);
             assert!(matches!(ended, Err(Error::Unavailable(_))), "{ended:?}");
-            // As another process finds it.
+            // Opened by another process.
             let reopened = || {
                 let secrets = Secrets::default();
                 secrets.kms().load(&store, &secrets).unwrap();
@@ -397,8 +394,8 @@ mod tests {
         }
     }
 
-    /// A rotation left the key for sessions under the former master key, and said that this is not
-    /// needed any more: then no server with the new one alone would have started.
+    /// Regression: a rotation left the session key under the former master key, and recorded that
+    /// this is no longer needed: no server with only the new one would have started.
     #[test]
     fn what_the_store_has_drawn_is_encrypted_anew() {
         let dir = tempfile::tempdir().unwrap();
@@ -406,7 +403,7 @@ mod tests {
         let (old, both, new) = (secrets(&["0f"]), secrets(&["0e", "0f"]), secrets(&["0e"]));
         old.register(&store).unwrap();
         session::Sessions::begin(&store, &old).unwrap();
-        // Drawn before there was a master key, and encrypted with it since.
+        // Generated before there was a master key, and encrypted with it later.
         old.draw_own(&store).unwrap();
         assert!(session::Sessions::stored(&store, &new).is_err());
         let shared = Shared::new(None, secrets(&["0f"]));

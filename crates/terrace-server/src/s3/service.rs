@@ -1,5 +1,4 @@
-//! The operations of S3 as `s3s` calls them, each handed to its function. What is not here answers
-//! `NotImplemented`.
+//! The operations of S3, as `s3s` calls them. Others answer `NotImplemented`.
 
 use super::{
     Gateway,
@@ -15,8 +14,8 @@ use std::sync::Arc;
 /// The service.
 pub struct Service(pub Arc<Gateway>);
 
-/// One method per operation: its name in the trait, its name in the protocol, and what does it, if
-/// the bucket still is the one that it was allowed in.
+/// One method per operation: the trait's name, the protocol's name, and the function, which is
+/// called only if the bucket is still the one for which access was granted.
 macro_rules! operations {
     ($service:ident: $($method:ident $input:ident -> $output:ident = |$request:ident| $call:expr;)*) => {
         #[async_trait::async_trait]

@@ -1,7 +1,7 @@
-//! How a request says who it is, looked at before `s3s` checks whether it is true.
+//! Checks the form of signatures before `s3s` verifies them.
 //!
-//! `s3s` answers whatever it cannot read here in one way, and knows no longest life of a presigned
-//! URL. S3 tells the cases apart (the "Error responses" of its API reference), and clients act on
+//! `s3s` has one answer for all malformed signatures, and no limit on the life of a presigned URL.
+//! S3 distinguishes the cases (the "Error responses" of its API reference), and clients depend on
 //! the codes.
 
 use super::{
@@ -23,10 +23,10 @@ use std::time::Duration;
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Longest life of a presigned URL, in seconds: a week.
 const LIFE_MAX_S: i64 = 7 * 24 * 60 * 60;
-/// How far the clock of a client may differ, as in S3.
+/// Tolerated difference of a client's clock, as in S3.
 pub const SKEW_MAX: Duration = Duration::from_millis(SKEW_MAX_MS);
 const SKEW_MAX_MS: u64 = 15 * 60 * 1000;
-/// What a presigned URL has.
+/// Query names of a presigned URL.
 const QUERY_FIELDS: [&str; 6] = [
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -35,10 +35,10 @@ const QUERY_FIELDS: [&str; 6] = [
     "X-Amz-SignedHeaders",
     "X-Amz-Expires",
 ];
-/// Headers that need not be signed: the first two are covered by the signature in another way.
+/// Headers that need not be signed: the first two are covered in another way.
 const UNSIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
-/// Headers of which there is one at most, besides those that begin with [`OURS`]. What is said
-/// twice is read in two ways: one reader takes the first, `s3s` takes none.
+/// Headers that may occur once, besides those with the prefix [`OURS`]. Readers disagree on
+/// repeated ones: some take the first, `s3s` takes none.
 const SAID_ONCE: [header::HeaderName; 10] = [
     header::AUTHORIZATION,
     header::HOST,
@@ -51,16 +51,16 @@ const SAID_ONCE: [header::HeaderName; 10] = [
     header::RANGE,
     header::TRANSFER_ENCODING,
 ];
-/// What names of headers begin with that are S3's.
+/// Prefix of S3's headers.
 const OURS: &str = "x-amz-";
-/// Headers of S3 that are lists, or the client's own, and may have several lines.
+/// Headers of S3 that may have several lines.
 const SAID_OFTEN: [&str; 3] = [
     "x-amz-meta-",
     "x-amz-object-attributes",
     "x-amz-optional-object-attributes",
 ];
-/// Parameters of a presigned URL, in small letters, that begin like headers of S3 and are none:
-/// they are about the signature, or about what a client that signs does by itself.
+/// Parameters of a presigned URL, in lower case, with the prefix of S3's headers that are not
+/// headers: they belong to the signature, or SDKs add them by default.
 const NO_HEADERS: [&str; 9] = [
     "x-amz-algorithm",
     "x-amz-content-sha256",
@@ -72,21 +72,21 @@ const NO_HEADERS: [&str; 9] = [
     "x-amz-signature",
     "x-amz-signedheaders",
 ];
-/// What names of checksums begin with.
+/// Prefix of checksum headers.
 const CHECKSUM: &str = "x-amz-checksum-";
-/// Checksums of nothing: CRC-32 and CRC-32C, CRC-64/NVME, SHA-1, SHA-256.
+/// Checksums of an empty body: CRC-32 and CRC-32C, CRC-64/NVME, SHA-1, SHA-256.
 const OF_NOTHING: [&str; 4] = [
     "AAAAAA==",
     "AAAAAAAAAAA=",
     "2jmj7l5rSw0yVb/vlWAYkK/YBwk=",
     "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
 ];
-/// Names of which a query has one at most, besides those of signatures.
+/// Query names that may occur once, besides those of signatures.
 const ASKED_ONCE: [&str; 3] = ["versionId", "uploadId", "partNumber"];
-/// What query names begin with that choose headers of the answer.
+/// Prefix of query names that choose headers of the answer.
 const RESPONSE_HEADERS: &str = "response-";
 
-/// Refuses signatures that cannot be right, and what needs one and has none.
+/// Refuses malformed signatures, and unsigned requests that need a signature.
 ///
 /// # Errors
 /// `InvalidArgument`, `InvalidRequest`, `AuthorizationHeaderMalformed`,
@@ -97,7 +97,7 @@ pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
         return check_content_hash(headers);
     }
     let authorization = headers.get(header::AUTHORIZATION);
-    // What is no text is no signature either, and is refused as such.
+    // A value that is not text is refused as a malformed signature.
     let in_header = authorization.map(|value| value.to_str().unwrap_or("?"));
     match (in_header, head.is_signed_in_query) {
         (Some(_), true) => Err(two_signatures()),
@@ -109,7 +109,7 @@ pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
     if let Some(signed) = in_header.and_then(|text| field(text, "SignedHeaders")) {
         return check_signed(headers, signed, |_| false);
     }
-    // What is in the query is signed with it.
+    // The query is signed as a whole.
     let in_query = |name: &str| {
         let mut headers = head.query.iter().filter(|(name, value)| is_header(name, value));
         head.is_signed_in_query && headers.any(|(other, _)| other.eq_ignore_ascii_case(name))
@@ -118,7 +118,7 @@ pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
     signed.map_or(Ok(()), |signed| check_signed(headers, signed, in_query))
 }
 
-/// Refuses what is said twice and can be meant only once.
+/// Refuses repeated names that may occur once.
 ///
 /// # Errors
 /// `InvalidArgument`
@@ -146,12 +146,12 @@ pub fn refuse_repeated(headers: &HeaderMap, query: &[(String, String)]) -> S3Res
     }
 }
 
-/// Adds to the headers those that stand in the query of a presigned URL: clients put those there
-/// that they signed, of which whoever has the URL may know nothing. Whether the signature is right
-/// is found out later; if it is not, the request is refused as it would be without them.
+/// Adds the headers in the query of a presigned URL: presigners put signed headers there, which the
+/// holder of the URL need not know. The signature is checked later; if it is invalid, the request
+/// is refused as it would be without them.
 ///
 /// # Errors
-/// `InvalidArgument` if that makes two of them, or if none can have such a name or value.
+/// `InvalidArgument` if a header occurs twice, or has an invalid name or value.
 pub fn take_out(query: &[(String, String)], headers: &mut HeaderMap) -> S3Result {
     let is_version_2 = version_2::is_in_query(query);
     let is_one = |name: &str, value: &str| {
@@ -177,20 +177,19 @@ pub fn take_out(query: &[(String, String)], headers: &mut HeaderMap) -> S3Result
     Ok(())
 }
 
-/// Whether a parameter of a URL that is presigned by version 4 is a header. The checksum of nothing
-/// is not: SDKs put it there when they are to sign for a body that they do not know, and S3 takes
-/// the body all the same.
+/// Whether a parameter of a URL presigned by version 4 is a header. The checksum of an empty body
+/// is not: SDKs put it there when they presign for an unknown body, and S3 then accepts any body.
 fn is_header(name: &str, value: &str) -> bool {
     let is_empty = || begins(name, CHECKSUM) && OF_NOTHING.contains(&value);
     begins(name, OURS) && !NO_HEADERS.iter().any(|other| name.eq_ignore_ascii_case(other)) && !is_empty()
 }
 
-/// Whether a name in a query, decoded, belongs to a signature.
+/// Whether a decoded query name belongs to a signature.
 pub fn is_of_signature(name: &str) -> bool {
     begins(name, OURS) || version_2::FIELDS.contains(&name)
 }
 
-/// The key's ID of a credential, and the scope behind it, if that is one for this service.
+/// Key ID and scope of a credential, if the scope is for this service.
 pub fn scope<'c>(credential: &'c str, service: &str) -> Option<(&'c str, &'c str)> {
     let (at, _) = credential.rmatch_indices('/').nth(3)?;
     let (id, scope) = (&credential[..at], &credential[at + 1..]);
@@ -201,7 +200,7 @@ pub fn scope<'c>(credential: &'c str, service: &str) -> Option<(&'c str, &'c str
     (is_scope && !id.is_empty()).then_some((id, scope))
 }
 
-/// What signs in a scope, of which these are the parts after the key's ID.
+/// The signing key for a scope, given by the parts after the key's ID.
 pub fn key<'s>(secret: &str, scope: impl Iterator<Item = &'s str>) -> hmac::Key {
     let first = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
     scope.fold(first, |key, part| {
@@ -209,7 +208,7 @@ pub fn key<'s>(secret: &str, scope: impl Iterator<Item = &'s str>) -> hmac::Key 
     })
 }
 
-/// The bytes of hex digits as signatures are written: small letters.
+/// Decodes lower-case hex digits.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -225,8 +224,8 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
 
 /// A field of the header's value: `NAME=VALUE`, separated by commas or spaces.
 pub fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    // By bytes: each signed request is asked for three of them, and splitting at characters was 3 %
-    // of a GET's time.
+    // By bytes: each signed request needs three of them, and splitting at characters took 3 % of a
+    // GET's time.
     let mut rest = text;
     loop {
         let end = rest.bytes().position(|byte| matches!(byte, b',' | b' '));
@@ -246,7 +245,7 @@ pub fn two_signatures() -> S3Error {
     )
 }
 
-/// A request is signed by version 2 where that is not taken.
+/// Signatures of version 2 are switched off.
 pub fn not_version_2() -> S3Error {
     s3_error!(
         InvalidRequest,
@@ -262,7 +261,7 @@ fn check_header(head: &Head, headers: &HeaderMap, text: &str) -> S3Result {
         ));
     };
     let is_whole = field(rest, "SignedHeaders").is_some() && field(rest, "Signature").is_some();
-    // A signature for one service is none for another.
+    // A signature is for one service only.
     let service = if head.is_call { "sts" } else { "s3" };
     if !is_whole || field(rest, "Credential").is_none_or(|credential| scope(credential, service).is_none()) {
         return Err(s3_error!(
@@ -277,7 +276,7 @@ fn check_header(head: &Head, headers: &HeaderMap, text: &str) -> S3Result {
             "A signed request needs a valid x-amz-date header: YYYYMMDDTHHMMSSZ."
         ));
     }
-    // Before the signature: a client whose clock is wrong shall hear of the clock.
+    // Before the signature, so that a client with a wrong clock learns the reason.
     if date
         .and_then(milliseconds_of)
         .is_some_and(|ms| now_ms().abs_diff(ms) > SKEW_MAX_MS)
@@ -317,7 +316,7 @@ fn check_query(head: &Head) -> S3Result {
         Err(_) => wrong("X-Amz-Expires is not a number.".to_owned()),
         Ok(..0) => wrong("X-Amz-Expires is negative.".to_owned()),
         Ok(seconds) if seconds > LIFE_MAX_S => wrong(format!("X-Amz-Expires is more than {LIFE_MAX_S} seconds.")),
-        // `s3s` would call it `RequestTimeTooSkewed`, which S3 has for signatures in the header.
+        // `s3s` would report `RequestTimeTooSkewed`, which S3 has for signatures in the header.
         Ok(_) if milliseconds_of(value("X-Amz-Date")).is_some_and(|ms| ms > now_ms().saturating_add(SKEW_MAX_MS)) => {
             Err(s3_error!(AccessDenied, "Request is not yet valid"))
         }
@@ -325,7 +324,7 @@ fn check_query(head: &Head) -> S3Result {
     }
 }
 
-/// Whoever finds a link to a public object must not choose what a browser takes it for.
+/// An unsigned link to a public object must not choose the content type for a browser.
 ///
 /// # Errors
 /// `InvalidRequest`
@@ -357,7 +356,7 @@ fn check_content_hash(headers: &HeaderMap) -> S3Result {
     ))
 }
 
-/// `ID/YYYYMMDD/REGION/s3/aws4_request`; an ID may have slashes.
+/// `ID/YYYYMMDD/REGION/s3/aws4_request`; an ID may contain slashes.
 pub fn is_scope(text: &str) -> bool {
     scope(text, "s3").is_some()
 }
@@ -372,7 +371,7 @@ fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Refuses signed requests with headers that matter and are not signed.
+/// Refuses signed requests with relevant unsigned headers.
 fn check_signed(headers: &HeaderMap, signed: &str, in_query: impl Fn(&str) -> bool) -> S3Result {
     let signed = signed.to_ascii_lowercase();
     let is_signed = |name: &str| signed.split(';').any(|other| other == name);
@@ -396,7 +395,7 @@ mod tests {
     use super::*;
     use crate::s3::head::tests::head;
 
-    /// The time in `seconds` from now, as a signature has it.
+    /// The time in `seconds` from now, in the form of signatures.
     fn stamp(seconds: i64) -> String {
         let time = time::OffsetDateTime::now_utc() + time::Duration::seconds(seconds);
         let (hour, minute, second) = time.to_hms();

@@ -1,8 +1,8 @@
-//! The security token service, as far as it gives out temporary credentials of the key that asks:
-//! AssumeRole, GetSessionToken and GetCallerIdentity ("AWS STS API Reference"), on the same port.
+//! The security token service, limited to temporary credentials of the caller's key: AssumeRole,
+//! GetSessionToken and GetCallerIdentity ("AWS STS API Reference"), on the same port.
 //!
-//! A call is a POST of a form to `/`, and known as one ([`Head::is_call`]) before anything else is
-//! looked at. Of a call the signature has to be for the service `sts`, of anything else it must not
+//! A call is a POST of a form to `/`, and recognised ([`Head::is_call`]) before any other
+//! processing. Its signature must be for the service `sts`; signatures of other requests must not
 //! be.
 
 use super::{
@@ -34,24 +34,23 @@ use std::{
 
 /// Longest body of a call.
 const CALL_BYTES_MAX: usize = 8 << 10;
-/// The version of the language of calls.
+/// Version of the API.
 const VERSION: &str = "2011-06-15";
-/// How long a session is good: the least, what it is if nothing is said, and the most, in seconds;
-/// of AssumeRole and of GetSessionToken.
+/// Life of a session in seconds: minimum, default and maximum, for AssumeRole and GetSessionToken.
 const LIFE_S: Life = (15 * 60, 60 * 60, 12 * 60 * 60);
 const TOKEN_LIFE_S: Life = (15 * 60, 12 * 60 * 60, 36 * 60 * 60);
-/// Most bytes of the policy and the tags of a session, so that tokens fit into heads.
+/// Most bytes of a session's policy and tags, so that tokens fit into heads.
 const BOUNDS_BYTES_MAX: usize = 2048;
-/// Most tags of a session, as AWS has it.
+/// Most tags of a session, AWS's limit.
 const TAGS_MAX: usize = 50;
-/// What answers calls.
+/// Handles calls.
 pub struct Route(pub Arc<Gateway>);
 
 type Life = (u64, u64, u64);
 /// Names and values.
 type Tags = Vec<(String, String)>;
 
-/// What is wrong with a call: status, code and message.
+/// An error of a call: status, code and message.
 type Wrong = (StatusCode, &'static str, String);
 
 fn invalid(message: String) -> Wrong {
@@ -109,7 +108,7 @@ impl S3Route for Route {
     }
 }
 
-/// What S3 says of a signature, and what STS says of the same.
+/// S3's errors about signatures, and those of STS.
 const SAID: [(&str, StatusCode, &str); 7] = [
     (
         "AuthorizationHeaderMalformed",
@@ -124,8 +123,8 @@ const SAID: [(&str, StatusCode, &str); 7] = [
     ("InternalError", StatusCode::INTERNAL_SERVER_ERROR, "InternalFailure"),
 ];
 
-/// Has the answer to a call say what is wrong as STS does, also what was found before it was known
-/// to be one: what checks signatures speaks S3's XML.
+/// Rewrites the error of a call in STS's XML, including errors found before it was recognised as a
+/// call: signature checks use S3's XML.
 pub fn complete_error(response: &mut Response<Body>, number: &str) {
     let Some(xml) = response.body().bytes() else { return };
     let text = String::from_utf8_lossy(&xml);
@@ -149,7 +148,7 @@ pub fn complete_error(response: &mut Response<Body>, number: &str) {
     *response.body_mut() = Body::from(xml);
 }
 
-/// Without what XML would take for its own.
+/// Escapes text for XML.
 fn plain(text: &str) -> String {
     text.chars().filter(|letter| letter.is_ascii_alphanumeric()).collect()
 }
@@ -160,7 +159,7 @@ fn answer(outcome: Result<String, Wrong>) -> S3Response<Body> {
             let namespace = format!(" xmlns=\"https://sts.amazonaws.com/doc/{VERSION}/\">");
             (StatusCode::OK, xml.replacen('>', &namespace, 1))
         }
-        // The front has [`complete_error`] say the rest.
+        // The front calls [`complete_error`].
         Err((status, code, message)) => {
             let message = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
             (
@@ -177,7 +176,7 @@ fn answer(outcome: Result<String, Wrong>) -> S3Response<Body> {
     response
 }
 
-/// How long a session is to be good, in seconds.
+/// Parses the life of a session, in seconds.
 fn life_s(text: Option<&String>, (least, usual, most): Life) -> Result<u64, Wrong> {
     let Some(text) = text else { return Ok(usual) };
     match text.parse::<u64>() {
@@ -202,7 +201,7 @@ fn session_name(text: Option<&String>) -> Result<&str, Wrong> {
     ))
 }
 
-/// The policy and the tags that a session is to have.
+/// Policy and tags of a requested session.
 fn bounds(fields: &BTreeMap<String, String>, peer: Peer) -> Result<(Option<String>, Tags), Wrong> {
     let text = fields.get("Policy").filter(|text| !text.is_empty());
     let tags = tags(fields)?;
@@ -232,7 +231,7 @@ fn tags(fields: &BTreeMap<String, String>) -> Result<Tags, Wrong> {
     Ok(tags)
 }
 
-/// Policies may allow more to a tag: whoever chooses tags chooses what is allowed.
+/// Policies may allow more for a tag, so choosing tags is choosing permissions.
 fn may_not_tag() -> Wrong {
     let message = "The access key is not authorized to perform: sts:TagSession. Tags need a key with the level admin for all \
                    buckets (*=admin) and without a policy.";
@@ -271,7 +270,7 @@ pub fn checked(fields: &BTreeMap<String, String>) -> bool {
     name.is_ok() && bounds.is_ok()
 }
 
-/// A policy of a session that can be judged by.
+/// Checks a session's policy.
 fn policy(text: Option<&String>, peer: Peer) -> Result<Option<String>, Wrong> {
     let Some(text) = text else {
         return Ok(None);
@@ -283,7 +282,7 @@ fn policy(text: Option<&String>, peer: Peer) -> Result<Option<String>, Wrong> {
 }
 
 impl Route {
-    /// Credentials that may do no more than the key that asks, and no longer.
+    /// Credentials with at most the permissions and life of the caller's key.
     async fn assume(
         &self,
         credentials: &Credentials,
@@ -315,7 +314,7 @@ impl Route {
         Ok(made.map(|(made, expires_ms)| assumed(&made, account, &key, name, expires_ms)))
     }
 
-    /// Credentials that may do what the key that asks may, for some time.
+    /// Credentials with the permissions of the caller's key, for some time.
     async fn session_token(
         &self,
         credentials: &Credentials,
@@ -332,7 +331,7 @@ impl Route {
         }))
     }
 
-    /// A session of a key, and when it ends.
+    /// Makes a session of a key; returns its end too.
     async fn make(
         &self,
         key: &str,
@@ -367,7 +366,7 @@ impl Route {
         Ok(Ok((made, expires_ms)))
     }
 
-    /// Who asks.
+    /// The caller's identity.
     fn identity(&self, credentials: &Credentials) -> Result<String, Wrong> {
         let account = self.0.account(Some(credentials));
         let account = account.as_deref().unwrap_or(account::DEFAULT);
@@ -390,7 +389,7 @@ fn assumed(made: &Made, account: &str, key: &str, name: &str, expires_ms: u64) -
     )
 }
 
-/// The credentials of a session, as answers have them.
+/// A session's credentials, in the form of answers.
 fn given(made: &Made, expires_ms: u64) -> String {
     let mut end = Vec::new();
     // Writing to a Vec cannot fail.

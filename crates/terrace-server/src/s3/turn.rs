@@ -1,47 +1,46 @@
-//! Turns of uploads: which of them have memory for a body on its way.
+//! Turns of uploads, which share a limited memory.
 //!
 //! There is memory for some tens of bodies ([`Pool`]), however many connections there are. An
-//! upload that has none takes nothing from its connection, but what was read ahead of it, and waits
-//! in line. It gives the memory back after [`TURN_BYTES`], or when its client has let it wait for
-//! [`PATIENCE`] in a turn, if another upload waits for it then; what it has by then is written out
-//! first. An upload whose client sends nothing stays out of the line: it comes back when there is
-//! something to take.
+//! upload without memory reads nothing from its connection, except what was read ahead, and waits
+//! in a queue. It returns the memory after [`TURN_BYTES`], or when its client has sent nothing for
+//! [`PATIENCE`] in a turn, if another upload waits then; received bytes are written first. An
+//! upload whose client sends nothing is not in the queue: it enters when bytes arrive.
 //!
-//! An upload that waits for a turn holds no permit of the engine and no lock, and its client is not
-//! being waited for meanwhile ([`super::body`]). One that has a turn waits for the engine and for
-//! its client only, and for the client for a bounded time: so all come to their turns.
+//! A waiting upload holds no engine permit and no lock, and the wait does not count for its
+//! client's limits ([`super::body`]). An upload with a turn waits only for the engine and, for a
+//! bounded time, for its client, so all get their turns.
 
 use crate::http::budget::{Pool, Ticket};
 use std::{net::IpAddr, pin::pin, sync::Arc, time::Duration};
 use terrace_objects::write::PIECE_BYTES;
 use tokio::time::{Instant, sleep};
 
-/// What a stream into the store has: writes of a MiB are gathered.
+/// Buffer of a stream into the store: writes of a MiB are gathered.
 const WRITER_BYTES: usize = 1 << 20;
-/// What a long body has on its way: a piece that is hashed and written, one that is being taken,
-/// what the connection has read ahead, and the writer's.
+/// Memory of a long body: a piece being hashed and written, one being received, the connection's
+/// read-ahead, and the writer's buffer.
 pub const LONG_BYTES: usize = 3 * PIECE_BYTES + WRITER_BYTES;
-/// Bytes of a turn after which others have theirs: one write to the device.
+/// Length of a turn if others wait: one write to the device.
 const TURN_BYTES: usize = WRITER_BYTES;
-/// How long the client may let its upload wait in one turn while others want it. One that sends as
-/// fast as others are served has all of a turn at hand when it begins.
+/// How long a client may be silent in one turn while others wait. A client that is as fast as
+/// others are served has a whole turn's bytes ready when it begins.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The turns of one upload.
 pub struct Turn {
     ticket: Ticket,
     held: u64,
-    /// What was taken besides for a value that is kept in RAM as long as it is written.
+    /// Additional memory for a value that is kept in RAM while it is written.
     spooled: u64,
-    /// Bytes until others have their turn.
+    /// Remaining bytes of the turn.
     left: usize,
-    /// How long the client was waited for.
+    /// Time spent waiting for the client.
     waited: Duration,
     is_over: bool,
 }
 
 impl Turn {
-    /// No turn yet, of an upload from there.
+    /// An upload of this sender, without a turn.
     pub fn of(pool: &Arc<Pool>, sender: IpAddr) -> Self {
         Self {
             ticket: pool.ticket(sender),
@@ -53,7 +52,7 @@ impl Turn {
         }
     }
 
-    /// Waits for a turn with so much memory.
+    /// Waits for a turn with this memory.
     pub async fn begin(&mut self, bytes: usize) {
         self.held = self.ticket.take_in_turn(bytes as u64).await;
         self.go_on();
@@ -65,22 +64,22 @@ impl Turn {
         self.is_over = false;
     }
 
-    /// Whether it has one.
+    /// Whether it has a turn.
     pub const fn is_held(&self) -> bool {
         self.held > 0
     }
 
-    /// Whether it is to be given back.
+    /// Whether the turn has ended and must be returned.
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Bytes that it is still good for.
+    /// Remaining bytes of the turn.
     pub const fn left(&self) -> usize {
         self.left
     }
 
-    /// So many bytes were taken.
+    /// Counts received bytes.
     pub fn took(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
         if self.left == 0 {
@@ -92,8 +91,8 @@ impl Turn {
         }
     }
 
-    /// Whether there is memory for a value of so many bytes that is kept in RAM: beyond what
-    /// writers have, it is taken if it is there.
+    /// Whether there is memory for a value of this length in RAM, beyond the writer's buffer; takes
+    /// it if so.
     pub fn covers(&mut self, spooled: usize) -> bool {
         let more = (spooled.saturating_sub(WRITER_BYTES) as u64).saturating_sub(self.spooled);
         let is_covered = more == 0 || self.ticket.take(more).is_ok();
@@ -103,7 +102,7 @@ impl Turn {
         is_covered
     }
 
-    /// Gives it back: nothing is held any more of what was taken.
+    /// Returns the memory: no received bytes are held.
     pub fn end(&mut self) {
         let held = std::mem::take(&mut self.held) + std::mem::take(&mut self.spooled);
         if held > 0 {
@@ -112,7 +111,7 @@ impl Turn {
         self.is_over = false;
     }
 
-    /// Waits for what the client sends. `None` if the turn is over before something comes.
+    /// Waits for the client's bytes. `None` if the turn ends first.
     pub async fn wait<T>(&mut self, sent: impl Future<Output = T>) -> Option<T> {
         if !self.is_held() {
             return Some(sent.await);

@@ -1,11 +1,9 @@
-//! Whose signature a request has, found out without `s3s`: for the short way
-//! ([`super::at_once`]), for bodies in signed chunks ([`super::chunks`]), and for headers that say
-//! nothing.
+//! Verifies signatures without `s3s`: for the short way ([`super::at_once`]), for bodies in signed
+//! chunks ([`super::chunks`]), and for removing headers without an effect.
 //!
-//! It takes signatures of the form that clients send and that are right, and says nothing of any
-//! other: those are left to `s3s`, which says what is wrong with them. So nothing is let in here
-//! that is not signed, byte for byte, with a key's secret, for this method, path, query and these
-//! headers, and now.
+//! It accepts valid signatures in the form that clients send, and has no opinion on any other:
+//! those are left to `s3s`, which reports what is wrong. So nothing is accepted here that is not
+//! signed, byte for byte, with a key's secret, for this method, path, query, headers and time.
 
 use super::{
     REGION,
@@ -27,20 +25,20 @@ use terrace_objects::text::percent_encode;
 
 /// Digits of a hash.
 const HASH_DIGITS: usize = 64;
-/// What has no hash of its own in a signature.
+/// Stands for a hash of the body in a signature.
 const NO_HASH: &str = "UNSIGNED-PAYLOAD";
-/// Where the hash of a body is said.
+/// The header with the hash of a body.
 const CONTENT_HASH: &str = "x-amz-content-sha256";
-/// What a body in chunks has in its place, or how that begins.
+/// Prefix of that header's value for a body in chunks.
 const IN_CHUNKS: &str = "STREAMING-";
-/// The field of a query that the signature itself is in, and does not cover.
+/// The query name of the signature itself, which it does not cover.
 const IN_QUERY: &str = "X-Amz-Signature";
 
-/// What a request says of its signature.
+/// The signature parameters of a request.
 struct Claimed<'a> {
     credential: &'a str,
     time: &'a str,
-    /// How long after its time it is good.
+    /// How long after its time it is valid.
     life: Duration,
     signed_headers: &'a str,
     signature: &'a str,
@@ -76,7 +74,7 @@ impl<'a> Claimed<'a> {
         })
     }
 
-    /// Whether it is good now.
+    /// Whether its time is valid now.
     fn is_of_time(&self, now_ms: u64) -> bool {
         let Some(signed_ms) = judged::milliseconds_of(self.time) else {
             return false;
@@ -86,16 +84,16 @@ impl<'a> Claimed<'a> {
         early <= SKEW_MAX && late <= self.life
     }
 
-    /// What is signed of a canonical request.
+    /// The string to sign for a canonical request.
     fn text(&self, scope: &str, canonical: &str) -> String {
         let hash = digest::hex(sha::digest(&sha::SHA256, canonical.as_bytes()).as_ref());
         format!("{}\n{}\n{scope}\n{hash}", signature::ALGORITHM, self.time)
     }
 
-    /// What is hashed for that ("canonical request" in the documentation).
+    /// The canonical request of S3's documentation.
     fn canonical(&self, head: &Head, headers: &HeaderMap) -> Option<String> {
         let path = head.uri.path();
-        // Of what could be written in another way there are two opinions.
+        // Readers may disagree on other forms.
         if percent_encode(head.path()?) != path {
             return None;
         }
@@ -103,7 +101,7 @@ impl<'a> Claimed<'a> {
         self.canonical_of(&head.method, path, &canonical_query(signed), headers)
     }
 
-    /// The same of a path and a query that are written as they are signed.
+    /// The same for a path and a query in canonical form.
     fn canonical_of(&self, method: &Method, path: &str, query: &str, headers: &HeaderMap) -> Option<String> {
         let mut text = format!("{method}\n{path}\n{query}\n");
         let mut before = "";
@@ -122,19 +120,19 @@ impl<'a> Claimed<'a> {
     }
 }
 
-/// A request whose signature is right.
+/// A request with a valid signature.
 pub struct Verified<'h> {
     head: &'h Head,
-    /// The ID of its key, or of a session of one.
+    /// The ID of its key or session.
     id: &'h str,
-    /// The date, region and service that it is signed for.
+    /// The scope of its signature.
     scope: &'h str,
     key: hmac::Key,
     claimed: Claimed<'h>,
 }
 
 impl<'h> Verified<'h> {
-    /// `None` if it is not, not now, or not in a form of which there is one opinion.
+    /// `None` if the signature is invalid, not valid now, or not in canonical form.
     pub fn of(
         head: &'h Head,
         headers: &'h HeaderMap,
@@ -160,13 +158,13 @@ impl<'h> Verified<'h> {
         })
     }
 
-    /// The signatures of the chunks of its body, of which its own is the first.
+    /// The checker for the chunks of its body, which starts from its own signature.
     pub fn signatures(&self) -> Signatures {
         let Claimed { time, signature, .. } = self.claimed;
         Signatures::new(self.key.clone(), time, self.scope, signature)
     }
 
-    /// Signs it with other headers. `None` if they are not in such a form.
+    /// Signs it again with other headers. `None` if they are not in canonical form.
     pub fn sign_again(&self, headers: &mut HeaderMap) -> Option<()> {
         let claimed = Claimed::of(self.head, headers)?;
         let signed = claimed.text(self.scope, &claimed.canonical(self.head, headers)?);
@@ -178,9 +176,9 @@ impl<'h> Verified<'h> {
     }
 }
 
-/// Takes what says nothing ([`idle`]) out of a request that is signed in its header, if its
-/// signature is right, and signs it without: it may cover what `s3s` would refuse. What is not
-/// right stays as it came.
+/// Removes [`idle`] headers from a request with a valid signature in its header, and signs it
+/// again: the signature may cover headers that `s3s` would refuse. A request with an invalid
+/// signature is not changed.
 pub fn take_out_idle(
     head: &Head,
     headers: &mut HeaderMap,
@@ -212,8 +210,7 @@ pub fn take_out_idle(
     Some(())
 }
 
-/// The ID of the key, none of a session, that a request is signed with now, if it is, and its body
-/// does not come in chunks.
+/// The ID of the key, not of a session, of a valid signature on a request without chunks.
 pub fn signer<'h>(
     head: &'h Head,
     headers: &'h HeaderMap,
@@ -225,7 +222,7 @@ pub fn signer<'h>(
     (!verified.claimed.payload.starts_with(IN_CHUNKS)).then_some(verified.id)
 }
 
-/// A query as it is signed.
+/// A query in canonical form.
 pub fn canonical_query<'q>(pairs: impl Iterator<Item = &'q (String, String)>) -> String {
     let mut pairs: Vec<_> = pairs.map(|(name, value)| (encoded(name), encoded(value))).collect();
     pairs.sort();
@@ -236,8 +233,8 @@ pub fn canonical_query<'q>(pairs: impl Iterator<Item = &'q (String, String)>) ->
     text
 }
 
-/// Signs a request whose path and query are written as they are signed, for a key that it was found
-/// to be of in another way. `None` if it cannot be.
+/// Signs a request in canonical form for a key whose signature was verified in another way. `None`
+/// if that is not possible.
 pub fn sign(parts: &mut Parts, id: &str, secret: &str, now: SystemTime) -> Option<()> {
     let time = Moment(now).of_signature();
     let scope = format!("{}/{REGION}/s3/aws4_request", time.split('T').next()?);
@@ -268,7 +265,7 @@ pub fn sign(parts: &mut Parts, id: &str, secret: &str, now: SystemTime) -> Optio
     Some(())
 }
 
-/// Text as it stands in a query that is signed.
+/// Text encoded as in a canonical query.
 pub fn encoded(text: &str) -> String {
     percent_encode(text).replace('/', "%2F")
 }

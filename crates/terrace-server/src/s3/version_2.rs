@@ -1,14 +1,13 @@
 //! Signatures of version 2, in the header (`AWS ID:SIGNATURE`) and in the query ("Signing and
-//! authenticating REST requests" in S3's user guide): what boto3 presigns with unless it is told
-//! otherwise, and old clients sign everything with.
+//! authenticating REST requests" in S3's user guide). boto3 presigns with them by default, and old
+//! clients use them for everything.
 //!
-//! They are checked here and nowhere else. `s3s` knows them too, but covers fewer subresources than
-//! it has operations, and compares in a time that tells how much of a guess is right. It gets a
-//! request that is right as one that is signed by version 4, with the path and the query written as
-//! they are meant: there is one reading of a request, whatever it came with.
+//! They are verified only here. `s3s` supports them too, but covers fewer subresources than it has
+//! operations, and compares in a time that depends on the guess. It gets a verified request signed
+//! again by version 4, with path and query in canonical form, so all requests are read in one way.
 //!
 //! Such a signature covers method, path, subresources, `Content-MD5`, `Content-Type`, the time and
-//! the headers `x-amz-…`; but no other header, no other name in the query and not the body.
+//! the headers `x-amz-…`, but no other header or query name and not the body.
 
 use super::{
     chunks::unsigned_length,
@@ -32,13 +31,13 @@ use std::{
 };
 use terrace_objects::text::percent_encode;
 
-/// What a query has that is signed so.
+/// Query names of such a signature.
 pub const FIELDS: [&str; 3] = ["Signature", "AWSAccessKeyId", "Expires"];
 /// What the header begins with.
 const SCHEME: &str = "AWS ";
-/// What names of headers begin with that are covered.
+/// Prefix of the covered headers.
 const OURS: &str = "x-amz-";
-/// Names in a query that are covered, besides subresources.
+/// Covered query names, besides subresources.
 const COVERED: [&str; 9] = [
     "partNumber",
     "response-cache-control",
@@ -50,15 +49,15 @@ const COVERED: [&str; 9] = [
     "uploadId",
     "versionId",
 ];
-/// What a query has that is signed by version 4.
+/// Query names of a signature of version 4.
 const VERSION_4: [&str; 3] = ["X-Amz-Signature", "X-Amz-Algorithm", "X-Amz-Credential"];
-/// A date begins with one of these. S3 does not look which.
+/// First word of a date. S3 does not check the day.
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// That a request is signed by version 2.
+/// Marks a request signed by version 2.
 #[derive(Debug)]
 pub struct Version2 {
-    /// When, if that is in its head.
+    /// Its time, if that is in a header.
     date: Option<String>,
 }
 
@@ -72,7 +71,7 @@ impl Version2 {
         })
     }
 
-    /// When it was signed, in milliseconds since 1970, if it says so.
+    /// Time of signing, in milliseconds since 1970, if there is one.
     pub fn signed_ms(&self) -> Option<u64> {
         let time = time_of(self.date.as_deref()?)?;
         let since = time.duration_since(UNIX_EPOCH).ok()?;
@@ -80,7 +79,7 @@ impl Version2 {
     }
 }
 
-/// The header that stands for `Date`.
+/// Replaces `Date`.
 static AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 
 /// Whether a query is signed so.
@@ -88,12 +87,12 @@ pub fn is_in_query(query: &[(String, String)]) -> bool {
     query.iter().any(|(name, _)| FIELDS[..2].contains(&name.as_str()))
 }
 
-/// Refuses what cannot be right, whoever signed it.
+/// Refuses malformed signatures.
 ///
 /// # Errors
 /// `InvalidRequest`, `InvalidArgument`, `AccessDenied`.
 pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
-    // Calls have no such signature, and forms have theirs among their fields.
+    // Calls have no such signature, and forms have theirs in their fields.
     if head.is_call || head.is_form {
         return Err(not_version_2());
     }
@@ -118,7 +117,7 @@ pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
     unsigned_length(head, headers).map(drop)
 }
 
-/// Checks the signature, and makes the request one that is signed by version 4.
+/// Verifies the signature, and signs the request again by version 4.
 ///
 /// # Errors
 /// `InvalidAccessKeyId`, `SignatureDoesNotMatch`, `RequestTimeTooSkewed`, `AccessDenied`,
@@ -142,8 +141,7 @@ pub fn carry(head: &Head, parts: &mut Parts, secret: impl FnOnce(&str) -> Option
         })
     };
     let path = head.uri.path();
-    // Where a path is a bucket's, S3 takes it as ending with a slash, and botocore signs it so; it
-    // means the same.
+    // S3 treats a bucket's path as ending with a slash, and botocore signs it so.
     let is_bucket = head.place().is_some_and(|(_, key)| key.is_empty()) && !path.ends_with('/');
     let is_signed = is_right(path) || (is_bucket && is_right(&format!("{path}/")));
     if !is_signed {
@@ -154,18 +152,18 @@ pub fn carry(head: &Head, parts: &mut Parts, secret: impl FnOnce(&str) -> Option
     verified::sign(parts, &id, &secret, now).ok_or_else(|| S3ErrorCode::InternalError.into())
 }
 
-/// What a request says of its signature.
+/// The signature parameters of a request.
 struct Claimed<'a> {
     id: &'a str,
     signature: &'a str,
     time: Time<'a>,
 }
 
-/// When it is good.
+/// Its period of validity.
 enum Time<'a> {
-    /// About then.
+    /// Around this time.
     Signed(&'a str),
-    /// Until so many seconds after 1970.
+    /// Until this many seconds after 1970.
     Expires(&'a str),
 }
 
@@ -224,8 +222,8 @@ impl<'a> Claimed<'a> {
         Ok(())
     }
 
-    /// What is signed ("StringToSign" in the documentation) of a request for this path. `None` if a
-    /// header is no text.
+    /// The string to sign ("StringToSign" in the documentation) for this path. `None` if a header
+    /// is not text.
     fn text(&self, head: &Head, headers: &HeaderMap, path: &str) -> Option<String> {
         let value = |name: &str| headers.get(name).map_or(Some(""), as_text);
         let time = match self.time {
@@ -257,13 +255,13 @@ impl<'a> Claimed<'a> {
     }
 }
 
-/// Whether a name in a query is covered by a signature: what the documentation lists, and each
-/// subresource since then. A URL is not good for an operation that it was not signed for.
+/// Whether a query name is covered by a signature: those in the documentation, and each later
+/// subresource, so that a URL is valid only for its operation.
 fn is_covered(name: &str) -> bool {
     COVERED.contains(&name) || SUBRESOURCES.contains(&name)
 }
 
-/// What is asked for, written as it is meant, without what signs it.
+/// The target in canonical form, without signature parameters.
 fn meant(head: &Head, uri: &Uri) -> Option<Uri> {
     let path = percent_encode(head.path()?);
     let is_of_request = |name: &str| !FIELDS.contains(&name) && !name.starts_with(OURS);
@@ -279,8 +277,8 @@ fn meant(head: &Head, uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// A time as RFC 9110 has it, whatever day of the week it says, or with `+0000` for its `GMT`, or
-/// as version 4 writes it.
+/// Parses a time as in RFC 9110 with any day of the week, or with `+0000` instead of `GMT`, or as
+/// in version 4.
 fn time_of(text: &str) -> Option<SystemTime> {
     let text = text.trim();
     let zones = [" +0000", " -0000", " UTC"];

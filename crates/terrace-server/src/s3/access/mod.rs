@@ -1,5 +1,5 @@
-//! Access: the secret of an access key for `s3s` to check signatures with, the question that `s3s`
-//! asks of each operation, and the buckets that hosts name. [`decide`] has the answer.
+//! Access: gives `s3s` the secret of an access key for verifying signatures, permits each
+//! operation, and finds the buckets that hosts name. The decisions are made by [`decide`].
 
 pub use terrace_objects::access::{asker, decide};
 
@@ -34,7 +34,7 @@ use s3s::{
 use std::{net::IpAddr, sync::Arc, time::Instant};
 use terrace_objects::error::ObjectError;
 
-/// Knows the secrets.
+/// Provides the secrets.
 pub struct Auth(pub Arc<Gateway>);
 
 #[async_trait::async_trait]
@@ -50,28 +50,29 @@ impl S3Auth for Auth {
     }
 }
 
-/// Decides.
+/// Permits or denies operations.
 pub struct Access(pub Arc<Gateway>);
 
-/// Whoever asks may not.
+/// The request is denied.
 pub fn denied() -> S3Error {
     s3_error!(AccessDenied, "Access Denied")
 }
 
-/// What a request is about whose key may do different things with different objects: the key of an
-/// object, or how the keys begin that are listed.
+/// What a request is about, if its key has different permissions for different objects: the key of
+/// an object, or the prefix of a listing.
 #[derive(Debug, Clone)]
 struct Within(Arc<str>);
 
-/// The bucket that [`Access`] let a request do something in.
+/// The bucket in which [`Access`] permitted a request.
 #[derive(Debug, Clone)]
 struct Judged(Arc<Bucket>);
 
-/// What a client expects of who owns a bucket.
+/// The expected owner of a bucket.
 const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
 
 /// Checks that a bucket belongs to the account that the client expects, if it expects one. An
-/// account is written as its name or as its canonical ID; what can be neither is told apart.
+/// account is given by its name or its canonical ID; texts that can be neither have their own
+/// error.
 ///
 /// # Errors
 /// `AccessDenied`, `InvalidBucketOwnerAWSAccountID`.
@@ -87,15 +88,15 @@ pub fn check_owner(bucket: &Bucket, expected: Option<&str>) -> S3Result {
     }
 }
 
-/// Whose request it is: what [`Access`] noted with it, and whose signature it has.
+/// A request's principal: what [`Access`] noted with the request, and its signature.
 pub type By<'a> = (&'a Extensions, Option<&'a Credentials>);
 
-/// The key whose signature a request has.
+/// The key that signed a request.
 fn signer_of(credentials: Option<&Credentials>) -> Option<&str> {
     credentials.map(|credentials| credentials.access_key.as_str())
 }
 
-/// Something is signed by version 2.
+/// The request is signed by version 2.
 #[derive(Debug, Clone, Copy)]
 struct Weak;
 
@@ -105,7 +106,7 @@ fn is_weak(noted: &Extensions) -> bool {
     in_head || noted.get::<Weak>().is_some()
 }
 
-/// The claim of a principal, with what was noted with its request.
+/// The claim of a principal, with the notes of its request.
 fn claim_of(principal: Principal, noted: &Extensions, action: Action, bucket: &Arc<Bucket>) -> Claim {
     Claim::new(principal, action, bucket)
         .weakly(is_weak(noted))
@@ -115,15 +116,15 @@ fn claim_of(principal: Principal, noted: &Extensions, action: Action, bucket: &A
         .caused_by(noted.get::<Arc<Cause>>().map(|cause| Arc::clone(cause) as _))
 }
 
-/// Whether the policy of a session, if the request is one's, allows an action on an object, or on
-/// the bucket.
+/// Whether the session policy, if the request belongs to a session, allows an action on an object,
+/// or on the bucket.
 fn is_within(asker: &Asker, action: &'static str, key: Option<&str>, bucket: &Bucket) -> bool {
     let judge = || asker.about(action, key).judge(&bucket.record(), &bucket.name, None);
     asker.bound.is_none() || judge().verdict != Verdict::Denied
 }
 
 impl Gateway {
-    /// What a key may do in a bucket of its own account, whatever the bucket's policy says.
+    /// The level of a key in a bucket of its own account, whatever the bucket's policy says.
     pub(super) fn level(&self, credentials: Option<&Credentials>, bucket: &Bucket) -> Option<Level> {
         let standing = self
             .access_keys
@@ -131,13 +132,14 @@ impl Gateway {
         standing.level.filter(|_| *standing.account == *bucket.record().owner())
     }
 
-    /// The policy of whoever signed.
+    /// The policy of the signer.
     fn policy(&self, credentials: Option<&Credentials>) -> Option<Arc<Policy>> {
         self.access_keys.policy(&credentials?.access_key)
     }
 
-    /// Whether somebody may do, beside what a request is, an action on the same that is for those
-    /// who have the highest level, which `has_level` says, or a policy that allows just that.
+    /// Whether the principal may, besides the request's own action, do another one on the same
+    /// resource that needs the highest level, given by `has_level`, or a policy that allows that
+    /// action.
     pub(super) fn is_trusted(
         &self,
         (noted, _): By<'_>,
@@ -151,25 +153,25 @@ impl Gateway {
         (has_level && asker.is_none_or(is_within)) || asker.is_some_and(owns)
     }
 
-    /// Whether the policy of a session, if it is one's request, lets it put an object of this key.
+    /// Whether the session policy, if there is one, allows a put of this key.
     pub(super) fn may_put_within(&self, (noted, _): By<'_>, bucket: &Bucket, key: &str) -> bool {
         let asker = noted.get::<Asker>();
         asker.is_none_or(|asker| is_within(asker, "s3:PutObject", Some(key), bucket))
     }
 
-    /// The account of whoever signed.
+    /// The account of the signer.
     pub(super) fn account(&self, credentials: Option<&Credentials>) -> Option<Arc<str>> {
         self.access_keys.account(&credentials?.access_key)
     }
 
-    /// That whoever makes this request wants to do something in a bucket.
+    /// The claim of this request's principal for an action in a bucket.
     pub(super) fn claim(&self, (noted, credentials): By<'_>, action: Action, bucket: &Arc<Bucket>) -> Claim {
         let principal = Principal::of(signer_of(credentials), &self.access_keys);
         claim_of(principal, noted, action, bucket)
     }
 
-    /// Whoever makes this request, as who wants to use a key of the store: that is for those who
-    /// sign by version 4, as AWS's are.
+    /// The principal of this request as a user of the store's named keys: only signatures of
+    /// version 4 count, as in AWS.
     pub(super) fn kms_caller(&self, (noted, credentials): By<'_>) -> Caller {
         if is_weak(noted) {
             return Caller::Anonymous;
@@ -177,7 +179,7 @@ impl Gateway {
         Principal::of(signer_of(credentials), &self.access_keys).caller()
     }
 
-    /// Why something is done, as events tell it: an operation that a request asked for, or none.
+    /// The cause of a change, for events: the operation of a request, or none.
     pub(super) fn cause(&self, operation: &str, key: Option<String>, peer: Option<Peer>) -> Arc<Cause> {
         Arc::new(Cause {
             targets: Arc::clone(&self.targets),
@@ -188,8 +190,9 @@ impl Gateway {
         })
     }
 
-    /// Checks that the bucket of a request is the one that it was allowed in: while its body came
-    /// that may have been deleted, and another account have made one of the same name.
+    /// Checks that the bucket of a request is the one in which it was permitted: while the body
+    /// arrived, that bucket may have been deleted and another account may have made one of the same
+    /// name.
     ///
     /// # Errors
     /// `NoSuchBucket`
@@ -203,7 +206,7 @@ impl Gateway {
         Err(s3_error!(NoSuchBucket, "The specified bucket does not exist"))
     }
 
-    /// The permit to do something in a bucket.
+    /// The permit for an action in a bucket.
     ///
     /// # Errors
     /// `NoSuchBucket`, `AccessDenied`.
@@ -213,16 +216,16 @@ impl Gateway {
     }
 }
 
-/// What sessions say beside their signature.
+/// Headers and query names of a session's token.
 const TOKEN: [&str; 2] = ["x-amz-security-token", "X-Amz-Security-Token"];
 
 impl Gateway {
-    /// Counts a request whose signature is right for the key, or for that of the session.
+    /// Counts a request with a valid signature for the key, or for that of the session.
     ///
     /// # Errors
     /// `SlowDown`
     pub(super) fn charge(&self, payer: Peer, signer: &str) -> S3Result {
-        // Until here the address has paid.
+        // Until here the request was counted for the address.
         if let Some(address) = payer.address {
             self.give_back(&Sender::at(address));
         }
@@ -230,8 +233,8 @@ impl Gateway {
         self.admit(Sender::Key(key), Instant::now())
     }
 
-    /// The session of a request, if it is one's: its token is good, and there is none but of
-    /// sessions. A form has it among its fields, which its policy covers.
+    /// The session of a request, if it belongs to one: its token is valid, and only sessions have
+    /// tokens. A form has the token among its fields, which its policy covers.
     ///
     /// # Errors
     /// `InvalidToken`, `ExpiredToken`.
@@ -267,7 +270,7 @@ impl Gateway {
 }
 
 impl Access {
-    /// Decides on what is about no bucket.
+    /// Decides on requests without a bucket.
     fn check_root(&self, context: &S3AccessContext<'_>, head: &Head, session: Option<Session>) -> S3Result {
         if context.credentials().is_none() {
             return Err(denied());
@@ -282,14 +285,13 @@ impl Access {
         }
     }
 
-    /// The bucket that a request is about, if it is the one that the client expects, and what
-    /// decides who may can be read.
+    /// The bucket of a request, if it is the expected one and its access settings can be read.
     fn found(&self, context: &mut S3AccessContext<'_>, bucket: &str) -> S3Result<Arc<Bucket>> {
         let bucket = self.0.buckets.get(bucket).told()?;
         let expected = context.headers().get(EXPECTED_OWNER);
         check_owner(&bucket, expected.map(|value| value.to_str().unwrap_or("")))?;
         if !bucket.record().is_open_to(context.s3_op().name()) {
-            // It is not the body that the server fails at.
+            // The failure is the server's, and not the body's.
             note_begun();
             return Err(ObjectError::BucketUnreadable).told();
         }
@@ -297,9 +299,9 @@ impl Access {
         Ok(bucket)
     }
 
-    /// The bucket that somebody of an account wants to make. Who makes one again that is there sets
-    /// its list, as far as its policy says; whether there is one of somebody else is told to who
-    /// may make one.
+    /// The bucket that an account wants to make. Making an existing bucket again sets its list, as
+    /// far as its policy permits; only callers that may make a bucket are told that another account
+    /// has it.
     fn to_create(
         &self,
         context: &mut S3AccessContext<'_>,
@@ -309,7 +311,7 @@ impl Access {
         let there = self.0.buckets.get(&bucket).ok();
         if there.is_some_and(|bucket| account == Some(bucket.record().owner())) {
             let found = self.found(context, &bucket)?;
-            // If it is gone by then it is made.
+            // If it has been deleted by then it is made.
             context.extensions_mut().remove::<Judged>();
             return Ok(found);
         }
@@ -320,7 +322,8 @@ impl Access {
         Ok(Arc::new(Bucket::apart(bucket, record)))
     }
 
-    /// Notes what a request is about, if what its key may do depends on it. Whether it does.
+    /// Notes what a request is about, if the permissions of its key depend on it. Returns whether
+    /// they do.
     fn note_within(&self, context: &mut S3AccessContext<'_>, head: &Head, bucket: &str) -> bool {
         let key = context.credentials().map(|credentials| credentials.access_key.as_str());
         if !key.is_some_and(|key| self.0.access_keys.is_limited(key, bucket)) {
@@ -337,13 +340,13 @@ impl Access {
     }
 }
 
-/// How the keys begin that a request lists.
+/// The prefix of a listing.
 fn listed_prefix(operation: &str, head: &Head) -> Option<Arc<str>> {
     if !judged::is_listing(operation) {
         return None;
     }
     let mut fields = head.query.iter().filter(|(name, _)| name == "prefix");
-    // Of two it is unknown which is meant.
+    // With two prefixes it is unknown which one counts.
     let (_, prefix) = fields.next()?;
     fields.next().is_none().then(|| Arc::from(prefix.as_str()))
 }
@@ -380,7 +383,7 @@ impl S3Access for Access {
         let own = self.0.policy(context.credentials());
         let is_bound = session.as_ref().is_some_and(|session| session.policy.is_some());
         let has_rules = record.has_more_rules() || is_bound || own.is_some();
-        // A copy is also about another bucket, which may have a policy.
+        // A copy also reads another bucket, which may have a policy.
         if has_rules || record.rules.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
             let owns = self.0.level(context.credentials(), &bucket) == Some(Level::Admin);
             let asker = judged::read(context, &head, (account, session), record.owner(), owns).owning(own);
@@ -395,7 +398,7 @@ impl S3Access for Access {
             let cause = self.0.cause(operation, key, Some(head.peer));
             context.extensions_mut().insert(cause);
         }
-        // Of these a policy may say something else for each key; they ask for each.
+        // A policy may decide differently for each key of these; they check each key.
         if (has_rules || is_limited) && matches!(operation, "DeleteObjects" | "PostObject") {
             return Ok(());
         }
@@ -447,7 +450,7 @@ impl Domains {
             let bucket = front.strip_suffix('.')?;
             (end.eq_ignore_ascii_case(domain) && !bucket.is_empty()).then_some(bucket)
         });
-        // An address is below no domain; nor does `s3s` ask for one.
+        // An IP address is below no domain, and `s3s` does not ask for one.
         bucket.filter(|_| name.parse::<IpAddr>().is_err())
     }
 }

@@ -1,10 +1,10 @@
 //! The signatures of a body in chunks: each covers its chunk and the signature before it, the first
-//! of which is that of the request's head ("Signature calculations for the Authorization header:
+//! of them is that of the request's head ("Signature calculations for the Authorization header:
 //! transferring payload in multiple chunks" in S3's API reference, with and without a trailer).
 //!
-//! `s3s` compares them byte for byte and stops at the first that differs, so the time that it takes
-//! tells how much of a guess is right. What is wrong is therefore found here, by a comparison that
-//! always takes the same time, and never gets there.
+//! `s3s` compares them byte for byte and stops at the first difference, so the time reveals how
+//! much of a guess is right. Wrong ones are therefore rejected here, by a comparison in constant
+//! time, and do not reach `s3s`.
 
 use super::{fields_of, malformed};
 use crate::s3::{digest::hex, signature};
@@ -13,26 +13,26 @@ use ring::{digest as sha, hmac};
 use s3s::{S3Result, s3_error};
 use std::mem;
 
-/// What a trailer calls its signature.
+/// The field of the trailer's signature.
 const OF_TRAILER: &str = "x-amz-trailer-signature";
-/// The hash of nothing, which each chunk signs as well.
+/// The hash of the empty string, which each chunk signs as well.
 const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// What has been signed so far of a body.
+/// The state of the signatures of a body.
 pub struct Signatures {
     key: hmac::Key,
     /// Time and scope, each with the end of its line.
     signed_in: String,
-    /// The last signature.
+    /// The previous signature.
     last: String,
-    /// Of the chunk that is coming.
+    /// Hash of the current chunk.
     hash: sha::Context,
-    /// What the chunk that is coming is said to be signed with.
+    /// The signature that the current chunk's line has.
     claimed: String,
 }
 
 impl Signatures {
-    /// Those that follow a signature of a request, made with `key` at a time and in a scope.
+    /// Signatures that follow a request's signature, made with `key` at a time and in a scope.
     pub fn new(key: hmac::Key, time: &str, scope: &str, signature: &str) -> Self {
         Self {
             key,
@@ -43,8 +43,8 @@ impl Signatures {
         }
     }
 
-    /// Those of a request with such headers, whose own signature may be wrong. `None` if there is
-    /// no such key; then `s3s` reads nothing of the body.
+    /// Those of a request with these headers, whose own signature may be wrong. `None` if the key
+    /// does not exist; then `s3s` reads nothing of the body.
     pub fn of(headers: &HeaderMap, secret: impl FnOnce(&str) -> Option<String>) -> Option<Self> {
         let said = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         let said = said.strip_prefix(signature::ALGORITHM)?;
@@ -54,17 +54,17 @@ impl Signatures {
         Some(Self::new(key, time, scope, signature::field(said, "Signature")?))
     }
 
-    /// A chunk comes that is said to be signed with this.
+    /// Begins a chunk with this signature.
     pub fn begin(&mut self, claimed: &str) {
         claimed.clone_into(&mut self.claimed);
     }
 
-    /// So much of the chunk came.
+    /// Adds bytes of the chunk.
     pub fn update(&mut self, data: &[u8]) {
         self.hash.update(data);
     }
 
-    /// The chunk has come.
+    /// Ends the chunk.
     ///
     /// # Errors
     /// `SignatureDoesNotMatch`
@@ -76,7 +76,7 @@ impl Signatures {
         Ok(())
     }
 
-    /// The trailer has come, if there is one. Returns it without its signature.
+    /// Ends the body with a trailer, if there is one. Returns it without its signature.
     ///
     /// # Errors
     /// `InvalidRequest`, `SignatureDoesNotMatch`.
@@ -94,13 +94,13 @@ impl Signatures {
         Ok(text)
     }
 
-    /// What is signed.
+    /// The string to sign.
     fn text(&self, kind: &str, hashes: &str) -> String {
         let (algorithm, signed_in, last) = (signature::ALGORITHM, &self.signed_in, &self.last);
         format!("{algorithm}-{kind}\n{signed_in}{last}\n{hashes}")
     }
 
-    /// Compares a signature with what it must be.
+    /// Compares a signature with the right one.
     fn check(&self, kind: &str, hashes: &str, claimed: &str) -> S3Result {
         let signed = self.text(kind, hashes);
         let tag = signature::unhex(claimed);
@@ -116,7 +116,7 @@ pub mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// The head of the example that S3's API reference gives for bodies in chunks.
+    /// The head of the example in S3's API reference for bodies in chunks.
     pub fn headers(form: &str) -> HeaderMap {
         let signature = "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9";
         let said = format!(
@@ -144,7 +144,7 @@ pub mod tests {
         (id == "AKIAIOSFODNN7EXAMPLE").then(|| "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned())
     }
 
-    /// The chunks of that example: so many letters `a`, and their signatures.
+    /// The chunks of that example: numbers of letters `a`, and their signatures.
     pub const EXAMPLE: [(usize, &str); 3] = [
         (
             65_536,
@@ -158,7 +158,7 @@ pub mod tests {
     ];
 
     impl Signatures {
-        /// What signs the next chunk, if it has these bytes.
+        /// The signature of the next chunk, if it has these bytes.
         pub fn sign(&self, data: &[u8]) -> String {
             let hash = hex(sha::digest(&sha::SHA256, data).as_ref());
             let signed = self.text("PAYLOAD", &format!("{OF_NOTHING}\n{hash}"));

@@ -1,4 +1,4 @@
-//! Bodies in chunks, whole and wrong, in pieces of every length.
+//! Bodies in chunks, valid and invalid, in pieces of every length.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::{
@@ -7,9 +7,9 @@ use crate::{
 };
 use signatures::tests::{EXAMPLE, headers, secret};
 
-/// When the example of the documentation was signed: 24 May 2013, 00:00.
+/// The time of the documentation's example: 24 May 2013, 00:00.
 const THEN_MS: u64 = 1_369_353_600_000;
-/// At any other time its head is one of which nothing is known.
+/// At any other time the example's signature is unknown.
 const NOW_MS: u64 = 0;
 
 fn chunks_at(said: &str, pool: &Arc<Pool>, now_ms: u64) -> (Chunks, HeaderMap) {
@@ -20,7 +20,7 @@ fn chunks_at(said: &str, pool: &Arc<Pool>, now_ms: u64) -> (Chunks, HeaderMap) {
     (chunks, headers)
 }
 
-/// Takes all of what has come.
+/// Takes all decoded bytes.
 fn take(chunks: &mut Chunks, data: impl Into<Bytes>, out: &mut VecDeque<Bytes>) -> S3Result {
     let (mut data, mut some) = (data.into(), VecDeque::new());
     while !data.is_empty() {
@@ -32,8 +32,7 @@ fn take(chunks: &mut Chunks, data: impl Into<Bytes>, out: &mut VecDeque<Bytes>) 
     Ok(())
 }
 
-/// What `s3s` gets of a body that comes in pieces of so many bytes, and why there is no more of
-/// it.
+/// What `s3s` gets of a body that arrives in pieces of this length, and the error that ended it.
 fn read_at(said: &str, body: &[u8], piece_bytes: usize, now_ms: u64) -> (Vec<u8>, S3Result) {
     let (mut chunks, _) = chunks_at(said, &Pool::memory(COLLECTED_BYTES_MAX), now_ms);
     let mut out = VecDeque::new();
@@ -66,8 +65,8 @@ fn example(wrong: Option<usize>) -> Vec<u8> {
         .into_bytes()
 }
 
-/// One chunk of 700 MiB took 700 MiB of memory, since all of it was collected before any of it
-/// was written.
+/// Regression: one chunk of 700 MiB took 700 MiB of memory, since it was collected before it was
+/// written.
 #[test]
 fn what_is_not_signed_is_cut_as_it_comes() {
     let trailer = b"x-amz-checksum-crc32c:AAAAAA==\r\n\r\n";
@@ -94,8 +93,8 @@ fn what_is_not_signed_is_cut_as_it_comes() {
     }
 }
 
-/// `s3s` would collect and hash each chunk once more, and compare signatures until the first
-/// byte that differs. It gets what is in the chunks, and a head that says so.
+/// `s3s` would collect and hash each chunk once more, and compare signatures up to the first
+/// difference. It gets the contents of the chunks, and a head for them.
 #[test]
 fn what_is_signed_goes_on_without_signatures() {
     for piece_bytes in [1, 5, 1000, 1 << 20] {
@@ -121,7 +120,7 @@ fn what_is_signed_goes_on_without_signatures() {
     }
 }
 
-/// A head that is not known to be signed is left to `s3s`, as it is, with its chunks.
+/// A head whose signature is unknown is left to `s3s` unchanged, with its chunks.
 #[test]
 fn what_may_be_read_in_two_ways_stays_as_it_is_and_has_a_bound() {
     let body = example(None);
@@ -134,7 +133,7 @@ fn what_may_be_read_in_two_ways_stays_as_it_is_and_has_a_bound() {
     assert_eq!(code(read(SIGNED, long.as_bytes(), 1000).map(|_| ())), "EntityTooLarge");
 }
 
-/// `s3s` looks at a chunk once it has the end of its line.
+/// `s3s` processes a chunk once it has the end of its line.
 #[test]
 fn a_wrong_signature_does_not_get_to_where_it_is_compared() {
     for wrong in 0..EXAMPLE.len() {
@@ -158,7 +157,7 @@ fn a_wrong_signature_does_not_get_to_where_it_is_compared() {
     assert!(take(&mut unknown, example(None), &mut VecDeque::new()).is_err());
 }
 
-/// `s3s` takes a body that ends without its last chunk for whole.
+/// `s3s` accepts a body without its last chunk as complete.
 #[test]
 fn a_body_ends_with_its_last_chunk() {
     let body = example(None);
@@ -174,7 +173,7 @@ fn a_body_ends_with_its_last_chunk() {
             assert_eq!(code(taken), "IncompleteBody");
         }
     }
-    // The empty line behind it may be left out.
+    // The empty line at the end may be missing.
     read(SIGNED, &body[..body.len() - 2], 1000).unwrap();
     let much = [&body[..], &[b'a'; TRAILER_BYTES_MAX]].concat();
     assert!(read(SIGNED, &much, 1000).is_err());
@@ -196,12 +195,13 @@ fn long_chunks_that_keep_their_signatures_share_a_budget() {
     }
     take(&mut one, data.clone(), &mut out).unwrap();
     assert_eq!(code(take(&mut two, data.clone(), &mut out)), "SlowDown");
-    // The next chunk begins when the one before has been handed on.
+    // The next chunk begins when the previous one has been handed on.
     let rest = [&b"\r\n"[..], line(&one).as_bytes(), &data].concat();
     take(&mut one, rest, &mut out).unwrap();
 }
 
-/// A list of all pieces of what had come was megabytes long where each had a byte, and stayed.
+/// Regression: a list of all pieces of a received buffer took megabytes if each had one byte, and
+/// was kept.
 #[test]
 fn short_chunks_are_taken_some_at_a_time() {
     let body = [&b"1\r\na\r\n".repeat(60_000)[..], b"0\r\n\r\n"].concat();
@@ -230,7 +230,7 @@ fn what_is_no_chunk() {
     }
 }
 
-/// `s3s` looks for no chunks where nobody signs.
+/// `s3s` does not look for chunks in unsigned requests.
 #[test]
 fn what_nobody_signs_is_taken_out_of_its_chunks() {
     let given = [

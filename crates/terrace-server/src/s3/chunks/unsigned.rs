@@ -1,8 +1,9 @@
-//! Bodies in chunks of requests that version 4 does not sign: nobody's, and those of version 2.
-//! Over TLS the SDKs send a checksum behind each object in this way, whoever signs it.
+//! Bodies in chunks of requests without a signature of version 4: unsigned ones, and those of
+//! version 2. Over TLS the SDKs send a checksum after each object in this way, whatever the
+//! signature.
 //!
-//! `s3s` looks for chunks only where version 4 signs. It gets what is in them, and what comes
-//! behind them goes beside the request to where the object is received.
+//! `s3s` looks for chunks only in requests of version 4. It gets the contents of the chunks, and
+//! the trailer is passed beside the request to the code that receives the object.
 
 use super::{CONTENT_HASH, DECODED_LENGTH, UNSIGNED, UNSIGNED_WITH_TRAILER};
 use crate::s3::head::Head;
@@ -13,7 +14,7 @@ use hyper::{
 use s3s::{S3Result, s3_error};
 use std::sync::{Arc, OnceLock};
 
-/// What comes behind the last chunk of a body, when the body has ended.
+/// The trailer of a body, once the body has ended.
 #[derive(Debug, Clone, Default)]
 pub struct Trailer(Arc<OnceLock<Vec<(String, String)>>>);
 
@@ -24,19 +25,19 @@ impl Trailer {
         fields.find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }
 
-    /// It came.
+    /// Sets the fields.
     pub(super) fn set(&self, fields: Vec<(String, String)>) {
         // A body ends once.
         let _ = self.0.set(fields);
     }
 }
 
-/// How long a body in chunks is without what surrounds them, of a request that version 4 does not
-/// sign. `None` if it is in none.
+/// The length of the contents of a body in chunks, of a request without a signature of version 4.
+/// `None` if the body is not in chunks.
 ///
 /// # Errors
-/// `InvalidRequest` if they are said to be signed, or if it is not said how long the body is: it
-/// would be stored with what surrounds its chunks.
+/// `InvalidRequest` if the chunks are declared as signed, or if the length of the contents is
+/// missing: the object would be stored with the chunks' framing.
 pub fn length(head: &Head, headers: &HeaderMap) -> S3Result<Option<u64>> {
     let says = |name: &str, part: &str| {
         let values = headers.get_all(name).iter();
@@ -62,7 +63,8 @@ pub fn length(head: &Head, headers: &HeaderMap) -> S3Result<Option<u64>> {
     })
 }
 
-/// Changes headers that announce such chunks to announce what is in them. `None` if they do not.
+/// Changes headers that announce such chunks to headers that announce their contents. `None` if
+/// there are none.
 pub(super) fn announce(head: &Head, headers: &mut HeaderMap) -> Option<()> {
     let length = length(head, headers).ok().flatten()?;
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));

@@ -1,4 +1,4 @@
-//! Encryption, as requests ask for it.
+//! Encryption settings of requests.
 
 pub use terrace_objects::{
     crypt::*,

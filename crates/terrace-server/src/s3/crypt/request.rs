@@ -1,4 +1,4 @@
-//! What requests say of encryption.
+//! Reads and writes the encryption fields of requests and answers.
 
 pub use super::{CustomerKey, Told};
 use super::{Protection, Sealing, by_default, by_kms, by_master};
@@ -16,15 +16,15 @@ use hyper::{HeaderMap, header::HeaderValue};
 use s3s::{S3Result, s3_error};
 use std::sync::Arc;
 
-/// The one algorithm there is.
+/// The only algorithm.
 pub const AES256: &str = "AES256";
-/// What `x-amz-server-side-encryption` says of keys that are named.
+/// The value of `x-amz-server-side-encryption` for named keys.
 pub const KMS: &str = "aws:kms";
-/// The same, to encrypt twice.
+/// The same with double encryption.
 const TWICE: &str = "aws:kms:dsse";
-/// Longest context in bytes, as it comes.
+/// Longest context in bytes, as received.
 const CONTEXT_BYTES_MAX: usize = 4096;
-/// Headers that have a client's key in them.
+/// Headers that contain a client's key.
 const SECRET: [&str; 2] = [
     "x-amz-server-side-encryption-customer-key",
     "x-amz-copy-source-server-side-encryption-customer-key",
@@ -65,7 +65,7 @@ macro_rules! source_customer {
     };
 }
 
-/// Takes what is to be encrypted how out of an input; three inputs have the same fields.
+/// Takes the encryption fields out of an input; three inputs have the same fields.
 #[macro_export]
 macro_rules! encryption {
     ($input:expr) => {
@@ -82,7 +82,7 @@ macro_rules! encryption {
     };
 }
 
-/// Sets what an answer says of encryption.
+/// Sets the encryption fields of an answer.
 #[macro_export]
 macro_rules! set_encryption {
     ($output:expr, $said:expr) => {{
@@ -105,7 +105,7 @@ macro_rules! set_encryption {
     }};
 }
 
-/// The same of an answer to a request that made something, which says what it is bound to, too.
+/// The same for an answer to a request that made something, which also returns the context.
 #[macro_export]
 macro_rules! set_encryption_of_new {
     ($output:expr, $said:expr) => {{
@@ -116,7 +116,7 @@ macro_rules! set_encryption_of_new {
 }
 
 impl CustomerFields {
-    /// The key, if one is given, and checked.
+    /// The key, if one is given, after checks.
     ///
     /// # Errors
     /// `InvalidArgument`, `InvalidEncryptionAlgorithmError`.
@@ -167,7 +167,7 @@ impl CustomerFields {
     }
 }
 
-/// What a request that makes an object says of its encryption.
+/// The encryption fields of a request that makes an object.
 #[derive(Default)]
 pub struct Asked {
     /// `x-amz-server-side-encryption`
@@ -182,7 +182,8 @@ pub struct Asked {
     pub customer: CustomerFields,
 }
 
-/// Has a master key: one that was given, or one that the store draws for itself now.
+/// Ensures that there is a master key: the configured one, or one that the store generates for
+/// itself now.
 ///
 /// # Errors
 /// The store's.
@@ -198,7 +199,7 @@ pub async fn have_master_key(gateway: &Arc<Gateway>) -> S3Result {
         .await
 }
 
-/// Has the key of requests that name none, if this is what such a key is called.
+/// Ensures that the default named key exists, if this is its name.
 ///
 /// # Errors
 /// The store's.
@@ -216,7 +217,7 @@ pub async fn have_kms_key(gateway: &Arc<Gateway>, key: &str) -> S3Result {
         .await
 }
 
-/// Reads a context: an object of texts, as JSON in base64.
+/// Checks a context: an object of strings, as JSON in base64.
 fn check_context(context: &str) -> S3Result {
     let json = STANDARD
         .decode(context)
@@ -232,11 +233,10 @@ fn check_context(context: &str) -> S3Result {
 }
 
 impl Asked {
-    /// The same as [`Asked::sealing`], with a master key or the default one of the store if that is
-    /// needed.
+    /// Like [`Asked::sealing`], and makes the master key or the default named key if it is needed.
     ///
     /// # Errors
-    /// As that, and the store's.
+    /// As there, and the store's.
     pub async fn sealing_by(self, gateway: &Arc<Gateway>, by: By<'_>, bucket: &Bucket) -> S3Result<Option<Sealing>> {
         match self.method.as_deref() {
             Some(AES256) => have_master_key(gateway).await?,
@@ -247,7 +247,7 @@ impl Asked {
         self.sealing(&gateway.shared.secrets, bucket, &caller)
     }
 
-    /// How the object is to be encrypted: as the request says, or else as the bucket does.
+    /// How the object is to be encrypted: as the request says, else as the bucket does.
     ///
     /// # Errors
     /// `InvalidArgument`, `InvalidEncryptionAlgorithmError`, `NotImplemented`.
@@ -282,7 +282,7 @@ impl Asked {
         }
     }
 
-    /// Something is said of encryption.
+    /// Whether the request has any encryption field.
     pub const fn is_any(&self) -> bool {
         self.method.is_some()
             || self.kms_key.is_some()
@@ -291,16 +291,17 @@ impl Asked {
     }
 }
 
-/// By whose key the server encrypts.
+/// Whose key the server encrypts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// The master key.
     Master,
-    /// One of the store's, which is named.
+    /// A named key of the store.
     Kms,
 }
 
-/// The method that is named, if one is, and something else of keys that are named, or not.
+/// The requested method, if there is one; `is_kms` says whether there are other fields of named
+/// keys.
 ///
 /// # Errors
 /// `InvalidArgument`, `NotImplemented`.
@@ -324,7 +325,7 @@ pub fn check_method(method: Option<&str>, is_kms: bool) -> S3Result<Option<Metho
     }
 }
 
-/// What an answer to a request that made something says that it is bound to.
+/// The context in the answer to a request that made something.
 pub fn context(told: Option<&Told>) -> Option<String> {
     match told? {
         Told::Kms { context, .. } => context.clone(),
@@ -332,7 +333,7 @@ pub fn context(told: Option<&Told>) -> Option<String> {
     }
 }
 
-/// What an answer says of encryption, as headers.
+/// The encryption headers of an answer.
 pub fn headers(told: &Told) -> Vec<(&'static str, &str)> {
     match told {
         Told::Master => vec![("x-amz-server-side-encryption", AES256)],
@@ -351,7 +352,7 @@ pub fn headers(told: &Told) -> Vec<(&'static str, &str)> {
     }
 }
 
-/// Keeps clients' keys out of what is logged of headers.
+/// Keeps clients' keys out of logged headers.
 pub fn hide(headers: &mut HeaderMap) {
     for name in SECRET {
         if let Some(value) = headers.get_mut(name) {
@@ -419,7 +420,7 @@ mod tests {
         }
     }
 
-    /// Whose key encrypts, or the code that it is refused with.
+    /// The key that encrypts, or the error's code.
     fn says(asked: Asked, secrets: &Secrets, bucket: &Bucket) -> String {
         match asked.sealing(secrets, bucket, &Caller::Server) {
             Ok(None) => "plain".to_owned(),
@@ -492,7 +493,7 @@ mod tests {
         assert_eq!(says(customer(AES256), &secrets, &default), "InvalidArgument");
     }
 
-    /// The library logs requests with their headers when it is asked to log everything.
+    /// The library logs the headers of requests if all logging is on.
     #[test]
     fn keys_are_not_logged() {
         let mut headers: HeaderMap = SECRET

@@ -1,12 +1,12 @@
-//! The fields of a form, read before `s3s` sees them and written again for it.
+//! Parses the fields of a form before `s3s`, and writes them again for it.
 //!
-//! S3 puts the file's name in place of `${filename}` before it looks at the policy, so that a
-//! condition is about what the key will be. The name comes behind the fields, and `s3s` hands
-//! neither on. Whatever the form looked like, `s3s` gets one head of its plainest form, in one
-//! piece, with the file's bytes behind it as they arrive: so what is checked here is what it sees.
+//! S3 replaces `${filename}` by the file's name before it checks the policy, so that a condition
+//! applies to the resulting key. The name comes after the fields, and `s3s` does not support
+//! either. Whatever the form looked like, `s3s` gets its head in one canonical form and in one
+//! piece, followed by the file's bytes as they arrive: so it sees exactly what is checked here.
 //!
-//! Signatures are compared here, too: those of version 2 since `s3s` stops at the first character
-//! that differs, those of version 4 since it reads the file first.
+//! Signatures are compared here, too: those of version 2 since `s3s` stops at the first difference,
+//! those of version 4 since it reads the file first.
 
 use super::{FIELD_BYTES_MAX, FIELDS_BYTES_MAX, FIELDS_MAX, FORM_BYTES_MAX, policy::IGNORED};
 use crate::s3::{keyspace::Id, signature};
@@ -24,12 +24,12 @@ use ring::hmac as mac;
 use s3s::{S3Error, S3Result, s3_error};
 use sha1::Sha1;
 
-/// Fields that become no header.
+/// Fields that do not become headers.
 const NO_HEADERS: [&str; 5] = ["key", "policy", "tagging", "submit", "bucket"];
-/// What stands for the file's name.
+/// The placeholder of the file's name.
 const FILE_NAME: &str = "${filename}";
 
-/// A form whose fields are known, and whose file is not read yet.
+/// A form whose fields are parsed and whose file is not yet read.
 pub struct Form {
     /// Names in lower case, with values.
     fields: Vec<(String, String)>,
@@ -61,7 +61,7 @@ impl Form {
             if bytes > FIELDS_BYTES_MAX || fields.len() == FIELDS_MAX {
                 return Err(too_long());
             }
-            // What could be read in two ways is not read at all.
+            // Ambiguous names are refused.
             let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
             if !is_plain || fields.iter().any(|(known, _)| *known == name) {
                 return Err(s3_error!(
@@ -99,14 +99,13 @@ impl Form {
         self.field("x-amz-signature").is_some() || self.field("signature").is_some()
     }
 
-    /// Whether that is one of version 2.
+    /// Whether it is one of version 2.
     pub fn is_version_2(&self) -> bool {
         self.is_signed() && self.field("x-amz-signature").is_none()
     }
 
-    /// Checks a signature of version 2, in a time that tells nothing of the right one. `secret`
-    /// knows the secrets of access keys. Other forms, and keys that do not exist, are left to
-    /// `s3s`.
+    /// Checks a signature of version 2 in constant time. `secret` returns the secrets of access
+    /// keys. Other forms, and keys that do not exist, are left to `s3s`.
     ///
     /// # Errors
     /// `SignatureDoesNotMatch`
@@ -128,8 +127,8 @@ impl Form {
         if is_right { Ok(()) } else { Err(wrong_signature()) }
     }
 
-    /// Checks a signature of version 4 before any byte of the file is read: what is not signed is
-    /// not worth memory. What its credential and its policy are like stays the business of `s3s`.
+    /// Checks a signature of version 4 before any byte of the file is read: an unsigned form gets
+    /// no memory. Credential and policy are checked by `s3s`.
     ///
     /// # Errors
     /// `SignatureDoesNotMatch`; `InvalidAccessKeyId`; `AccessDenied` if there is no signature at
@@ -158,8 +157,8 @@ impl Form {
         if is_right { Ok(()) } else { Err(wrong_signature()) }
     }
 
-    /// The form written again, and the type that names its boundary, which no client chooses: no
-    /// field and no file has it.
+    /// The form written again, and its type with the boundary. No client chooses the boundary, and
+    /// no field and no file contains it.
     pub fn written(self) -> (HeaderValue, Body) {
         let boundary = Id::new().to_string();
         let mut head = BytesMut::new();
@@ -178,14 +177,14 @@ impl Form {
             .chain(self.file)
             .chain(stream::iter([Ok(end)]));
         let kind = HeaderValue::from_str(&format!("multipart/form-data; boundary={boundary}"));
-        // The boundary is made of what headers may have.
+        // The boundary consists of characters that headers may have.
         let kind = kind.unwrap_or(HeaderValue::from_static("multipart/form-data"));
         (kind, Body::from_stream(pieces))
     }
 }
 
-/// Whether a field that says how to answer can be understood. S3 answers as if another were not
-/// there, and `s3s` would refuse it.
+/// Whether a field that controls the answer is valid. S3 ignores invalid ones, and `s3s` would
+/// refuse them.
 fn says_something(name: &str, value: &str) -> bool {
     match name {
         "success_action_status" => ["200", "201", "204"].contains(&value),
@@ -196,8 +195,8 @@ fn says_something(name: &str, value: &str) -> bool {
     }
 }
 
-/// Refuses fields that become headers of the object and that no header can carry: a line break
-/// would end it.
+/// Refuses fields that become headers of the object but cannot be sent as headers: a line break
+/// would end one.
 fn refuse_unspeakable((name, value): &(String, String)) -> S3Result {
     let is_header = !NO_HEADERS.contains(&name.as_str()) && !name.starts_with(IGNORED);
     let is_control = |letter: char| letter != '\t' && letter.is_ascii_control();
@@ -229,7 +228,8 @@ fn wrong_signature() -> S3Error {
     )
 }
 
-/// Puts the file's name where the fields want it: of a path, what browsers may send, only the end.
+/// Replaces the placeholder by the file's name: of a path, which browsers may send, only the last
+/// part.
 fn expand(fields: &mut [(String, String)], path: &str) {
     let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
     for (_, value) in fields {
@@ -277,7 +277,7 @@ mod tests {
 
     const RIGHT_VERSION_4: &str = "7787efea4dadbef0c9f1a808dd9c9a6bce89de99fda6ce7bf24435c9a449440a";
 
-    /// Reads a form that comes in pieces of so many bytes.
+    /// Reads a form that arrives in pieces of this length.
     pub fn read(form: &str, piece_bytes: usize) -> S3Result<Form> {
         let pieces: Vec<_> = form
             .as_bytes()

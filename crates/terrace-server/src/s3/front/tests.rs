@@ -1,4 +1,4 @@
-//! Tests of what stands before the operations.
+//! Tests of the code before the operations.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::s3::head::tests::head;
@@ -30,7 +30,7 @@ fn errors_say_what_they_are_about() {
     assert_eq!(asked(odd, false), error("InvalidRange", length));
     let list = completed("<Error><Code>MalformedXML</Code></Error>", "/b?acl", false);
     assert!(list.contains("<Code>MalformedACLError</Code>"), "{list}");
-    // What the library refused had no message.
+    // Regression: refusals by the library had no message.
     let wrong = asked("<Error><Code>SignatureDoesNotMatch</Code></Error>", false);
     assert!(
         wrong.contains("</Code><Message>The request signature we calculated"),
@@ -46,7 +46,7 @@ fn nothing_plain_is_refused() {
     let request = |method: &str, uri: &str, header: (&str, &str)| {
         let (head, headers, clear) = head(method, uri, &[("host", "h"), header]);
         let is_plain = Plain::of(&head, &headers).is_some() && !head.is_signed();
-        // What is plain goes by without these.
+        // Plain requests skip these steps.
         assert!(!is_plain || (clear.is_ok() && refuse(&head, &headers).is_ok()));
         assert!(!is_plain || Promise::of(&head, &headers).is_ok_and(|promise| promise.is_none()));
         is_plain

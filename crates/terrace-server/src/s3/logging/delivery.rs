@@ -1,4 +1,4 @@
-//! Lines on their way to the buckets that get them.
+//! Delivers lines to the target buckets.
 
 use super::{day_of, line::Entry};
 use crate::s3::{
@@ -25,12 +25,11 @@ use terrace::{Attributes, Store};
 use terrace_objects::keep;
 use tokio::sync::Notify;
 
-/// How often what has been gathered is written: as much as a crash can lose.
+/// How often gathered lines are written: a crash loses at most these.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Most bytes of lines in memory: what a fast server writes in some seconds. Beyond, lines are
-/// lost.
+/// Most bytes of lines in memory: a fast server's for some seconds. Further lines are lost.
 const WAITING_BYTES_MAX: usize = 8 << 20;
-/// Longest log. So long it is the value of its object itself.
+/// Longest log: its value is stored in one piece up to this length.
 const LOG_BYTES_MAX: usize = WHOLE_BYTES_MAX;
 
 /// Lines of one bucket's requests of one day.
@@ -43,15 +42,15 @@ struct Page {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// What is added to, by bucket and day. A bucket that has another's name is another.
+    /// Pages that are appended to, by bucket and day. A later bucket of the same name has its own.
     open: BTreeMap<(String, u64, u64), Page>,
-    /// What is as long as a log.
+    /// Pages of a log's full length.
     full: VecDeque<Page>,
-    /// Of all of them.
+    /// Bytes of all pages.
     bytes: usize,
 }
 
-/// What is gathered.
+/// Gathered lines.
 #[derive(Debug, Default)]
 pub struct Delivery {
     waiting: Mutex<Waiting>,
@@ -90,7 +89,7 @@ impl Delivery {
         }
     }
 
-    /// Takes a page that is to be written; what is still added to only if `all` is asked for.
+    /// Takes a page to be written; an incomplete one only if `all` is set.
     fn take(&self, all: bool) -> Option<Page> {
         let mut waiting = self.waiting.lock();
         let mut page = waiting.full.pop_front();
@@ -103,7 +102,7 @@ impl Delivery {
     }
 }
 
-/// Writes what has been gathered, for ever.
+/// Writes gathered lines, for ever.
 pub async fn run(gateway: Arc<Gateway>) {
     loop {
         let is_time = tokio::time::timeout(INTERVAL, gateway.delivery.is_full.notified())
@@ -113,7 +112,7 @@ pub async fn run(gateway: Arc<Gateway>) {
     }
 }
 
-/// Writes what is as long as a log, or all.
+/// Writes the full pages, or all.
 pub async fn write(gateway: &Arc<Gateway>, all: bool) {
     while let Some(page) = gateway.delivery.take(all) {
         let lines = page.text.lines().count() as u64;
@@ -126,10 +125,10 @@ pub async fn write(gateway: &Arc<Gateway>, all: bool) {
     }
 }
 
-/// Writes a log into the bucket that gets it now. If none does, the lines are dropped.
+/// Writes a log into its target bucket. Without a target the lines are dropped.
 fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
     let name = page.source.name.as_str();
-    // What was asked of a bucket that is gone is nothing to one that has its name now, which may be
+    // Requests to a deleted bucket are not logged for a new bucket of the same name, which may be
     // another account's.
     if !gateway.buckets.is_there(&page.source) {
         return Ok(());
@@ -241,8 +240,8 @@ mod tests {
         assert_eq!(lines as u64 + figures.log_lines_lost.get(), count as u64);
     }
 
-    /// What was asked of a bucket went by its name into the log of whoever made one of the same
-    /// name before it was written, another account even.
+    /// Regression: requests to a deleted bucket were logged for a new bucket of the same name, even
+    /// of another account, if they were not written before.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_was_asked_of_a_bucket_is_nothing_to_another_of_its_name() {
         let dir = tempfile::tempdir().unwrap();

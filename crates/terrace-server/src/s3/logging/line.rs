@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use s3s::{Body, S3Error};
 use std::{sync::Arc, time::SystemTime};
 
-/// Longest of what clients can make as long as they like: address, name of the program, where from.
+/// Longest field of free length: address, user agent, referrer.
 const FIELD_BYTES_MAX: usize = 2 << 10;
 
-/// What a log needs of a request besides what is known of all of them.
+/// What a log needs of a request besides the fields of the access log.
 #[derive(Debug)]
 pub struct Logged {
-    /// The bucket that it is about.
+    /// The bucket of the request.
     pub bucket: Arc<Bucket>,
     host: String,
     referer: String,
@@ -25,8 +25,8 @@ pub struct Logged {
     each: Each,
 }
 
-/// What becomes of each key of a DeleteObjects, for lines of their own. It goes with a request
-/// whose bucket has a log, to its operation.
+/// The result for each key of a DeleteObjects, for lines of their own. It is passed to the
+/// operation with a request whose bucket has a log.
 #[derive(Debug, Clone, Default)]
 pub struct Each(Arc<Mutex<Vec<Deleted>>>);
 
@@ -40,7 +40,7 @@ struct Deleted {
 }
 
 impl Each {
-    /// Adds a key, and the version that was deleted or that is its delete marker.
+    /// Adds a deleted key, and the version that was deleted or that is its delete marker.
     pub fn done(&self, key: &str, version_id: Option<String>) {
         self.add(key, StatusCode::NO_CONTENT, None, version_id);
     }
@@ -53,7 +53,7 @@ impl Each {
 
     fn add(&self, key: &str, status: StatusCode, error: Option<String>, version_id: Option<String>) {
         self.0.lock().push(Deleted {
-            // As paths have it.
+            // Encoded as in paths.
             key: Encoding::URL.apply(key),
             status: status.as_u16(),
             error,
@@ -63,7 +63,7 @@ impl Each {
 }
 
 impl Logged {
-    /// Of a request with these headers about a bucket.
+    /// That of a request with these headers to a bucket.
     pub fn of(headers: &HeaderMap, bucket: Arc<Bucket>) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         Self {
@@ -77,12 +77,12 @@ impl Logged {
         }
     }
 
-    /// Where what becomes of each key is put down.
+    /// Receives the result for each key.
     pub fn each(&self) -> Each {
         self.each.clone()
     }
 
-    /// Takes what the answer says.
+    /// Takes fields from the answer.
     pub fn answered(&mut self, response: &Response<Body>) {
         let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         self.version_id = text("x-amz-version-id").map(str::to_owned);
@@ -105,25 +105,25 @@ fn code(xml: &[u8]) -> Option<String> {
     Some(rest.split_once("</Code>")?.0.to_owned())
 }
 
-/// A request that is through.
+/// A finished request.
 pub struct Entry<'a> {
-    /// What every log says of it.
+    /// The fields of the access log.
     pub of_all: access_log::Entry<'a>,
-    /// What this one needs besides.
+    /// The additional fields.
     pub logged: &'a Logged,
     /// The account of the key it was signed with.
     pub account: Option<&'a str>,
 }
 
 impl Entry<'_> {
-    /// Its line, and those of the keys that it deleted.
+    /// Its line, and those of its deleted keys.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let each = std::mem::take(&mut *self.logged.each.0.lock());
         let of_keys = each.into_iter().map(|deleted| self.line_of(&deleted));
         std::iter::once(self.line()).chain(of_keys)
     }
 
-    /// What the lines of a request begin with: up to its number.
+    /// The first fields of a request's lines: up to its number.
     fn beginning(&self) -> [String; 6] {
         let requester = self.of_all.key.zip(self.account).map_or_else(
             || "-".to_owned(),
@@ -139,7 +139,7 @@ impl Entry<'_> {
         ]
     }
 
-    /// What they end with: from the host ID on.
+    /// The last fields: from the host ID on.
     fn end(&self) -> [String; 8] {
         let head = self.of_all.head;
         let version = if head.version_2.is_some() { "SigV2" } else { "SigV4" };
@@ -150,7 +150,7 @@ impl Entry<'_> {
         };
         let tls = head.peer.tls;
         [
-            // Nothing has a host ID here; behind the version of signatures, what encrypts the
+            // There are no host IDs; the version of signatures is followed by the cipher of the
             // connection.
             "-".to_owned(),
             signature.to_owned(),
@@ -158,13 +158,13 @@ impl Entry<'_> {
             authentication.to_owned(),
             bare(&self.logged.host),
             tls.map_or_else(|| "-".to_owned(), |TlsVersion(version)| format!("TLSv{version}")),
-            // Access point, whether an access control list was needed.
+            // Access point; whether an access control list was needed.
             "-".to_owned(),
             "-".to_owned(),
         ]
     }
 
-    /// The line of a key that it deleted, or did not: without what is the whole request's.
+    /// The line of a key that was or was not deleted, without the fields of the whole request.
     fn line_of(&self, deleted: &Deleted) -> String {
         let none = || "-".to_owned();
         let fields = [
@@ -173,7 +173,7 @@ impl Entry<'_> {
             none(),
             deleted.status.to_string(),
             bare(deleted.error.as_deref().unwrap_or("")),
-            // Bytes, size, both times, where from, which program.
+            // Bytes, size, both times, referrer, user agent.
             none(),
             none(),
             none(),
@@ -190,7 +190,7 @@ impl Entry<'_> {
         format!("{}\n", all.join(" "))
     }
 
-    /// Its own line.
+    /// The request's own line.
     fn line(&self) -> String {
         let Self { of_all, logged, .. } = self;
         let head = of_all.head;
@@ -227,8 +227,8 @@ impl Entry<'_> {
     }
 }
 
-/// A text of printable ASCII without quotes, in which no client can begin another field or line,
-/// and no longer than it may be.
+/// Printable ASCII without quotes and of bounded length, so that a client cannot begin another
+/// field or line.
 fn safe(text: &str) -> String {
     let end = text.floor_char_boundary(FIELD_BYTES_MAX);
     let mut out = String::with_capacity(end);
@@ -266,7 +266,7 @@ fn clf_time(time: SystemTime) -> String {
     }
 }
 
-/// What logs call an operation.
+/// The name of an operation in logs.
 fn operation(name: &str, method: &str, has_key: bool) -> String {
     if let Some(rest) = name.strip_prefix("Website") {
         return format!("WEBSITE.{method}.{}", or_dash(rest.to_ascii_uppercase()));
@@ -355,7 +355,7 @@ mod tests {
             000000000000001F REST.GET.OBJECT a%20b \"GET /photos/a%20b?versionId=null HTTP/1.1\" 206 - 2 70 7 3 \
             \"http://x/%22 %22-\" \"curl/8%0A\" null - SigV4 - QueryString localhost:7071 - - -\n";
         assert_eq!(entry.line(), expected);
-        // What names say cannot add a field either, and keys are told once.
+        // Names cannot add a field either, and keys are encoded once.
         let each = logged.each();
         each.done("a b\"\nc/é", None);
         each.failed("k", &s3s::s3_error!(AccessDenied, "Access Denied"));

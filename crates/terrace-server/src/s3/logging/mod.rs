@@ -2,10 +2,10 @@
 //!
 //! As in S3 it is best effort. Lines are gathered in memory, with a bound ([`delivery`]), and
 //! written every minute, when there are enough for an object, and when the server stops; a crash
-//! loses what is gathered. Whether the target may be written to is judged when logging is switched
-//! on, and again for every object that is written.
+//! loses gathered lines. Access to the target is checked when logging is enabled, and again for
+//! every object that is written.
 //!
-//! What is written is no request, so it is not logged, also where a bucket's log is in the bucket
+//! Writes of logs are not requests, so they are not logged, also if a bucket's log is in the bucket
 //! itself.
 
 pub mod delivery;
@@ -24,27 +24,26 @@ use super::{
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Who writes logs, as policies name it.
+/// The principal that writes logs, in policies.
 pub const SERVICE: &str = "logging.s3.amazonaws.com";
-/// Longest that a key of a log is behind its prefix: account, region, bucket, day and name.
+/// Longest part of a log's key after its prefix: account, region, bucket, day and name.
 const BEHIND_PREFIX_BYTES_MAX: usize = 256;
 /// Longest prefix of a log's keys.
 pub const PREFIX_BYTES_MAX: usize = KEY_BYTES_MAX - BEHIND_PREFIX_BYTES_MAX;
-/// Digits of chance in the name of a log: two that are written in the same second must differ.
+/// Random digits in the name of a log: two that are written in the same second must differ.
 const UNIQUE_DIGITS: usize = 16;
 
-/// What a bucket's settings of its log mean for where it is written.
+/// Where a bucket's logging settings have its log written.
 pub trait Logging {
-    /// Whether the target, which has this record, takes the log of a bucket of `owner` under a key.
-    /// As in S3, both are of one account.
+    /// Whether the target, which has this record, accepts the log of a bucket of `owner` under a
+    /// key. As in S3, both must be of one account.
     fn may(&self, source: &str, owner: &str, target: &Record, key: &str) -> bool;
 
-    /// The list that a log gets in the target, which has this record: none where there are no lists
-    /// any more, and where those are not taken any more that open something to everybody.
+    /// The list of a log in the target, which has this record: none if lists are disabled there, or
+    /// if public lists are no longer accepted.
     fn list_in(&self, target: &Record) -> &str;
 
-    /// The key of a log of the requests of one day, which is days since 1970, to a bucket of
-    /// `owner`.
+    /// The key of a log of one day's requests, in days since 1970, to a bucket of `owner`.
     fn key(&self, source: &str, owner: &str, day: u64, now: SystemTime) -> String;
 }
 
@@ -71,7 +70,7 @@ impl Logging for Settings {
 
     fn key(&self, source: &str, owner: &str, day: u64, now: SystemTime) -> String {
         let mut unique = keyspace::Id::new().to_string().to_ascii_uppercase();
-        // The end of it: the beginning is the time.
+        // Its last digits: the first ones are the time.
         let unique = unique.split_off(unique.len() - UNIQUE_DIGITS);
         let is_of_event = self.format == Format::EventTime;
         let time = if is_of_event {
@@ -92,7 +91,7 @@ impl Logging for Settings {
     }
 }
 
-/// A day of the requests that a log is of.
+/// Length of a log's day.
 const fn day_length() -> Duration {
     Duration::from_secs(24 * 3600)
 }
@@ -106,7 +105,7 @@ fn day_of(time: SystemTime) -> u64 {
 /// `2026-01-31T12:30:00`
 fn seconds_text(time: SystemTime) -> String {
     let mut text = Vec::new();
-    // Writing to a Vec cannot fail; a year the form does not have gives nothing.
+    // Writing to a Vec cannot fail; a year out of range gives nothing.
     let _ = s3s::dto::Timestamp::from(time).format(s3s::dto::TimestampFormat::DateTime, &mut text);
     let text = String::from_utf8(text).unwrap_or_default();
     text.split(['.', 'Z']).next().unwrap_or("").to_owned()

@@ -1,5 +1,4 @@
-//! Events on their way to a target: in order, one at a time, again and again until each is taken or
-//! too old.
+//! Delivers events to a target: in order, one at a time, retried until each is accepted or too old.
 
 use super::{Target, event::with_sequencer, nats};
 use crate::s3::{
@@ -21,29 +20,28 @@ use tokio_rustls::TlsConnector;
 
 /// Events that are read at a time.
 const PAGE: usize = 16;
-/// Time that a target has for an event, from connecting to the head of its answer.
+/// Time limit of a delivery, from connecting to the head of the answer.
 const TARGET_TIME_MAX: Duration = Duration::from_secs(10);
-/// Pause after an event that was not taken, the first time.
+/// Pause after the first failed delivery.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
-/// The longest: it is doubled each time.
+/// Longest pause: it doubles with each failure.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
-/// How long an event is tried.
+/// How long the delivery of an event is retried.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// How often the store is looked into although no thread said that there is something.
+/// How often the store is read without a wake-up.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// An event that waits.
+/// A queued event.
 struct Waiting {
     place: Vec<u8>,
     written_ms: u64,
     body: Bytes,
 }
 
-/// Sends what is for a target, for ever.
+/// Delivers a target's events, for ever.
 pub async fn run(gateway: Arc<Gateway>, target: Arc<Target>) {
     let mut pause = PAUSE_MIN;
-    // Behind it nothing was seen yet; before it there may be what was committed later than what is
-    // behind.
+    // No event after this key has been seen; events with smaller keys may still be committed later.
     let mut after = None;
     loop {
         let was_behind = after.is_some();
@@ -102,8 +100,8 @@ fn page(store: &Store, range: ScanRange) -> terrace::Result<Vec<Waiting>> {
     items.collect()
 }
 
-/// Sends events until one is not taken. Where those are that are done with, and whether there was
-/// one.
+/// Sends events until one is not accepted. Returns the keys of those that are done, and whether one
+/// failed.
 async fn send(gateway: &Gateway, target: &Target, events: &[Waiting]) -> (Vec<Vec<u8>>, bool) {
     let mut done = Vec::with_capacity(events.len());
     for event in events {
@@ -131,7 +129,7 @@ async fn send(gateway: &Gateway, target: &Target, events: &[Waiting]) -> (Vec<Ve
     (done, false)
 }
 
-/// Has a target take an event. What is wrong, if it does not.
+/// Delivers an event. Returns the reason of a failure.
 async fn deliver(target: &Target, event: &Waiting) -> Result<(), String> {
     match &target.address.nats {
         Some(login) => nats::publish(&target.address, login, &event.place, &event.body).await,
@@ -139,7 +137,7 @@ async fn deliver(target: &Target, event: &Waiting) -> Result<(), String> {
     }
 }
 
-/// Posts an event. What is wrong, if it is not taken; redirects are not followed.
+/// Posts an event. Returns the reason of a failure; redirects are not followed.
 async fn post(target: &Target, body: Bytes) -> Result<(), String> {
     let address = &target.address;
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
@@ -170,7 +168,8 @@ async fn post_over(
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
-    // The connection lives as long as the request. It may end with the answer, which then is there.
+    // The connection lives as long as the request. It may end with the answer, which is complete
+    // then.
     let answer = match select(pin!(sender.send_request(request)), pin!(connection)).await {
         Either::Left((answer, _)) => answer,
         Either::Right((_, answer)) => answer.await,
@@ -183,7 +182,7 @@ async fn post_over(
     }
 }
 
-/// Deletes events that are done with. What a crash brings back is sent again.
+/// Deletes events that are done. Those that a crash restores are sent again.
 async fn forget(gateway: &Arc<Gateway>, target: &Target, places: Vec<Vec<u8>>) {
     let count = places.len();
     if count == 0 {
@@ -204,7 +203,7 @@ async fn forget(gateway: &Arc<Gateway>, target: &Target, places: Vec<Vec<u8>>) {
         Ok(_) => target.done(count),
         Err(error) => {
             tracing::warn!(%error, target = target.name, "events that were delivered could not be deleted");
-            // They will be sent again, and not over and over while the store refuses writes.
+            // They will be sent again, but not in a tight loop while the store refuses writes.
             tokio::time::sleep(PAUSE_MAX).await;
         }
     }

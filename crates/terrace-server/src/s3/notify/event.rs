@@ -5,10 +5,10 @@ use crate::s3::{REGION, account, bucket::Bucket, keyspace, ops::listings::Encodi
 use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// What rules call something. `None` for what they cannot be about.
+/// The event name in rules. `None` if rules cannot name it.
 pub fn name(happened: &Happened<'_>, cause: &Cause) -> Option<&'static str> {
     let operation = cause.operation.as_str();
-    // What no operation did, the rules of a lifecycle did.
+    // Changes without an operation are made by lifecycle rules.
     let is_rule = operation.is_empty();
     Some(match (&happened.what, operation) {
         (What::Written(..), "PostObject") => "s3:ObjectCreated:Post",
@@ -27,7 +27,7 @@ pub fn name(happened: &Happened<'_>, cause: &Cause) -> Option<&'static str> {
     })
 }
 
-/// A key as events have it: like a field of a form.
+/// A key as events encode it: like a field of a form.
 fn form_encoded(key: &str) -> String {
     Encoding::URL.apply(key).replace("%20", "+")
 }
@@ -35,14 +35,13 @@ fn form_encoded(key: &str) -> String {
 /// `2026-01-31T12:30:00.000Z`
 fn time(ms: u64) -> String {
     let mut text = Vec::new();
-    // Writing to a Vec cannot fail; a year the form does not have gives nothing.
+    // Writing to a Vec cannot fail; a year out of range gives nothing.
     let time = s3s::dto::Timestamp::from(UNIX_EPOCH + Duration::from_millis(ms));
     let _ = time.format(s3s::dto::TimestampFormat::DateTime, &mut text);
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// An event as it is stored: all of it but `sequencer`, which is the number of the commit that it
-/// is in.
+/// An event as stored: all of it except `sequencer`, which is the number of its commit.
 pub fn record(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &Happened<'_>) -> String {
     written(cause, event, bucket, rule, happened, keyspace::now_ms())
 }
@@ -96,7 +95,7 @@ fn written(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &
     json!({ "Records": [record] }).to_string()
 }
 
-/// What a target gets when a rule names it.
+/// The test event that a target gets when a rule names it.
 pub fn test_event(bucket: &str, number: &str) -> String {
     let event = json!({
         "Service": "Amazon S3",
@@ -109,7 +108,7 @@ pub fn test_event(bucket: &str, number: &str) -> String {
     event.to_string()
 }
 
-/// An event as it is sent: with the number of its commit, by which events of a key are in order.
+/// An event as sent: with the number of its commit, which orders the events of a key.
 pub fn with_sequencer(stored: &[u8], commit: u64) -> Vec<u8> {
     let Ok(mut event) = serde_json::from_slice::<Value>(stored) else {
         return stored.to_vec();

@@ -1,11 +1,11 @@
-//! Notifications: what happens to the objects of a bucket, told to webhooks and to NATS.
+//! Notifications: events of a bucket's objects, delivered to webhooks and to NATS.
 //!
-//! Rules of a bucket say which events go to which target. Targets are addresses that the server's
-//! settings name ([`Targets`]), so that no client can have the server call any other. An event is a
-//! record below [`keyspace::EVENTS`], written in the commit of what it is about ([`Cause`]): there
-//! is none without the other, whatever crashes. A worker for each target sends them and deletes
-//! what was taken ([`delivery`]), so each is delivered at least once. How many wait has a bound;
-//! beyond it events are lost, and counted.
+//! Rules of a bucket say which events go to which target. Targets are addresses in the server's
+//! settings ([`Targets`]), so that no client can have the server call any other. An event is a
+//! record below [`keyspace::EVENTS`], written in the commit of its change ([`Cause`]): neither
+//! exists without the other after a crash. A worker for each target sends them and deletes the
+//! accepted ones ([`delivery`]), so each is delivered at least once. The number of queued events
+//! has a bound; beyond it events are lost, and counted.
 
 pub mod delivery;
 mod event;
@@ -27,16 +27,16 @@ use std::{net::IpAddr, sync::Arc};
 use terrace::Batch;
 use terrace_objects::outbox::{self, Announce};
 
-/// Why something is changed, as events tell it. It goes with the permit to change it.
+/// The cause of a change, for events. It is passed with the permit of the change.
 #[derive(Debug, Clone)]
 pub struct Cause {
-    /// Where events go.
+    /// The targets.
     pub targets: Arc<Targets>,
-    /// S3's name of the operation; empty for what no request asked for.
+    /// S3's name of the operation; empty if no request made the change.
     pub operation: String,
-    /// The access key of whoever asked.
+    /// The access key of the request.
     pub key: Option<String>,
-    /// Where the request came from.
+    /// The address of the client.
     pub address: Option<IpAddr>,
     /// The request's number.
     pub number: String,

@@ -1,10 +1,10 @@
-//! Events to a subject of NATS, of which a stream of JetStream must take what is published: what it
-//! acknowledges is stored there, so an event is taken then and only then. Without such a stream an
-//! event waits here, as it does while a webhook is down.
+//! Publishes events to a subject of NATS, to which a JetStream stream must be bound: an event is
+//! accepted once a stream has acknowledged it, since it is stored then. Without such a stream
+//! events stay queued here, as they do while a webhook is down.
 //!
-//! The protocol is lines of text ("NATS Protocol" in its documentation). Each event goes over a
-//! connection of its own, as to webhooks, with its place as `Nats-Msg-Id`: a stream drops what it
-//! has taken before, if that was not long ago.
+//! The protocol is lines of text ("NATS Protocol" in its documentation). Each event has its own
+//! connection, as with webhooks, and its key's ID as `Nats-Msg-Id`: a stream drops recent
+//! duplicates.
 
 use super::targets::Address;
 use serde_json::{Value, json};
@@ -14,10 +14,10 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Longest line, and longest message, that a server sends: what it says of itself is the longest.
+/// Longest line and message of a server: its information is the longest.
 const BYTES_MAX: usize = 64 << 10;
 
-/// The user that publishes, with the password, if there is one.
+/// The publishing user, with the password, if there is one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login(Option<(String, String)>);
 
@@ -36,10 +36,10 @@ impl Login {
     }
 }
 
-/// Publishes an event, and waits until a stream has it.
+/// Publishes an event, and waits until a stream has stored it.
 ///
 /// # Errors
-/// Why none has it.
+/// Why no stream has stored it.
 pub async fn publish(address: &Address, login: &Login, place: &[u8], body: &[u8]) -> Result<(), String> {
     let wrong = |error: std::io::Error| error.to_string();
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
@@ -70,7 +70,7 @@ async fn converse(mut stream: BufReader<impl AsyncRead + AsyncWrite + Unpin>, al
         match words.next().unwrap_or_default() {
             "PING" => stream.write_all(b"PONG\r\n").await.map_err(wrong)?,
             "MSG" => return answer(&message(&mut stream, words.next_back()).await?),
-            // Only a status comes with headers: no stream listens to the subject.
+            // Only a status has headers: no stream is bound to the subject.
             "HMSG" => return Err("no stream takes this subject".to_owned()),
             "-ERR" => return Err(line),
             _ => {}
@@ -78,7 +78,7 @@ async fn converse(mut stream: BufReader<impl AsyncRead + AsyncWrite + Unpin>, al
     }
 }
 
-/// All that is said to a server: the connection cannot do anything with an answer in between.
+/// All bytes for a server: no answer is needed in between.
 fn said(address: &Address, login: &Login, place: &[u8], body: &[u8]) -> Vec<u8> {
     let mut options = json!({
         "verbose": false, "pedantic": false, "tls_required": false, "name": "Terrace", "lang": "rust",
@@ -88,7 +88,7 @@ fn said(address: &Address, login: &Login, place: &[u8], body: &[u8]) -> Vec<u8> 
         options["user"] = json!(user);
         options["pass"] = json!(password);
     }
-    // The key of its place ends with an ID that no other event has, in hex digits.
+    // Its key in the store ends with a unique ID in hex digits.
     let id = place.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let id = String::from_utf8_lossy(id);
     let inbox = format!("_INBOX.terrace.{id}");
@@ -121,7 +121,7 @@ async fn message(stream: &mut BufReader<impl AsyncRead + Unpin>, bytes: Option<&
     Ok(message)
 }
 
-/// What a stream says of what was published.
+/// Reads a stream's acknowledgement.
 fn answer(message: &[u8]) -> Result<(), String> {
     let said: Value = serde_json::from_slice(message).map_err(|error| error.to_string())?;
     if said["stream"].is_string() && said["error"].is_null() {

@@ -1,4 +1,4 @@
-//! Where events go: webhooks, and subjects of NATS, that the settings name.
+//! Targets of events: webhooks, and subjects of NATS, in the server's settings.
 
 use super::{nats::Login, tls};
 use crate::s3::{
@@ -18,25 +18,24 @@ use std::{
 use terrace::{ScanRange, Store};
 use tokio::sync::Notify;
 
-/// Most events that wait for one target: about a hundred megabytes of the store.
+/// Most queued events of a target: about a hundred megabytes of the store.
 const WAITING_MAX: i64 = 100_000;
 /// Longest name of a target.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Where a target is.
+/// The address of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// Host and port to connect to.
     pub host: String,
-    /// The port.
     pub port: u16,
-    /// Host, and port if it is said, as requests name it.
+    /// Host, and port if it is given, as in requests.
     pub authority: String,
     /// Path and query; of NATS, the subject.
     pub path: String,
-    /// The user that publishes, if this is a server of NATS.
+    /// The publishing user, if this is a server of NATS.
     pub nats: Option<Login>,
-    /// The server that must be there, if it is called over TLS.
+    /// The expected server name, if the target uses TLS.
     pub server: Option<ServerName<'static>>,
 }
 
@@ -45,7 +44,7 @@ impl Address {
     /// `nats://[USER:PASSWORD@]HOST[:PORT]/SUBJECT`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is invalid.
     pub fn parse(url: &str) -> Result<Self, String> {
         let uri: hyper::Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
         let is_https = match uri.scheme_str() {
@@ -99,32 +98,32 @@ impl Address {
 pub struct Target {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its address.
     pub address: Address,
-    /// What connects to it, if that is over TLS.
+    /// The TLS settings, if it uses TLS.
     pub tls: Option<Arc<ClientConfig>>,
-    /// Events in the store. Below nothing for a moment, if one is delivered before it is counted.
+    /// Events in the store. Below zero for a moment, if one is delivered before it is counted.
     waiting: AtomicI64,
-    /// The same of all targets, for everybody to see.
+    /// The same of all targets, for metrics.
     figures: Figures,
-    /// Something was added.
+    /// Wakes the worker after an event was added.
     pub wake: Notify,
 }
 
 impl Target {
-    /// How many events wait.
+    /// The number of queued events.
     pub fn waiting(&self) -> i64 {
         self.waiting.load(Ordering::Relaxed).max(0)
     }
 
-    /// One more waits.
+    /// Counts an event.
     pub fn add(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.figures.events_waiting.inc();
         self.wake.notify_one();
     }
 
-    /// So many were delivered, or given up.
+    /// Counts events that were delivered or given up.
     pub fn done(&self, count: usize) {
         let count = i64::try_from(count).unwrap_or(0);
         self.waiting.fetch_sub(count, Ordering::Relaxed);
@@ -136,17 +135,17 @@ impl Target {
 #[derive(Debug, Default)]
 pub struct Targets {
     by_name: BTreeMap<String, Arc<Target>>,
-    /// The ID of the event that was written last.
+    /// The ID of the last event.
     last: Mutex<Option<Id>>,
     figures: Figures,
 }
 
 impl Targets {
-    /// Reads a list of `NAME=URL`. Those with TLS are vouched for by the authorities in a file, or
-    /// else by the system's.
+    /// Reads a list of `NAME=URL`. Certificates are checked with the authorities in a file, or else
+    /// with the system's.
     ///
     /// # Errors
-    /// Which of them is wrong, and why.
+    /// Which target is invalid, and why.
     pub fn parse(list: &[String], authorities: Option<&Path>, figures: Figures) -> Result<Self, String> {
         let mut by_name = BTreeMap::new();
         let mut config = None;
@@ -181,7 +180,7 @@ impl Targets {
         })
     }
 
-    /// Counts what waits in the store since the server stopped.
+    /// Counts the events that the store has at a start.
     ///
     /// # Errors
     /// The store's.
@@ -205,7 +204,7 @@ impl Targets {
         Ok(())
     }
 
-    /// All of them.
+    /// All targets.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Target>> {
         self.by_name.values()
     }
@@ -215,8 +214,8 @@ impl Targets {
         self.by_name.get(name)
     }
 
-    /// The target of this name, unless there is none, or too much waits for it; then what was for
-    /// it is lost.
+    /// The target of this name. `None` if there is none or its queue is full; then the event is
+    /// lost.
     pub fn with_room(&self, name: &str) -> Option<Arc<Target>> {
         let found = self.by_name.get(name).filter(|target| target.waiting() < WAITING_MAX);
         if found.is_none() {
@@ -225,7 +224,7 @@ impl Targets {
         found.cloned()
     }
 
-    /// The ID of an event: later than all before it.
+    /// The ID of an event, greater than all before it.
     pub fn next_id(&self) -> Id {
         let mut last = self.last.lock();
         let next = last.map_or_else(Id::new, |last| Id::new().max(last.next()));

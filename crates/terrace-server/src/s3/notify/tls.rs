@@ -1,4 +1,4 @@
-//! TLS to webhooks: whose certificates are believed.
+//! TLS to webhooks: trusted certificates.
 
 use rustls::{
     ClientConfig, RootCertStore,
@@ -7,11 +7,11 @@ use rustls::{
 };
 use std::{path::Path, sync::Arc};
 
-/// What connects to webhooks over TLS. Those servers are believed that the authorities in this file
-/// vouch for, in PEM, or else those of the system.
+/// The TLS settings for webhooks. They trust the authorities in this file, in PEM, or else those of
+/// the system.
 ///
 /// # Errors
-/// Saying why there are none.
+/// The reason that there are no authorities.
 pub fn config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = authorities {
@@ -25,7 +25,7 @@ pub fn config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
             return Err(wrong(&"there is no certificate in it; it must be in PEM"));
         }
     } else {
-        // What of the system cannot be read vouches for no server.
+        // Certificates of the system that cannot be read are not trusted.
         let of_system = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(of_system.certs);
         if roots.is_empty() {

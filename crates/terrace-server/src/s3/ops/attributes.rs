@@ -59,7 +59,7 @@ pub async fn get(
     let bucket = gateway.bucket(&input.bucket)?;
     let inspecting = gateway.claim(by, Action::Inspect, &bucket);
     let key = input.key;
-    // It is for those who may read the object, and that it is not there is told as GET tells it.
+    // It needs permission to read the object; a missing object has the same answer as for GET.
     let reading = reading(gateway, by, &bucket, &key, name);
     let opened = gateway
         .run(move |gateway, store| {
@@ -92,11 +92,11 @@ pub async fn get(
     Ok(response)
 }
 
-/// Marks an answer whose entity tag S3 writes without quotes; `s3s` writes all with them.
+/// Marks an answer whose entity tag has no quotes in S3; `s3s` writes them in all.
 #[derive(Debug, Clone, Copy)]
 struct BareTag;
 
-/// Takes the quotes off in an answer where they do not belong.
+/// Removes the quotes where they do not belong.
 pub fn bare_tag(response: &mut Response<Body>) {
     if response.extensions().get::<BareTag>().is_none() {
         return;
@@ -111,8 +111,7 @@ pub fn bare_tag(response: &mut Response<Body>) {
     }
 }
 
-/// The parts of an object that was uploaded in parts: their number, and each of them where they
-/// have checksums.
+/// The parts of a multipart object: their number, and each of them if they have checksums.
 fn parts(opened: &Opened, most: i32, marker: Option<i32>) -> Option<GetObjectAttributesParts> {
     let is_multipart = opened.facts.etag.contains('-');
     let parts = opened.parts.as_deref().filter(|_| is_multipart)?;

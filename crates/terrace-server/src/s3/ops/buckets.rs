@@ -40,7 +40,7 @@ pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> Answered
     let prefix = input.prefix.as_deref().unwrap_or("");
     let after = input.continuation_token.as_deref().unwrap_or("");
     let region = input.bucket_region.as_deref();
-    // Answers say the region of a bucket to requests that have any parameter.
+    // Answers have the region of a bucket if the request has any parameter.
     let has_parameter =
         input.prefix.is_some() || input.max_buckets.is_some() || input.continuation_token.is_some() || region.is_some();
     let key = request.credentials.as_ref().map_or("", |by| by.access_key.as_str());
@@ -109,12 +109,12 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
             let (list, is_public) = (record.list().text.to_owned(), record.list().is_public());
             let owner = record.owner().to_owned();
             match gateway.buckets.create(store, &name, record) {
-                // In the region that S3 had first, and that this server says it is in, making one's
-                // own bucket again is no error; it sets the list ("CreateBucket" in the API
+                // In S3's first region, which this server uses by default, making an existing
+                // bucket of one's own again succeeds and sets the list ("CreateBucket" in the API
                 // reference).
                 Err(ObjectError::BucketExists) => {
                     change_here(&gateway.buckets, store, &name, |record| {
-                        // It may be another by now.
+                        // It may have been replaced.
                         if record.owner() != owner {
                             return Err(ObjectError::BucketIsTaken).told();
                         }
@@ -136,13 +136,13 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
     }))
 }
 
-/// Where a bucket is to be that was asked for in this region: there, since any region will do, or
-/// where it says nothing of it. S3 has no constraint of its first region, which other servers take.
+/// The location of a bucket that was requested in this region: the given constraint, if it names
+/// this region, or none. S3 has no constraint for its first region, but other servers accept one.
 fn read_constraint(given: Option<&str>, region: &str) -> S3Result<Option<String>> {
     let Some(given) = given.filter(|given| !given.is_empty() && *given != REGION) else {
         return Ok(None);
     };
-    // The name that the region of Ireland had first.
+    // The first name of the region of Ireland.
     if given == region || (given == "EU" && region == "eu-west-1") {
         return Ok(Some(given.to_owned()));
     }
@@ -158,7 +158,7 @@ fn read_constraint(given: Option<&str>, region: &str) -> S3Result<Option<String>
     ))
 }
 
-/// Whether AWS could call a region so: `EU`, or words and a number with hyphens between.
+/// Whether this can be the name of an AWS region: `EU`, or words and a number with hyphens between.
 fn is_region(text: &str) -> bool {
     let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
@@ -168,7 +168,7 @@ fn is_region(text: &str) -> bool {
     text == "EU" || parts.is_some_and(is_written_so)
 }
 
-/// The region of a bucket, as answers say it.
+/// The region of a bucket in answers.
 fn region_of(record: &Record) -> &str {
     match record.location.as_deref() {
         Some("EU") => "eu-west-1",
@@ -176,8 +176,8 @@ fn region_of(record: &Record) -> &str {
     }
 }
 
-/// Names that S3 keeps for itself ("General purpose bucket naming rules"), and those that are no
-/// host names because a label begins or ends with a hyphen.
+/// Names that S3 reserves ("General purpose bucket naming rules"), and names that are no host names
+/// because a label begins or ends with a hyphen.
 fn is_reserved(name: &str) -> bool {
     let starts = ["xn--", "sthree-", "amzn-s3-demo-"];
     let ends = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
@@ -207,8 +207,7 @@ pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteBucketInput
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 
-/// GetBucketLocation: where the request that made it said that it is to be, else the region that
-/// has no name.
+/// GetBucketLocation: the constraint of the request that made the bucket, else empty.
 pub fn location(gateway: &Gateway, request: &S3Request<GetBucketLocationInput>) -> Answered<GetBucketLocationOutput> {
     let location = gateway.bucket(&request.input.bucket)?.record().location.clone();
     Ok(S3Response::new(GetBucketLocationOutput {
@@ -225,7 +224,7 @@ pub fn acceleration(
     Ok(S3Response::new(GetBucketAccelerateConfigurationOutput::default()))
 }
 
-/// GetBucketRequestPayment: requests cost the owner of the bucket what they cost.
+/// GetBucketRequestPayment: the owner of the bucket, unless set otherwise.
 pub fn payer(
     gateway: &Gateway,
     request: &S3Request<GetBucketRequestPaymentInput>,
@@ -240,7 +239,7 @@ pub fn payer(
     }))
 }
 
-/// PutBucketRequestPayment: nobody pays anything here, but who must say so is kept out otherwise.
+/// PutBucketRequestPayment: there are no payments, but requests without the header are refused.
 pub async fn set_payer(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketRequestPaymentInput>,
@@ -329,7 +328,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// What a bucket is asked for where the server says that it is.
+    /// Locations of buckets in the server's region.
     #[test]
     fn where_buckets_are() {
         let read = |given, region| read_constraint(given, region).unwrap();
@@ -360,8 +359,8 @@ mod tests {
         assert_eq!(region_of(&Record::default()), REGION);
     }
 
-    /// The object model knows no `s3s`, so it has this rule of its own; a key is for buckets that
-    /// can be.
+    /// The object model does not use `s3s`, so it has this rule of its own; keys may name only
+    /// possible buckets.
     #[test]
     fn names_of_buckets_are_those_of_the_protocol() {
         let long = ["a".repeat(63), "a".repeat(64)];

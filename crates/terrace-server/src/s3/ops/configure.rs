@@ -1,4 +1,4 @@
-//! What can be set of a bucket: cross-origin rules and a policy.
+//! Settings of a bucket: cross-origin rules and a policy.
 
 use super::{Answered, change_bucket, set};
 use crate::s3::{
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// Most cross-origin rules of a bucket.
 const CORS_RULES_MAX: usize = 100;
-/// Longest cross-origin rules of a bucket, all together, and longest name of one, as S3 has them.
+/// Most bytes of a bucket's cross-origin rules, and longest name of one, as in S3.
 const CORS_BYTES_MAX: usize = 64 << 10;
 const CORS_ID_MAX: usize = 255;
 /// Methods a rule may allow.
@@ -77,8 +77,8 @@ pub fn read_cors(rules: Vec<CORSRule>) -> S3Result<Vec<CorsRule>> {
     Ok(rules)
 }
 
-/// Refuses rules that are longer than S3's: they are in memory, and judged for every request from
-/// another site.
+/// Refuses rules that are longer than S3's: they are in memory, and checked for every cross-origin
+/// request.
 fn check_cors_length(rules: &[CorsRule]) -> S3Result {
     let lists =
         |rule: &CorsRule| [&rule.origins, &rule.methods, &rule.headers, &rule.expose].map(|list| list.join(",").len());
@@ -174,8 +174,8 @@ pub fn get_policy(gateway: &Gateway, request: &S3Request<GetBucketPolicyInput>) 
     Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy) }))
 }
 
-/// GetBucketPolicyStatus: whether the bucket is public, by its policy or by its list; without a
-/// policy, too.
+/// GetBucketPolicyStatus: whether the bucket is public, by its policy or by its list; also without
+/// a policy.
 pub fn policy_status(
     gateway: &Gateway,
     request: &S3Request<GetBucketPolicyStatusInput>,
@@ -208,8 +208,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A hundred rules were taken however long they were: megabytes for each bucket, in memory, and
-    /// copied at each change.
+    /// Regression: a hundred rules of any length were accepted: megabytes of memory for each
+    /// bucket, copied at each change.
     #[test]
     fn cross_origin_rules_have_a_length() {
         let rules = |count: usize, bytes: usize, id: usize| {

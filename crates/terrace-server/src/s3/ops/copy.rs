@@ -1,4 +1,4 @@
-//! CopyObject, and reading what UploadPartCopy copies.
+//! CopyObject, and the reads of UploadPartCopy.
 //!
 //! A copy has bytes of its own: small ones in its record, large ones in a value that is written
 //! piece by piece while the source is read. An object copied onto itself, which is how S3 changes
@@ -48,23 +48,23 @@ use terrace::{Attributes, VALUE_BYTES_MAX};
 use terrace_objects::error::ObjectError;
 use terrace_objects::keep::Kept;
 
-/// The object that a copy is of.
+/// The source of a copy.
 pub struct Source {
-    /// That it is to be read.
+    /// The claim to read it.
     pub claim: Claim,
     /// Its key.
     pub key: String,
     /// The version, if not the current one.
     pub name: Option<Name>,
-    /// The key that opens it, if it is encrypted with one of the client's.
+    /// The client's key, if the source is encrypted with one.
     pub customer: Option<CustomerKey>,
 }
 
-/// Finds the source, in a bucket that belongs to whom the client expects. Whether it may be read is
-/// decided on what is opened ([`open`]).
+/// Finds the source in a bucket of the expected owner. Permission to read it is checked on what is
+/// opened ([`open`]).
 ///
 /// # Errors
-/// `AccessDenied` if it cannot be, `NoSuchBucket`, `NotImplemented` for access points.
+/// `AccessDenied` if it is denied, `NoSuchBucket`, `NotImplemented` for access points.
 pub fn source(
     gateway: &Gateway,
     by: By<'_>,
@@ -96,7 +96,7 @@ pub fn source(
     })
 }
 
-/// What answers say of the version that was copied.
+/// The version of the source in answers.
 pub fn source_version(source: &Source, opened: &Opened) -> Option<String> {
     source.claim.bucket().shown(Name::of(&opened.facts))
 }
@@ -122,14 +122,14 @@ pub async fn open(gateway: &Arc<Gateway>, source: &Source, conditions: Condition
             opened.unlock(&gateway.shared.secrets, customer.as_ref()).told()?;
             match conditions.judge(&opened.facts) {
                 Verdict::Answer => Ok(opened),
-                // What is 304 for a GET is a failed condition for a copy.
+                // A 304 of a GET is a failed condition of a copy.
                 Verdict::NotModified | Verdict::Failed => Err(precondition_failed()),
             }
         })
         .await
 }
 
-/// Copies what `opened` has left to read into a value of its own, piece by piece.
+/// Copies the rest of `opened` into a value of its own, piece by piece.
 ///
 /// # Errors
 /// The store's.
@@ -204,7 +204,7 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
     }
     let attributes = merge(&opened.facts.description(), &given, replaces, retags);
     let copied = source_version(&from, &opened);
-    // With versioning a copy has bytes of its own. What is encrypted, or to be, is written again.
+    // With versioning a copy has its own bytes. Encrypted sources and targets are written again.
     let is_plain = sealing.is_none() && opened.facts.encryption.is_none();
     let told = sealing.as_ref().map(Sealing::told);
     let kept = if is_same && is_plain && algorithms.is_empty() && target.versioning() == Versioning::Never {
@@ -232,7 +232,7 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
     Ok(S3Response::new(output))
 }
 
-/// Refuses to copy in one request what could not be put in one.
+/// Refuses copies in one request that are too long for one put.
 fn check_length(bytes: u64) -> S3Result {
     if bytes <= VALUE_BYTES_MAX {
         return Ok(());
@@ -243,7 +243,8 @@ fn check_length(bytes: u64) -> S3Result {
     ))
 }
 
-/// The conditions on the object that a copy replaces, matched and not; `s3s` does not read them.
+/// The conditions on the object that a copy replaces, `If-Match` and `If-None-Match`; `s3s` does
+/// not read them.
 fn conditions(headers: &HeaderMap) -> S3Result<(Option<Tag>, Option<Tag>)> {
     let condition = |name: HeaderName| {
         let text = headers.get(&name).map(|value| value.to_str().unwrap_or(""));
@@ -262,8 +263,7 @@ fn directive(what: &str, text: Option<&str>) -> S3Result<bool> {
     }
 }
 
-/// Checks that no policy keeps the tags of a copy's source from being read there, and from being
-/// set here.
+/// Checks that no policy denies reading the tags of a copy's source, or setting them here.
 fn may_retag(source: &Source, opened: &Opened, claim: &Claim, key: &str, tagging: &str) -> S3Result {
     let get = source
         .name
@@ -273,7 +273,7 @@ fn may_retag(source: &Source, opened: &Opened, claim: &Claim, key: &str, tagging
         HeaderName::from_static("x-amz-tagging"),
         HeaderValue::from_str(tagging).map_err(S3Error::internal_error)?,
     )]);
-    // The request's own headers say nothing of these tags.
+    // These tags are not in the request's own headers.
     let claim = claim.clone().asking_anew(|asker| judged::saying(asker, &said));
     let may_set = claim.may_also("s3:PutObjectTagging", key, None);
     may_read.and(may_set).map_err(|_| access::denied())
@@ -284,7 +284,7 @@ fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: boo
     let base = if replaces { given } else { of_source };
     let tags = if retags { given } else { of_source };
     let attributes = record::with_tagging(base, record::tagging(tags));
-    // A copy takes neither the source's list along nor where it redirects to, nor its class.
+    // A copy does not inherit the source's list, redirect and class.
     let attributes = record::with_redirect(&attributes, given);
     let attributes = record::with_class(&attributes, Class::of(given));
     let mut attributes = record::owned_as(&attributes, given);
@@ -292,7 +292,7 @@ fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: boo
     attributes
 }
 
-/// Gives an object other attributes; its bytes stay where they are.
+/// Replaces an object's attributes; its bytes stay.
 async fn rewrite(
     gateway: &Arc<Gateway>,
     permit: Permit,
@@ -301,7 +301,7 @@ async fn rewrite(
     description: Attributes,
     requirement: Requirement,
 ) -> S3Result<Kept> {
-    // What it was is what it is judged by: it is replaced only if it still is.
+    // The permission was checked for this object: it is replaced only if it has not changed.
     requirement.check(Some(&opened.facts)).told()?;
     gateway
         .run(move |gateway, store| {
@@ -318,7 +318,7 @@ async fn rewrite(
                 permit: &permit,
                 key: &key,
             };
-            // Its values are the ones of exactly this version.
+            // Its values belong to exactly this version.
             if !commit::redescribe(place, opened.place(), opened.facts.version, &new).told()? {
                 return Err(s3_error!(
                     OperationAborted,

@@ -30,7 +30,7 @@ use terrace::{Durability, Store};
 
 /// Most keys of one DeleteObjects.
 const DELETE_KEYS_MAX: usize = 1000;
-/// Keys of it that are deleted in one call of the engine: some milliseconds' work.
+/// Keys that are deleted in one call of the engine: some milliseconds' work.
 const DELETE_SLICE_KEYS: usize = 50;
 
 /// DeleteObject
@@ -77,8 +77,8 @@ pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteObjectInput
     }))
 }
 
-/// Refuses to bypass what a bucket does not have. DeleteObjects takes it all the same: clients send
-/// it along with every list.
+/// Refuses a bypass in a bucket without lock. DeleteObjects accepts it, since clients send it with
+/// every list.
 ///
 /// # Errors
 /// `InvalidArgument`
@@ -92,13 +92,13 @@ fn check_bypass(bucket: &Bucket, asked: Option<bool>) -> S3Result {
     ))
 }
 
-/// Whether governance does not keep a key's versions from whoever claims to configure its bucket.
+/// Whether the principal may bypass governance for a key's versions.
 pub fn bypasses(claim: &Claim, key: &str, asked: Option<bool>) -> bool {
     let may = || claim.clone().about("s3:BypassGovernanceRetention", key).on_bucket();
     asked == Some(true) && may().is_ok()
 }
 
-/// Deletes the current object, or a version. That there is none is no error.
+/// Deletes the current object, or a version. A missing one is no error.
 fn delete_one(
     store: &Store,
     durability: Durability,
@@ -127,8 +127,9 @@ fn delete_one(
     })
 }
 
-/// DeleteObjects: each for itself, and all durable before the answer. Some at a time, so that
-/// others get to the engine in between, and nothing more is deleted for a client that has gone.
+/// DeleteObjects: each object by itself, and all durable before the answer. In slices, so that
+/// other requests get to the engine in between, and no more objects are deleted after the client
+/// has gone.
 pub async fn delete_many(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteObjectsInput>,
@@ -179,18 +180,18 @@ pub async fn delete_many(
     }))
 }
 
-/// Who asks for a DeleteObjects, and where.
+/// The claim of a DeleteObjects.
 struct AskedMany {
     bucket: Arc<Bucket>,
     bypass: Option<bool>,
-    /// What the bucket's log gets to know of each key, if it has one.
+    /// Results for each key, if the bucket has a log.
     each: Option<Each>,
     extensions: Extensions,
     credentials: Option<Credentials>,
 }
 
 impl AskedMany {
-    /// Decides on one of the objects, and deletes it, not durably.
+    /// Checks permission for one object, and deletes it with a buffered commit.
     fn delete(&self, gateway: &Gateway, store: &Store, object: &ObjectIdentifier) -> S3Result<Done> {
         let by = (&self.extensions, self.credentials.as_ref());
         let key = &object.key;
@@ -215,7 +216,7 @@ impl AskedMany {
     }
 }
 
-/// What a DeleteObjects has done so far.
+/// The progress of a DeleteObjects.
 #[derive(Default)]
 struct DeletedMany {
     deleted: Vec<DeletedObject>,
@@ -226,7 +227,7 @@ struct DeletedMany {
 }
 
 impl DeletedMany {
-    /// Deletes one more.
+    /// Deletes one more object.
     fn delete(&mut self, gateway: &Gateway, store: &Store, asked: &AskedMany, object: ObjectIdentifier) {
         match asked.delete(gateway, store, &object) {
             Ok(done) => {
@@ -262,8 +263,8 @@ fn deleted_object(key: String, asked: Option<String>, done: Done) -> DeletedObje
     }
 }
 
-/// Makes buffered commits durable with one that waits: an empty marker's delete, whose place in the
-/// log is behind them.
+/// Makes buffered commits durable by a waiting one: the deletion of an empty marker, which is after
+/// them in the log.
 fn make_durable(gateway: &Gateway, store: &Store, last: Option<Vec<u8>>) -> S3Result {
     let Some(last) = last.filter(|_| gateway.durability == Durability::Sync) else {
         return Ok(());

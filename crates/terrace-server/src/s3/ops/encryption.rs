@@ -1,4 +1,4 @@
-//! How objects of a bucket are encrypted of which requests do not say so.
+//! Default encryption of a bucket's objects.
 
 use super::{Answered, set};
 use crate::s3::{

@@ -237,7 +237,7 @@ pub(super) fn milliseconds(time: &Timestamp) -> Option<u64> {
     seconds.checked_mul(1000)?.checked_add(fraction)
 }
 
-/// How many versions besides the latest a rule keeps as they are.
+/// How many versions besides the latest a rule keeps.
 fn read_keep(given: Option<i32>) -> S3Result<u32> {
     let Some(given) = given else { return Ok(0) };
     let keep = u32::try_from(given).ok().filter(|keep| (1..=KEEP_MAX).contains(keep));
@@ -316,7 +316,7 @@ fn read_tags(given: Vec<Tag>) -> S3Result<Vec<(String, String)>> {
     Ok(tags)
 }
 
-/// A rule as it was put.
+/// A rule for answers.
 pub fn shown(rule: &Rule) -> LifecycleRule {
     let filter = &rule.filter;
     let tag = |(name, value): &(String, String)| Tag {

@@ -1,7 +1,7 @@
 //! ListObjects, ListObjectsV2, ListObjectVersions.
 //!
-//! Where there is no versioning every object has one version, named `null`; clients that empty a
-//! bucket list versions.
+//! Without versioning every object has one version, named `null`; clients that empty a bucket list
+//! versions.
 
 use super::{Answered, signed};
 use crate::http::budget::Ticket;
@@ -43,7 +43,7 @@ impl Encoding {
     /// Percent-encoded.
     pub const URL: Self = Self { is_url: true };
 
-    /// What a request asks for.
+    /// Reads the requested encoding.
     ///
     /// # Errors
     /// `InvalidArgument` for anything but `url`.
@@ -58,7 +58,7 @@ impl Encoding {
         }
     }
 
-    /// A name as the answer has it.
+    /// A name for the answer.
     pub fn apply(self, name: &str) -> String {
         if !self.is_url {
             return name.to_owned();
@@ -67,7 +67,7 @@ impl Encoding {
     }
 }
 
-/// How many entries a request wants at most.
+/// The most entries that a request asks for.
 ///
 /// # Errors
 /// `InvalidArgument` if negative.
@@ -81,7 +81,7 @@ pub fn limit(asked: Option<i32>, name: &str) -> S3Result<i32> {
     }
 }
 
-/// What all listings of a bucket's objects ask for.
+/// The fields that all listings of a bucket's objects have.
 #[derive(Clone)]
 struct Asked {
     bucket: Arc<Bucket>,
@@ -118,10 +118,10 @@ impl Asked {
     }
 }
 
-/// Who owns what a listing shows.
+/// The owners that a listing shows.
 struct Owners {
     record: Arc<Record>,
-    /// The owner of the bucket, and so of most.
+    /// The owner of the bucket, and so of most objects.
     usual: Owner,
 }
 
@@ -144,23 +144,21 @@ impl Owners {
     }
 }
 
-/// A page as the answers need it.
+/// A page for the answers.
 struct Shown {
     objects: Vec<(String, Facts)>,
     prefixes: Vec<String>,
-    /// The last entry, if there is more.
+    /// The last entry, if more follow.
     next: Option<String>,
 }
 
-/// What an entry costs while it is shown, besides its key: what is kept of it, the answer's
-/// element, and its XML.
+/// Memory of an entry besides its key while the answer is sent: the entry, the answer's element,
+/// and its XML.
 const ENTRY_COST_BYTES: u64 = 512;
-/// How many times the bytes of a key it costs: each of the above has it, and the last may have it
-/// encoded.
+/// Copies of the key's bytes: each of the above has one, and the XML may have it encoded.
 const KEY_COST: u64 = 6;
 
-/// Takes the memory that a page costs until its answer is sent, where requests have a ticket for
-/// it.
+/// Counts the memory of a page until its answer is sent, if requests have a ticket.
 ///
 /// # Errors
 /// `SlowDown`
@@ -187,7 +185,7 @@ async fn show(
                 after: after.as_deref().map(After::Shown),
                 limit: asked.most(),
             };
-            // Keys that are not text cannot be asked for, and no S3 client has put them.
+            // Keys that are not UTF-8 cannot be requested, and no S3 client has put them.
             let page = list::page(store, &query, |key| std::str::from_utf8(key).ok(), Facts::listed).told()?;
             Ok(Shown::of(page))
         })
@@ -294,7 +292,7 @@ pub async fn second(gateway: &Arc<Gateway>, request: S3Request<ListObjectsV2Inpu
     let mut input = request.input;
     let asked = asked!(gateway, input);
     let after = match input.continuation_token.as_deref() {
-        // Some clients begin with an empty one.
+        // Some clients begin with an empty token.
         Some(token) if !token.is_empty() => Some(read_token(token)?),
         _ => given(input.start_after.clone()),
     };
@@ -317,7 +315,7 @@ pub async fn second(gateway: &Arc<Gateway>, request: S3Request<ListObjectsV2Inpu
     }))
 }
 
-/// A token is the last entry of the page before.
+/// A token is the last entry of the previous page.
 ///
 /// # Errors
 /// `InvalidArgument`
@@ -386,12 +384,12 @@ pub async fn versions(
     }))
 }
 
-/// A page of versions as the answer has it.
+/// A page of versions for the answer.
 struct ShownVersions {
     versions: Vec<ObjectVersion>,
     markers: Vec<DeleteMarkerEntry>,
     prefixes: Vec<String>,
-    /// Key and version of the last entry, if there is more.
+    /// Key and version of the last entry, if more follow.
     next: Option<(String, Option<Name>)>,
 }
 

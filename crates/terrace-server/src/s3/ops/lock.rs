@@ -38,7 +38,7 @@ const DAYS_MAX: u32 = 36_500;
 /// The same in years.
 const YEARS_MAX: u32 = 100;
 
-/// A bucket whose versions may be locked.
+/// A bucket with object lock.
 fn lockable(gateway: &Gateway, name: &str) -> S3Result<Arc<Bucket>> {
     let bucket = gateway.bucket(name)?;
     if bucket.record().lock.is_none() {
@@ -55,7 +55,7 @@ fn none_there() -> S3Error {
     )
 }
 
-/// Milliseconds since 1970 of a time that is to come.
+/// Milliseconds since 1970 of a time in the future.
 fn future(time: &Timestamp) -> S3Result<u64> {
     let ms = super::lifecycle::milliseconds(time).unwrap_or(0);
     if ms <= crate::s3::keyspace::now_ms() {
@@ -67,12 +67,12 @@ fn future(time: &Timestamp) -> S3Result<u64> {
     Ok(ms)
 }
 
-/// The time that a retention ends.
+/// The end of a retention.
 pub fn until(retention: Retention) -> Timestamp {
     Timestamp::from(UNIX_EPOCH + Duration::from_millis(retention.until_ms))
 }
 
-/// Takes what a request says of locks out of an input; three inputs have the same fields.
+/// Takes the lock fields out of an input; three inputs have the same fields.
 #[macro_export]
 macro_rules! locking {
     ($input:expr) => {
@@ -87,14 +87,14 @@ macro_rules! locking {
     };
 }
 
-/// The same as headers write it.
+/// The same as headers have it.
 pub fn until_text(retention: Retention) -> Option<String> {
     let mut text = Vec::new();
     until(retention).format(TimestampFormat::DateTime, &mut text).ok()?;
     String::from_utf8(text).ok()
 }
 
-/// A retention as requests that write objects have it in their heads.
+/// A retention as headers of a request.
 fn as_headers(retention: Retention) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(
@@ -106,7 +106,7 @@ fn as_headers(retention: Retention) -> HeaderMap {
     headers
 }
 
-/// What a request that writes an object says of its lock.
+/// The lock fields of a request that writes an object.
 #[derive(Debug, Default)]
 pub struct Asked {
     /// `x-amz-object-lock-mode`
@@ -118,8 +118,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Writes it into the attributes of what is to be written, by whoever may do such actions or
-    /// not.
+    /// Writes them into the attributes of the new object, if `may` permits the actions.
     ///
     /// # Errors
     /// `InvalidRequest` if the bucket has no locks, `InvalidArgument`, `AccessDenied`.
@@ -130,7 +129,7 @@ impl Asked {
         if bucket.record().lock.is_none() {
             return Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration"));
         }
-        // What nobody can delete is not for whoever may only write.
+        // Permission to write is not enough for objects that cannot be deleted.
         let retains = self.mode.is_some() || self.until.is_some();
         if (retains && !may("s3:PutObjectRetention")) || (self.hold.is_some() && !may("s3:PutObjectLegalHold")) {
             return Err(s3_error!(AccessDenied, "Access Denied"));
@@ -162,7 +161,7 @@ impl Asked {
     }
 }
 
-/// What a bucket's configuration says, in the protocol's words.
+/// A bucket's configuration in the protocol's terms.
 pub fn shown(settings: Settings) -> ObjectLockConfiguration {
     let rule = settings.default.map(|default| {
         let (days, years) = match default.period {
@@ -255,7 +254,7 @@ pub async fn put_configuration(
     change_bucket(gateway, input.bucket, change).await
 }
 
-/// What is stored of a version's lock, for those who may configure locks.
+/// The stored lock of a version, for callers that may configure locks.
 async fn described(
     gateway: &Arc<Gateway>,
     by: By<'_>,

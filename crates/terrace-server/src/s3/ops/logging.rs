@@ -105,7 +105,7 @@ fn read(gateway: &Gateway, by: By<'_>, source: &str, given: LoggingEnabled) -> S
         target_created_ms: record.created_ms,
         prefix,
         format: read_format(given.target_object_key_format)?,
-        // Whose the target is may let logs into it; anybody else needs the policy to say so.
+        // The target's owner may permit logs; other accounts need its policy.
         by_policy: level < Some(Level::Admin),
         list: acl::of_logs(gateway, by, &target, given.target_grants.as_deref().unwrap_or_default())?,
     };

@@ -66,7 +66,7 @@ pub fn check_key(key: &str) -> S3Result {
 /// What an operation answers.
 pub type Answered<T> = S3Result<S3Response<T>>;
 
-/// Changes what is stored of a bucket, and answers with nothing.
+/// Changes the record of a bucket, and returns an empty answer.
 ///
 /// # Errors
 /// `change`'s, `NoSuchBucket`, the store's.
@@ -81,12 +81,12 @@ pub async fn change_bucket<A: Default>(
     Ok(S3Response::new(A::default()))
 }
 
-/// What begins headers with a checksum of the body, and those that begin so and are none.
+/// Prefix of headers with a checksum of the body, and headers with that prefix that are none.
 const CHECKSUM: &str = "x-amz-checksum-";
 const NO_CHECKSUMS: [&str; 3] = ["x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"];
 
-/// Refuses what S3 takes only with a digest of its body besides the signature: what deletes many
-/// objects, or decides how long they are kept.
+/// Refuses requests without a digest of the body that S3 requires besides the signature: deletions
+/// of many objects, and settings of their lifetime.
 ///
 /// # Errors
 /// `InvalidRequest`
@@ -102,7 +102,7 @@ pub fn check_has_digest(headers: &HeaderMap) -> S3Result {
     ))
 }
 
-/// The same with a change that nothing refuses: a setting, which is put or deleted.
+/// The same with a change that cannot fail: a setting is put or deleted.
 ///
 /// # Errors
 /// `NoSuchBucket`, the store's.
@@ -118,14 +118,14 @@ pub async fn set<A: Default>(
     change_bucket(gateway, bucket, change).await
 }
 
-/// The same where one may block.
+/// The same on a thread that may block.
 fn change_here(
     buckets: &Buckets,
     store: &Store,
     bucket: &str,
     change: impl FnOnce(&mut Record) -> S3Result,
 ) -> S3Result {
-    /// What the object model or an operation fails with.
+    /// An error of the object model or of an operation.
     struct Failed(S3Error);
     impl From<ObjectError> for Failed {
         fn from(error: ObjectError) -> Self {
@@ -136,12 +136,12 @@ fn change_here(
     changed.map_err(|Failed(error)| error)
 }
 
-/// How often rewriting a record starts again because it was replaced meanwhile.
+/// How often rewriting a record is retried because it was replaced meanwhile.
 const ATTEMPTS: usize = 64;
 
-/// Gives an object, or a version, the attributes that `change` makes of what is stored of it. Its
-/// bytes and its time stay. If it was replaced meanwhile the new object gets them; if it moved, it
-/// gets them where it is now. What the answer says of the version.
+/// Gives an object, or a version, the attributes that `change` makes of the stored ones. Its bytes
+/// and its time stay. If it was replaced meanwhile the new object gets them; if it moved, they
+/// follow it. Returns the version for the answer.
 async fn redescribe(
     gateway: &Arc<Gateway>,
     claim: Claim,
@@ -158,7 +158,7 @@ async fn redescribe(
                     permit: opened.permit(),
                     key: &key,
                 };
-                // What is wrong with the change is told to who may make it.
+                // Errors of the change are reported only to callers that may make it.
                 let new = NewObject {
                     attributes: change(gateway, &opened.facts)?,
                     value: opened.record_value().told()?,
@@ -175,8 +175,8 @@ async fn redescribe(
         .await
 }
 
-/// That whoever makes a request reads an object of this key, or its version of this name, besides
-/// what else the request is.
+/// The claim to read an object of this key, or its version of this name, besides the request's own
+/// action.
 fn reading(gateway: &Gateway, by: By<'_>, bucket: &Arc<Bucket>, key: &str, name: Option<Name>) -> Claim {
     let action = name.map_or("s3:GetObject", |_| "s3:GetObjectVersion");
     let claim = gateway.claim(by, Action::reading(name.is_some()), bucket);
@@ -184,8 +184,8 @@ fn reading(gateway: &Gateway, by: By<'_>, bucket: &Arc<Bucket>, key: &str, name:
     claim.about(action, key).of_version(version.as_deref())
 }
 
-/// What a request demands of the object that it replaces or deletes. Whoever names an entity tag
-/// has to be able to read the object ("How to perform conditional deletes" in S3's guide).
+/// What a request requires of the object that it replaces or deletes. An entity tag needs
+/// permission to read the object ("How to perform conditional deletes" in S3's guide).
 fn requirement(reading: impl FnOnce() -> Claim, if_match: Option<Tag>, if_none_match: Option<Tag>) -> Requirement {
     let names_tag = [&if_match, &if_none_match]
         .iter()
@@ -198,7 +198,7 @@ fn requirement(reading: impl FnOnce() -> Claim, if_match: Option<Tag>, if_none_m
     }
 }
 
-/// A condition on an entity tag, as the object model has it.
+/// A condition on an entity tag, for the object model.
 fn tag(condition: ETagCondition) -> Tag {
     match condition {
         ETagCondition::Any => Tag::Any,
@@ -211,7 +211,7 @@ fn time_of(time: Timestamp) -> SystemTime {
     time::OffsetDateTime::from(time).into()
 }
 
-/// An account as answers show it.
+/// An account in answers.
 pub fn shown(account: &str) -> Owner {
     Owner {
         display_name: Some(account.to_owned()),
@@ -219,7 +219,7 @@ pub fn shown(account: &str) -> Owner {
     }
 }
 
-/// A number as the protocol has it.
+/// A number for the protocol.
 pub fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -263,14 +263,14 @@ macro_rules! source_conditions {
     };
 }
 
-/// What conditions say.
+/// Result of conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Answer.
     Answer,
-    /// The client has it already.
+    /// 304: the client has it already.
     NotModified,
-    /// It is not what the client wants.
+    /// A condition does not hold.
     Failed,
 }
 
@@ -328,15 +328,15 @@ impl Conditions {
     }
 }
 
-/// Whether an entity tag is what a condition names, or one of several: of a list `s3s` takes off
-/// the outer quotes only.
+/// Whether an entity tag is one of those that a condition names: `s3s` removes only the outer
+/// quotes of a list.
 fn is_among(named: &str, etag: &str) -> bool {
     let tags = named.split(',').map(str::trim);
     tags.map(|tag| tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"'))
         .any(|tag| tag == etag)
 }
 
-/// A condition of the request does not hold.
+/// The error of a failed condition.
 pub fn precondition_failed() -> S3Error {
     s3_error!(
         PreconditionFailed,
@@ -347,8 +347,7 @@ pub fn precondition_failed() -> S3Error {
 /// A part of an object, and how many parts that has.
 pub type Numbered<'a> = (&'a Part, usize);
 
-/// The bytes of a part, by its number, and the part, if the object has any.
-///
+/// The bytes of a part by its number, and the part if the object has any.
 /// # Errors
 /// `InvalidPartNumber`
 pub fn range_of_part(opened: &Opened, number: i32) -> S3Result<(Range<u64>, Option<Numbered<'_>>)> {

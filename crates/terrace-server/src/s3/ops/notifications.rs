@@ -123,7 +123,7 @@ fn rule(
         return Err(errors::malformed_xml());
     }
     let events: Vec<_> = events.into_iter().map(String::from).collect();
-    // A `*` stands for the last part of the name.
+    // A `*` replaces the last part of the name.
     let is_known = |wanted: &String| {
         let is_whole = wanted
             .strip_suffix('*')

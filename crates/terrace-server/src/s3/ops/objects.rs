@@ -59,7 +59,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     check_key(&input.key)?;
     let is_form = Head::of(&request.extensions).is_ok_and(|head| head.is_form);
     let by = (&request.extensions, request.credentials.as_ref());
-    // A form names its key nowhere else.
+    // The key of a form is checked only here.
     let claim = gateway.claim(by, Action::Write, &gateway.bucket(&input.bucket)?);
     let permit = claim.about("s3:PutObject", &input.key).on_bucket().told()?;
     let bucket = permit.bucket();
@@ -79,8 +79,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         data_key: sealing.as_ref().map(|sealing| sealing.data_key.clone()),
     };
     let told = sealing.as_ref().map(Sealing::told);
-    // Before the body, so that a client need not send it for nothing; what counts is judged again
-    // in the commit.
+    // Before the body, so that a client need not send it in vain; the commit checks again.
     if requirement.if_match.is_some() || requirement.if_none_match.is_some() {
         let (requirement, object) = (requirement.clone(), keyspace::object(&bucket.name, &input.key));
         gateway
@@ -112,8 +111,8 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     Ok(S3Response::with_headers(output, headers))
 }
 
-/// Commits what was received: here if nothing holds that up, else where it may block. In the bucket
-/// that it was permitted in, whatever has its name by now.
+/// Commits a received object: here if nothing blocks, else on a thread that may. The bucket is the
+/// one in which it was permitted, even if a new one has its name.
 ///
 /// # Errors
 /// As `terrace_objects::keep::keep`.
@@ -146,8 +145,8 @@ pub async fn commit(
         .await
 }
 
-/// What the answer to a form says in its head as that to a PUT does: `s3s` writes of it only XML,
-/// or an address, and the entity tag without quotes.
+/// The headers of an answer to a form that an answer to a PUT has: `s3s` writes only XML or a
+/// location, and the entity tag without quotes.
 fn said_of_form(output: &mut PutObjectOutput, told: Option<&Told>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let tag = output.e_tag.take().map(|tag| format!("\"{}\"", tag.value()));
@@ -168,7 +167,7 @@ fn said_of_form(output: &mut PutObjectOutput, told: Option<&Told>) -> HeaderMap 
     headers
 }
 
-/// The checksum algorithm a client names beside the body.
+/// The checksum algorithm that a client names.
 pub fn asked_algorithm(name: Option<&str>) -> S3Result<Vec<Algorithm>> {
     let Some(name) = name else { return Ok(Vec::new()) };
     let algorithm = Algorithm::parse(name);
@@ -177,10 +176,10 @@ pub fn asked_algorithm(name: Option<&str>) -> S3Result<Vec<Algorithm>> {
         .ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"))
 }
 
-/// The attributes of a description whose tags and access control list are checked.
+/// The attributes of a description with checked tags and access control list.
 ///
 /// # Errors
-/// What is wrong with them.
+/// What is invalid in them.
 pub fn checked_description(
     gateway: &Gateway,
     by: By<'_>,
@@ -204,7 +203,7 @@ pub fn checked_description(
     Ok(attributes)
 }
 
-/// What a GET asks for.
+/// The parameters of a GET.
 struct Question {
     claim: Claim,
     key: String,
@@ -215,17 +214,17 @@ struct Question {
     sender: IpAddr,
 }
 
-/// An answer to it that has begun.
+/// A begun answer.
 struct Begun {
     opened: Opened,
     answer: Answer,
     first: Bytes,
-    /// The memory that it is in.
+    /// The memory that it holds.
     held: Held,
 }
 
 impl Question {
-    /// Opens the object: at once if RAM has all of it, else where one may wait.
+    /// Opens the object: here if RAM has all of it, else on a thread that may wait.
     async fn ask(self, gateway: &Arc<Gateway>) -> S3Result<(Self, Begun)> {
         let store = gateway.engine.now();
         let in_ram = || {
@@ -254,14 +253,14 @@ impl Question {
             .await
     }
 
-    /// Goes to what is wanted of the object, and reads the first piece.
+    /// Seeks to the requested bytes, and reads the first piece.
     fn begin(&self, gateway: &Gateway, store: &Store, mut opened: Opened) -> S3Result<Begun> {
         opened.unlock(&gateway.shared.secrets, self.customer.as_ref()).told()?;
         self.conditions.check(&opened.facts)?;
         let answer = self.wanted.answer(&opened)?;
         opened.seek(answer.range.clone()).told()?;
         let bytes = match &answer.several {
-            // Each of them may be in pieces of its own.
+            // Each range may have its own pieces.
             Some(_) => opened.facts.length,
             None => answer.range.end - answer.range.start,
         };
@@ -308,7 +307,8 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
         customer: asked.customer.as_ref(),
     };
     let mut head = said.head_with_body(opened.home());
-    // What a signed request chooses itself `s3s` puts where these would replace it.
+    // `s3s` writes the response headers that a signed request chooses where these would replace
+    // them.
     let chosen = [
         (header::CONTENT_TYPE, input.response_content_type.is_some()),
         (header::CONTENT_LANGUAGE, input.response_content_language.is_some()),
@@ -339,12 +339,12 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
     );
     output.body = Some(read::stream_several(gateway, opened, (first, held), several));
     let mut response = S3Response::with_headers(output, head);
-    // The front tells one range by its header, and several by this.
+    // The front recognises one range by its header, and several by this.
     response.extensions.insert(StatusCode::PARTIAL_CONTENT);
     Ok(response)
 }
 
-/// HeadObject: the answer to a GET without its body; the value is not touched.
+/// HeadObject: the answer to a GET without its body; the value is not read.
 pub async fn head(gateway: &Arc<Gateway>, request: S3Request<HeadObjectInput>) -> Answered<HeadObjectOutput> {
     let mut input = request.input;
     let name = Name::parse(input.version_id.as_deref()).told()?;
@@ -413,7 +413,7 @@ pub async fn head(gateway: &Arc<Gateway>, request: S3Request<HeadObjectInput>) -
     Ok(S3Response::with_headers(output, head))
 }
 
-/// What a HEAD asks for.
+/// The parameters of a HEAD.
 struct HeadAsked {
     claim: Claim,
     key: String,
@@ -424,11 +424,11 @@ struct HeadAsked {
     with_checksums: bool,
 }
 
-/// The head of an answer, and the metadata that `s3s` writes into it.
+/// The head of an answer, and the metadata that `s3s` adds.
 type HeadSaid = (HeaderMap, Option<Metadata>);
 
 impl HeadAsked {
-    /// What is said of an object, all of it or ranges, which is at a key of the store.
+    /// The head for an object, or for ranges of it; `object` is its key in the store.
     fn said(&self, secrets: &Secrets, facts: &Facts, object: &[u8]) -> S3Result<HeadSaid> {
         crypt::check_key(facts, object, secrets, self.customer.as_ref()).told()?;
         self.conditions.check(facts)?;
@@ -448,8 +448,8 @@ impl HeadAsked {
     }
 }
 
-/// The answer to a GET that asks for nothing but the object as it is now, if RAM has all of it and
-/// it can be had without waiting. `None` says nothing about the object.
+/// The answer to a plain GET of the current object, if RAM has all of it and nothing has to wait.
+/// `None` tells nothing about the object.
 pub fn get_at_once(
     gateway: &Gateway,
     claim: &Claim,
@@ -462,7 +462,7 @@ pub fn get_at_once(
     let object = keyspace::object(&claim.bucket().name, key);
     let mut opened = read::open_in_ram(store, &object, claim).filter(|opened| is_plain(&opened.facts))?;
     let length = opened.facts.length;
-    // Without memory for it only a part of it comes.
+    // Without memory only a part of it is read.
     let held = gateway.shared.ahead.begin(sender, &mut opened, length);
     let body = held.hold(opened.next_piece(store).ok()?);
     let answer = Answer::whole(length);
@@ -481,7 +481,7 @@ pub fn head_at_once(gateway: &Gateway, claim: &Claim, key: &str, with_checksums:
     Some(said_at_once(claim, key, &facts, &answer, with_checksums).head())
 }
 
-/// What is encrypted may need a key, and takes its time.
+/// Encrypted objects may need a key, and decrypting takes time.
 fn is_plain(facts: &Facts) -> bool {
     facts.encoded_metadata().is_none() && facts.encryption.is_none()
 }
@@ -503,7 +503,7 @@ fn said_at_once<'a>(
     }
 }
 
-/// The key of an object whose expiry an answer may name: a version that is named has none.
+/// The key of an object whose expiry an answer may have: named versions have none.
 fn current(key: &str, name: Option<Name>) -> Option<&str> {
     Some(key).filter(|_| name.is_none())
 }

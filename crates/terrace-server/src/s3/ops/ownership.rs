@@ -1,5 +1,4 @@
-//! What keeps buckets from being public, and objects from being others': the public access block,
-//! and object ownership.
+//! Public access block and object ownership.
 
 use super::{Answered, change_bucket, set};
 use crate::s3::{
@@ -20,7 +19,7 @@ use s3s::{
 };
 use std::sync::Arc;
 
-/// A bucket whose list says something cannot be one without lists.
+/// The error for disabling lists in a bucket whose list has grants.
 pub fn has_list() -> S3Error {
     errors::custom(
         "InvalidBucketAclWithObjectOwnership",

@@ -1,7 +1,7 @@
-//! What answers to GET and HEAD say of an object in their heads.
+//! The headers of an object in answers to GET and HEAD.
 //!
-//! Written here, and not by `s3s` from the fields that its outputs have for it: an answer that goes
-//! without `s3s` ([`crate::s3::at_once`]) says the same by the same lines.
+//! They are written here, and not by `s3s` from fields of its outputs, so that answers without
+//! `s3s` ([`crate::s3::at_once`]) have the same headers.
 
 use super::wanted::Answer;
 use crate::s3::{
@@ -26,29 +26,28 @@ use std::time::UNIX_EPOCH;
 use terrace::HomeKind;
 use terrace_objects::text::percent_encode;
 
-/// Headers of an answer, as many as most have without growing.
+/// Capacity for headers, enough for most answers.
 const HEADERS: usize = 16;
 
-/// An object and what is sent of it.
+/// An object and the bytes that are sent.
 pub struct Said<'a> {
-    /// Who asks for it, and the bucket that it is in.
+    /// The claim, with the bucket.
     pub claim: &'a Claim,
-    /// Its key, if an answer may name its expiry: a version that is named has none.
+    /// Its key, if an answer may have its expiry: named versions have none.
     pub key: Option<&'a str>,
-    /// What is known of it.
     pub facts: &'a Facts,
-    /// What is sent of it.
+    /// The bytes that are sent.
     pub answer: &'a Answer,
-    /// Whether its checksums are asked for. They are of the whole object, or of a part, so they go
-    /// only with all of that.
+    /// Whether checksums are requested. They are of the whole object, or of a part, so they are
+    /// sent only with all of that.
     pub with_checksums: bool,
-    /// The key by which it was opened, if the request has one.
+    /// The client's key, if the request has one.
     pub customer: Option<&'a CustomerKey>,
 }
 
 impl Said<'_> {
-    /// What GET and HEAD both say, but for user metadata that no header can carry as it is
-    /// ([`Facts::encoded_metadata`]), and for what no header can carry in any way: the object can
+    /// The headers of both GET and HEAD, without user metadata that has to be encoded
+    /// ([`Facts::encoded_metadata`]), and without values that headers cannot carry: the object can
     /// be read all the same.
     pub fn head(&self) -> HeaderMap {
         let (facts, answer) = (self.facts, self.answer);
@@ -99,13 +98,13 @@ impl Said<'_> {
         head
     }
 
-    /// As in S3 how many tags there are is said to whoever may read them.
+    /// As in S3 the number of tags is returned only to callers that may read tags.
     fn may_read_tags(&self) -> bool {
         let asked = self.key.map_or("s3:GetObjectVersionTagging", |_| "s3:GetObjectTagging");
         self.claim.of_another(Action::Inspect, asked).on(self.facts).is_ok()
     }
 
-    /// What is said of locks: to whoever may ask for just that, as in S3.
+    /// Lock headers: for callers that may read locks, as in S3.
     fn locks(&self) -> [(&'static str, Option<String>); 3] {
         let may = |asked| self.claim.of_another(Action::Configure, asked).on(self.facts).is_ok();
         let retention = lock::retention(&self.facts.attributes).filter(|_| may("s3:GetObjectRetention"));
@@ -126,7 +125,7 @@ impl Said<'_> {
         ]
     }
 
-    /// The same, and what only GET says.
+    /// The same with the headers of GET only.
     pub fn head_with_body(&self, home: HomeKind) -> HeaderMap {
         let mut head = self.head();
         head.insert("cache-status", cache_status(home));
@@ -134,9 +133,9 @@ impl Said<'_> {
     }
 }
 
-/// Says something, unless no header can carry it.
+/// Sets a header, unless its value cannot be carried.
 fn set(head: &mut HeaderMap, name: &str, text: &str) {
-    // Not `from_str`: names of files are in other letters than ASCII, too.
+    // Not `from_str`: file names may have letters beyond ASCII.
     let said = (
         HeaderName::from_bytes(name.as_bytes()),
         HeaderValue::from_bytes(text.as_bytes()),
@@ -146,8 +145,7 @@ fn set(head: &mut HeaderMap, name: &str, text: &str) {
     }
 }
 
-/// Which tier serves an answer, as RFC 9211 has it: what is on flash is a hit, what is on disk is
-/// not.
+/// The tier that serves an answer, in the form of RFC 9211: flash is a hit, disk is not.
 const fn cache_status(home: HomeKind) -> HeaderValue {
     HeaderValue::from_static(match home {
         HomeKind::Inline => "Terrace; hit; detail=inline",
@@ -162,16 +160,16 @@ fn expires(facts: &Facts) -> Option<Timestamp> {
     Timestamp::parse(TimestampFormat::HttpDate, text).ok()
 }
 
-/// What answers say of when a current object will be deleted, and by which rule.
+/// The header of a current object's expiry: time and rule.
 pub fn expiration(due: Expiration) -> Option<String> {
     let ms = due.at.duration_since(UNIX_EPOCH).ok()?.as_millis();
-    // The year 9999 is the last that the form of such a time has.
+    // The format ends with the year 9999.
     let date = (ms < 253_402_300_800_000).then(|| httpdate::fmt_http_date(due.at))?;
     let id = percent_encode(&due.rule);
     Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
 }
 
-/// What answers say of when an upload will be aborted, and by which rule.
+/// The headers of an upload's abortion: time and rule.
 pub fn abortion(bucket: &Bucket, key: &str, upload: Id) -> (Option<Timestamp>, Option<String>) {
     let due = bucket.abortion(key, upload.ms());
     due.map_or((None, None), |due| {
@@ -179,9 +177,9 @@ pub fn abortion(bucket: &Bucket, key: &str, upload: Id) -> (Option<Timestamp>, O
     })
 }
 
-/// What an answer says of the version that a request has made. S3 tells the ID of one, but not,
-/// while versioning is suspended, that the object is the version `null` ("Sample Response:
-/// versioning suspended" of PutObject in its API reference).
+/// The version header for a version that a request has made. S3 returns its ID, but not, while
+/// versioning is suspended, the version `null` ("Sample Response: versioning suspended" of
+/// PutObject in its API reference).
 pub fn made(name: Option<Name>) -> Option<String> {
     name.filter(|name| *name != Name::Null).map(|name| name.to_string())
 }
@@ -196,10 +194,10 @@ pub fn location(noted: &Extensions, headers: &HeaderMap, bucket: &str, key: &str
         format!("/{bucket}/{key}")
     };
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    // Of a proxy that ends TLS, only it can tell; and only the client that asks is told.
+    // Only a proxy that ends TLS knows, and only the requesting client gets this answer.
     let is_secure = head.is_some_and(|head| head.peer.is_secure) || text("x-forwarded-proto") == Some("https");
     let scheme = if is_secure { "https" } else { "http" };
-    // A name or an address, which mean nothing in XML. Without one it is as far as it is known.
+    // A host name or an address, which need no escaping in XML. Without one the path is returned.
     let is_plain = |host: &&str| {
         host.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))

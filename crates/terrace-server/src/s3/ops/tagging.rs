@@ -22,7 +22,7 @@ use s3s::{
 use std::{collections::BTreeSet, sync::Arc};
 use terrace_objects::tags;
 
-/// Most tags of an object, and what is said of more.
+/// Most tags of an object, and the beginning of the error.
 const OBJECT_TAGS_MAX: Most = (10, "Object tags");
 /// The same of a bucket.
 const BUCKET_TAGS_MAX: Most = (50, "Bucket tag count");
@@ -30,10 +30,10 @@ const BUCKET_TAGS_MAX: Most = (50, "Bucket tag count");
 const NAME_MAX: usize = 128;
 /// Longest value of a tag, in characters.
 const VALUE_MAX: usize = 256;
-/// What names of tags begin with that only S3 itself gives.
+/// Prefix of tag names that S3 reserves.
 const RESERVED: &str = "aws:";
 
-/// How many tags something can have, and how its error begins.
+/// A maximum of tags, and the beginning of its error.
 type Most = (usize, &'static str);
 
 /// Whether a name or value has only what S3 allows in tags.
@@ -77,10 +77,10 @@ fn check(tags: &[(String, String)], (most, what): Most) -> S3Result {
     Ok(())
 }
 
-/// Reads tags that a header has.
+/// Reads the tags of a header.
 ///
 /// # Errors
-/// `InvalidArgument` if they are no query.
+/// `InvalidArgument` if they are not in query form.
 pub fn decode(text: &str) -> S3Result<Vec<(String, String)>> {
     tags::decode(text).ok_or_else(malformed_header)
 }
@@ -92,7 +92,7 @@ fn malformed_header() -> S3Error {
     )
 }
 
-/// Checks `x-amz-tagging` and writes it the way it is stored.
+/// Checks `x-amz-tagging` and returns its stored form.
 ///
 /// # Errors
 /// `InvalidArgument`, `InvalidTag`.
@@ -106,7 +106,7 @@ pub fn normal(text: &str) -> S3Result<String> {
     Ok(tags::encode(&tags))
 }
 
-/// Checks the tags of an object and writes them the way they are stored.
+/// Checks the tags of an object and returns their stored form.
 ///
 /// # Errors
 /// `InvalidTag`, `BadRequest`.

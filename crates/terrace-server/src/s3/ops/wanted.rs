@@ -1,4 +1,4 @@
-//! What of an object a GET or HEAD wants, and what it gets.
+//! Which bytes of an object a GET or HEAD requests, and gets.
 
 use super::range_of_part;
 use crate::{
@@ -16,11 +16,11 @@ use hyper::{
 use s3s::{S3Error, S3ErrorCode, S3Result, dto::Range, s3_error};
 use terrace::Attributes;
 
-/// What a request wants of an object.
+/// The requested bytes of an object.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     what: What,
-    /// `If-Range`: a range is wanted only of this.
+    /// `If-Range`: the range counts only for this version.
     only_of: Option<String>,
 }
 
@@ -32,23 +32,23 @@ enum What {
     Part(i32),
 }
 
-/// What it gets.
+/// The bytes of an answer.
 #[derive(Debug)]
 pub struct Answer {
     /// The bytes; of several ranges, the first.
     pub range: std::ops::Range<u64>,
-    /// What says so, if it is not all.
+    /// `Content-Range`, if it is not all.
     pub content_range: Option<String>,
-    /// How many parts the object has, if one of them was wanted.
+    /// The number of parts, if a part was requested.
     pub parts: Option<i32>,
-    /// What has the checksum of the bytes, if they are not all: of a part that was wanted.
+    /// The attributes with the checksum of a requested part.
     pub checksum: Option<Attributes>,
     /// The body, if it has several ranges.
     pub several: Option<Byteranges>,
 }
 
 impl Answer {
-    /// All of an object of so many bytes.
+    /// All of an object of this length.
     pub fn whole(length: u64) -> Self {
         Self::of(0..length, None)
     }
@@ -65,7 +65,7 @@ impl Answer {
 }
 
 impl Wanted {
-    /// What these say.
+    /// The request's range or part.
     ///
     /// # Errors
     /// `InvalidRequest`, `InvalidArgument`.
@@ -90,7 +90,7 @@ impl Wanted {
         Ok(Self { what, only_of: None })
     }
 
-    /// The same with what `s3s` does not read: several ranges, and `If-Range`.
+    /// Adds what `s3s` does not read: several ranges, and `If-Range`.
     ///
     /// # Errors
     /// `InternalError`
@@ -103,12 +103,12 @@ impl Wanted {
         Ok(self)
     }
 
-    /// Whether it takes the object's parts to tell.
+    /// Whether the object's parts are needed for the answer.
     pub const fn is_part(&self) -> bool {
         matches!(self.what, What::Part(_))
     }
 
-    /// What it gets of an object that is open.
+    /// The bytes of an open object.
     ///
     /// # Errors
     /// `InvalidRange`, `InvalidPartNumber`.
@@ -130,7 +130,7 @@ impl Wanted {
         })
     }
 
-    /// What it gets of an object with these facts, if it wants no part.
+    /// The bytes of an object with these facts, if no part is requested.
     ///
     /// # Errors
     /// `InvalidRange`
@@ -149,8 +149,8 @@ impl Wanted {
             What::Ranges(ranges) => ranges.of(length),
             What::Range(range) => range.check(length).into_iter().collect(),
         };
-        // A suffix of nothing: `check` of an empty object gives an empty range, which no answer can
-        // name.
+        // A suffix of length 0: `check` of an empty object gives an empty range, which an answer
+        // cannot have.
         ranges.retain(|range| !range.is_empty());
         let first = ranges.first().cloned().ok_or_else(|| unsatisfiable(length))?;
         let content_range = Some(content_range(&first, length));

@@ -1,4 +1,4 @@
-//! The web site of a bucket: put, get, delete.
+//! The website of a bucket: put, get, delete.
 
 use super::{Answered, set};
 use crate::s3::{
@@ -17,10 +17,10 @@ use s3s::{
 };
 use std::sync::Arc;
 
-/// Most rules of a site, as S3 has it.
+/// Most rules of a website, as in S3.
 const RULES_MAX: usize = 50;
 
-/// A bucket has no site.
+/// The bucket has no website.
 pub fn no_site() -> S3Error {
     s3_error!(
         NoSuchWebsiteConfiguration,
@@ -59,7 +59,7 @@ pub fn shown_site(settings: Settings) -> GetBucketWebsiteOutput {
     }
 }
 
-/// A rule as it was put.
+/// A rule for answers.
 fn shown(rule: Rule) -> RoutingRule {
     let has_condition = rule.prefix.is_some() || rule.status.is_some();
     RoutingRule {
@@ -133,7 +133,7 @@ fn is_key(text: &str) -> bool {
     text.len() <= KEY_BYTES_MAX && !text.contains('\0')
 }
 
-/// The name of a host, with or without a port, that a redirect can have.
+/// A host name, with or without a port, for a redirect.
 fn host(name: String) -> S3Result<String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-._:[]".contains(letter);
     if name.is_empty() || !name.chars().all(is_plain) || HeaderValue::from_str(&name).is_err() {
@@ -155,7 +155,7 @@ fn protocol(given: Protocol) -> S3Result<String> {
     }
 }
 
-/// A status that was given as text, if it may be.
+/// Reads a status, if it is permitted.
 fn status(text: &str, may: impl Fn(u16) -> bool) -> Option<u16> {
     text.parse().ok().filter(|status| may(*status))
 }

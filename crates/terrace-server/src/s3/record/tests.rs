@@ -1,4 +1,4 @@
-//! Tests of what is stored of an object.
+//! Tests of the stored description of an object.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::s3::{digest::Algorithm, keyspace::Id};
@@ -53,7 +53,7 @@ fn a_description_comes_back() {
     assert_eq!(untagged.len(), facts.attributes.len() - 1);
 }
 
-/// What came in another encoding than its own got that back in other words than it was sent.
+/// Regression: text in another encoding was returned in a different form.
 #[test]
 fn only_the_way_of_transfer_goes() {
     for (sent, stored) in [
@@ -78,7 +78,8 @@ fn metadata_has_a_limit() {
     assert!(description(METADATA_BYTES_MAX).into_attributes().is_err());
 }
 
-/// 60,000 bytes of `Cache-Control` were stored, and every listing held them for each object.
+/// Regression: 60,000 bytes of `Cache-Control` were stored, and every listing held them for each
+/// object.
 #[test]
 fn system_metadata_has_a_limit_and_is_not_listed() {
     let description = |bytes: usize| {

@@ -1,11 +1,11 @@
-//! Which subresources can be written, by which method.
+//! Which subresources can be written with which method.
 
 use super::is_subresource;
 use crate::s3::head::Head;
 use hyper::Method;
 use s3s::{S3Result, s3_error};
 
-/// Which subresources can be written by which method, of buckets (`false`) and of objects.
+/// Subresources that can be written, by method, of buckets (`false`) and of objects.
 const WRITES: [(Method, bool, &[&str]); 6] = [
     (
         Method::PUT,
@@ -59,8 +59,8 @@ const WRITES: [(Method, bool, &[&str]); 6] = [
     (Method::POST, true, &["restore", "uploads"]),
 ];
 
-/// Refuses writes of a subresource that has none of this method: `s3s` would take `DELETE
-/// /BUCKET/KEY?acl` for the deletion of the object, and `PUT /BUCKET?location` for a new bucket.
+/// Refuses writes of a subresource that has no such method: `s3s` would take `DELETE
+/// /BUCKET/KEY?acl` for a deletion of the object, and `PUT /BUCKET?location` for a new bucket.
 ///
 /// # Errors
 /// `MethodNotAllowed`

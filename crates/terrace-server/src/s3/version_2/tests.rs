@@ -1,4 +1,4 @@
-//! Signatures of version 2: the examples of the documentation, and what is wrong with others.
+//! Signatures of version 2: the examples of the documentation, and invalid ones.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::s3::head::tests::head;
@@ -6,7 +6,7 @@ use hyper::Request;
 
 const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 const ID: &str = "AKIAIOSFODNN7EXAMPLE";
-/// The examples' bucket, where the tests name buckets as hosts.
+/// The examples' bucket as a host.
 const HOST: (&str, &str) = ("host", "johnsmith.s3.example.net");
 const NO_HOST: (&str, &str) = ("host", "localhost");
 /// 27 March 2007, 19:36:42, of the first example.
@@ -20,7 +20,7 @@ fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// What becomes of a request, or the code that it is refused with.
+/// The rewritten request, or the code of its error.
 fn carried(method: &str, uri: &str, headers: &[(&str, &str)], now: SystemTime) -> Result<Parts, String> {
     let (head, left, clear) = head(method, uri, headers);
     let (mut parts, ()) = Request::builder()
@@ -42,12 +42,12 @@ fn code(method: &str, uri: &str, headers: &[(&str, &str)], now: SystemTime) -> S
     carried(method, uri, headers, now).err().unwrap_or_default()
 }
 
-/// When a date is, of a header that is good then.
+/// The time of a date whose header is valid then.
 fn then(date: &str) -> SystemTime {
     time_of(date).unwrap()
 }
 
-/// The header for a request, by this string to sign.
+/// The header of a request with this string to sign.
 fn signed(text: &str) -> String {
     let mut mac = Hmac::<Sha1>::new_from_slice(SECRET.as_bytes()).unwrap();
     mac.update(text.as_bytes());
@@ -74,7 +74,7 @@ const PUT_HEADERS: [(&str, &str); 3] = [
     ("user-agent", "Mozilla/5.0"),
 ];
 /// The examples of "Signing and authenticating REST requests" in S3's user guide, with the bucket
-/// and the signatures that they had when the page was written.
+/// and the signatures at the time of writing.
 const EXAMPLES: &[Example] = &[
     (
         "GET",
@@ -161,7 +161,7 @@ fn the_example_of_an_upload() {
         ("authorization", &said),
     ];
     assert_eq!(code("PUT", "/db-backup.dat.gz", &upload, then(date)), "");
-    // Each of what it covers counts, and nothing else.
+    // Each signed part counts, and nothing else.
     for (at, code_of_change) in [(2, true), (3, true), (4, true), (5, true), (7, true), (9, false)] {
         let mut changed = upload;
         changed[at].1 = "other";
@@ -217,7 +217,7 @@ fn what_is_wrong_with_a_header() {
     assert_eq!(code_of(&right, date, at(THEN_S - 900)), "");
     assert_eq!(code_of(&right, date, at(THEN_S + 901)), "RequestTimeTooSkewed");
     assert_eq!(code_of(&right, date, at(THEN_S - 901)), "RequestTimeTooSkewed");
-    // The 27th of March 2007 was a Tuesday; what was signed says another day, and that is let be.
+    // The 27th of March 2007 was a Tuesday; the signed date has another day, and that is accepted.
     let other_day = date.replace("Tue", "Thu");
     let signed_so = signed(&format!("GET\n\n\n{other_day}\n/b/k"));
     assert_eq!(code_of(&signed_so, &other_day, now), "");
@@ -237,12 +237,12 @@ fn what_is_wrong_with_a_header() {
     }
     let without = [NO_HOST, ("authorization", right.as_str())];
     assert_eq!(code("GET", "/b/k", &without, now), "AccessDenied");
-    // With `x-amz-date` the line of the date is empty, and the header is among those of S3.
+    // With `x-amz-date` the date's line is empty, and the header is among S3's.
     let text = format!("GET\n\n\n\nx-amz-date:{date}\n/b/k");
     let (said, other) = (signed(&text), "Tue, 27 Mar 2001 00:00:00 GMT");
     let headers = [NO_HOST, ("authorization", &said), ("x-amz-date", date), ("date", other)];
     assert_eq!(code("GET", "/b/k", &headers, now), "");
-    // Another lifetime, another method of signing, or another signature beside it.
+    // Another lifetime, another method of signing, or a second signature.
     for (uri, more, expected) in [
         ("/b/k?X-Amz-Signature=0", ("x-other", ""), "InvalidArgument"),
         ("/b/k?Signature=0", ("x-other", ""), "InvalidArgument"),
@@ -309,7 +309,7 @@ fn what_is_wrong_with_a_url() {
     assert_eq!(code_of(&whole, ("authorization", version_4)), "InvalidArgument");
 }
 
-/// A path is signed as it came, and `s3s` gets it as it is meant.
+/// A path is signed as sent, and `s3s` gets it decoded.
 #[test]
 fn paths_as_they_came() {
     let date = "Tue, 27 Mar 2007 19:36:42 GMT";
@@ -338,7 +338,7 @@ fn paths_as_they_came() {
     assert_eq!(code("GET", "/b/a%20b", &headers, at(THEN_S)), "SignatureDoesNotMatch");
 }
 
-/// botocore signs a bucket's path with a slash behind it, which it does not send.
+/// botocore signs a bucket's path with a slash at the end, which it does not send.
 #[test]
 fn paths_of_buckets() {
     let date = "Tue, 27 Mar 2007 19:36:42 GMT";
@@ -361,7 +361,7 @@ fn paths_of_buckets() {
     }
 }
 
-/// What was signed for one operation is good for no other that this server has.
+/// A signature for one operation is valid for no other that this server has.
 #[test]
 fn every_subresource_is_covered() {
     let date = "Tue, 27 Mar 2007 19:36:42 GMT";

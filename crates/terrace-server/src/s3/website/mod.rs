@@ -1,11 +1,10 @@
-//! Web sites: a bucket's objects for browsers, on hosts of their own.
+//! Websites: a bucket's objects for browsers, on hosts of their own.
 //!
 //! A host below one of the domains of `--s3-website-domain` names a bucket, and a request to it is
-//! a GET or HEAD by nobody in particular: what it asks for becomes a request for an object like any
-//! other ([`Ask`]), and goes the same way, so who may read what is decided where it always is. What
-//! is of web sites only is here: index and error documents, redirects, and errors in HTML. Headers
-//! by which requests ask for more (signatures, all that begins with `x-amz-`) and queries do not go
-//! along.
+//! an anonymous GET or HEAD: it becomes a request for an object like any other ([`Ask`]), with the
+//! same checks of permissions. Here is only what websites have in addition: index and error
+//! documents, redirects, and errors in HTML. Queries, signatures and headers that begin with
+//! `x-amz-` are not passed on.
 
 mod page;
 
@@ -20,21 +19,21 @@ use hyper::{
 use page::{Problem, page};
 use s3s::{Body, S3Error, S3Result};
 
-/// Has an object of the site's bucket read: by GET or HEAD, with these headers, by its key.
+/// Reads an object of the website's bucket: by GET or HEAD, with these headers, by its key.
 pub type Ask<'a> = &'a (dyn Fn(Method, HeaderMap, String) -> BoxFuture<'a, S3Result<Response<Body>>> + Send + Sync);
 
 /// The header of an object that is a redirect.
 const REDIRECT: &str = "x-amz-website-redirect-location";
 
-/// A request to a site.
+/// A request to a website.
 #[derive(Debug)]
 pub struct Visit {
     method: Method,
-    /// The key, as it is meant.
+    /// The decoded key.
     key: Option<String>,
-    /// The headers that go along.
+    /// The headers that are passed on.
     headers: HeaderMap,
-    /// Where it was sent to, for redirects to the same.
+    /// The host, for redirects to the same.
     host: String,
     is_secure: bool,
 }
@@ -65,7 +64,7 @@ impl Visit {
         }
     }
 
-    /// Answers it. `settings` are the bucket's, if it has a site; `number` is the request's.
+    /// Answers it. `settings` are the bucket's website; `number` is the request's.
     pub async fn answer(&self, settings: S3Result<Settings>, number: &str, ask: Ask<'_>) -> Response<Body> {
         let problem = |error: &S3Error, key: Option<&str>| Problem::of(error, key, number);
         let settings = match settings {
@@ -108,7 +107,7 @@ impl Visit {
             let folder = ask(Method::HEAD, HeaderMap::new(), format!("{key}/{index}")).await;
             if folder.is_ok_and(|answer| answer.status().is_success()) {
                 let path = Encoding::URL.apply(key);
-                // Two slashes would begin the name of another host.
+                // Two slashes at the beginning would be the name of another host.
                 let path = path.strip_prefix('/').map_or(path.clone(), |rest| format!("%2F{rest}"));
                 return moved(302, &format!("/{path}/"));
             }
@@ -119,7 +118,7 @@ impl Visit {
         self.failed(failed, settings.error.as_deref(), ask).await
     }
 
-    /// The error document, if there is one that can be read; else what went wrong in HTML.
+    /// The error document, if it can be read; else the error in HTML.
     async fn failed(&self, failed: Problem, document: Option<&str>, ask: Ask<'_>) -> Response<Body> {
         let Some(document) = document else {
             return failed.answer();
@@ -140,7 +139,7 @@ impl Visit {
         if self.is_secure { "https" } else { "http" }
     }
 
-    /// Where a rule sends a key that begins with its prefix.
+    /// The redirect of a rule for a key that begins with its prefix.
     fn redirected(&self, to: &Redirect, prefix: Option<&str>, key: &str) -> Response<Body> {
         let rest = || key.strip_prefix(prefix.unwrap_or("")).unwrap_or(key);
         let key = match (&to.key, &to.key_prefix) {
@@ -157,15 +156,15 @@ impl Visit {
     }
 }
 
-/// Whether an answer says that there is nothing to be read, or nothing for everybody: what is asked
-/// for under a condition, or in ranges that are not there, is not that.
+/// Whether the object is missing or not public: failed conditions and unsatisfiable ranges are
+/// other errors.
 fn is_missing(status: StatusCode) -> bool {
     (status.is_client_error() || status.is_server_error())
         && status != StatusCode::PRECONDITION_FAILED
         && status != StatusCode::RANGE_NOT_SATISFIABLE
 }
 
-/// The answer to a request for an object that is there: the object, or where it redirects.
+/// The answer for an existing object: the object, or its redirect.
 fn after_object(answer: Response<Body>, key: &str, number: &str) -> Response<Body> {
     if !answer.status().is_success() && answer.status() != StatusCode::NOT_MODIFIED {
         return Problem::of_answer(&answer, key, number).answer();
@@ -179,7 +178,7 @@ fn moved(status: u16, location: &str) -> Response<Body> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::MOVED_PERMANENTLY);
     match HeaderValue::from_str(location) {
         Ok(location) => to(status, location),
-        // Hosts and keys are checked where they come in.
+        // Hosts and keys are checked when they are stored or received.
         Err(_) => page(StatusCode::INTERNAL_SERVER_ERROR, &[]),
     }
 }

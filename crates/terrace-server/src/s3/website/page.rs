@@ -1,4 +1,4 @@
-//! Errors of web sites, in HTML.
+//! Errors of websites, in HTML.
 
 use hyper::{
     HeaderMap, Response, StatusCode,
@@ -6,10 +6,10 @@ use hyper::{
 };
 use s3s::{Body, S3Error};
 
-/// What went wrong.
+/// An error.
 #[derive(Debug)]
 pub struct Problem {
-    /// As which status it is answered.
+    /// Its status.
     pub status: StatusCode,
     code: String,
     message: String,
@@ -18,7 +18,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// An error.
+    /// The problem of an error.
     pub fn of(error: &S3Error, key: Option<&str>, number: &str) -> Self {
         Self {
             status: error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
@@ -29,7 +29,7 @@ impl Problem {
         }
     }
 
-    /// The error that an answer has in XML; an answer to a HEAD has only its status.
+    /// The problem of an answer with XML; an answer to a HEAD has only its status.
     pub fn of_answer(answer: &Response<Body>, key: &str, number: &str) -> Self {
         let xml = answer.body().bytes().unwrap_or_default();
         let xml = String::from_utf8_lossy(&xml);
@@ -51,7 +51,7 @@ impl Problem {
         }
     }
 
-    /// Says in a head what it is.
+    /// Sets the headers of the error.
     pub fn name(&self, headers: &mut HeaderMap) {
         for (name, text) in [("x-amz-error-code", &self.code), ("x-amz-error-message", &self.message)] {
             if let Ok(value) = HeaderValue::from_str(text) {
@@ -71,7 +71,7 @@ impl Problem {
         self.answer_with(&[])
     }
 
-    /// The answer, where the error document could not be read either.
+    /// The answer if the error document could not be read either.
     pub fn answer_without(&self, document: &Self) -> Response<Body> {
         self.answer_with(&[document])
     }
@@ -88,8 +88,7 @@ impl Problem {
     }
 }
 
-/// A page as S3 makes it: lists of what is known, of which all but the first are about the error
-/// document.
+/// A page in S3's form: lists of facts, of which all but the first are about the error document.
 pub fn page(status: StatusCode, lists: &[Vec<(&str, &str)>]) -> Response<Body> {
     let title = format!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or(""));
     let mut html = format!("<html>\n<head><title>{title}</title></head>\n<body>\n<h1>{title}</h1>\n");
@@ -116,8 +115,7 @@ pub fn page(status: StatusCode, lists: &[Vec<(&str, &str)>]) -> Response<Body> {
     response
 }
 
-/// Text of which a browser makes nothing but text. What comes out of XML is escaped already, and
-/// stays so.
+/// Escapes text for HTML. Text from XML is escaped already, and stays so.
 fn escaped(text: &str) -> String {
     text.replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

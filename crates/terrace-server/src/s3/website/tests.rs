@@ -1,11 +1,11 @@
-//! What is answered to whom, with objects that a table says.
+//! Answers of websites, with objects from a table.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
 use crate::s3::head::tests::head;
 use std::sync::Mutex;
 
-/// Objects that are there; of any other nothing is told.
+/// Existing objects; all others are missing.
 fn object(key: &str) -> Response<Body> {
     let answer = Response::builder();
     match key {

@@ -1,7 +1,7 @@
-//! Access control lists as requests write and read them: canned ones, headers that grant, and XML.
+//! Access control lists in requests and answers: canned ones, grants in headers, and XML.
 //!
-//! A list that opens something to others than the owner of the bucket and of the object is
-//! configuring, so whoever puts one needs the level `admin`, also where putting an object does not.
+//! A list with grants to others than the owners of bucket and object is configuration, so putting
+//! one needs the level `admin`, also where putting an object does not.
 
 mod read;
 
@@ -43,7 +43,7 @@ fn no_lists() -> S3Error {
     s3_error!(AccessControlListNotSupported, "The bucket does not allow ACLs")
 }
 
-/// Checks that such a list may be put in a bucket, by whoever may make things public or not.
+/// Checks that a list may be put in a bucket, by a caller that may or may not make it public.
 fn check(record: &Record, list: List<'_>, may_open: bool) -> S3Result {
     let is_kept = list.is_public() && record.refuses_public_lists();
     if is_kept || (list.opens_beyond(&[list.owner, record.owner()]) && !may_open) {
@@ -52,8 +52,8 @@ fn check(record: &Record, list: List<'_>, may_open: bool) -> S3Result {
     Ok(())
 }
 
-/// Whether the key that signed may make what is in a bucket public: its own level says it,
-/// whosever the bucket is, or its policy, which then allows this action.
+/// Whether the signer may make objects in a bucket public: by its own level, whatever the bucket's
+/// account, or by its policy, which must allow this action.
 fn may_open(gateway: &Gateway, by: By<'_>, bucket: &Bucket, action: &'static str) -> bool {
     let standing =
         by.1.and_then(|by| gateway.access_keys.standing(&by.access_key, &bucket.name, None));
@@ -61,8 +61,8 @@ fn may_open(gateway: &Gateway, by: By<'_>, bucket: &Bucket, action: &'static str
     gateway.is_trusted(by, has_level, action, bucket)
 }
 
-/// The list of an object that is to come, as it is stored, and the account that it will belong to
-/// if not to that of the bucket. What nobody signs is the bucket owner's.
+/// The stored form of a new object's list, and the account that owns the object if it is not the
+/// bucket's. Unsigned objects belong to the bucket's owner.
 ///
 /// # Errors
 /// `AccessControlListNotSupported`, `AccessDenied`, what is wrong with the list.
@@ -87,8 +87,8 @@ pub fn of_new(gateway: &Gateway, by: By<'_>, bucket: &Bucket, asked: &Asked) -> 
     let is_given = is_preferred && asked.canned.as_deref() == Some(TO_BUCKET_OWNER);
     let owner = writer.as_deref().filter(|_| !is_given).unwrap_or(of_bucket);
     let text = asked.list(Kind::Object, owners(owner))?;
-    // Whom the bucket's list lets write without signing may choose the list of what they write, as
-    // in S3, where it would be theirs. Nothing of the owner's is opened by it.
+    // Unsigned callers that the bucket's list lets write may choose the list of their objects, as
+    // in S3, where they would own them. This opens nothing of the owner's.
     let may_open = may_open(gateway, by, bucket, "s3:PutObjectAcl")
         || writer.is_none()
             && record
@@ -98,7 +98,7 @@ pub fn of_new(gateway: &Gateway, by: By<'_>, bucket: &Bucket, asked: &Asked) -> 
     Ok((text, (owner != of_bucket).then(|| owner.to_owned())))
 }
 
-/// The list that logs get in a bucket, by what `TargetGrants` says, as it is stored.
+/// The stored form of the list of logs in a bucket, from `TargetGrants`.
 ///
 /// # Errors
 /// `AccessControlListNotSupported`, `AccessDenied`, what is wrong with the grants.
@@ -117,13 +117,13 @@ pub fn of_logs(gateway: &Gateway, by: By<'_>, target: &Bucket, granted: &[Target
     Ok(text)
 }
 
-/// What `TargetGrants` said, of logs of `owner`.
+/// The `TargetGrants` of logs of `owner`.
 pub fn grants_of_logs(settings: &logging::Settings, owner: &str) -> Option<Vec<TargetGrant>> {
     let list = List {
         text: &settings.list,
         owner,
     };
-    // The first is the owner's, that every log has.
+    // The first grant is the owner's, which every log has.
     let grants = shown(list).into_iter().skip(1).map(|grant| TargetGrant {
         grantee: grant.grantee,
         permission: grant.permission.map(|permission| permission.as_str().to_owned().into()),
@@ -132,7 +132,7 @@ pub fn grants_of_logs(settings: &logging::Settings, owner: &str) -> Option<Vec<T
     (!grants.is_empty()).then_some(grants)
 }
 
-/// The list of a bucket that is to be made by `owner`, as it is stored.
+/// The stored form of the list of a new bucket of `owner`.
 ///
 /// # Errors
 /// `InvalidBucketAclWithObjectOwnership`, what is wrong with the list.
@@ -238,7 +238,7 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: S3Request<PutObjectAclI
     Ok(S3Response::new(PutObjectAclOutput::default()))
 }
 
-/// The list that an object is to have, if it may.
+/// The new list of an object, if it is permitted.
 fn list_for(gateway: &Gateway, put: &Put, bucket: &Bucket, facts: &Facts, may_open: bool) -> S3Result<String> {
     let record = bucket.record();
     if record.has_no_lists() {

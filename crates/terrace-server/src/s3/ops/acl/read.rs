@@ -1,4 +1,4 @@
-//! Lists as requests write them, and answers.
+//! Reads lists of requests, and writes those of answers.
 
 use crate::s3::{
     access_key::Keys,
@@ -11,28 +11,26 @@ use s3s::{
     s3_error,
 };
 
-/// The canned list by which an object is given to the bucket's owner.
+/// The canned list that gives an object to the bucket's owner.
 pub const TO_BUCKET_OWNER: &str = "bucket-owner-full-control";
 
-/// What a list is of.
+/// The kind of a list's resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A bucket.
     Bucket,
-    /// An object.
     Object,
 }
 
-/// What a request says in its headers of a list.
+/// The list headers of a request.
 #[derive(Debug, Default)]
 pub struct Asked {
     /// `x-amz-acl`
     pub canned: Option<String>,
-    /// `x-amz-grant-…`: what is granted, and to whom as the header has it.
+    /// `x-amz-grant-…`: permissions, and grantees as in the header.
     pub granted: Vec<(Permission, String)>,
 }
 
-/// Takes it out of an input, of which many have these fields.
+/// Takes the headers out of an input; many have these fields.
 #[macro_export]
 macro_rules! asked_acl {
     ($input:expr) => {{
@@ -53,36 +51,36 @@ macro_rules! asked_acl {
     }};
 }
 
-/// To whom a list is, and who may be named in it.
+/// The owners and accounts that a list may name.
 #[derive(Clone, Copy)]
 pub struct Owners<'a> {
-    /// The owner of what the list is of.
+    /// The owner of the resource.
     pub owner: &'a str,
     /// The owner of the bucket.
     pub of_bucket: &'a str,
-    /// Who has an account.
+    /// The accounts.
     pub keys: &'a Keys,
 }
 
-/// A grant that is read: its grantee as it is stored.
+/// A parsed grant: its grantee in stored form.
 type Read = (String, Permission);
 
 impl Asked {
-    /// The same, with `x-amz-grant-write`, which is of buckets.
+    /// Adds `x-amz-grant-write`, which only buckets have.
     pub fn with_write(mut self, whom: Option<String>) -> Self {
         self.granted.extend(whom.map(|whom| (Permission::Write, whom)));
         self
     }
 
-    /// Nothing is said.
+    /// Whether there are no list headers.
     pub const fn is_nothing(&self) -> bool {
         self.canned.is_none() && self.granted.is_empty()
     }
 
-    /// The list, as it is stored. Where nothing is said everything is the owner's.
+    /// The list in stored form. Without headers the owner has all permissions.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is invalid in it.
     pub fn list(&self, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
         match (&self.canned, self.granted.as_slice()) {
             (Some(_), [_, ..]) => Err(s3_error!(
@@ -103,14 +101,14 @@ impl Asked {
         }
     }
 
-    /// Whether it says no more than that the object is the bucket owner's.
+    /// Whether it only gives the object to the bucket's owner.
     pub fn is_to_bucket_owner(&self, owners: Owners<'_>) -> bool {
         self.canned.as_deref() == Some(TO_BUCKET_OWNER)
             || !self.granted.is_empty() && self.list(Kind::Object, owners).is_ok_and(|list| list.is_empty())
     }
 }
 
-/// The grants as they are stored.
+/// The stored form of grants.
 ///
 /// # Errors
 /// `MalformedACLError` if they are too many.
@@ -138,7 +136,7 @@ fn canned(name: &str, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
         "authenticated-read" => &[(Grantee::Authenticated, Permission::Read)],
         "bucket-owner-read" if is_other => &[(of_bucket, Permission::Read)],
         TO_BUCKET_OWNER if is_other => &[(of_bucket, Permission::FullControl)],
-        // Of what is the bucket owner's they say nothing.
+        // They have no effect on objects of the bucket's owner.
         "bucket-owner-read" | TO_BUCKET_OWNER => &[],
         "log-delivery-write" if is_bucket => {
             &[(Grantee::Logs, Permission::Write), (Grantee::Logs, Permission::ReadAcp)]
@@ -149,7 +147,7 @@ fn canned(name: &str, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
     Ok(acl::stored(&[&[own], more].concat(), owners.owner))
 }
 
-/// Whom a header names: `id="…"`, `uri="…"`, `emailAddress="…"`, with commas between.
+/// The grantees of a header: `id="…"`, `uri="…"`, `emailAddress="…"`, separated by commas.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -193,9 +191,9 @@ fn by_email(email: &str, accounts: &Accounts) -> S3Result<String> {
     })
 }
 
-/// What a list in XML says, of what belongs to `owner`.
+/// The list in XML, of a resource of `owner`.
 fn read_xml(list: &AccessControlPolicy, owner: &str, keys: &Keys) -> S3Result<String> {
-    // S3's schema has both elements, and the owner's ID, as required.
+    // S3's schema requires both elements, and the owner's ID.
     let named = list.owner.as_ref().and_then(|owner| owner.id.as_deref());
     let named = named.ok_or_else(malformed)?;
     let given = list.grants.as_ref().ok_or_else(malformed)?;
@@ -209,10 +207,10 @@ fn read_xml(list: &AccessControlPolicy, owner: &str, keys: &Keys) -> S3Result<St
     stored(&grants, owner)
 }
 
-/// The list of logs that belong to `owner`, with these grants besides the owner's.
+/// The list of logs of `owner`, with these grants besides the owner's.
 ///
 /// # Errors
-/// What is wrong with them.
+/// What is invalid in them.
 pub fn of_logs(granted: &[TargetGrant], owner: &str, keys: &Keys) -> S3Result<String> {
     let own = (owner.to_owned(), Permission::FullControl);
     let granted = keys.accounts(|accounts| {
@@ -221,7 +219,7 @@ pub fn of_logs(granted: &[TargetGrant], owner: &str, keys: &Keys) -> S3Result<St
                 .permission
                 .as_ref()
                 .and_then(|permission| Permission::parse(permission.as_str()));
-            // Lists are not granted of logs.
+            // Logs have no grants on their lists.
             let permission =
                 permission.filter(|permission| !matches!(permission, Permission::ReadAcp | Permission::WriteAcp));
             read_grantee(grant.grantee.as_ref(), permission, accounts)
@@ -259,16 +257,16 @@ fn malformed() -> S3Error {
     )
 }
 
-/// What a request that changes a list says, once: in its headers or in XML.
+/// The new list of a request, given once: in headers or in XML.
 pub struct Put {
-    /// In its headers.
+    /// The headers.
     pub asked: Asked,
-    /// In its body.
+    /// The body.
     pub xml: Option<AccessControlPolicy>,
 }
 
 impl Put {
-    /// The list, as it is stored.
+    /// The list in stored form.
     ///
     /// # Errors
     /// `UnexpectedContent`, `MissingSecurityHeader`, what is wrong with the list.
@@ -288,7 +286,7 @@ impl Put {
     }
 }
 
-/// A list as answers show it.
+/// A list for answers.
 pub fn shown(list: List<'_>) -> Vec<Grant> {
     let grants = list.grants().map(|(grantee, permission)| {
         let whose = match grantee {
@@ -333,7 +331,7 @@ mod tests {
             .unwrap_or_default()
     }
 
-    /// With the accounts `terrace` and `press`, which has an address.
+    /// With the accounts `terrace` and `press`, of which the latter has an address.
     fn keys() -> (tempfile::TempDir, Keys) {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options::new(dir.path())).unwrap();

@@ -1,4 +1,4 @@
-//! What rules of a lifecycle say of storage classes.
+//! Transitions of storage classes in lifecycle rules.
 
 use super::{read_date, read_keep, shown_expiration};
 use crate::s3::{
@@ -10,11 +10,11 @@ use crate::s3::{
 use s3s::{S3Result, dto, s3_error};
 use std::collections::BTreeSet;
 
-/// Fewest days before something goes into the classes for what is rarely read.
+/// Fewest days before a transition to a class for rare access.
 const RARE_DAYS_MIN: i32 = 30;
 
-/// Checks that transitions are to different classes, each later than the one before, and that what
-/// is deleted was what it should become.
+/// Checks that transitions are to different classes, each later than the previous one, and that
+/// expirations come after them.
 ///
 /// # Errors
 /// `InvalidRequest`, `InvalidArgument`.
@@ -69,7 +69,7 @@ pub fn check(rule: &Rule) -> S3Result {
     Ok(())
 }
 
-/// Reads the class that something gets, and after how many days, which S3 has at least 30 for some.
+/// Reads the class of a transition and its days, at least 30 for some classes.
 fn read_class(class: Option<&str>, days: Option<i32>, name: &str) -> S3Result<String> {
     let class = class.ok_or_else(errors::malformed_xml)?;
     if ARCHIVES.contains(&class) {
@@ -90,19 +90,19 @@ fn read_class(class: Option<&str>, days: Option<i32>, name: &str) -> S3Result<St
     Ok(class.to_owned())
 }
 
-/// A number of days, which may be none.
+/// A number of days, which may be 0.
 fn days_or_none(given: i32, name: &str) -> S3Result<u32> {
     u32::try_from(given).map_err(|_| s3_error!(InvalidArgument, "{name} must be nonnegative"))
 }
 
-/// Reads when a current object gets another class.
+/// Reads a transition of current objects.
 ///
 /// # Errors
 /// As [`read_class`]; `MalformedXML`.
 pub fn read(given: &dto::Transition) -> S3Result<Transition> {
     let name = "'Days' in Transition";
     let class = given.storage_class.as_ref().map(|class| class.as_str());
-    // What is no time is wrong whatever the class is.
+    // An invalid time is reported whatever the class.
     let when = match (given.days, &given.date) {
         (Some(days), None) => Expire::Days(days_or_none(days, name)?),
         (None, Some(date)) => read_date(date)?,
@@ -112,10 +112,9 @@ pub fn read(given: &dto::Transition) -> S3Result<Transition> {
     Ok(Transition { when, class })
 }
 
-/// The same of a version that is not the latest.
+/// The same for noncurrent versions.
 ///
 /// # Errors
-/// The same.
 pub fn read_noncurrent(given: &dto::NoncurrentVersionTransition) -> S3Result<NoncurrentTransition> {
     let name = "'NoncurrentDays' in NoncurrentVersionTransition";
     let class = given.storage_class.as_ref().map(|class| class.as_str());
@@ -128,12 +127,12 @@ pub fn read_noncurrent(given: &dto::NoncurrentVersionTransition) -> S3Result<Non
     })
 }
 
-/// What there is of it, as S3 shows it.
+/// A list for answers, if it is not empty.
 pub fn shown_list<T, U>(list: &[T], shown: impl Fn(&T) -> U) -> Option<Vec<U>> {
     (!list.is_empty()).then(|| list.iter().map(shown).collect())
 }
 
-/// As it was put.
+/// A transition for answers.
 pub fn shown(transition: &Transition) -> dto::Transition {
     let when = shown_expiration(transition.when);
     dto::Transition {
@@ -143,7 +142,7 @@ pub fn shown(transition: &Transition) -> dto::Transition {
     }
 }
 
-/// The same of a version that is not the latest.
+/// The same for noncurrent versions.
 pub fn shown_noncurrent(transition: &NoncurrentTransition) -> dto::NoncurrentVersionTransition {
     let Noncurrent { days, keep } = transition.when;
     dto::NoncurrentVersionTransition {
@@ -153,8 +152,8 @@ pub fn shown_noncurrent(transition: &NoncurrentTransition) -> dto::NoncurrentVer
     }
 }
 
-/// Whether short objects may go into archives by rules that do not say so: there are none, so what
-/// is refused of others is the same.
+/// Whether short objects may go into archives by rules that have no size: there are no archives, so
+/// the values differ only in the answer.
 ///
 /// # Errors
 /// `InvalidArgument`
@@ -169,7 +168,7 @@ pub fn read_minimum(given: Option<&dto::TransitionDefaultMinimumObjectSize>) -> 
     }
 }
 
-/// As it was put.
+/// The setting for answers.
 pub fn shown_minimum(varies: bool) -> dto::TransitionDefaultMinimumObjectSize {
     dto::TransitionDefaultMinimumObjectSize::from_static(if varies {
         dto::TransitionDefaultMinimumObjectSize::VARIES_BY_STORAGE_CLASS

@@ -30,14 +30,14 @@ use s3s::{
 use std::{collections::BTreeMap, sync::Arc};
 use terrace::{Attributes, Condition, ReadOptions, ScanRange, Store};
 
-/// Shortest part but for the last.
+/// Shortest part, except the last.
 const PART_BYTES_MIN: u64 = 5 << 20;
 /// Longest object.
 const OBJECT_BYTES_MAX: u64 = 5 << 40;
-/// How often completing starts again because a part arrived meanwhile.
+/// How often completing is retried because a part arrived meanwhile.
 const ATTEMPTS: usize = 64;
 
-/// What the client asks for.
+/// The request of a client.
 struct Asked {
     key: String,
     upload_id: String,
@@ -118,14 +118,14 @@ fn check_order(parts: &[CompletedPart]) -> S3Result {
     Ok(())
 }
 
-/// The object that an upload became.
+/// The completed object.
 struct Completed {
     /// Entity tag without quotes.
     etag: String,
     attributes: Attributes,
-    /// What the answer says of its version.
+    /// The version for the answer.
     version: Option<Name>,
-    /// What the answer says of when it will be deleted.
+    /// The expiry for the answer.
     expiration: Option<Expiration>,
 }
 
@@ -179,11 +179,11 @@ fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Aske
     ))
 }
 
-/// A client that did not get the answer asks again, and gets it. `None` if the current object is
-/// not what became of the upload.
+/// Answers a repeated request whose first answer was lost. `None` if the current object is not the
+/// result of the upload.
 ///
 /// # Errors
-/// `InvalidPart` if it asks for other parts than those the object is made of.
+/// `InvalidPart` if the request lists other parts than those of the object.
 fn completed_before(
     gateway: &Gateway,
     store: &Store,
@@ -194,7 +194,7 @@ fn completed_before(
         return Ok(None);
     };
     let object = keyspace::object(&bucket.name, &asked.key);
-    // Whoever may complete the upload is told what became of it, though not what is in it.
+    // A caller that may complete the upload gets the result, but not the contents.
     let claim = Claim::of_system(bucket);
     let opened = read::open(store, &ReadOptions::default(), &gateway.collector, &object, &claim).told()?;
     let Some(opened) = opened.filter(|opened| opened.facts.values == Some(id)) else {
@@ -240,7 +240,7 @@ fn parts_of(store: &Store, id: Id) -> S3Result<BTreeMap<u16, PartRecord>> {
     Ok(parts)
 }
 
-/// The parts the client lists, each as it was sent.
+/// The parts that the client lists.
 fn choose(parts: &BTreeMap<u16, PartRecord>, asked: &Asked, upload: &Upload) -> S3Result<Vec<PartRecord>> {
     let mut chosen = Vec::with_capacity(asked.parts.len());
     for listed in &asked.parts {
@@ -298,7 +298,7 @@ fn check_part_checksums(listed: &CompletedPart, part: &PartRecord, upload: &Uplo
             ));
         };
         let matches = part.attributes.get_str(algorithm.header()) == Some(said.as_str());
-        // Of a part that came without this checksum there is nothing to compare.
+        // A part without this checksum cannot be compared.
         let is_known = part.attributes.get(algorithm.header()).is_some();
         if !matches && (is_known || upload.is_chosen) {
             return Err(s3_error!(
@@ -311,7 +311,7 @@ fn check_part_checksums(listed: &CompletedPart, part: &PartRecord, upload: &Uplo
     Ok(())
 }
 
-/// The object that the parts are.
+/// The object made of the parts.
 fn assemble(upload: &Upload, chosen: &[PartRecord], asked: &Asked) -> S3Result<(NewObject, String)> {
     let parts: Vec<_> = chosen
         .iter()
@@ -340,13 +340,13 @@ fn assemble(upload: &Upload, chosen: &[PartRecord], asked: &Asked) -> S3Result<(
         }
     }
     check_whole(upload, whole.as_deref(), asked)?;
-    // The list shows checksums of parts only where the object's is made of them.
+    // The list has checksums of parts only if the object's is made of them.
     let of_parts = (upload.kind == Kind::Composite || upload.is_chosen).then_some(upload.algorithm);
     let value = manifest::encode(&parts, of_parts).into();
     Ok((NewObject { value, attributes }, etag))
 }
 
-/// Compares with what the client says of the whole object.
+/// Compares with the client's checksum of the whole object.
 fn check_whole(upload: &Upload, whole: Option<&str>, asked: &Asked) -> S3Result {
     if asked.kind.as_deref().is_some_and(|kind| kind != upload.kind.name()) && upload.is_chosen {
         return Err(s3_error!(
@@ -358,7 +358,7 @@ fn check_whole(upload: &Upload, whole: Option<&str>, asked: &Asked) -> S3Result 
     for (algorithm, said) in Algorithm::ALL.into_iter().zip(&asked.checksums) {
         let Some(said) = said else { continue };
         Checksum::parse(algorithm, said.split_once('-').map_or(said, |(bare, _)| bare)).map_err(errors::of_wrong)?;
-        // A composite checksum may come without the number of parts.
+        // A composite checksum may lack the number of parts.
         let bare = whole.map(|whole| whole.rsplit_once('-').map_or(whole, |(bare, _)| bare));
         let matches = algorithm == upload.algorithm && (whole == Some(said) || bare == Some(said));
         if !matches {
@@ -372,8 +372,8 @@ fn check_whole(upload: &Upload, whole: Option<&str>, asked: &Asked) -> S3Result 
     Ok(())
 }
 
-/// Removes what the object does not need: records of parts, and values of parts that it does not
-/// list. What is left over goes with the object.
+/// Deletes the rest of the upload: records of parts, and values of parts that the object does not
+/// list. Remains are deleted with the object.
 fn tidy(store: &Store, id: Id, chosen: &[PartRecord]) {
     let needed: std::collections::HashSet<_> = chosen
         .iter()
@@ -426,7 +426,7 @@ mod tests {
         result.err().unwrap().code().as_str().to_owned()
     }
 
-    /// As many parts as there can be, of which one was sent twice and one is not listed.
+    /// The maximum number of parts, of which one was sent twice and one is not listed.
     #[test]
     fn ten_thousand_parts() {
         let dir = tempfile::tempdir().unwrap();
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(count(&keyspace::parts(id)) + count(&keyspace::uploads("abc")), 0);
         let again = commit_object(&gateway, &store, &permit, &asked).unwrap();
         assert_eq!(again.etag, etag, "asked again, the same answer");
-        // Whoever asked again with another list was told that the object was made of it.
+        // Regression: a repeated request with another list was told that the object was made of it.
         let mut shorter = self::asked(id, (1..=9_000).map(|number| part(number, 0)));
         assert_eq!(code(commit_object(&gateway, &store, &permit, &shorter)), "InvalidPart");
         shorter.parts = asked.parts.clone();

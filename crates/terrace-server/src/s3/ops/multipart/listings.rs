@@ -35,7 +35,7 @@ use std::{
 use terrace::{ObjectInfo, ScanItem, ScanRange};
 use terrace_objects::upload::UploadRecord;
 
-/// Who owns an upload: whoever began it, if that is not of the account of its bucket.
+/// The owner of an upload: the account that began it, if it is not the bucket's.
 fn owner(bucket: &Bucket, account: Option<&str>) -> Owner {
     crate::s3::ops::shown(account.unwrap_or(bucket.record().owner()))
 }
@@ -100,7 +100,7 @@ pub async fn parts(gateway: &Arc<Gateway>, request: S3Request<ListPartsInput>) -
         owner: Some(owner),
         storage_class: Some(StorageClass::from_static(Class::of(&upload.info.attributes).name())),
         part_number_marker: Some(i32::from(marker)),
-        // S3 says it of the last page, too, and 0 where there is nothing.
+        // S3 returns it on the last page, too, and 0 if there are no parts.
         next_part_number_marker: last.or(Some(0)),
         max_parts: i32::try_from(most).ok(),
         is_truncated: Some(truncated),
@@ -137,7 +137,7 @@ pub async fn uploads(
     let prefix = input.prefix.clone().unwrap_or_default();
     let delimiter = input.delimiter.clone().filter(|text| !text.is_empty());
     let key_marker = input.key_marker.clone().unwrap_or_default();
-    // The marker of an upload counts only beside that of a key.
+    // The marker of an upload counts only together with that of a key.
     let id_marker = input.upload_id_marker.clone().unwrap_or_default();
     let (asked_prefix, asked_delimiter, after_key, after_id) =
         (prefix.clone(), delimiter.clone(), key_marker.clone(), id_marker.clone());
@@ -151,7 +151,7 @@ pub async fn uploads(
             let after = match (after_key.as_str(), after_id.as_str()) {
                 ("", _) => None,
                 (key, "") if is_common => Some(After::Shown(key)),
-                // Behind all uploads of this key: IDs are of hex digits, which come before.
+                // After all uploads of this key: IDs are hex digits, which sort before `g`.
                 (key, "") => Some(After::Raw(format!("{key}\0g").into_bytes())),
                 (key, id) => Some(After::Raw(format!("{key}\0{id}").into_bytes())),
             };
@@ -194,11 +194,11 @@ pub async fn uploads(
     }))
 }
 
-/// A page of uploads as the answer has it.
+/// A page of uploads for the answer.
 struct ShownUploads {
     uploads: Option<Vec<MultipartUpload>>,
     prefixes: Option<Vec<CommonPrefix>>,
-    /// Key and upload of the last entry, if there is more.
+    /// Key and upload of the last entry, if more follow.
     next: (Option<String>, Option<String>),
 }
 
@@ -230,10 +230,10 @@ impl ShownUploads {
     }
 }
 
-/// What a page keeps of an upload.
+/// The fields of an upload that a page needs.
 struct Kept {
     account: Option<String>,
-    /// What the client chose its parts to have.
+    /// The checksum that the client chose for its parts.
     checksum: Option<(Algorithm, Kind)>,
     class: Class,
 }

@@ -1,12 +1,11 @@
 //! Multipart uploads.
 //!
 //! An upload is a record; each part is a value of its own and a record that names it. Completing
-//! writes the object, whose value lists the parts, and removes the upload in one commit: no byte of
-//! a part is moved, and the cost is linear in the number of parts. Every part that is registered
-//! touches the upload's record, and completing asks that no other request has touched it since the
-//! parts were looked at; so a part that is sent again meanwhile is either in the object or refused,
-//! never half. An upload that is complete or aborted takes no more parts, because its record is
-//! gone.
+//! writes the object, whose value lists the parts, and deletes the upload in one commit: no byte of
+//! a part is moved, and the cost is linear in the number of parts. Registering a part rewrites the
+//! upload's record, and completing requires that the record has not changed since the parts were
+//! read; so a part that is sent again meanwhile is either in the object or refused, never half. A
+//! completed or aborted upload accepts no parts, because its record is gone.
 
 pub mod complete;
 pub mod listings;
@@ -41,7 +40,7 @@ use terrace::{Attributes, Batch, Condition, Error, ObjectInfo, PutOptions, Store
 pub use terrace_objects::part::PartRecord;
 use terrace_objects::{error::ObjectError, upload::UploadRecord};
 
-/// An upload that is not complete.
+/// An upload that is neither completed nor aborted.
 #[derive(Debug, Clone)]
 pub struct Upload {
     /// The key of its record.
@@ -58,7 +57,7 @@ pub struct Upload {
     pub kind: Kind,
 }
 
-/// The upload was completed or aborted, or never was.
+/// The upload was completed or aborted, or never existed.
 pub fn no_such_upload() -> s3s::S3Error {
     s3_error!(
         NoSuchUpload,
@@ -93,10 +92,9 @@ impl Upload {
         })
     }
 
-    /// What the parts are encrypted with, if they are, for a client that gives this key, or none.
-    ///
+    /// The encryption of the parts, if there is one, for a client that gives this key, or none.
     /// # Errors
-    /// `InvalidRequest` if it is not the key that the upload was begun with.
+    /// `InvalidRequest` if it is not the key with which the upload was begun.
     pub fn data_key(
         &self,
         secrets: &Secrets,
@@ -127,7 +125,7 @@ impl Upload {
         })
     }
 
-    /// What the client said of the object, without what only uploads have.
+    /// The client's description of the object, without the attributes that only uploads have.
     pub fn description(&self) -> Attributes {
         UploadRecord::description(&self.info.attributes)
     }

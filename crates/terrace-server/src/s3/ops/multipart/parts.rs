@@ -30,7 +30,7 @@ use std::{
 };
 use terrace::{Attributes, Batch, Condition, Error, Store};
 
-/// How often registering a part starts again because the same part was sent at the same time.
+/// How often registering a part is retried because the same part was sent at the same time.
 const ATTEMPTS: usize = 64;
 
 /// UploadPart
@@ -71,8 +71,8 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<UploadPartInput>) ->
     Ok(S3Response::new(output))
 }
 
-/// A client that chose an algorithm for the upload must keep to it, and send the checksum of each
-/// part if it is those that the object's is made of.
+/// A client that chose an algorithm for the upload must use it, and must send the checksum of each
+/// part if the object's is made of them.
 fn check_algorithm(upload: &Upload, incoming: &Incoming) -> S3Result {
     let declared = incoming.declared.as_ref().map(|checksum| checksum.algorithm);
     let used = declared.or(incoming.trailing.as_ref().map(|(algorithm, _)| *algorithm));
@@ -167,7 +167,7 @@ fn range_of(text: &str, length: u64) -> S3Result<std::ops::Range<u64>> {
     }
 }
 
-/// Makes a value a part of an upload, in place of the one before. Blocks.
+/// Makes a value a part of an upload, replacing the previous one. Blocks.
 fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -> S3Result<PartRecord> {
     let mut attributes = Attributes::new();
     for checksum in &stored.computed.checksums {
@@ -185,8 +185,7 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
     let record = keyspace::part(upload.id, part.number);
     let fail = |error: Error| errors::of_engine(&error, &record);
     let upload_text = String::from_utf8_lossy(&upload.record).into_owned();
-    // What the upload's record says is written again below: its key must not be wrapped anew
-    // meanwhile.
+    // The upload's encryption is written again below: its key must not be rewrapped meanwhile.
     let encryption = Encryption::of(&upload.info.attributes);
     let is_by_server = matches!(encryption, Some(Encryption::Master | Encryption::Kms));
     let _kept = is_by_server.then(|| gateway.shared.wrapping.read());
@@ -202,7 +201,7 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
             .map_or(Condition::Absent, |info| Condition::VersionIs(info.version));
         let mut batch = Batch::new();
         batch.put_with(&record, "", part.to_attributes(), condition);
-        // Touched, so that no request completes the upload with the former part.
+        // Rewritten, so that no request completes the upload with the former part.
         batch.put_with(&upload.record, "", upload_attributes.clone(), Condition::Present);
         let value = keyspace::value(upload.id, part.number, part.nonce);
         batch.delete(keyspace::pending_part(&value));

@@ -220,8 +220,8 @@ fn add_signature_of_form(context: &mut Context, fields: &HeaderMap) {
     add_age(context, text("x-amz-date"));
 }
 
-/// Milliseconds since 1970 of a signature's time: `20260131T235959Z`. `None` for another form, for a
-/// day that does not exist, and before 1970, which `s3s` refuses too.
+/// Milliseconds since 1970 of a signature's time: `20260131T235959Z`. `None` for another form, for
+/// a day that does not exist, and before 1970, which `s3s` refuses too.
 pub fn milliseconds_of(text: &str) -> Option<u64> {
     if !signature::is_time(text) {
         return None;

@@ -43,7 +43,7 @@ pub const EVENTS: &str = "\0s3/event/";
 pub const VERSIONS: &str = "\0s3/version/";
 /// Which version of an object is the `null` version, if the current object is not.
 const NULL_VERSIONS: &str = "\0s3/null-version/";
-/// Values of parts that are being written: the value's key after [`VALUES`] follows.
+/// Values of parts that are being written: the value's key after `VALUES` follows.
 pub const PENDING_PARTS: &str = "\0s3/pending-part/";
 /// Records of parts of uploads: the upload's [`Id`] and the part's number follow.
 const PARTS: &str = "\0s3/part/";
@@ -72,9 +72,9 @@ pub const SPACES: [Space; 16] = [
     Space { prefix: ACCOUNTS,       codec: "`account`",    deleted_by: "nothing" },
     Space { prefix: ACCESS_KEYS,    codec: "`access_key`", deleted_by: "`terrace key remove`" },
     Space { prefix: VERSIONS,       codec: "`record`",     deleted_by: "deletes of a version, rules" },
-    Space { prefix: NULL_VERSIONS,  codec: "`commit`",     deleted_by: "the commit that ends it" },
-    Space { prefix: UPLOADS,        codec: "`upload`",     deleted_by: "its end, rules" },
-    Space { prefix: PARTS,          codec: "`part`",       deleted_by: "the upload's end" },
+    Space { prefix: NULL_VERSIONS,  codec: "`commit`",     deleted_by: "the commit that deletes or moves it" },
+    Space { prefix: UPLOADS,        codec: "`upload`",     deleted_by: "its completion or abort, rules" },
+    Space { prefix: PARTS,          codec: "`part`",       deleted_by: "the upload's completion or abort" },
     Space { prefix: VALUES,         codec: "`write`",      deleted_by: "the collector" },
     Space { prefix: PENDING,        codec: "–",            deleted_by: "the commit, the collector" },
     Space { prefix: PENDING_PARTS,  codec: "–",            deleted_by: "the commit, the collector" },

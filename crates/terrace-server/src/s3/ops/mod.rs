@@ -348,6 +348,7 @@ pub fn precondition_failed() -> S3Error {
 pub type Numbered<'a> = (&'a Part, usize);
 
 /// The bytes of a part by its number, and the part if the object has any.
+///
 /// # Errors
 /// `InvalidPartNumber`
 pub fn range_of_part(opened: &Opened, number: i32) -> S3Result<(Range<u64>, Option<Numbered<'_>>)> {

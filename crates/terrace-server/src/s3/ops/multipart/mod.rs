@@ -93,6 +93,7 @@ impl Upload {
     }
 
     /// The encryption of the parts, if there is one, for a client that gives this key, or none.
+    ///
     /// # Errors
     /// `InvalidRequest` if it is not the key with which the upload was begun.
     pub fn data_key(

@@ -1,8 +1,8 @@
-//! The JSON behind the page: the grid, one image, figures.
+//! The JSON of the page: the grid, one image, figures.
 //!
-//! The grid is one scan of `catalogue/` per request, however many images there are: attributes live
-//! in the ordered index, so no value is read. Names and numbers in attributes come from files of
-//! strangers; they leave as JSON strings and the page puts them in place as text.
+//! The grid is one scan of `catalogue/` per request, however many images there are: attributes are
+//! in the ordered index, so no value is read. Names and numbers in attributes come from untrusted
+//! files; they are sent as JSON strings, and the page inserts them as text.
 
 use super::{
     App, ImportWatch,
@@ -29,12 +29,11 @@ const LIMIT_MAX: usize = 1000;
 /// Most resolutions listed of one image.
 const RESOLUTIONS_MAX: usize = 1000;
 
-/// Which images to list.
+/// The images to list.
 #[derive(Debug, serde::Deserialize)]
 pub struct Page {
-    /// Begin after this ID.
+    /// First ID is the one after this.
     pub after: Option<String>,
-    /// So many.
     pub limit: Option<usize>,
 }
 
@@ -70,7 +69,7 @@ fn list(store: &Store, after: Option<&str>, limit: usize) -> terrace::Result<Val
         if !shown.has(&item.info)? {
             continue;
         }
-        // An ID that is not text cannot be asked for over HTTP, nor is it ever imported.
+        // An ID that is not UTF-8 cannot be requested over HTTP, and is never imported.
         let Some(id) = item
             .key
             .strip_prefix(CATALOGUE_PREFIX.as_bytes())
@@ -108,7 +107,7 @@ pub async fn image(State(app): State<Arc<App>>, Checked(Path(id)): Checked<Path<
 }
 
 fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
-    // One snapshot, so that a group replaced meanwhile is not shown half and half.
+    // One snapshot, so that a group that is replaced meanwhile is not shown in parts of both.
     let snapshot = store.snapshot()?;
     let entry = snapshot.head(format!("{CATALOGUE_PREFIX}{id}"))?;
     let shown = Shown::of(store, CATALOGUE_PREFIX.as_bytes())?;
@@ -131,8 +130,8 @@ fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
             resolutions.push(resolution(name, &item.info));
         }
     }
-    // Smallest first: the order in which a viewer steps through them. An image smaller than its
-    // boxes has several of one size; of those the later name comes first, so small before large.
+    // Smallest first: the order in which a viewer shows them. An image smaller than its boxes has
+    // several of one size; of those the later name is first, so small before large.
     resolutions.reverse();
     resolutions.sort_by_key(|resolution| (resolution["width"].as_u64(), resolution["bytes"].as_u64()));
     Ok(Some(json!({
@@ -189,7 +188,7 @@ fn import_json(watch: &ImportWatch) -> Value {
     })
 }
 
-/// `/healthz`: whether the store can be read; says so if it refuses writes.
+/// `/healthz`: whether the store can be read; reports if it refuses writes.
 pub async fn health(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     let failed = app.probes.call(|store| Ok::<_, Refusal>(store.stats().failed)).await?;
     Ok(fresh(
@@ -197,8 +196,8 @@ pub async fn health(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     ))
 }
 
-/// `/readyz`: whether requests should be sent here: 503 once the store refuses writes, or takes
-/// nothing new.
+/// `/readyz`: whether the server should get requests: 503 once the store refuses writes or new
+/// data.
 pub async fn ready(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     let (failed, full) = app
         .probes
@@ -217,7 +216,7 @@ pub async fn ready(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     Ok((status, fresh(answer)).into_response())
 }
 
-/// JSON that is true now and may not be a moment later.
+/// JSON that must not be cached.
 fn fresh(value: Value) -> Response {
     ([(header::CACHE_CONTROL, "no-store")], Json(value)).into_response()
 }
@@ -230,8 +229,8 @@ mod tests {
     use std::{sync::mpsc, time::Duration};
     use terrace::Options;
 
-    /// A server whose engine was busy failed the probe of its health, and was restarted in the
-    /// middle of its work.
+    /// Regression: a server whose engine was busy failed its health probe, and was restarted during
+    /// its work.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_busy_engine_does_not_make_it_ill() {
         let dir = tempfile::tempdir().unwrap();

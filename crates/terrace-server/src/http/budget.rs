@@ -1,20 +1,22 @@
-//! What clients may hold of the server: bytes of memory and connections, in all and of one sender.
+//! Bounds on what clients hold of the server: bytes of memory and connections, in all and per
+//! sender.
 //!
-//! A [`Pool`] has an amount; what is taken of it is a [`Ticket`], which gives it back when it is
-//! dropped. A sender may hold a share of the pool and no more, so requests from one address cannot
-//! take the place of all others.
+//! A [`Pool`] has an amount; a [`Ticket`] counts what is taken of it, and returns it when it is
+//! dropped. A sender may hold a share of the pool, so requests from one address cannot use all of
+//! it.
 //!
-//! Memory is counted where the server collects what a client sends or asks for before it can go on:
-//! XML and forms, signed chunks, pages of listings. Bytes are counted as they arrive, so a slow
-//! sender holds only what was sent. A request for which there is not enough of it is refused.
+//! Memory is counted where the server collects what a client sends or requests before it can
+//! continue: XML and forms, signed chunks, pages of listings. Bytes are counted as they arrive, so
+//! a slow sender holds only what was sent. A request for which there is not enough memory is
+//! refused.
 //!
-//! Bodies of objects pass in pieces, and have memory of their own: an upload that finds none waits
-//! until it is its turn ([`Ticket::take_in_turn`]), the longest first, but for senders that have
-//! their share. A download that finds none holds little ([`super::read_ahead`]). Probes of the
-//! server's health collect nothing and take nothing.
+//! Bodies of objects are streamed, and have a pool of their own: an upload without memory waits for
+//! its turn ([`Ticket::take_in_turn`]), the longest waiting first, except those of senders that
+//! hold their share. A download without memory holds little ([`super::read_ahead`]). Health probes
+//! collect nothing and take nothing.
 //!
-//! Invariant: no upload waits for which there is room, but behind one that waits longer for what
-//! all have.
+//! Invariant: an upload for which there is room waits only behind one that has waited longer for
+//! the common amount.
 
 use parking_lot::Mutex;
 use std::{
@@ -27,20 +29,20 @@ use std::{
 };
 use tokio::sync::{Notify, oneshot};
 
-/// Most bytes that requests may make the server collect at the same time: together with the caches'
-/// default sizes well below what the smallest machines have.
+/// Most bytes that requests may make the server collect at a time: together with the caches'
+/// default sizes well below the memory of the smallest machines.
 pub const COLLECTED_BYTES_MAX: u64 = 160 << 20;
-/// Most bytes of bodies of objects on their way. With what 700 connections have besides, and the
-/// rest of the server, less than 300 MB.
+/// Most bytes of uploads in flight. With the other memory of 700 connections, and the rest of the
+/// server, less than 300 MB.
 pub const UPLOADS_BYTES_MAX: u64 = 96 << 20;
-/// One sender may have one of so many parts: of the most there is, the longest XML body there may
-/// be fits, with what it becomes when it is read.
+/// One sender may have one part of this many: the longest permitted XML body fits into that of the
+/// default amount, with its parsed form.
 const SHARES: u64 = 2;
-/// What keeping one frame of a body costs besides its bytes: its entry in a list, and its part of
-/// the buffer it came in.
+/// Memory of a frame of a body besides its bytes: its entry in a list, and its part of the buffer
+/// that it arrived in.
 const FRAME_COST_BYTES: u64 = 64;
 
-/// What counts as one sender: an address; of IPv6 what one subscriber has.
+/// The unit that counts as one sender: an address, or the prefix of an IPv6 subscriber.
 pub fn sender_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -51,12 +53,12 @@ pub fn sender_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What keeping a frame of a body costs whose bytes become `weight` times as many.
+/// Memory of a frame of a body whose bytes become `weight` times as many.
 pub const fn cost_of_frame(bytes: usize, weight: u64) -> u64 {
     bytes as u64 * weight + FRAME_COST_BYTES
 }
 
-/// Why nothing more is given.
+/// Why nothing more can be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhausted {
     /// All of it is taken.
@@ -65,7 +67,7 @@ pub enum Exhausted {
     Share,
 }
 
-/// An amount, of which each sender may have a share.
+/// An amount, of which each sender may take a share.
 #[derive(Debug)]
 pub struct Pool {
     most: u64,
@@ -79,7 +81,7 @@ pub struct Pool {
 struct Taken {
     all: u64,
     senders: HashMap<IpAddr, u64>,
-    /// Those that wait, the longest first.
+    /// Waiting requests, the longest first.
     waiting: VecDeque<Waiter>,
     next: u64,
 }
@@ -93,7 +95,7 @@ struct Waiter {
 }
 
 impl Pool {
-    /// Nothing is taken yet.
+    /// A pool of which nothing is taken.
     pub fn new(most: u64, share: u64) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -103,7 +105,7 @@ impl Pool {
         })
     }
 
-    /// The memory that requests may make the server collect.
+    /// The pool of memory that requests may make the server collect.
     pub fn memory(most_bytes: u64) -> Arc<Self> {
         Self::new(most_bytes, most_bytes / SHARES)
     }
@@ -135,7 +137,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes so much, or gets in line for it.
+    /// Takes an amount, or queues for it.
     fn take_or_queue(&self, sender: IpAddr, amount: u64) -> Option<(u64, oneshot::Receiver<()>)> {
         let mut taken = self.taken.lock();
         if !self.is_awaited(&taken, sender) && self.room(&taken, sender, amount).is_ok() {
@@ -156,7 +158,7 @@ impl Pool {
         Some((number, told))
     }
 
-    /// Whether a request waits for what this sender has, or for what all have.
+    /// Whether a request waits for what this sender holds, or for the common amount.
     fn is_awaited(&self, taken: &Taken, sender: IpAddr) -> bool {
         let waits_for_it = |waiter: &Waiter| {
             waiter.sender == sender || self.room(taken, waiter.sender, waiter.amount) == Err(Exhausted::All)
@@ -164,7 +166,7 @@ impl Pool {
         taken.waiting.iter().any(waits_for_it)
     }
 
-    /// Gives those that wait what there is.
+    /// Grants waiting requests what is available.
     fn grant(&self, taken: &mut Taken) {
         let (mut at, mut has_its_share) = (0, None);
         while let Some(waiter) = taken.waiting.get(at) {
@@ -182,7 +184,7 @@ impl Pool {
                 }
                 Ok(()) => {
                     taken.add(sender, amount);
-                    // One that waits no more has left the line before.
+                    // A request that stopped waiting has left the queue.
                     let _ = taken.waiting.remove(at).map(|waiter| waiter.granted.send(()));
                 }
             }
@@ -213,7 +215,7 @@ impl Taken {
     }
 }
 
-/// A place in the line of those that wait. Dropped before its turn was taken, it is left.
+/// A place in the queue. Dropping it before its turn leaves the queue.
 struct InLine<'a> {
     ticket: &'a Ticket,
     number: u64,
@@ -246,7 +248,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Takes so much more.
+    /// Takes an amount.
     ///
     /// # Errors
     /// Nothing is taken then.
@@ -256,8 +258,8 @@ impl Ticket {
         Ok(())
     }
 
-    /// Takes so much more, or all that a sender may have if that is less, once it is its turn.
-    /// Returns how much that is.
+    /// Takes an amount, or all that a sender may have if that is less, after waiting for its turn.
+    /// Returns the amount.
     pub async fn take_in_turn(&self, amount: u64) -> u64 {
         let amount = amount.min(self.pool.share);
         if let Some((number, told)) = self.pool.take_or_queue(self.sender, amount) {
@@ -267,7 +269,7 @@ impl Ticket {
                 amount,
                 is_taken: false,
             };
-            // The pool outlives those that wait, so it is always told.
+            // The pool outlives the waiting requests, so they are always notified.
             place.is_taken = told.await.is_ok();
         }
         self.amount.fetch_add(amount, Ordering::Relaxed);
@@ -290,13 +292,13 @@ impl Ticket {
         }
     }
 
-    /// Gives so much back of what was taken with this ticket.
+    /// Returns a part of what this ticket has taken.
     pub fn give_back(&self, amount: u64) {
         self.amount.fetch_sub(amount, Ordering::Relaxed);
         self.pool.give_back(self.sender, amount);
     }
 
-    /// Whose it is.
+    /// The sender.
     pub const fn sender(&self) -> IpAddr {
         self.sender
     }

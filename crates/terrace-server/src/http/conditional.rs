@@ -1,13 +1,13 @@
 //! Conditional and range requests (RFC 9110 sections 13 and 14), as functions of headers and facts
 //! alone.
 //!
-//! What a client sends is never an error here: a header that cannot be understood is ignored, as
-//! the RFC asks, and the whole value is sent.
+//! A client's header is never an error here: invalid ones are ignored, as the RFC requires, and the
+//! whole value is sent.
 
 use super::ranges::Ranges;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What is known of the value, to compare with.
+/// The value's validators.
 #[derive(Debug, Clone, Copy)]
 pub struct Validators<'a> {
     /// Strong entity tag with its quotes.
@@ -16,7 +16,7 @@ pub struct Validators<'a> {
     pub modified: Option<SystemTime>,
 }
 
-/// Headers that matter, as they came.
+/// The relevant headers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Requested<'a> {
     /// `If-None-Match`; several lines joined with commas.
@@ -29,7 +29,7 @@ pub struct Requested<'a> {
     pub if_range: Option<&'a str>,
 }
 
-/// What to answer.
+/// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// 200 with the whole value.
@@ -87,8 +87,8 @@ fn weak(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// Whether `Range` counts, given `If-Range` (section 13.1.5): a strong tag that is ours, or exactly
-/// our date.
+/// Whether `Range` counts, given `If-Range` (section 13.1.5): a strong tag that matches, or exactly
+/// the value's date.
 pub fn range_applies(if_range: Option<&str>, validators: &Validators<'_>) -> bool {
     let Some(validator) = if_range.map(str::trim) else {
         return true;
@@ -111,8 +111,8 @@ fn whole_seconds(time: SystemTime) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(since.as_secs())
 }
 
-/// One range of bytes. Several ranges, another unit or nonsense: the whole value (section 14.2
-/// allows it).
+/// Reads one range of bytes. Several ranges, another unit or an invalid one mean the whole value
+/// (section 14.2 allows it).
 fn parse_range(header: &str, length: u64) -> Answer {
     let Some(ranges) = Ranges::parse(header).filter(|ranges| !ranges.are_many()) else {
         return Answer::Whole;
@@ -215,7 +215,7 @@ mod tests {
                 ..Requested::default()
             };
             assert_eq!(is_unchanged(&requested, &validators()), unchanged, "{since}");
-            // A list of tags beside it silences it.
+            // A list of tags takes precedence.
             let requested = Requested {
                 if_none_match: Some("\"x\""),
                 ..requested

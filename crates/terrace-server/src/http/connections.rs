@@ -1,11 +1,11 @@
-//! How many connections there may be, in all and of one sender.
+//! Limits on connections, in all and of one sender.
 //!
-//! If all are taken, the connection that has had nothing to do for longest is closed, of the sender
-//! that has the most of them. One whose client has not taken all of its last answer has something
-//! to do: the answer is in memory until then, so its place must not be given to another. If none is
-//! idle, the next connection waits in the operating system's queue. A sender that has its share is
-//! told so and closed at once; a share that no setting chose makes room first, as above. What is
-//! refused or waits is logged, a line per second at most.
+//! If all places are taken, the server closes the connection that has been idle for longest, of the
+//! sender with most connections. A connection whose client has not received all of the last answer
+//! is not idle: the answer is in memory until then, so its place must not be given to another. If
+//! none is idle, the next connection waits in the operating system's queue. A sender that has its
+//! share gets an answer that says so and is closed at once; if no setting chose the share, an idle
+//! connection is closed first, as above. Refusals and waits are logged, at most once a second.
 
 use super::budget::{Exhausted, Pool, Ticket};
 use bytes::Buf;
@@ -25,16 +25,16 @@ use std::{
 };
 use tokio::{sync::Notify, time::timeout};
 
-/// Connections at a time if nothing else is said.
+/// Default number of connections.
 pub const CONNECTIONS_DEFAULT: u32 = 1024;
-/// Longest wait for a connection that was told to end, before another one is looked for: a request
-/// may have come on it at the same moment.
+/// Longest wait for a connection that was told to end, before another one is chosen: a request may
+/// have arrived on it at the same moment.
 const ROOM_TIME_MAX: Duration = Duration::from_secs(1);
-/// A body that has given so many bytes gives more when they were tried to be sent.
+/// A body that has given this many bytes waits until a write was tried.
 const GIVEN_BYTES: usize = 64 << 10;
-/// hyper does that by itself before it takes more than this (`max_buf_size`).
+/// hyper tries a write before it gathers more than this (`max_buf_size`).
 pub const GATHERED_BYTES_MAX: usize = 128 << 10;
-/// Shortest time between two lines of the same kind in the log.
+/// Shortest time between two log lines of the same kind.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The limits of one listener.
@@ -65,20 +65,20 @@ struct Held {
     by_number: HashMap<u64, (Ticket, Arc<Activity>)>,
 }
 
-/// What a connection does.
+/// The state of a connection.
 #[derive(Debug)]
 struct Activity {
     /// Requests under way; with HTTP/1 it is one, or none.
     requests: AtomicU64,
-    /// The last answer is made, and not all of it is with the operating system yet.
+    /// The last answer is complete, and a part of it is not yet with the operating system.
     is_sending: AtomicBool,
-    /// The operating system takes nothing just now.
+    /// The operating system accepts no bytes now.
     is_blocked: AtomicBool,
-    /// The body of an answer waits for it to take something.
+    /// The body of an answer waits for that.
     is_body_waiting: AtomicBool,
-    /// Since when there are none, in milliseconds since the listener began.
+    /// Start of the idle time, in milliseconds since the listener began.
     idle_since_ms: AtomicU64,
-    /// It is to end, and was told so.
+    /// It was told to end.
     is_leaving: AtomicBool,
     leave: Notify,
 }
@@ -89,7 +89,7 @@ impl Activity {
     }
 }
 
-/// A connection's place, free again when dropped.
+/// A connection's place, which is freed when it is dropped.
 #[derive(Debug)]
 pub struct Place {
     connections: Arc<Connections>,
@@ -98,7 +98,7 @@ pub struct Place {
 }
 
 impl Connections {
-    /// None yet.
+    /// A listener without connections.
     pub fn new(limits: Limits) -> Arc<Self> {
         let share = limits.of_one.unwrap_or(limits.all - limits.all / 4);
         Arc::new(Self {
@@ -112,8 +112,7 @@ impl Connections {
         })
     }
 
-    /// A place for a connection from `peer`, once there is one. `None` if its sender has as many as
-    /// it may.
+    /// Waits for a place for a connection from `peer`. `None` if its sender has its maximum.
     pub async fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let ticket = self.pool.ticket(peer);
         let sender = ticket.sender();
@@ -164,9 +163,9 @@ impl Connections {
         }
     }
 
-    /// Has the connection end that has been idle for longest, of `sender` or of the sender that has
-    /// the most. Its place is free when it has ended: a request may have come on it meanwhile, and
-    /// then it takes memory like any other. False if none is idle.
+    /// Tells the connection to end that has been idle for longest, of `sender` or of the sender
+    /// with most. Its place is free when it has ended: a request that arrived meanwhile is served,
+    /// and takes memory like any other. False if none is idle.
     fn make_room(&self, sender: Option<IpAddr>) -> bool {
         let held = self.held.lock();
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -180,7 +179,7 @@ impl Connections {
             let is_leaving = activity.is_leaving.load(Ordering::Relaxed);
             let since_ms = activity.idle_since_ms.load(Ordering::Relaxed);
             let count = counts.get(&ticket.sender()).copied();
-            // One that is about to end is waited for before another one must.
+            // A connection that is about to end counts before another one is told.
             (is_leaving, count, Reverse((since_ms, **number)))
         });
         let Some((_, (_, activity))) = chosen else {
@@ -198,24 +197,24 @@ impl Connections {
 }
 
 impl Place {
-    /// Resolves when the connection is to end, since it is idle and others need its place.
+    /// Resolves when the connection is to end, since it is idle and its place is needed.
     pub async fn wanted_by_others(&self) {
         self.activity.leave.notified().await;
     }
 
-    /// Whether it has something to do.
+    /// Whether it is not idle.
     pub fn is_busy(&self) -> bool {
         !self.activity.is_idle()
     }
 
-    /// A request on the connection begins. It is under way for as long as this lives, and then
-    /// until its answer is [sent](Sending::all_sent).
+    /// Begins a request on the connection. It is in progress while the result lives, and then until
+    /// its answer is [sent](Sending::all_sent).
     pub fn begin(&self) -> UnderWay {
         self.activity.requests.fetch_add(1, Ordering::AcqRel);
         UnderWay(Arc::clone(&self.activity))
     }
 
-    /// What is to be told when answers are sent.
+    /// The observer of the connection's writes.
     pub fn sending(&self) -> Sending {
         Sending {
             connections: Arc::clone(&self.connections),
@@ -237,13 +236,13 @@ pub struct UnderWay(Arc<Activity>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        // The end of the answer is with hyper, which hands it to the operating system next.
+        // hyper has the end of the answer, and hands it to the operating system next.
         self.0.is_sending.store(true, Ordering::Release);
         self.0.requests.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// Is told what of a connection's answers is sent.
+/// Observes which bytes of a connection's answers are sent.
 #[derive(Debug)]
 pub struct Sending {
     connections: Arc<Connections>,
@@ -251,7 +250,7 @@ pub struct Sending {
 }
 
 impl Sending {
-    /// The operating system has all that was to be sent so far.
+    /// The operating system has all bytes up to now.
     pub fn all_sent(&self) {
         let activity = &self.activity;
         if !activity.is_sending.load(Ordering::Acquire) {
@@ -263,8 +262,8 @@ impl Sending {
         self.connections.changed.notify_one();
     }
 
-    /// The operating system took something, or nothing. Whether the body of an answer waited for
-    /// that, and the connection is to go on.
+    /// The operating system accepted bytes, or none. Returns whether the body of an answer waited
+    /// for that, so that the connection must be polled.
     pub fn tried(&self, was_taken: bool) -> bool {
         let activity = &self.activity;
         if activity.is_blocked.swap(!was_taken, Ordering::AcqRel) && was_taken {
@@ -274,18 +273,18 @@ impl Sending {
     }
 }
 
-/// The body of an answer, with whose end its request is answered.
+/// The body of an answer; its request is finished at its end.
 ///
-/// hyper takes of a body until it has `max_buf_size` bytes, also while the operating system takes
-/// none. One whose frames are short gives few at a time, and none then, so that clients that take
-/// nothing hold little.
+/// hyper takes frames of a body until it has `max_buf_size` bytes, even while the operating system
+/// accepts none. A body of short frames gives a few at a time, and none while writes fail, so that
+/// clients that do not read hold little.
 #[derive(Debug)]
 pub struct Answering<B> {
     body: B,
     under_way: UnderWay,
-    /// Bytes that it gave and that were not tried to be sent yet.
+    /// Bytes since the last attempt to write.
     given: usize,
-    /// Its frames are so long that hyper takes no more than two, for which it has memory.
+    /// Its frames are so long that hyper takes at most two, for which it has memory.
     is_long: bool,
 }
 
@@ -315,7 +314,7 @@ impl<B: Body<Data: Buf> + Unpin> Body for Answering<B> {
             return Poll::Pending;
         }
         if !self.is_long && self.given >= GIVEN_BYTES {
-            // While there is nothing to take hyper sends what it has.
+            // While the body gives nothing hyper sends what it has.
             self.given = 0;
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -338,7 +337,7 @@ impl<B: Body<Data: Buf> + Unpin> Body for Answering<B> {
     }
 }
 
-/// Says when to log something that may happen all the time.
+/// Limits the rate of a log line.
 #[derive(Debug, Default)]
 struct Teller {
     told: Option<Instant>,
@@ -346,7 +345,7 @@ struct Teller {
 }
 
 impl Teller {
-    /// How often it happened since it was logged last, if it is to be logged now.
+    /// The number of events since the last line, if one is due.
     fn tell(&mut self, now: Instant) -> Option<u64> {
         self.times += 1;
         if self
@@ -381,7 +380,7 @@ mod tests {
         poll_fn(|context| Poll::Ready(admitted.as_mut().poll(context).is_pending())).await
     }
 
-    /// A body of frames of so many bytes.
+    /// A body of frames of this length.
     struct Endless(usize);
 
     impl Body for Endless {
@@ -396,7 +395,7 @@ mod tests {
         }
     }
 
-    /// Frames that it gives before it waits.
+    /// The number of frames before it waits.
     async fn given(body: &mut Answering<Endless>) -> usize {
         let mut frames = 0;
         while poll_fn(|context| Poll::Ready(Pin::new(&mut *body).poll_frame(context).is_ready())).await {
@@ -408,7 +407,7 @@ mod tests {
         frames
     }
 
-    /// hyper gathered 128 KiB and a piece for each client that took nothing.
+    /// Regression: hyper gathered 128 KiB and a piece for each client that did not read.
     #[tokio::test]
     async fn a_body_gives_nothing_while_its_connection_cannot_send() {
         let connections = Connections::new(Limits { all: 1, of_one: None });
@@ -422,7 +421,7 @@ mod tests {
         assert!(sending.tried(true), "the body waits for that");
         assert!(!sending.tried(true) && !sending.tried(false) && !sending.tried(true));
         assert_eq!(given(&mut body).await, 2);
-        // Of such frames hyper takes two at most, and they are the download's memory.
+        // hyper takes at most two of such frames, and they are the download's memory.
         let mut body = Answering::new(Endless(GATHERED_BYTES_MAX), place.begin());
         assert_eq!(given(&mut body).await, 100);
         sending.tried(false);
@@ -460,13 +459,13 @@ mod tests {
         let under_way = first.begin();
         assert!(waits(&connections, 2).await);
         drop(under_way);
-        // Not told: 256 clients that asked a server of 32 connections for pages of listings had
-        // some hundred of them in its memory, of connections whose places others had.
+        // Not told to end: of 256 clients that requested pages of listings from a server with 32
+        // places, some hundred had answers in memory whose places had been given away.
         assert!(waits(&connections, 2).await, "the client has not taken the answer");
         first.sending().all_sent();
         assert!(waits(&connections, 2).await, "until it has ended");
         assert!(is_told(&first).await, "it is idle now");
-        // A request that came on it meanwhile is answered, and counts.
+        // A request that arrived on it meanwhile is answered, and counts.
         let under_way = first.begin();
         assert!(waits(&connections, 2).await && first.is_busy());
         drop((under_way, first));
@@ -477,7 +476,7 @@ mod tests {
         connections.admit(peer(3)).await.unwrap();
     }
 
-    /// 1,024 connections that did nothing kept everybody else out for as long as they liked.
+    /// Regression: 1,024 idle connections kept all other clients out indefinitely.
     #[tokio::test]
     async fn idle_connections_give_way() {
         let connections = Connections::new(Limits { all: 8, of_one: None });

@@ -1,12 +1,12 @@
-//! The body of an answer that is being read from the store, for the page and for S3.
+//! The body of an answer that is read from the store, for the page and for S3.
 //!
-//! The connection asks for a piece when it has room for it. What RAM has is handed out as it is;
-//! the rest is read in long reads, one engine call each, which begin while pieces of the read
-//! before are on their way. If an object cannot be read to its end, the client gets an error and no
-//! short answer that looks whole.
+//! The connection requests a piece when it has room. Pieces in RAM are handed out as they are; the
+//! rest is read in long reads, one engine call each, which begin while the previous pieces are
+//! being sent. If an object cannot be read to its end, the client gets an error and not a short
+//! answer that looks complete.
 //!
-//! Without memory for it ([`super::read_ahead`]) nothing is read ahead, and the connection gets
-//! copies of short pieces, one at a time.
+//! Without memory ([`super::read_ahead`]) nothing is prefetched, and the connection gets copies of
+//! short pieces, one at a time.
 
 use super::read_ahead::{Held, Holder, PIECES_LOW, STALL};
 use bytes::Bytes;
@@ -28,21 +28,21 @@ use terrace_objects::{
 };
 use tokio::task::JoinHandle;
 
-/// What a download reads: one range of an object after the other.
+/// The source of a download: one range of an object after the other.
 pub trait Source: Send + 'static {
     /// Length of the object.
     fn length(&self) -> u64;
 
-    /// What is left of the range.
+    /// The rest of the range.
     fn rest(&self) -> Range<u64>;
 
-    /// Reads this range from now on. What was read ahead is dropped.
+    /// Reads this range next. Prefetched pieces are dropped.
     ///
     /// # Errors
     /// The store's.
     fn seek(&mut self, range: Range<u64>) -> io::Result<()>;
 
-    /// Has only a short piece in RAM at a time from now on, or no more.
+    /// Whether to hold only a short piece in RAM at a time.
     fn hold_little(&mut self, little: bool);
 
     /// Whether pieces that RAM has must be decrypted.
@@ -88,24 +88,24 @@ impl Source for Opened {
     }
 }
 
-/// Where a body is read.
+/// The state of a body.
 struct Reading<S> {
     engine: Engine,
-    /// Nothing while it is read where one may block, and at the end.
+    /// `None` while it is read on a blocking thread, and at the end.
     source: Option<S>,
     read: Option<JoinHandle<io::Result<(S, Bytes)>>>,
     /// Whether the device was needed.
     was_read: bool,
-    /// What comes before the pieces at hand.
+    /// Bytes before the next piece.
     text: Option<Bytes>,
     at_hand: VecDeque<Bytes>,
-    /// What is read then, below a head each, and what ends the body.
+    /// The next ranges, with a head each, and the end of the body.
     ranges: VecDeque<(Bytes, Range<u64>)>,
     end: Option<Bytes>,
     held: Held,
-    /// When the connection asked last.
+    /// Time of the connection's last request.
     asked: Instant,
-    /// Why it ends here: told once what came before is on its way.
+    /// The error that ends it, returned after the bytes before it.
     failed: Option<io::Error>,
 }
 
@@ -117,7 +117,7 @@ pub struct Download<S> {
 }
 
 impl<S: Source> Download<S> {
-    /// The range of `source`, of which `first` has been read.
+    /// A body for the range of `source`, of which `first` has been read.
     pub fn new(engine: &Engine, source: S, first: Bytes, held: Held) -> Self {
         let rest = source.rest();
         let left = first.len() as u64 + (rest.end - rest.start);
@@ -141,8 +141,7 @@ impl<S: Source> Download<S> {
         }
     }
 
-    /// The same as the first of several ranges below a head each, with an end behind the last: a
-    /// body of so many bytes.
+    /// Adds further ranges with a head each, and an end; the body has this many bytes in all.
     pub fn with_others(self, ranges: Vec<(Bytes, Range<u64>)>, end: Bytes, bytes: u64) -> Self {
         let mut ranges = VecDeque::from(ranges);
         let mut reading = self.reading.lock();
@@ -164,8 +163,8 @@ impl<S: Source> Reading<S> {
             Ok(piece) => return Poll::Ready(piece.map(Ok)),
             Err(error) => error,
         };
-        // hyper drops what it has not sent with the connection: the head of the answer, too. It
-        // sends that while there is nothing to take.
+        // After an error hyper drops unsent bytes, including the answer's head. It sends them while
+        // the body gives nothing.
         self.failed = Some(error);
         context.waker().wake_by_ref();
         Poll::Pending
@@ -197,21 +196,21 @@ impl<S: Source> Reading<S> {
         }
     }
 
-    /// Takes from RAM what comes next. What RAM does not have is read while pieces that were read
-    /// before are on their way.
+    /// Takes the next pieces from RAM. Those that RAM does not have are read while the previous
+    /// ones are being sent.
     fn read_on(&mut self) {
         let Some(source) = &mut self.source else { return };
         let rest = source.rest();
         if rest.is_empty() || self.at_hand.len() > PIECES_LOW {
             return;
         }
-        // Each of several ranges may be in pieces of its own.
+        // Each range may have its own pieces.
         let bytes = self.end.as_ref().map_or(rest.end - rest.start, |_| u64::MAX);
         let reads_ahead = self.held.take(bytes);
         source.hold_little(!reads_ahead);
         let (most, low) = match (reads_ahead, source.is_encrypted()) {
             (false, _) => (1, 0),
-            // Nothing that comes later is decrypted before the client has what is at hand.
+            // Nothing further is decrypted before the client has the present pieces.
             (true, true) if !self.was_read => (1, 0),
             (true, true) => (PIECES_LOW + 1, PIECES_LOW),
             (true, false) => (PIECES_PER_READ, PIECES_LOW),
@@ -246,7 +245,7 @@ impl<S: Source> Reading<S> {
         Ok(())
     }
 
-    /// Drops what is ahead of the connection.
+    /// Drops prefetched pieces.
     fn drop_ahead(&mut self) -> io::Result<()> {
         let ahead: usize = self.at_hand.drain(..).map(|piece| piece.len()).sum();
         let Some(source) = &mut self.source else { return Ok(()) };
@@ -257,7 +256,7 @@ impl<S: Source> Reading<S> {
 
 impl<S: Source> Holder for Mutex<Reading<S>> {
     fn give_up(&self) -> bool {
-        // One that is locked is being asked.
+        // A locked one is in use.
         let Some(mut reading) = self.try_lock() else {
             return false;
         };

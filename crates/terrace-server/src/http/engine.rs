@@ -1,4 +1,4 @@
-//! Engine calls of the page: what does not come about is answered with a status.
+//! Engine calls of the page: failures become statuses.
 
 use super::refusal::Refusal;
 use terrace::Store;

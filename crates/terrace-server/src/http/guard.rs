@@ -1,5 +1,4 @@
-//! What every request passes: the check of its Host and of its password, and the headers every
-//! answer carries.
+//! Checks every request's Host and password, and adds the common headers of answers.
 
 use super::{App, refusal::Refusal, route_of};
 use axum::{
@@ -13,24 +12,24 @@ use ring::hmac;
 use std::{fmt, sync::Arc};
 use terrace_objects::keyspace;
 
-/// What the page may do: load from here, nothing inline, nothing framed.
+/// Policy of the page: loads from this server only, nothing inline, no frames.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                            base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// What any other answer may do if a browser shows it as a document: nothing. Stored files come
-/// from anywhere.
+/// Policy of all other answers, if a browser shows one as a document: nothing is allowed. Stored
+/// files are untrusted.
 const VALUE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'";
 
-/// Asks for a password. <https://www.rfc-editor.org/rfc/rfc7617>
+/// The challenge for a password. <https://www.rfc-editor.org/rfc/rfc7617>
 const CHALLENGE: &str = "Basic realm=\"Terrace\", charset=\"UTF-8\"";
-/// What needs no password: probes have none, and learn only whether the server is well.
+/// Routes without a password: probes have none, and get only the server's state.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Who gets in.
+/// The access check of the page.
 pub struct Door {
-    /// Names of this host. A name that is not among them may be one that an attacker makes
-    /// resolve to this machine, so that a browser hands the attacker's page what it reads here.
+    /// Names of this host. An attacker may make any other name resolve to this machine, so that a
+    /// browser gives the attacker's page what it reads here.
     names: Vec<String>,
-    /// Tells the password without having it.
+    /// Verifies the password without storing it.
     password: Option<(hmac::Key, hmac::Tag)>,
 }
 
@@ -43,8 +42,8 @@ impl fmt::Debug for Door {
 }
 
 impl Door {
-    /// Lets in requests that use one of these names, or an address, and have the password, if there
-    /// is one.
+    /// Admits requests with one of these names, or an address, as Host, and with the password, if
+    /// there is one.
     pub fn new(names: Vec<String>, password: Option<&str>) -> Self {
         let password = password.map(|password| {
             let mut random = [0; 32];
@@ -56,7 +55,7 @@ impl Door {
         Self { names, password }
     }
 
-    /// Why a request does not get in.
+    /// Why a request is refused.
     fn refuse(&self, request: &Request, route: &str) -> Option<Response> {
         let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
         if !request_host(request.uri(), host).is_none_or(|host| self.is_ours(host)) {
@@ -75,7 +74,7 @@ impl Door {
         Some((challenge, refusal).into_response())
     }
 
-    /// Whether a request has the password, if there is one. Takes as long whatever it is.
+    /// Whether a request has the password, if there is one. Takes constant time.
     fn knows(&self, authorization: Option<&HeaderValue>) -> bool {
         let Some((key, tag)) = &self.password else { return true };
         let given = authorization.and_then(|value| {
@@ -90,8 +89,8 @@ impl Door {
     }
 
     /// Whether a Host header names this machine, with or without a port: by an address, which
-    /// nobody can make resolve to another, as `localhost`, which browsers resolve themselves, or by
-    /// a name that was given.
+    /// cannot be made to resolve to another, as `localhost`, which browsers resolve themselves, or
+    /// by a configured name.
     fn is_ours(&self, host: &str) -> bool {
         let name = without_port(host);
         let name = name.strip_suffix('.').unwrap_or(name);
@@ -99,7 +98,7 @@ impl Door {
     }
 }
 
-/// Checks who asks, runs the handler, counts the answer and adds its headers.
+/// Checks a request, runs the handler, counts the answer and adds its headers.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let route = route_of(&request);
     let policy = if route == "/" { PAGE_POLICY } else { VALUE_POLICY };
@@ -116,8 +115,7 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
     response
 }
 
-/// The host a request is addressed to. One that is not text is no name we answer to, so it becomes
-/// an empty one.
+/// The host of a request. One that is not UTF-8 matches no name, so it becomes empty.
 fn request_host<'a>(uri: &'a Uri, host: Option<&'a [u8]>) -> Option<&'a str> {
     uri.authority()
         .map(|authority| authority.as_str())
@@ -150,8 +148,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// With `--listen 0.0.0.0` every name was answered: any web site could make its own name
-    /// resolve to this server, and read all of it through the browser of whoever visits it.
+    /// Regression: with `--listen 0.0.0.0` every name was accepted: a website could make its own
+    /// name resolve to this server, and read all of it through a visitor's browser.
     #[test]
     fn names_of_this_host() {
         let door = Door::new(vec!["pictures.example.org".to_owned()], None);

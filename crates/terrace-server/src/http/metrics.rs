@@ -1,5 +1,4 @@
-//! `/metrics`: the engine's figures and the service's own, in the OpenMetrics text that Prometheus
-//! reads.
+//! `/metrics`: the figures of engine and service, in the OpenMetrics text format of Prometheus.
 
 mod figures;
 
@@ -17,7 +16,7 @@ use prometheus_client::{
 };
 use std::sync::Arc;
 
-/// Answers given, by route and status.
+/// Counts answers by route and status.
 #[derive(Debug, Default)]
 pub struct Requests(Family<RequestLabels, Counter>);
 

@@ -1,12 +1,11 @@
-//! The HTTP service: a page, a small JSON interface behind it, the images, metrics.
+//! The HTTP service: a page, its JSON interface, the images, metrics.
 //!
-//! The way of one request: [`server`] accepts it, [`guard`] checks its Host and adds the headers
-//! every answer carries, a handler in [`api`], [`value`], [`metrics`] or [`page`] answers. The
-//! engine blocks, so [`engine`] runs each call to it on a thread for blocking work, a bounded
-//! number at a time.
+//! [`server`] accepts a request, [`guard`] checks its Host and adds the common headers of answers,
+//! a handler in [`api`], [`value`], [`metrics`] or [`page`] answers. The engine blocks, so
+//! [`engine`] runs each call to it on a thread for blocking work, a bounded number at a time.
 //!
 //! Nothing here writes to the store. It listens on the loopback address unless told otherwise, and
-//! where others can reach it only with a password.
+//! on other addresses only with a password.
 
 mod api;
 pub mod budget;
@@ -42,39 +41,39 @@ pub use server::{LISTEN_DEFAULT, Listener, bind, run, serve};
 use terrace_objects::local::Reading;
 pub use traffic::Traffic;
 
-/// What handlers share.
+/// State of all handlers.
 #[derive(Debug)]
 pub struct App {
     engine: engine::Engine,
-    /// For what says how the server is.
+    /// Engine calls of probes.
     probes: engine::Engine,
     requests: metrics::Requests,
     /// The S3 service.
     beside: Beside,
     import: Option<Arc<ImportWatch>>,
-    /// Who gets in.
+    /// The access check.
     door: Door,
 }
 
-/// An import that runs beside the service, or ran.
+/// An import during the service.
 #[derive(Debug, Default)]
 pub struct ImportWatch {
     /// Its counters.
     pub progress: Arc<Progress>,
-    /// Whether it still runs.
+    /// Whether it is running.
     pub running: AtomicBool,
-    /// What ended it early, if anything did.
+    /// The error that ended it.
     pub error: OnceLock<String>,
 }
 
-/// What the page shows of a service beside it.
+/// Access of the page to another service.
 #[derive(Default)]
 pub struct Beside {
-    /// How its objects are read.
+    /// Reads its objects.
     pub reading: Reading,
-    /// Memory of downloads, which both have.
+    /// Memory of downloads, shared by both.
     pub ahead: ReadAhead,
-    /// What enters its figures among those of `/metrics`.
+    /// Registers its figures for `/metrics`.
     pub register: Option<Register>,
 }
 
@@ -84,7 +83,7 @@ impl std::fmt::Debug for Beside {
     }
 }
 
-/// Enters figures into a registry.
+/// Registers figures.
 pub type Register = Box<dyn Fn(&mut Registry) + Send + Sync>;
 
 impl App {
@@ -122,7 +121,7 @@ fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// The route a request matched, for counting.
+/// The route of a request, for counting.
 fn route_of(request: &Request) -> String {
     request
         .extensions()

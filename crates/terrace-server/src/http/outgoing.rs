@@ -1,13 +1,12 @@
-//! A connection whose client must take what it is sent.
+//! A connection whose client must read what it is sent.
 //!
-//! What waits for a client is held until the connection ends, and hyper does not look at the body
-//! of an answer while the operating system takes nothing. So the connection itself ends when
-//! nothing was taken for a while.
+//! Bytes for a client are held until the connection ends, and hyper does not poll the body of an
+//! answer while the operating system accepts nothing. So the connection itself ends when no bytes
+//! were accepted for a while.
 //!
 //! A client that is answered before its whole request was read, as on a full store, still sends the
-//! rest. Were the connection closed then, the operating system would reset it, and the client may
-//! lose the answer: it would not learn why. So what comes after the last answer is read and thrown
-//! away for a moment.
+//! rest. If the connection were closed then, the operating system would reset it, and the client
+//! could lose the answer. So bytes after the last answer are read and discarded for a while.
 
 use super::{connections::Sending, traffic::Traffic};
 use std::{
@@ -22,23 +21,23 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// How long what comes after the last answer is thrown away: time to take the answer.
+/// How long bytes after the last answer are discarded: time to receive the answer.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Bytes that are thrown away at a time, on the stack.
+/// Bytes that are discarded at a time, on the stack.
 const LINGER_STEP_BYTES: usize = 8 << 10;
-/// So many times at most before others have their turn.
+/// Most steps before other tasks run.
 const LINGER_STEPS: usize = 32;
 
-/// A stream that fails when nothing of what is written to it is taken for too long.
+/// A stream that fails when none of its written bytes is accepted for too long.
 #[derive(Debug)]
 pub struct Outgoing<S> {
     stream: S,
-    /// Told when all was taken.
+    /// Notified when all bytes were accepted.
     sending: Option<Sending>,
-    /// Counts what goes over it.
+    /// Counts bytes.
     traffic: Option<Arc<Traffic>>,
     patience: Duration,
-    /// Runs only while something waits to be taken; made when that happens first.
+    /// Runs only while bytes wait; made when that happens first.
     deadline: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
     linger_max: Duration,
@@ -47,7 +46,7 @@ pub struct Outgoing<S> {
 }
 
 impl<S> Outgoing<S> {
-    /// Gives the other end so long to take something.
+    /// A stream whose peer has this long to accept bytes.
     pub const fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,
@@ -61,7 +60,7 @@ impl<S> Outgoing<S> {
         }
     }
 
-    /// The same, which says when all that was written so far was taken.
+    /// Also notifies when all bytes were accepted.
     pub fn telling(self, sending: Sending) -> Self {
         Self {
             sending: Some(sending),
@@ -69,7 +68,7 @@ impl<S> Outgoing<S> {
         }
     }
 
-    /// The same, which counts what goes over it.
+    /// Also counts bytes.
     pub fn counted_by(self, traffic: Option<Arc<Traffic>>) -> Self {
         Self { traffic, ..self }
     }
@@ -80,7 +79,7 @@ impl<S> Outgoing<S> {
         }
     }
 
-    /// An attempt to write was made. Fails if there were none but vain ones for too long.
+    /// Handles an attempt to write. Fails if all attempts failed for too long.
     fn written(&mut self, attempt: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if let Some(sending) = &self.sending
             && sending.tried(attempt.is_ready())
@@ -130,7 +129,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper asks for this when it has written all it has, and TLS writes what is left first.
+        // hyper calls this when it has written all bytes, and TLS writes its rest first.
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         if let Some(sending) = &self.sending {
             sending.all_sent();
@@ -147,8 +146,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
 }
 
 impl<S: AsyncRead + Unpin> Outgoing<S> {
-    /// Throws away what still comes, until the client has closed its end or has had time enough. A
-    /// client that sends nothing at the moment of the end has had its answer.
+    /// Discards incoming bytes until the client has closed its end or the time is over. A client
+    /// that sends nothing at the end has received its answer.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut bytes = [std::mem::MaybeUninit::uninit(); LINGER_STEP_BYTES];
         for _ in 0..LINGER_STEPS {
@@ -215,7 +214,7 @@ mod tests {
         let mut until = Instant::now();
         stream.write_all(&[0; 16]).await.unwrap();
         for _ in 0..3 {
-            // There is no room.
+            // The buffer is full.
             let mut writing = Box::pin(stream.write_all(&[0; 16]));
             assert!(poll_fn(|context| Poll::Ready(writing.as_mut().poll(context).is_pending())).await);
             drop(writing);
@@ -239,8 +238,8 @@ mod tests {
         assert_eq!(client.read(&mut [0; 2]).await.unwrap(), 1);
     }
 
-    /// A client that still sent its value when the store was full got a reset connection and not
-    /// the answer that said so.
+    /// Regression: a client that was still sending its value when the store was full got a reset
+    /// connection and not the answer.
     #[tokio::test]
     async fn what_comes_after_the_answer_is_thrown_away() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -250,14 +249,14 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         let answering = tokio::spawn(async move {
             let mut stream = Outgoing::new(stream, PATIENCE);
-            // As long as the client needs here on a busy machine.
+            // The time that the client needs here on a busy machine.
             stream.linger_max = Duration::from_secs(120);
-            // Its head was read; the rest waits, and more comes.
+            // Its head was read; the rest is not, and more follows.
             stream.read_exact(&mut [0; 4]).await.unwrap();
             stream.write_all(b"full").await.unwrap();
             stream.shutdown().await.unwrap();
         });
-        // More than the operating system holds for a connection.
+        // More than the operating system buffers for a connection.
         client.write_all(&vec![b'x'; 32 << 20]).await.unwrap();
         let mut answer = Vec::new();
         client.read_to_end(&mut answer).await.unwrap();
@@ -270,7 +269,7 @@ mod tests {
     async fn who_goes_on_sending_is_left_after_a_while_and_who_sends_nothing_at_once() {
         let (stream, client) = duplex(16);
         let mut quiet = Outgoing::new(stream, PATIENCE);
-        // It would not come to an end otherwise.
+        // It would not end otherwise.
         quiet.linger_max = Duration::from_secs(3600);
         quiet.shutdown().await.unwrap();
         drop(client);

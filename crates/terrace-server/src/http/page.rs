@@ -6,7 +6,7 @@ use axum::{
 };
 
 fn asset(content_type: &'static str, text: &'static str) -> Response {
-    // Revalidation costs a local round trip; a stale script after an upgrade costs an evening.
+    // Revalidation costs a round trip, but a stale script after an upgrade breaks the page.
     (
         [
             (header::CONTENT_TYPE, content_type),

@@ -1,31 +1,31 @@
-//! Ranges of bytes as RFC 9110 section 14 has them, for the page and for S3.
+//! Ranges of bytes (RFC 9110 section 14), for the page and for S3.
 //!
-//! Whatever is asked for, no byte is sent twice, and no request gets more pieces than
-//! [`RANGES_MAX`]: what overlaps, or is so close that a head of its own costs more than the bytes
-//! between, is one range, and too many ranges are none (sections 14.2 and 15.3.7.2).
+//! No byte is sent twice, and no request gets more pieces than [`RANGES_MAX`]: ranges that overlap,
+//! or whose gap is shorter than a head, are merged, and too many ranges are ignored (sections 14.2
+//! and 15.3.7.2).
 
 use std::ops::Range;
 
 /// Most ranges of one request.
 pub const RANGES_MAX: usize = 16;
-/// Gaps up to this are sent rather than left out.
+/// Gaps up to this length are sent.
 const GAP_BYTES_MAX: u64 = 80;
 
-/// Ranges that were asked for, whatever the value's length.
+/// Requested ranges, for a value of any length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges(Vec<Spec>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spec {
-    /// From the first of these bytes up to and with the second, or to the end.
+    /// From the first of these bytes to the second, inclusive, or to the end.
     From(u64, Option<u64>),
-    /// So many bytes at the end.
+    /// This many bytes at the end.
     Last(u64),
 }
 
 impl Ranges {
-    /// Reads a header. `None` for another unit, nonsense, or too many: the value is then sent
-    /// whole.
+    /// Reads a header. `None` for another unit, an invalid header, or too many ranges: the whole
+    /// value is sent then.
     pub fn parse(header: &str) -> Option<Self> {
         let (unit, list) = header.split_once('=')?;
         if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -36,13 +36,13 @@ impl Ranges {
         ((1..=RANGES_MAX).contains(&specs.len())).then_some(Self(specs))
     }
 
-    /// Whether several were asked for.
+    /// Whether several were requested.
     pub fn are_many(&self) -> bool {
         self.0.len() > 1
     }
 
-    /// What of them a value of `length` bytes has, in order, each with a byte at least. Empty if it
-    /// has none of it.
+    /// The ranges of a value of `length` bytes, in order, none of them empty. None if all are
+    /// outside.
     pub fn of(&self, length: u64) -> Vec<Range<u64>> {
         let ranges = self.0.iter().map(|spec| spec.of(length));
         let mut ranges: Vec<_> = ranges.filter(|range| !range.is_empty()).collect();
@@ -83,7 +83,7 @@ enum Number {
     Value(u64),
 }
 
-/// A position: absent, or digits only. More digits than fit mean "beyond any value".
+/// A position: absent, or digits only. Numbers that overflow mean "beyond any value".
 fn number(text: &str) -> Option<Number> {
     let text = text.trim();
     if text.is_empty() {
@@ -94,14 +94,14 @@ fn number(text: &str) -> Option<Number> {
         .then(|| Number::Value(text.parse().unwrap_or(u64::MAX)))
 }
 
-/// What an answer with a part of a value says in `Content-Range`.
+/// `Content-Range` for a part of a value.
 pub fn content_range(range: &Range<u64>, length: u64) -> String {
     format!("bytes {}-{}/{length}", range.start, range.end - 1)
 }
 
 #[cfg(test)]
 mod tests {
-    // A list of one range is meant where there is one.
+    // Lists of one range are intended here.
     #![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
     use super::*;
 

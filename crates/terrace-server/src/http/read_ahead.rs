@@ -1,13 +1,13 @@
 //! The memory of downloads.
 //!
-//! Pieces that are read ahead of a client, or that the cache has dropped since, are memory of its
-//! download. It comes from a pool that all have, and goes back when the connection has sent them. A
-//! download that finds none there holds little, and asks again with each piece. One that is asked
-//! for nothing for [`STALL`] loses what it had ahead to those that need memory; it is read again
-//! should the client go on.
+//! Pieces that are prefetched for a client, or that the cache has evicted since, are memory of its
+//! download. It comes from a shared pool, and is returned when the connection has sent them. A
+//! download without memory holds little, and tries again with each piece. One whose client requests
+//! nothing for [`STALL`] loses its prefetched pieces to downloads that need memory; they are read
+//! again if the client continues.
 //!
-//! Invariant: besides the cache, downloads have what the pool has, and for each connection a short
-//! piece or a short object, since a connection takes no more short pieces while it cannot send
+//! Invariant: besides the cache, downloads hold the pool, and for each connection a short piece or
+//! a short object, since a connection takes no more short pieces while it cannot send
 //! ([`super::connections`]).
 
 use super::{
@@ -27,23 +27,23 @@ use std::{
 use terrace_objects::{read::PIECES_PER_READ, write::PIECE_BYTES};
 
 /// Most bytes of downloads besides the cache: with a short piece for each of 700 connections, and
-/// the rest of the server, less than 300 MB. One sender may have three of four parts.
+/// the rest of the server, less than 300 MB. One sender may hold three quarters.
 pub const DOWNLOADS_BYTES_MAX: u64 = 56 << 20;
-/// With so many pieces at hand, or fewer, the next are read.
+/// With this many pieces or fewer the next are read.
 pub const PIECES_LOW: usize = 1;
-/// Pieces that a connection has: it takes one while it has less than half of one.
+/// Pieces of a connection: it takes one while it has less than half of one.
 const PIECES_SENT: usize = 2;
-/// An object that is no longer needs no memory: it is one piece, which its connection has.
+/// An object up to this length needs no memory: it is one piece, held by its connection.
 const SHORT_BYTES: u64 = 128 << 10;
-/// Most bytes of one download: 24 of one sender read ahead at the same time.
+/// Most bytes of one download: 24 of one sender can prefetch at a time.
 pub const AHEAD_BYTES: u64 = ((PIECES_SENT + PIECES_LOW + PIECES_PER_READ) * PIECE_BYTES) as u64;
-/// Reading ahead is of no use to a download that has been asked for nothing for so long: a client
-/// that takes 256 KiB a second is served as fast without.
+/// Prefetching does not help a download that has requested nothing for this long: a client that
+/// reads 256 KiB a second is as fast without.
 pub const STALL: Duration = Duration::from_secs(1);
-/// Stalled downloads are looked for so often at most.
+/// Shortest interval between searches for stalled downloads.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The memory of downloads. Clones have the same.
+/// The memory of downloads, shared by clones.
 #[derive(Clone)]
 pub struct ReadAhead(Arc<Shared>);
 
@@ -52,7 +52,7 @@ struct Shared {
     holders: Mutex<Holders>,
 }
 
-/// Downloads that have memory, or had.
+/// Downloads that have, or had, memory.
 struct Holders {
     all: Vec<Weak<dyn Holder>>,
     looked: Instant,
@@ -71,7 +71,7 @@ impl std::fmt::Debug for ReadAhead {
 }
 
 impl ReadAhead {
-    /// So many bytes.
+    /// A pool of this many bytes.
     pub fn new(bytes: u64) -> Self {
         Self(Arc::new(Shared {
             pool: Pool::new(bytes, bytes / 4 * 3),
@@ -82,7 +82,8 @@ impl ReadAhead {
         }))
     }
 
-    /// Begins a download of so many bytes to `sender`: takes memory for it, or has it hold little.
+    /// Begins a download of this many bytes to `sender`: takes memory for it, or makes it hold
+    /// little.
     pub fn begin(&self, sender: IpAddr, source: &mut impl Source, bytes: u64) -> Held {
         if source.length() <= SHORT_BYTES {
             return Held(None);
@@ -96,7 +97,7 @@ impl ReadAhead {
         held
     }
 
-    /// Enters a download that has memory, for as long as it is there.
+    /// Registers a download that has memory, for its lifetime.
     pub fn enter(&self, holder: Weak<dyn Holder>) {
         let all = &mut self.0.holders.lock().all;
         all.retain(|holder| holder.strong_count() > 0);
@@ -109,13 +110,13 @@ impl ReadAhead {
         self.0.pool.ticket(sender)
     }
 
-    /// As if stalled downloads were looked for then.
+    /// Searches for stalled downloads as of this time.
     #[cfg(test)]
     pub fn looked_at(&self, then: Instant) {
         self.0.holders.lock().looked = then;
     }
 
-    /// Takes from downloads that have stalled what they have ahead. Whether any had.
+    /// Takes the prefetched pieces of stalled downloads. Returns whether there were any.
     fn take_from_stalled(&self) -> bool {
         let all: Vec<_> = match self.0.holders.try_lock() {
             Some(mut holders) if holders.looked.elapsed() >= LOOK_INTERVAL => {
@@ -130,7 +131,7 @@ impl ReadAhead {
 
 /// A download that may have memory.
 pub trait Holder: Send + Sync {
-    /// Gives back what it has ahead, if it was asked for nothing for a while. Whether it did.
+    /// Returns its prefetched pieces, if its client has stalled. Returns whether it did.
     fn give_up(&self) -> bool;
 }
 
@@ -144,7 +145,7 @@ struct Memory {
     ahead: ReadAhead,
 }
 
-/// A piece, and the memory it is in.
+/// A piece, and its memory.
 struct Piece {
     bytes: Bytes,
     _memory: Arc<Memory>,
@@ -157,7 +158,7 @@ impl AsRef<[u8]> for Piece {
 }
 
 impl Held {
-    /// Takes memory to read so many bytes, as far as there is none yet. Whether there is enough.
+    /// Takes memory for reads of this many bytes, less what it has. Returns whether that succeeded.
     pub fn take(&self, bytes: u64) -> bool {
         let Some(memory) = &self.0 else { return true };
         let piece_bytes = PIECE_BYTES as u64;
@@ -173,7 +174,7 @@ impl Held {
         has_enough
     }
 
-    /// Where the memory is from, if there is some.
+    /// The pool of the memory, if it has any.
     pub fn pool(&self) -> Option<&ReadAhead> {
         self.memory().map(|memory| &memory.ahead)
     }
@@ -184,7 +185,7 @@ impl Held {
             .filter(|memory| memory.bytes.load(Ordering::Relaxed) > 0)
     }
 
-    /// A piece that is in this memory, until nothing holds it any more.
+    /// A piece that holds this memory until its last clone is dropped.
     pub fn hold(&self, bytes: Bytes) -> Bytes {
         match self.memory() {
             None => bytes,
@@ -195,7 +196,7 @@ impl Held {
         }
     }
 
-    /// Gives back all but what the connection may have still. Whether that is anything.
+    /// Returns all memory except what the connection may still hold. Returns whether it was any.
     pub fn give_back(&self) -> bool {
         let kept = (PIECES_SENT * PIECE_BYTES) as u64;
         let Some(memory) = self.memory() else { return false };

@@ -1,6 +1,6 @@
 //! Answers to requests that cannot be served: a status and one sentence, as JSON.
 //!
-//! Paths and details of the device stay in the log; the client gets what it can act on.
+//! Paths and details of the device are only logged; the client gets what it can act on.
 
 use axum::{
     Json,
@@ -10,7 +10,7 @@ use axum::{
 };
 use terrace::Error;
 
-/// A request that is not served.
+/// A refused request.
 #[derive(Debug)]
 pub struct Refusal {
     status: StatusCode,
@@ -73,12 +73,12 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Answers a path that leads nowhere.
+/// Answers an unknown path.
 pub async fn no_such_page(uri: Uri) -> Refusal {
     Refusal::not_found(format!("nothing is served at {}", uri.path()))
 }
 
-/// Answers a method that a path does not have; the router adds `Allow`.
+/// Answers an unsupported method; the router adds `Allow`.
 pub async fn no_such_method(method: Method) -> Refusal {
     Refusal::new(
         StatusCode::METHOD_NOT_ALLOWED,
@@ -86,7 +86,7 @@ pub async fn no_such_method(method: Method) -> Refusal {
     )
 }
 
-/// Another extractor, whose rejection is a 400 in the form of all refusals.
+/// Wraps an extractor, so that its rejection is a 400 in the common form.
 #[derive(Debug)]
 pub struct Checked<E>(pub E);
 

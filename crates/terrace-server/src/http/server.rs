@@ -1,8 +1,8 @@
-//! Accepting connections and ending well.
+//! Accepts connections, and shuts down.
 //!
-//! A connection has a limited time to send its request's head, there is a limited number of
-//! connections ([`super::connections`]), and on shutdown those in the middle of an answer get a
-//! limited time to take it. So no client can hold the server.
+//! A connection has a limited time to send its request's head, the number of connections is limited
+//! ([`super::connections`]), and on shutdown answers in progress have a limited time. So no client
+//! can block the server.
 
 use super::{
     App,
@@ -41,45 +41,43 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// Any error.
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where to listen if nothing else is said.
+/// Default address.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 /// Time for a request's head, and for a connection to stay idle.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
-/// Longest a client may take nothing of what it is sent.
+/// Longest time in which a client may read nothing.
 const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
-/// Longest read of a connection; it reads one ahead. Also the longest head. hyper has one limit for
-/// this and for what it gathers to send.
+/// Longest read of a connection, and longest head; it reads one ahead. hyper has one limit for this
+/// and for the bytes that it gathers to send.
 const READ_BYTES_MAX: usize = GATHERED_BYTES_MAX;
-/// Time for answers under way when the server shuts down.
+/// Time for answers in progress when the server shuts down.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
-/// The answer to a sender that has as many connections as it may.
+/// The answer to a sender that has its maximum of connections.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-/// Connections that may wait in the operating system's queue until they are accepted; it has its
-/// own limit too (`net.core.somaxconn`). A client that finds the queue full is not heard, and comes
-/// again a second later. With 128, the standard library's, that happened to some of 256 that came
-/// at once.
+/// Connections in the operating system's queue before they are accepted; it has a limit of its own,
+/// too (`net.core.somaxconn`). A client that finds the queue full tries again a second later. With
+/// 128, the standard library's value, that happened to some of 256 that connected at once.
 const WAITING_MAX: u32 = 4096;
-/// Pause after a failed accept, which mostly means that file descriptors ran out.
+/// Pause after a failed accept, which usually means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where connections come from.
+/// A listener.
 #[derive(Debug)]
 pub struct Listener {
     /// The address.
     pub listener: TcpListener,
-    /// How they are encrypted, if they are.
+    /// TLS, if it is enabled.
     pub tls: Option<Arc<Tls>>,
-    /// How many there may be.
+    /// Limits on connections.
     pub limits: Limits,
-    /// Counts what goes over them.
+    /// Counts bytes.
     pub traffic: Option<Arc<Traffic>>,
 }
 
-/// Serves the page until `stop` resolves, then finishes answers under way.
+/// Serves the page until `stop` resolves, then finishes answers in progress.
 pub async fn run(app: Arc<App>, listener: Listener, stop: impl Future<Output = ()>) {
     let service = TowerToHyperService::new(router(app));
     let service_for = |peer: SocketAddr| {
@@ -92,8 +90,8 @@ pub async fn run(app: Arc<App>, listener: Listener, stop: impl Future<Output = (
     serve(service_for, listener, stop, SHUTDOWN_TIME_MAX).await;
 }
 
-/// Serves until `stop` resolves, then finishes requests under way, for as long as `patience`.
-/// `service_for` gives the service of a connection with that peer.
+/// Serves until `stop` resolves, then finishes requests in progress, for at most `patience`.
+/// `service_for` makes the service of a connection with that peer.
 pub async fn serve<S, B>(
     service_for: impl Fn(SocketAddr) -> S,
     Listener {
@@ -109,7 +107,7 @@ pub async fn serve<S, B>(
     B: Body<Data: Send, Error: Into<Failed>> + Send + Unpin + 'static,
 {
     let connections = Connections::new(limits);
-    // Each connection has a receiver, so the sender knows when the last has ended.
+    // Each connection has a receiver, so the sender is notified when the last has ended.
     let (stopping, stopped) = watch::channel(());
     let mut http = Builder::new();
     http.timer(TokioTimer::new())
@@ -165,17 +163,17 @@ pub async fn serve<S, B>(
     }
 }
 
-/// What a connection is answered over.
+/// The stream of a connection.
 fn outgoing(stream: TcpStream, place: &Place, traffic: Option<Arc<Traffic>>) -> Outgoing<TcpStream> {
-    // Small answers go out at once. Failure only costs latency.
+    // Sends small answers at once. Failure only costs latency.
     let _ = stream.set_nodelay(true);
     Outgoing::new(stream, CLIENT_TIME_MAX)
         .telling(place.sending())
         .counted_by(traffic)
 }
 
-/// Shakes hands. A client that does not finish that holds a connection no longer than one that does
-/// not send a head.
+/// Performs the TLS handshake. A client that does not finish it holds a connection no longer than
+/// one that does not send a head.
 async fn encrypted<S: AsyncRead + AsyncWrite + Unpin>(
     acceptor: &TlsAcceptor,
     stream: S,
@@ -193,7 +191,7 @@ async fn encrypted<S: AsyncRead + AsyncWrite + Unpin>(
     None
 }
 
-/// Serves a connection until it ends, the server stops, or others need its place.
+/// Serves a connection until it ends, the server stops, or its place is needed.
 async fn drive<S, B>(
     http: &Builder,
     stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -218,8 +216,8 @@ where
         outcome = connection.as_mut() => return outcome,
         () = place.wanted_by_others() => {
             connection.as_mut().graceful_shutdown();
-            // A request that came at the same time is still answered. Half a head is none, and
-            // its rest is not waited for: new connections are let in one after the other.
+            // A request that arrived at the same time is still answered. Half a head is not waited
+            // for: new connections are accepted one after the other.
             let ended = poll_fn(|context| Poll::Ready(connection.as_mut().poll(context))).await;
             return match ended {
                 Poll::Ready(outcome) => outcome,
@@ -233,8 +231,8 @@ where
     connection.await
 }
 
-/// Says that there are too many, to a client that takes it at once. Within TLS it would be noise in
-/// a handshake.
+/// Answers that there are too many connections, if the client can receive it at once. Within TLS it
+/// would break the handshake.
 fn refuse(stream: &TcpStream, is_encrypted: bool) {
     if !is_encrypted {
         let _ = stream.try_write(TOO_MANY);
@@ -244,7 +242,7 @@ fn refuse(stream: &TcpStream, is_encrypted: bool) {
 /// Binds `address`.
 ///
 /// # Errors
-/// Saying what to do if it is taken or not allowed.
+/// With advice if the address is in use or not allowed.
 pub fn bind(address: SocketAddr, flag: &str) -> Outcome<TcpListener> {
     listen(address).map_err(|error| {
         Failure::error(format!(
@@ -258,8 +256,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // As `TcpListener::bind` does: connections of a server that has ended keep no other process
-    // from its address.
+    // Like `TcpListener::bind`: connections of an ended server do not block the address for another
+    // process.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(WAITING_MAX)
@@ -272,8 +270,8 @@ mod tests {
     use std::{net::TcpStream as Client, time::Instant};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    /// 256 clients that connected at once, as a load generator does for each row, lost a second
-    /// that way: 5,000 deletions in 1.02 s instead of 0.3.
+    /// Regression: of 256 clients that connected at once, as a load generator does for each row,
+    /// some lost a second: 5,000 deletions took 1.02 s instead of 0.3.
     #[tokio::test]
     async fn many_may_come_before_one_is_accepted() {
         let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
@@ -285,7 +283,7 @@ mod tests {
         assert!(clients.is_ok(), "{clients:?}");
     }
 
-    /// A client of this address that has sent this.
+    /// A client of this address that has sent these bytes.
     async fn client(from: [u8; 4], to: SocketAddr, sent: &str) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::new(from.into(), 0)).unwrap();
@@ -294,9 +292,9 @@ mod tests {
         stream
     }
 
-    /// A sender that had its share of connections, each with half a head, and went on connecting,
-    /// kept everybody else out: each of its new connections was let in when an old one had had a
-    /// second to end, and all others waited behind them.
+    /// Regression: a sender that had its share of connections, each with half a head, and kept
+    /// connecting blocked all others: each of its new connections was accepted after an old one had
+    /// had a second to end, and all others waited behind them.
     #[tokio::test]
     async fn half_heads_hold_up_nobody() {
         let listener = bind(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), "--listen").unwrap();

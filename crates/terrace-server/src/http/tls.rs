@@ -1,7 +1,7 @@
-//! TLS for the listeners: certificate and key from files, read again when the process is told to.
+//! TLS of the listeners: certificate and key from files, read again on a signal.
 //!
-//! A connection keeps what it began with; new ones get what was read last. Files that cannot be
-//! used leave everything as it was, and the log says why.
+//! A connection keeps its certificate; new ones get the last that was read. Unusable files change
+//! nothing, and the reason is logged.
 
 use crate::{
     failure::{Failure, Outcome},
@@ -19,13 +19,12 @@ use std::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// The version of TLS that a connection speaks, as policies have it. It goes with each request that
-/// comes over one.
+/// The TLS version of a connection, for policies. It is passed with each request of the connection.
 #[derive(Debug, Clone, Copy)]
 pub struct TlsVersion(pub &'static str);
 
 impl TlsVersion {
-    /// That of a connection whose handshake is done.
+    /// That of a connection after its handshake.
     pub fn of(connection: &CommonState) -> Option<Self> {
         match connection.protocol_version()? {
             ProtocolVersion::TLSv1_2 => Some(Self("1.2")),
@@ -44,10 +43,10 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the files: a certificate with those that vouch for it, and its key, all in PEM.
+    /// Reads the files: a certificate with its chain, and its key, all in PEM.
     ///
     /// # Errors
-    /// Naming the file that is wrong.
+    /// Naming the invalid file.
     pub fn load(certificate: PathBuf, key: PathBuf) -> Outcome<Arc<Self>> {
         let config = RwLock::new(read(&certificate, &key)?);
         Ok(Arc::new(Self {
@@ -57,12 +56,12 @@ impl Tls {
         }))
     }
 
-    /// What accepts the next connection.
+    /// The acceptor of the next connection.
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.config.read()))
     }
 
-    /// Reads the files again whenever a signal says so, for ever.
+    /// Reads the files again on each signal, for ever.
     pub async fn reload_on(self: Arc<Self>, mut told: Received) {
         loop {
             told.next().await;

@@ -1,4 +1,4 @@
-//! What goes over connections, counted for the thread that looks after the memory that it takes.
+//! Counts bytes of connections, for the thread that adjusts memory.
 
 use rustix::{
     event::{EventfdFlags, eventfd},
@@ -12,20 +12,20 @@ use std::{
     },
 };
 
-/// What a read or a write counts at least: a few bytes may ask for a page of a listing.
+/// Least count of a read or a write: a few bytes may request a page of a listing.
 const LEAST_BYTES: u64 = 16 << 10;
 
-/// Counts bytes, and tells when there were many.
+/// Counts bytes, and signals when there were many.
 #[derive(Debug)]
 pub struct Traffic {
     step_bytes: u64,
-    /// Since it was looked at.
+    /// Bytes since the last look.
     bytes: AtomicU64,
     told: OwnedFd,
 }
 
 impl Traffic {
-    /// Tells once so many bytes have gone one way or the other since it was looked at.
+    /// Signals once this many bytes were read or written since the last look.
     ///
     /// # Errors
     /// The operating system's.
@@ -37,7 +37,7 @@ impl Traffic {
         }))
     }
 
-    /// Counts what was read or written.
+    /// Counts bytes that were read or written.
     pub fn count(&self, bytes: usize) {
         let bytes = (bytes as u64).max(LEAST_BYTES);
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -46,13 +46,13 @@ impl Traffic {
         }
     }
 
-    /// Tells whatever was counted.
+    /// Signals whatever was counted.
     pub fn tell(&self) {
-        // It fails only where no thread has looked since 2^64 times.
+        // It fails only after 2^64 signals without a look.
         let _ = rustix::io::write(&self.told, &1_u64.to_ne_bytes());
     }
 
-    /// Begins to count anew, and forgets what it told.
+    /// Resets the count and the signal.
     pub fn look(&self) {
         let _ = rustix::io::read(&self.told, &mut [0; 8]);
         self.bytes.store(0, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl Traffic {
 }
 
 impl AsFd for Traffic {
-    /// Can be read once it tells.
+    /// Readable once it signals.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.told.as_fd()
     }

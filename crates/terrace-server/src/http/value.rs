@@ -1,8 +1,7 @@
 //! `/images/ID/RESOLUTION`: values, whole or in part, as streams.
 //!
-//! A value is read in pieces as the connection asks for them ([`super::download`]). If the engine
-//! finds damage in the middle of a value the connection is cut, so that no client takes half a
-//! value for a whole one.
+//! A value is read in pieces as the connection requests them ([`super::download`]). If the engine
+//! finds damage within a value the connection is cut, so that no client takes a part for the whole.
 
 use super::{
     App,
@@ -33,7 +32,7 @@ use terrace_objects::{
     read::{self, Opened},
 };
 
-/// `?v=VERSION`: names one version of the value, so that the answer may be cached for good.
+/// `?v=VERSION`: names one version of the value, so that the answer may be cached for ever.
 #[derive(Debug, Default, serde::Deserialize)]
 pub struct Wanted {
     v: Option<u64>,
@@ -48,7 +47,8 @@ pub async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let key = key(&id, &resolution);
-    // A conditional request is usually answered without the value, so it looks at the object only.
+    // A conditional request is usually answered without the value, so only the object's facts are
+    // read.
     if headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::IF_MODIFIED_SINCE) {
         let (facts, _, unchanged) = look(&app, &id, &resolution, &headers).await?;
         if unchanged {
@@ -91,8 +91,7 @@ pub async fn get(
     Ok(respond(status, &facts, &wanted, Some((bytes, content_range)), body))
 }
 
-/// HEAD: the answer to a GET without its body; the value is not touched. `Range` only applies to
-/// GET.
+/// HEAD: the answer to a GET without its body; the value is not read. `Range` only applies to GET.
 pub async fn head(
     State(app): State<Arc<App>>,
     Checked(Path((id, resolution))): Checked<Path<(String, String)>>,
@@ -112,8 +111,7 @@ pub async fn head(
     ))
 }
 
-/// Looks at an object without reading its value: the facts, its length, and whether the client has
-/// it already.
+/// Reads an object's facts: its length, and whether the client has it already.
 async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Result<(Facts, u64, bool), Refusal> {
     let key = key(id, resolution);
     let info = app
@@ -142,7 +140,7 @@ fn missing(id: &str, resolution: &str) -> Refusal {
     ))
 }
 
-/// An answer with a value that has begun.
+/// A begun answer.
 struct Begun {
     info: ObjectInfo,
     length: u64,
@@ -152,11 +150,11 @@ struct Begun {
     held: Held,
 }
 
-/// Where a value is read from.
+/// The source of a value.
 enum Source {
     /// The object itself.
     Record(Reader, Range<u64>),
-    /// An object as S3 writes what is large, and how long its reads may wait.
+    /// A large object as S3 writes it, and how long its reads may wait.
     Object(Box<Opened>, Duration),
 }
 
@@ -232,7 +230,7 @@ impl Source {
     }
 }
 
-/// What of a piece belongs to the rest of a range.
+/// The part of a piece that belongs to the rest of a range.
 fn cut(mut piece: Bytes, rest: &mut Range<u64>) -> Bytes {
     piece.truncate(usize::try_from(rest.end - rest.start).unwrap_or(usize::MAX));
     rest.start += piece.len() as u64;
@@ -283,7 +281,7 @@ fn begin(
         held,
     }))
 }
-/// What the headers of an answer say about an object.
+/// The headers of an object.
 struct Facts {
     version: u64,
     etag: String,
@@ -325,13 +323,13 @@ impl Facts {
     }
 }
 
-/// Whether a stored attribute is a strong entity tag that can go into a header as it is.
+/// Whether a stored attribute is a strong entity tag that can be sent as a header.
 fn is_strong_tag(tag: &str) -> bool {
     let inner = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     inner.is_some_and(|inner| !inner.is_empty() && inner.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'))
 }
 
-/// The request's headers that matter, with several lines of a list joined.
+/// The relevant headers of a request, with several lines of a list joined.
 struct RequestHeaders<'a> {
     if_none_match: Option<String>,
     headers: &'a HeaderMap,
@@ -361,7 +359,7 @@ impl RequestHeaders<'_> {
     }
 }
 
-/// An answer about a value: its length and Content-Range where it carries one (or, to HEAD, would).
+/// An answer for a value: its length, and Content-Range where it has one (or would, for HEAD).
 fn respond(
     status: StatusCode,
     facts: &Facts,
@@ -377,7 +375,7 @@ fn respond(
         }
     };
     set(header::ETAG, &facts.etag);
-    // The version in the address changes with the value; without it, ask again each time.
+    // The version in the address changes with the value; without it, clients must revalidate.
     let lasting = wanted.v == Some(facts.version);
     set(
         header::CACHE_CONTROL,

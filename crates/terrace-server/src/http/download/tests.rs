@@ -1,4 +1,4 @@
-//! Downloads of an object whose pieces are in RAM, and not, by turns.
+//! Downloads of an object of which RAM has every second piece.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -14,7 +14,7 @@ struct Pieces {
     rest: Range<u64>,
     is_encrypted: bool,
     holds_little: bool,
-    /// Most bytes that were given at once.
+    /// Most bytes that were returned at once.
     longest: Arc<AtomicUsize>,
     /// Where reading fails.
     damaged: u64,
@@ -120,7 +120,7 @@ impl Server {
     }
 }
 
-/// Room for one download of one sender.
+/// Memory for one download of one sender.
 const ONE: u64 = AHEAD_BYTES.div_ceil(3) * 4;
 
 async fn next<S: Source>(download: &mut Download<S>) -> Option<io::Result<Bytes>> {
@@ -171,7 +171,7 @@ async fn memory_goes_back_when_the_last_piece_was_sent() {
     assert_eq!(server.taken(), 0);
 }
 
-/// 700 readers that took nothing had all that was read ahead of them, for a minute each.
+/// Regression: 700 clients that read nothing held all prefetched pieces for a minute each.
 #[tokio::test]
 async fn who_takes_nothing_loses_what_was_read_ahead_to_who_does() {
     for pieces in 1..4 {
@@ -181,7 +181,7 @@ async fn who_takes_nothing_loses_what_was_read_ahead_to_who_does() {
         for _ in 0..pieces {
             begun.extend_from_slice(&next(&mut stalled).await.unwrap().unwrap());
         }
-        // What is being read then comes from the device.
+        // Further reads come from the device.
         while stalled
             .reading
             .lock()
@@ -197,7 +197,7 @@ async fn who_takes_nothing_loses_what_was_read_ahead_to_who_does() {
         let long_ago = Instant::now().checked_sub(STALL + LOOK_INTERVAL).unwrap();
         stalled.reading.lock().asked = long_ago;
         server.ahead.looked_at(long_ago);
-        // The piece that may be on its way is the stalled one's still.
+        // The piece that may be in flight still belongs to the stalled one.
         assert!(other.reading.lock().held.take(4 * PIECE_BYTES as u64));
         assert!(stalled.reading.lock().at_hand.is_empty());
         begun.extend(rest(stalled).await);

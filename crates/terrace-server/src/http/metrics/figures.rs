@@ -1,4 +1,4 @@
-//! The engine's figures of one moment: one table, a row for each family.
+//! The engine's figures: one table, a row for each family.
 
 use prometheus_client::{
     collector::Collector,
@@ -12,8 +12,8 @@ use terrace::{FilledFrom, OperationStats, Stats, Tier};
 #[derive(Debug)]
 pub(super) struct Figures(pub Stats);
 
-/// A row for each family: what it is, its name, its help, its labels, and its value, or one for
-/// each value of the labels.
+/// A row for each family: kind, name, help, labels, and its value, or one for each value of the
+/// labels.
 macro_rules! families {
     ($out:ident: $($kind:ident $name:literal $help:literal $(by [$($label:literal),+])? = $values:expr;)*) => {
         $(families!(@row $out $kind $name $help [$($($label),+)?] $values);)*
@@ -43,7 +43,7 @@ impl Collector for Figures {
     }
 }
 
-/// Objects, and where reads of them were answered.
+/// Objects, and the tiers that answered reads.
 fn reads(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     let homes = [("inline", stats.inline), ("flash", stats.flash), ("block", stats.block)];
     let reads = &stats.reads;
@@ -105,7 +105,7 @@ fn written(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     Ok(())
 }
 
-/// The parts of the store, and how large they are.
+/// The parts of the store, and their sizes.
 fn sizes(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     let Stats {
         log,
@@ -142,7 +142,7 @@ fn sizes(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     Ok(())
 }
 
-/// What is on its way, what is held back, and what went wrong.
+/// Work in progress, waiting work, and errors.
 fn under_way(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     let Stats {
         index,
@@ -184,7 +184,7 @@ fn under_way(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     Ok(())
 }
 
-/// Copies of large objects on flash, small values that come back, and what is read ahead.
+/// Copies of large objects on flash, promoted small values, and prefetching.
 fn flash_cache(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     let cache = &stats.flash_cache;
     let dropped = [
@@ -210,7 +210,7 @@ fn flash_cache(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     Ok(())
 }
 
-/// What the tiers take, and what waits for room on them.
+/// Space of the tiers, and stalls.
 fn tiers(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     let (large, fill) = (&stats.large, &stats.fill);
     let paces = [("flash", stats.flash_throttle), ("large", stats.large_throttle)];
@@ -255,7 +255,7 @@ fn tiers(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     Ok(())
 }
 
-/// Checkpoints of the hash index, rules of placement, and what scans have paid for.
+/// Checkpoints of the hash index, rules of placement, and writes for scans.
 fn policies(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
     let (placement, order, cache) = (&stats.placement, &stats.scan_order, &stats.scan_cache);
     let checkpoint = &stats.hash_index.checkpoint;
@@ -332,7 +332,7 @@ impl Out<'_> {
     }
 }
 
-/// A value as the encoder takes it.
+/// A value for the encoder.
 trait Number {
     fn encode(&self, kind: MetricType, encoder: MetricEncoder<'_>) -> fmt::Result;
 }
@@ -379,7 +379,7 @@ fn histogram(operation: &OperationStats) -> (f64, u64, Vec<(f64, u64)>) {
         .map(|(_, count)| count)
         .sum();
     buckets.push((f64::INFINITY, overflow));
-    // Counted from the buckets, so that the two agree even while calls end beside the snapshot.
+    // Counted from the buckets, so that the two agree even while calls end during the snapshot.
     let count = buckets.iter().map(|(_, count)| count).sum();
     (seconds(operation.total_ns), count, buckets)
 }

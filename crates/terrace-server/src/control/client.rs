@@ -1,4 +1,4 @@
-//! Asking a running `serve`.
+//! Client of a running `serve`.
 
 use super::{Answer, Request, SOCKET, short_path};
 use crate::failure::{Code, Failure, Outcome};
@@ -11,15 +11,15 @@ use std::{
     time::Duration,
 };
 
-/// The server tells how far it is several times a second.
+/// Longest silence; the server reports progress several times a second.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Asks the server of the store in `flash_dir`; `None`: no process listens, so a process that has
-/// the store is no server. `show` is told how far it is; the connection is ended once `stop` is
-/// set, which stops the work.
+/// Sends a request to the server of the store in `flash_dir`; `None`: no process listens, so the
+/// process that has the store is no server. `show` gets the progress; setting `stop` ends the
+/// connection, which stops the work.
 ///
 /// # Errors
-/// The server's, or that it went away.
+/// The server's, or that the connection ended.
 pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn(u64, u64)) -> Outcome<Option<Answer>> {
     let fail = |error: io::Error| Failure::io("asking the server", &error);
     let Ok(dir) = File::open(flash_dir) else {

@@ -1,14 +1,15 @@
-//! How other commands ask a running `serve`: a Unix socket in the store's flash directory.
+//! Requests of other commands to a running `serve`, by a Unix socket in the store's flash
+//! directory.
 //!
-//! A connection is one request, a line of JSON, and answers, a line of JSON each: how far it is,
-//! several times a second, and how it ended. A client that hangs up before the end stops the work.
+//! A connection has one request, a line of JSON, and answers, a line of JSON each: progress,
+//! several times a second, and the result. A client that closes it before the end stops the work.
 //!
 //! Invariants: the socket has mode 0600 before it has its name, and a peer must be the server's own
-//! user, or root. Requests are short, and there are few at a time. Secrets of access keys are told
-//! only when they are made, as on the command line. The process that has the store open for writing
-//! owns the name.
+//! user, or root. Requests are short, and few at a time. Secrets of access keys are returned only
+//! when they are made, as on the command line. The process that has the store open for writing owns
+//! the name.
 //!
-//! On failure: a server without a socket serves all the same, and says so.
+//! On failure: a server without a socket serves all the same, and logs it.
 
 mod client;
 #[cfg(feature = "fuzzing")]
@@ -38,51 +39,48 @@ const SOCKET: &str = "control.sock";
 /// Longest line of a request.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Take a backup.
     Backup(BackupRequest),
-    /// Tell the figures of the store.
+    /// Return the store's figures.
     Stats,
-    /// Do something with access keys.
+    /// Read or change access keys.
     Key(KeyRequest),
-    /// Do something with keys for SSE-KMS.
+    /// Read or change keys for SSE-KMS.
     Kms(KmsRequest),
-    /// Read the master keys again, and encrypt with the first what the others encrypted.
+    /// Read the master keys again, and rewrap with the first what the others have wrapped.
     Rewrap,
-    /// Change what the blocks of the large tier may take.
+    /// Change the capacity of the large tier.
     Capacity {
-        /// Bytes; `None`: what the device has.
+        /// Bytes; `None`: the device's size.
         large_bytes: Option<u64>,
     },
-    /// Change what the flash log may take.
-    FlashCapacity {
-        /// Bytes.
-        bytes: u64,
-    },
+    /// Change the capacity of the flash log.
+    FlashCapacity { bytes: u64 },
 }
 
-/// What to do with access keys.
+/// A request about access keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum KeyRequest {
     /// Make one.
     Create(NewKey),
-    /// Tell which there are.
+    /// List them.
     List,
     /// Remove the one with this ID.
     Remove(String),
-    /// Have the one with this ID do what this policy says, or nothing, in place of what it could.
+    /// Replace the permissions of the one with this ID by this policy, or by none.
     SetPolicy(String, Option<String>),
 }
 
-/// What to do with keys for SSE-KMS.
+/// A request about keys for SSE-KMS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum KmsRequest {
-    /// Tell which there are.
+    /// List them.
     List,
     /// Change the one of this name.
     Change(String, Change),
@@ -99,17 +97,17 @@ pub struct KeySummary {
     pub created_ms: u64,
     /// Level by bucket.
     pub grants: BTreeMap<String, Level>,
-    /// The account that it belongs to.
+    /// Its account.
     pub account: String,
-    /// Until when it is good, in milliseconds since 1970.
+    /// End of its validity, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
-    /// Its policy, if that says what it may do.
+    /// Its policy, if it has one instead of levels.
     #[serde(default)]
     pub policy: Option<String>,
 }
 
 impl KeySummary {
-    /// A key that is there, without its secret.
+    /// An existing key, without its secret.
     pub fn of(id: String, key: &AccessKey) -> Self {
         Self {
             id,
@@ -122,7 +120,7 @@ impl KeySummary {
         }
     }
 
-    /// A key as it is stored.
+    /// A stored key.
     pub fn of_stored(id: String, key: &Stored) -> Self {
         Self {
             id,
@@ -135,7 +133,7 @@ impl KeySummary {
         }
     }
 
-    /// One that was just made.
+    /// A new key.
     pub fn of_new(id: String, key: &AccessKey) -> Self {
         Self {
             secret: Some(key.secret.clone()),
@@ -146,7 +144,7 @@ impl KeySummary {
 
 impl fmt::Debug for KeySummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the secret: this ends in logs.
+        // Without the secret: this may be logged.
         f.debug_struct("KeySummary")
             .field("id", &self.id)
             .field("grants", &self.grants)
@@ -154,10 +152,10 @@ impl fmt::Debug for KeySummary {
     }
 }
 
-/// What the blocks of the large tier, or the segments of the flash log, may take, and do.
+/// Capacity and use of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierCapacity {
-    /// Most bytes; `None`: what the device has.
+    /// Most bytes; `None`: the device's size.
     pub capacity_bytes: Option<u64>,
     /// Bytes of all their files.
     pub allocated_bytes: u64,
@@ -167,7 +165,7 @@ pub struct TierCapacity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackupRequest {
-    /// Where to.
+    /// The target directory.
     pub dir: PathBuf,
     /// The earlier backup.
     pub onto: Option<PathBuf>,
@@ -177,40 +175,40 @@ pub struct BackupRequest {
     pub bytes_per_second: Option<u64>,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// How far it is.
+    /// Progress.
     Progress {
         /// Bytes done.
         done_bytes: u64,
-        /// Of so many.
+        /// Total bytes.
         total_bytes: u64,
     },
     /// The backup is complete.
     BackedUp(BackupSummary),
     /// The figures, as `terrace stat --json` prints them.
     Stats(serde_json::Value),
-    /// Everything is encrypted with the current master key.
+    /// Everything is wrapped with the current master key.
     Rewrapped(Report),
-    /// A tier has another capacity.
+    /// The capacity was changed.
     Capacity(TierCapacity),
-    /// The access key that was made, or all there are, without secrets. Of one that was removed:
-    /// nothing, if it was not there.
+    /// The access key that was made, or all, without secrets. After a removal: empty if the key did
+    /// not exist.
     Keys(Vec<KeySummary>),
-    /// The key for SSE-KMS that was changed, or all there are.
+    /// The key for SSE-KMS that was changed, or all.
     Kms(Vec<Summary>),
     /// It failed.
     Failed {
-        /// The exit code of the command that asked.
+        /// The exit code of the requesting command.
         code: Code,
         /// Why.
         message: String,
     },
 }
 
-/// A backup's report as it is printed.
+/// A backup's report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BackupSummary {
     /// The last commit in it.
@@ -243,8 +241,8 @@ impl From<terrace::BackupReport> for BackupSummary {
     }
 }
 
-/// A path to a name in an open directory that is short however long the directory's own is: a
-/// socket's may have some hundred bytes only.
+/// A short path to a name in an open directory, however long the directory's own path is: a
+/// socket's path may have about a hundred bytes.
 fn short_path(dir: &std::fs::File, name: &str) -> PathBuf {
     use std::os::fd::AsRawFd as _;
     Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name)

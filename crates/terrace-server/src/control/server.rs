@@ -1,4 +1,4 @@
-//! The socket's side of `serve`.
+//! Server side of the control socket.
 
 use super::{
     Answer, BackupRequest, KeyRequest, KeySummary, KmsRequest, REQUEST_BYTES_MAX, Request, SOCKET, TierCapacity,
@@ -32,28 +32,28 @@ use terrace::{BackupOptions, BackupProgress, Store, Tier};
 
 /// Requests at a time.
 const REQUESTS_MAX: usize = 4;
-/// Time for a request to arrive. It is sent at once, but on a busy machine the sender may not get
-/// on for seconds; the server's end waits for it.
+/// Time for a request to arrive. It is sent at once, but on a busy machine the sender may be
+/// delayed for seconds; a shutdown of the server waits for it.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time for a peer to take an answer.
+/// Time for a peer to read an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
-/// How often progress is told.
+/// Interval of progress reports.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
-/// Pause after a failed accept, which mostly means that file descriptors ran out.
+/// Pause after a failed accept, which usually means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Listens until it is stopped.
 pub struct Control {
     stop: Arc<AtomicBool>,
-    /// Wakes the thread, to see that it is to stop.
+    /// Wakes the thread, so that it sees the stop flag.
     told: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     dir: File,
 }
 
 impl Control {
-    /// Begins to listen. The caller has the store open for writing, so a socket that is there
-    /// belongs to no running server.
+    /// Begins to listen. The caller has the store open for writing, so an existing socket belongs
+    /// to no running server.
     ///
     /// # Errors
     /// The operating system's.
@@ -79,7 +79,7 @@ impl Control {
         })
     }
 
-    /// Stops what is under way and waits for its end: nothing uses the store any more.
+    /// Stops work in progress and waits for its end: nothing uses the store afterwards.
     pub fn stop(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = rustix::io::write(&*self.told, &1_u64.to_ne_bytes());
@@ -87,7 +87,7 @@ impl Control {
             // A panic in it has been printed.
             let _ = thread.join();
         }
-        // Left behind, it would answer no client.
+        // A socket left behind would not answer.
         let _ = fs::remove_file(short_path(&self.dir, SOCKET));
     }
 }
@@ -102,19 +102,19 @@ fn bind(dir: &File) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// What can be asked about.
+/// State for requests.
 pub struct Served {
     /// The store.
     pub store: Store,
     /// Its access keys.
     pub keys: Arc<Keys>,
-    /// What the server shares; the master keys are among it.
+    /// The server's shared state, which includes the master keys.
     pub shared: Shared,
     /// Reads the master keys again.
     pub read_secrets: Box<dyn Fn() -> Outcome<Secrets> + Send + Sync>,
 }
 
-/// Serves until `stop` is set, and `told` with it.
+/// Serves until `stop` is set and `told` is signalled.
 fn listen(listener: &UnixListener, served: &Served, stop: &AtomicBool, told: &OwnedFd) {
     thread::scope(|scope| {
         let mut under_way = Vec::new();
@@ -131,7 +131,7 @@ fn listen(listener: &UnixListener, served: &Served, stop: &AtomicBool, told: &Ow
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let mut both = [PollFd::new(listener, PollFlags::IN), PollFd::new(told, PollFlags::IN)];
-                    // What ends it early only has it look once more.
+                    // An early return only causes one more check.
                     let _ = poll(&mut both, None);
                 }
                 Err(error) => {
@@ -192,7 +192,7 @@ fn tell(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-/// `None` for the large tier: what its device has.
+/// `None` for the large tier: its device's size.
 fn set_capacity(store: &Store, tier: Tier, bytes: Option<u64>) -> Answer {
     let changed = match (tier, bytes) {
         (Tier::Flash, bytes) => store.set_flash_capacity(bytes.unwrap_or(u64::MAX)),
@@ -275,7 +275,7 @@ fn encrypt_anew(stream: &UnixStream, served: &Served, stop: &AtomicBool) -> io::
         let mut tell_progress = |done: u64| {
             if told.elapsed() >= TELL_INTERVAL {
                 told = Instant::now();
-                // The client that asked may have gone; what was begun is finished all the same.
+                // The client may have gone; started work is finished all the same.
                 let _ = tell(
                     stream,
                     &Answer::Progress {

@@ -1,16 +1,17 @@
-//! What the allocator keeps of what was freed, which no other program can have meanwhile.
+//! Memory that the allocator keeps after it was freed, and that other programs cannot use
+//! meanwhile.
 //!
-//! By itself jemalloc gives pages back over ten seconds, so that they need not be asked for again;
-//! while values of a MiB come and go these are more than all that is in use. So a server has it
-//! keep them for less.
+//! By default jemalloc returns pages over ten seconds, to save system calls; while values of a MiB
+//! are allocated and freed these are more than all memory in use. So a server makes it keep them
+//! for less.
 
 use tikv_jemalloc_ctl::{Access, AsName, Result};
 
-/// How long what is freed is kept. In the ten seconds of jemalloc's own default as much gathered as
-/// was in use while 700 uploads went on slowly.
+/// How long freed memory is kept. In jemalloc's default of ten seconds as much gathered as was in
+/// use during 700 slow uploads.
 const KEPT_MILLISECONDS: isize = 1000;
 
-/// From now on keeps what is freed for a moment only, so that a burst is not added to the next.
+/// Keeps freed memory only briefly from now on, so that a burst does not add to the next.
 ///
 /// # Errors
 /// As [`keep_nothing`].
@@ -18,15 +19,15 @@ pub fn keep_briefly() -> Result<()> {
     set_decay(KEPT_MILLISECONDS)
 }
 
-/// From now on gives back at once what is freed, and all that is kept.
+/// Returns freed memory at once from now on, and all that is kept.
 ///
 /// # Errors
-/// The allocator's, in words; it goes on as before.
+/// The allocator's error as text; it continues as before.
 pub fn keep_nothing() -> Result<()> {
     set_decay(0)
 }
 
-/// Gives back what is kept, once.
+/// Returns kept memory, once.
 ///
 /// # Errors
 /// As [`keep_nothing`].
@@ -36,12 +37,12 @@ pub fn give_back() -> Result<()> {
     set_decay(milliseconds)
 }
 
-/// How long free pages are kept, in the arenas that are there and in those that will be.
+/// Sets how long free pages are kept, in present and future arenas.
 fn set_decay(milliseconds: isize) -> Result<()> {
     "arenas.dirty_decay_ms\0".name().write(milliseconds)?;
     let arenas: u32 = "arenas.narenas\0".name().read()?;
     for number in 0..arenas {
-        // An arena that no thread has used yet is refused, and begins with what was set above.
+        // An arena that no thread has used yet is refused, and begins with the setting above.
         let _ = format!("arena.{number}.dirty_decay_ms\0").name().write(milliseconds);
     }
     Ok(())
@@ -57,7 +58,7 @@ mod tests {
         text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
     }
 
-    /// As the server's allocator was: what it had freed stayed, and the kernel ended it in 256 MiB.
+    /// Regression: freed memory was kept, and the kernel killed the server in 256 MiB.
     #[test]
     fn what_is_freed_goes_back_at_once_if_nothing_is_kept() {
         const BYTES: usize = 96 << 20;

@@ -1,5 +1,5 @@
-//! What bounds the memory of this process: the machine's RAM and control groups, of version 1 and
-//! 2, its own and those above it.
+//! The memory bounds of this process: the machine's RAM and control groups, of version 1 and 2, its
+//! own and their ancestors.
 
 use super::events::Events;
 use std::{
@@ -7,20 +7,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Control groups, outermost last, as long as there may be; a longer chain is cut.
+/// Control groups, outermost last; a longer chain is cut.
 const GROUPS_MAX: usize = 32;
 
-/// How a bound stands.
+/// A bound and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     /// Bytes that may be used.
     pub limit_bytes: u64,
-    /// Bytes in use that cannot be had back by dropping cached files.
+    /// Bytes in use that cannot be reclaimed by dropping cached files.
     pub used_bytes: u64,
 }
 
 impl Standing {
-    /// Bytes that are left.
+    /// Free bytes.
     pub const fn room_bytes(self) -> u64 {
         self.limit_bytes.saturating_sub(self.used_bytes)
     }
@@ -51,7 +51,7 @@ impl Bounds {
         Self::below(Path::new("/"))
     }
 
-    /// Those that the files below `root` tell of: `proc` and what it says is mounted.
+    /// Bounds from the files below `root`: `proc` and the mounts that it lists.
     fn below(root: &Path) -> Self {
         let proc = root.join("proc");
         let read = |name: &str| fs::read_to_string(proc.join("self").join(name)).unwrap_or_default();
@@ -74,20 +74,20 @@ impl Bounds {
         Self { proc, groups }
     }
 
-    /// The bound with the least room. `None` if nothing can be known.
+    /// The bound with the least free bytes. `None` if unknown.
     pub fn tightest(&self) -> Option<Standing> {
         let all = self.groups.iter().filter_map(Group::standing).chain(self.machine());
         all.min_by_key(|standing| standing.room_bytes())
     }
 
-    /// The lowest limit. `None` if nothing can be known.
+    /// The lowest limit. `None` if unknown.
     pub fn limit_bytes(&self) -> Option<u64> {
         let groups = self.groups.iter().filter_map(Group::limit_bytes);
         groups.chain(self.machine().map(|machine| machine.limit_bytes)).min()
     }
 
-    /// Per cent of the last ten seconds in which a task waited for memory, of the own group or else
-    /// of the machine.
+    /// Percentage of the last ten seconds in which a task waited for memory, of the own group or
+    /// else of the machine.
     pub fn pressure_percent(&self) -> f64 {
         let own = self.groups.iter().map(|group| group.dir.join("memory.pressure"));
         let files = own.take(1).chain([self.proc.join("pressure/memory")]);
@@ -95,7 +95,7 @@ impl Bounds {
         texts.find_map(|text| pressure(&text)).unwrap_or(0.0)
     }
 
-    /// What the kernel tells when one of them becomes tight.
+    /// Kernel events of tight bounds.
     pub fn events(&self) -> Events {
         let mut events = Events::default();
         let mut has_pressure = false;
@@ -128,7 +128,7 @@ impl Bounds {
     }
 }
 
-/// A mounted tree of control groups that bounds memory.
+/// A mounted tree of control groups with memory limits.
 struct Mount<'t> {
     kind: Kind,
     root: &'t str,
@@ -172,7 +172,7 @@ impl Group {
 
     fn limit_bytes(&self) -> Option<u64> {
         match self.kind {
-            // What "no limit" is depends on the length of a page.
+            // The value for "no limit" depends on the page size.
             Kind::One => self.number("memory.limit_in_bytes").filter(|bytes| *bytes < 1 << 60),
             Kind::Two => ["memory.max", "memory.high"]
                 .into_iter()
@@ -202,7 +202,7 @@ impl Group {
     }
 }
 
-/// The number behind a name at the beginning of a line.
+/// The number after a name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -286,7 +286,7 @@ mod tests {
             used_bytes: 100 * MIB,
         };
         assert_eq!(bounds.tightest(), Some(tight));
-        // Others in the slice have used nearly all of what it has.
+        // Other groups in the slice have used nearly all of its memory.
         tree.write("sys/fs/cgroup/system.slice/memory.max", &format!("{}\n", 1024 * MIB));
         tree.write(
             "sys/fs/cgroup/system.slice/memory.current",

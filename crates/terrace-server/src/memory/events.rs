@@ -1,4 +1,4 @@
-//! What the kernel tells when memory becomes short, so that no thread need look all the time.
+//! Kernel events of short memory, so that no thread has to poll.
 //!
 //! | where | what | which |
 //! |---|---|---|
@@ -7,9 +7,8 @@
 //! | groups of version 1 | thresholds | usage has passed three quarters of the limit, or more |
 //! | groups of version 1 | pressure | memory is reclaimed |
 //!
-//! Each may be missing: old kernels, files that may not be written, groups of a container that are
-//! mounted to be read only. What is missing tells nothing; what clients send and are sent does
-//! ([`Traffic`]).
+//! Each may be missing: old kernels, files without permission to write, groups of a container that
+//! are mounted read-only. Traffic with clients is the fallback ([`Traffic`]).
 
 use crate::http::Traffic;
 use rustix::{
@@ -25,34 +24,34 @@ use std::{
     time::Duration,
 };
 
-/// A tenth of a second within two: the shortest window that a process without rights may ask for.
+/// A tenth of a second within two: the shortest window that an unprivileged process may request.
 const STALL: &[u8] = b"some 100000 2000000\0";
 /// Thresholds of a group of version 1, as parts of 16 of its limit.
 const THRESHOLDS: [u64; 4] = [12, 13, 14, 15];
 
-/// Files that tell.
+/// Files with events.
 #[derive(Debug, Default)]
 pub struct Events {
-    /// Of waiting for memory.
+    /// Pressure: waits for memory.
     pressures: Vec<OwnedFd>,
     /// `memory.events` of groups of version 2.
     counts: Vec<File>,
-    /// What groups of version 1 write to.
+    /// The eventfd of groups of version 1.
     told: Option<OwnedFd>,
 }
 
-/// Why a thread waits no longer.
+/// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// Something was told.
+    /// An event.
     Told,
-    /// It was time.
+    /// A timeout.
     Time,
 }
 
 impl Events {
-    /// Has the kernel tell when a task waits for memory; `file` is a `memory.pressure` or that of
-    /// the machine. Says whether it will.
+    /// Registers for waits for memory; `file` is a `memory.pressure` or that of the machine.
+    /// Returns whether it succeeded.
     pub fn add_pressure(&mut self, file: &Path) -> bool {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(opened) = open(file, flags, Mode::empty()) else {
@@ -65,7 +64,7 @@ impl Events {
         is_taken
     }
 
-    /// The same when a limit is reached; `file` is a `memory.events`.
+    /// The same for reached limits; `file` is a `memory.events`.
     pub fn add_counts(&mut self, file: &Path) -> bool {
         let mut opened = File::open(file).ok();
         let is_read = opened.as_mut().is_some_and(read_counts);
@@ -79,7 +78,7 @@ impl Events {
             self.told = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok();
         }
         let Some(told) = &self.told else { return false };
-        // The kernel holds what was registered for as long as `told` is open.
+        // The kernel keeps the registration for as long as `told` is open.
         let register = |name: &str, at: &str| {
             let watched = File::open(dir.join(name))?;
             let line = format!("{} {} {at}", told.as_raw_fd(), watched.as_raw_fd());
@@ -94,7 +93,7 @@ impl Events {
         is_pressure_told || thresholds.contains(&true)
     }
 
-    /// Waits until something is told, by the kernel or by traffic, or for so long.
+    /// Waits for an event of the kernel or of traffic, or for a timeout.
     pub fn wait(&mut self, traffic: &Traffic, longest: Option<Duration>) -> Woken {
         let longest = longest.and_then(|longest| Timespec::try_from(longest).ok());
         let mut all = vec![PollFd::new(traffic, PollFlags::IN)];
@@ -103,7 +102,7 @@ impl Events {
         all.extend(self.counts.iter().map(|file| PollFd::new(file, PollFlags::PRI)));
         let counts = all.len();
         all.extend(self.pressures.iter().map(|file| PollFd::new(file, PollFlags::PRI)));
-        // A signal ends it early; a look too many is no harm.
+        // A signal ends it early; an extra look is harmless.
         let outcome = poll(&mut all, longest.as_ref());
         let is_told: Vec<_> = all.iter().map(|polled| polled.revents()).collect();
         drop(all);
@@ -111,12 +110,12 @@ impl Events {
             let _ = rustix::io::read(told, &mut [0; 8]);
         }
         for (file, told) in self.counts.iter_mut().zip(&is_told[own..]) {
-            // It tells on until it is read.
+            // It stays readable until it is read.
             if !told.is_empty() {
                 read_counts(file);
             }
         }
-        // What has only an error to tell has nothing to tell any more.
+        // Files with only an error have no further events.
         let mut of_pressures = is_told[counts..].iter();
         self.pressures
             .retain(|_| of_pressures.next().is_none_or(|told| !told.contains(PollFlags::ERR)));

@@ -1,10 +1,10 @@
-//! What `serve` takes of the machine's memory: by default a quarter for the cache, and less of what
-//! else is large where there is little. While the server runs a thread looks how much is left
-//! within the machine and its control group, and the cache gives back what others need. It looks
-//! when the kernel tells that memory becomes short ([`events`]), and when clients have sent or been
-//! sent enough to fill a good part of what is kept free; an idle server does not wake up for it.
+//! Fits `serve` to the machine's memory: by default the cache has a quarter, and other large parts
+//! are smaller where memory is short. While the server runs a thread checks the free memory of the
+//! machine and its control group, and the cache shrinks if other programs need memory. The thread
+//! checks when the kernel reports that memory becomes short ([`events`]), and after traffic that
+//! could fill a good part of the reserve; an idle server does not wake up for it.
 //!
-//! What is named in the settings is taken as it is, and not given back.
+//! Sizes in the settings are used unchanged, and not given back.
 
 pub mod allocator;
 mod bounds;
@@ -32,59 +32,59 @@ use std::{
 };
 use terrace::{Options, Store};
 
-/// The cache has one part of so many of what may be used.
+/// Fraction of the usable memory for the cache.
 const CACHE_PARTS: u64 = 4;
-/// It never has less than this, unless the settings say so.
+/// Smallest cache, unless the settings say otherwise.
 const CACHE_BYTES_MIN: u64 = 4 << 20;
-/// One part of so many is kept free: what comes between two looks, and what the allocator has not
-/// given back yet, must fit.
+/// Fraction that is kept free: for what is allocated between two checks, and for what the allocator
+/// has not returned yet.
 const FREE_PARTS: u64 = 4;
-/// There may be a connection for so much memory: one that sends or receives a large value, or is
-/// sent a page of a listing, holds more than a MiB, and the allocator as much again.
+/// Memory per connection: one that sends or receives a large value, or a page of a listing, holds
+/// more than a MiB, and the allocator as much again.
 const CONNECTION_BYTES: u64 = 8 << 20;
-/// As many as one client has.
+/// Connections of one client.
 const CONNECTIONS_MIN: u32 = 32;
-/// With less the allocator keeps nothing of what is freed: of 256 MiB it kept more than half.
+/// Below this the allocator keeps nothing of freed memory: of 256 MiB it kept more than half.
 const KEPT_FROM_BYTES: u64 = 1 << 30;
-/// What requests may make the server collect is one part of so many at most.
+/// Fraction for what requests may make the server collect.
 const COLLECTED_PARTS: u64 = 6;
-/// And so is what bodies of objects have on their way.
+/// Fraction for uploads.
 const UPLOADS_PARTS: u64 = 6;
-/// And what downloads have.
+/// Fraction for downloads.
 const DOWNLOADS_PARTS: u64 = 8;
-/// Shortest time between two looks. In that time clients fill some tens of MiB at most.
+/// Shortest time between two checks. In that time clients fill some tens of MiB at most.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// After a look for a reason there is another one so much later, since what was begun goes on for a
-/// while; then none until there is a reason again.
+/// After a check with a cause there is another one after this time, since the work continues for a
+/// while; then none until the next cause.
 const AFTER_LOOK: Duration = Duration::from_secs(1);
-/// It is looked when clients have sent or been sent one part of so many of what may be used, which
-/// is a sixteenth of what is kept free.
+/// Fraction of the usable memory after whose traffic there is a check: a sixteenth of what is kept
+/// free.
 const TRAFFIC_PARTS: u64 = 64;
-/// Time without a need until the cache grows by a part of [`GROWTH_PARTS`]; the allocator keeps
-/// what was freed for as long.
+/// Time without pressure until the cache grows by a fraction of [`GROWTH_PARTS`]; the allocator
+/// keeps freed memory for as long.
 const QUIET_UNTIL_GROWTH: Duration = Duration::from_secs(2);
 const GROWTH_PARTS: u64 = 16;
-/// From so many per cent of the time that a task waits for memory the cache shrinks although there
-/// is room by the figures.
+/// From this percentage of time in which a task waits for memory the cache shrinks even if there is
+/// free memory.
 const PRESSURE_PERCENT: f64 = 10.0;
 
-/// What of a server's memory is no option of its store.
+/// Parts of a server's memory that are no options of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// What the cache may become, if it is to be adjusted.
+    /// Largest cache, if it is to be adjusted.
     pub cache_bytes: Option<u64>,
     /// What requests may make the server collect.
     pub collected_bytes: u64,
-    /// What bodies of objects may have on their way.
+    /// Memory of uploads.
     pub uploads_bytes: u64,
-    /// What downloads may have besides the cache.
+    /// Memory of downloads besides the cache.
     pub downloads_bytes: u64,
-    /// The allocator may keep what is freed for a while.
+    /// Whether the allocator may keep freed memory for a while.
     pub keeps_freed: bool,
 }
 
-/// Fits the settings of a server to what the machine, or its control group, has: what was not named
-/// there.
+/// Fits the settings of a server to the memory of the machine or control group, except those that
+/// were given.
 pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Plan {
     let limit_bytes = bounds.limit_bytes().unwrap_or(u64::MAX);
     let options = &mut settings.options;
@@ -105,8 +105,8 @@ pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Plan {
     }
 }
 
-/// The rest of a server's memory as docs/operating.md lists it: with the defaults some 350 MiB
-/// beside the cache, which is more than small machines have.
+/// The rest of a server's memory as listed in docs/operating.md: with the defaults some 350 MiB
+/// besides the cache, more than small machines have.
 fn fit_others(options: &mut Options, limit_bytes: u64, staging_given: bool) {
     let at_most = |value: &mut u64, parts: u64, least: u64| *value = (*value).min((limit_bytes / parts).max(least));
     // Frames take twice what the overlay has.
@@ -119,7 +119,7 @@ fn fit_others(options: &mut Options, limit_bytes: u64, staging_given: bool) {
     }
 }
 
-/// Looks after the cache until it is dropped.
+/// Adjusts the cache until it is dropped.
 pub struct Keeper {
     stop: Arc<AtomicBool>,
     traffic: Arc<Traffic>,
@@ -127,10 +127,10 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Begins to look after the cache of a store, which may have so many bytes.
+    /// Begins to adjust the cache of a store, which may have this many bytes.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread cannot be started.
     pub fn start(store: Store, bounds: Bounds, most_bytes: u64) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let step_bytes = bounds.limit_bytes().unwrap_or(u64::MAX) / TRAFFIC_PARTS;
@@ -146,7 +146,7 @@ impl Keeper {
         })
     }
 
-    /// What is to be told of all that clients send and are sent.
+    /// Counts all traffic with clients.
     pub fn traffic(&self) -> Arc<Traffic> {
         Arc::clone(&self.traffic)
     }
@@ -199,12 +199,12 @@ fn look(store: &Store, bounds: &Bounds, size: &mut Size) {
     }
 }
 
-/// How large the cache may be.
+/// The cache's size.
 #[derive(Debug)]
 struct Size {
     most_bytes: u64,
     bytes: u64,
-    /// When it had to become another, or began.
+    /// Time of the last change.
     changed: Instant,
     warned: bool,
 }
@@ -231,10 +231,9 @@ impl Size {
         !std::mem::replace(&mut self.warned, true)
     }
 
-    /// What the cache may have from now on, if that is another size than before. It gives back what
-    /// is wanting of the part that is kept free, once for as long as the allocator takes to give it
-    /// back in turn, or again if still less is left; and grows slowly, while there is half as much
-    /// again as is kept free.
+    /// The new size of the cache, if it changes. It gives back what is missing of the part that is
+    /// kept free, once for the time that the allocator takes to return it, or again if even less is
+    /// left; and it grows slowly while one and a half times that part is free.
     fn look(
         &mut self,
         standing: Standing,
@@ -279,7 +278,7 @@ mod tests {
         }
     }
 
-    /// A size, and a time at which it has been quiet for long enough.
+    /// A size, and a time at which there was no pressure for long enough.
     fn quiet(most_bytes: u64) -> (Size, Instant) {
         let began = Instant::now();
         (Size::new(most_bytes, began), began + QUIET_UNTIL_GROWTH)
@@ -297,7 +296,7 @@ mod tests {
         assert_eq!(size.look(used(800 * MIB), 0.0, now, || 200 * MIB), Some(150 * MIB));
         // The allocator has not given it back yet.
         assert_eq!(size.look(used(790 * MIB), 0.0, now, || 150 * MIB), None);
-        // But there is not much time any more.
+        // But memory is nearly used up.
         assert_eq!(size.look(used(950 * MIB), 0.0, now, || 150 * MIB), Some(4 * MIB));
         assert!(size.is_least());
         assert_eq!(

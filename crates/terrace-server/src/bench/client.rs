@@ -1,4 +1,4 @@
-//! A connection to an S3 server that is kept, and reads answers to their end.
+//! A persistent connection to an S3 server, which reads answers to their end.
 
 use super::sign::{Signed, Signer};
 use crate::s3::notify::targets::Address;
@@ -19,34 +19,34 @@ use std::{
 use tokio::{net::TcpStream, task::JoinHandle};
 use tokio_rustls::TlsConnector;
 
-/// What is sent is cut from a block of so many bytes, over and over.
+/// Values are cut from a block of this length, repeatedly.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Answers other than values are kept up to this length.
 const KEPT_BYTES_MAX: usize = 4 << 20;
-/// How much of a value's beginning is compared with what was sent.
+/// Bytes of a value's beginning that are compared with the original.
 const COMPARED_BYTES: usize = 64;
-/// How the reason begins where a connection ended and no answer had begun.
+/// Beginning of the error if a connection ended before an answer.
 const ENDED: &str = "the connection ended before the answer";
 
-/// Where requests go, and the key that signs them.
+/// The target of requests, and the key that signs them.
 #[derive(Clone)]
 pub struct Target {
     /// The server.
     pub address: Address,
-    /// What connects to it over TLS.
+    /// The TLS settings.
     pub tls: Option<Arc<ClientConfig>>,
     /// ID of the access key.
     pub id: String,
     /// Its secret.
     pub secret: String,
-    /// The region that is signed for.
+    /// The region in signatures.
     pub region: String,
-    /// Random bytes that values are cut from.
+    /// Random bytes, from which values are cut.
     pub block: Bytes,
 }
 
 impl Target {
-    /// A block for [`Target::block`]: the same bytes each time, which do not compress.
+    /// A block for [`Target::block`]: the same incompressible bytes each time.
     pub fn block() -> Bytes {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let words = std::iter::repeat_with(|| {
@@ -60,7 +60,7 @@ impl Target {
 
     /// The value of an object with this number.
     pub fn value(&self, number: u64, bytes: u64) -> Value {
-        // Another beginning for each of many objects, so that a mix-up is noticed.
+        // Objects begin differently, so that a mix-up is detected.
         let at = number.wrapping_mul(0x9E37_79B9) % (BLOCK_BYTES - COMPARED_BYTES) as u64;
         Value {
             block: self.block.clone(),
@@ -70,7 +70,7 @@ impl Target {
     }
 }
 
-/// A value as it is sent.
+/// A value to send.
 #[derive(Clone)]
 pub struct Value {
     block: Bytes,
@@ -85,7 +85,7 @@ impl Value {
         self
     }
 
-    /// How it begins.
+    /// Its first bytes.
     pub fn beginning(&self) -> Bytes {
         let bytes = usize::try_from(self.left).unwrap_or(usize::MAX).min(COMPARED_BYTES);
         self.block.slice(self.at..self.at + bytes)
@@ -123,15 +123,15 @@ pub struct Call<'a> {
     pub method: &'a str,
     /// Path, without percent signs.
     pub path: &'a str,
-    /// The query, as [`super::sign::query`] makes it.
+    /// The query, from [`super::sign::query`].
     pub query: &'a str,
-    /// First and last byte that are asked for.
+    /// First and last requested byte.
     pub range: Option<(u64, u64)>,
-    /// What is sent.
+    /// The body.
     pub body: Sent,
 }
 
-/// What is sent with a request.
+/// The body of a request.
 #[derive(Clone)]
 pub enum Sent {
     /// A value, or a part of one.
@@ -177,19 +177,19 @@ impl Body for Sent {
     }
 }
 
-/// An answer, read to its end.
+/// A complete answer.
 pub struct Answer {
     /// Its status.
     pub status: u16,
     /// Bytes of its body.
     pub bytes: u64,
-    /// The first of these, if not all.
+    /// Its first bytes.
     pub body: Vec<u8>,
     /// `etag`
     pub etag: Option<String>,
 }
 
-/// A connection that is opened when it is needed.
+/// A connection that is opened on demand.
 pub struct Client {
     target: Arc<Target>,
     signer: Signer,
@@ -203,7 +203,7 @@ struct Open {
 }
 
 impl Client {
-    /// Not connected yet.
+    /// A client without a connection.
     pub fn new(target: &Arc<Target>) -> Self {
         let signer = Signer::new(&target.id, &target.secret, &target.region, &target.address.authority);
         Self {
@@ -221,8 +221,8 @@ impl Client {
         let keep = keep.min(KEPT_BYTES_MAX);
         let was_open = self.open.is_some();
         let mut answer = self.try_send(&call, keep).await;
-        // A server may close a connection that is idle just when it is used again: every client
-        // tries once more then, since each of these requests may be made twice.
+        // A server may close an idle connection just when it is used again: every client retries
+        // then, since each of these requests may be repeated.
         if answer.is_err() && was_open {
             self.open = None;
             answer = self.try_send(&call, keep).await;
@@ -233,8 +233,8 @@ impl Client {
         answer
     }
 
-    /// Gives up when the connection has ended without an answer: a request that is handed over just
-    /// then can be lost in the channel between, and no error would ever say so.
+    /// Fails when the connection has ended without an answer: a request that is handed over at that
+    /// moment can be lost in the channel, without any error.
     async fn try_send(&mut self, call: &Call<'_>, keep: usize) -> Result<Answer, String> {
         let open = match self.open.take().filter(|open| !open.sender.is_closed()) {
             Some(open) => open,
@@ -289,8 +289,8 @@ async fn exchange(
     })
 }
 
-/// Why there is no answer. That of a server which has too many connections is lost if it closes one
-/// while the request is still being sent; hyper has a name for each moment at which that is seen.
+/// The error of a missing answer. The answer of a server at its connection limit is lost if it
+/// closes the connection while the request is being sent; hyper has an error for each such moment.
 fn no_answer(error: &hyper::Error) -> String {
     if error.is_parse() || error.is_user() || error.is_timeout() {
         return error.to_string();
@@ -298,12 +298,12 @@ fn no_answer(error: &hyper::Error) -> String {
     format!("{ENDED}: {error}")
 }
 
-/// Whether a request was refused only for now, since the server has as many as it takes.
+/// Whether a request was refused temporarily, since the server is at its limit.
 pub fn is_for_now(reason: &str) -> bool {
     reason.starts_with("503") || reason.starts_with(ENDED)
 }
 
-/// Reads a body to its end: how long it is, and its first bytes.
+/// Reads a body to its end: its length, and its first bytes.
 async fn read(body: Incoming, keep: usize) -> Result<(u64, Vec<u8>), String> {
     let mut body = pin!(body);
     let (mut bytes, mut kept) = (0, Vec::new());

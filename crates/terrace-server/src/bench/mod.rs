@@ -1,9 +1,9 @@
-//! `terrace bench s3`: asks an S3 server, this one or any other, for what applications ask, and
-//! says how fast it was. The same command with another `--endpoint` measures another server.
+//! `terrace bench s3`: measures an S3 server, this one or any other, with the operations of
+//! applications. The same command with another `--endpoint` measures another server.
 //!
 //! For each size there is a set of objects, which are written first. Each row is one operation on
-//! them by some connections, each of which sends its next request when it has read the answer to
-//! the last. Every answer is looked at: its status, its length, and how a value begins.
+//! them by some connections, each of which sends its next request after it has read the previous
+//! answer. Every answer is checked: its status, its length, and the beginning of a value.
 
 mod args;
 mod client;
@@ -30,19 +30,19 @@ use std::{
 };
 use work::{OPERATIONS, Objects, Until, Work, call_of, expect};
 
-/// Connections that objects are written and deleted with where it is not measured.
+/// Connections for unmeasured writes and deletions.
 const HELPERS: usize = 16;
-/// How long a server may take until it answers after `--cold`.
+/// How long a server may take to answer after `--cold`.
 const COLD_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Pause between two attempts.
 const COLD_POLL: Duration = Duration::from_millis(100);
-/// An upload of fewer parts is none to speak of.
+/// Least number of parts of an upload.
 const PARTS_MIN: u64 = 2;
 
-/// Runs all rows that are asked for.
+/// Runs all requested rows.
 ///
 /// # Errors
-/// If the server cannot be asked at all, or requests failed.
+/// If the server cannot be reached, or requests failed.
 pub fn run(args: &BenchArgs) -> Outcome {
     let bench = Bench::new(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -62,7 +62,7 @@ struct Bench<'a> {
 /// The objects of one size.
 struct Stage {
     objects: Objects,
-    /// So many of them are there, from the first.
+    /// Number of written objects, from the first.
     written: u64,
     /// Whether they were read since they were written.
     warm: bool,
@@ -142,13 +142,13 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// As many objects of a size as there may be bytes.
+    /// The number of objects of a size, by the limit on bytes.
     fn objects(&self, Size(bytes): Size) -> Objects {
         let count = (self.args.bytes.0 / bytes.max(1)).clamp(1, self.args.objects);
         Objects { bytes, count }
     }
 
-    /// Makes the bucket, or takes the one that is there.
+    /// Makes the bucket, or uses the existing one.
     async fn make_bucket(&self) -> Outcome {
         let path = format!("/{}", self.work.bucket);
         let mut client = Client::new(&self.work.target);
@@ -212,7 +212,7 @@ impl<'a> Bench<'a> {
             _ => {}
         }
         if outcome.failed > 0 {
-            // What failed may not be there, and what was to be deleted may be.
+            // Failed writes may be missing, and failed deletions may remain.
             stage.written = 0;
             let reason = outcome.reason.as_deref().unwrap_or("unknown");
             eprintln!(
@@ -238,7 +238,7 @@ impl<'a> Bench<'a> {
         Ok(row)
     }
 
-    /// Writes the objects that are not there yet.
+    /// Writes the missing objects.
     async fn write(&self, stage: &mut Stage) -> Outcome {
         if stage.written < stage.objects.count {
             self.untimed(Operation::Put, stage.objects, stage.written).await?;
@@ -252,8 +252,8 @@ impl<'a> Bench<'a> {
         self.untimed(Operation::Delete, stage.objects, 0).await
     }
 
-    /// Does something to each object from a number on that is not measured, and must succeed. What
-    /// a row before it has left of connections may be in its way for a moment.
+    /// Applies an unmeasured operation to each object from a number on, which must succeed.
+    /// Connections of the previous row may be in the way for a moment.
     async fn untimed(&self, operation: Operation, objects: Objects, from: u64) -> Outcome {
         let outcome = work::run(&self.work, operation, objects, HELPERS, Until::Done(from)).await;
         match outcome.reason {
@@ -262,7 +262,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Has caches dropped, and waits until the server answers.
+    /// Drops caches, and waits until the server answers.
     async fn make_cold(&self, command: &str) -> Outcome {
         let status = Command::new("sh")
             .args(["-c", command])

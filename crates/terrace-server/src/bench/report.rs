@@ -1,4 +1,4 @@
-//! Rows of results: as text, as lines of JSON, and beside earlier ones.
+//! Rows of results: as text, as lines of JSON, and compared with earlier ones.
 
 use super::work::{Objects, Operation, Outcome};
 use crate::failure::{Failure, Outcome as Result};
@@ -8,13 +8,13 @@ use std::{fmt::Write as _, fs::OpenOptions, io::Write as _, path::Path, time::Du
 /// Percentiles of the results.
 const PERCENTILES: [f64; 7] = [1.0, 50.0, 90.0, 95.0, 99.0, 99.9, 100.0];
 
-/// What Linux counts processor time in, for programs, on all processors that servers have.
+/// Linux's unit of processor time for programs, on all processors of servers.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What the server is called.
+    /// The server's name.
     pub name: String,
     /// The operation.
     pub operation: String,
@@ -24,31 +24,31 @@ pub struct Row {
     pub objects: u64,
     /// Connections.
     pub connections: u64,
-    /// Whether it was asked right after caches were dropped.
+    /// Whether caches were dropped before.
     pub cold: bool,
     /// Whether it went over TLS.
     pub tls: bool,
-    /// Requests that were answered rightly.
+    /// Requests with right answers.
     pub count: u64,
-    /// Those that were not.
+    /// Failed requests.
     pub failed: u64,
-    /// How long it took.
+    /// Duration.
     pub seconds: f64,
     /// Requests a second.
     pub per_second: f64,
-    /// Of the bytes of values.
+    /// Of values.
     pub mib_per_second: f64,
     /// Microseconds by percentile.
     pub latencies_us: Vec<(f64, u64)>,
-    /// Processor time of the server for each request, if it was asked for.
+    /// Processor time of the server for each request, if it was measured.
     pub server_us: Option<f64>,
     /// When it ended, in seconds since 1970.
     pub at: u64,
 }
 
-/// What a row is, beside what came of it.
+/// A row without its results.
 pub struct About<'a> {
-    /// What the server is called.
+    /// The server's name.
     pub name: &'a str,
     /// The operation.
     pub operation: Operation,
@@ -98,7 +98,7 @@ impl Row {
         found.map_or(0.0, |(_, micros)| *micros as f64 / 1e3)
     }
 
-    /// What was asked for, in words.
+    /// Whether both rows measure the same on different servers.
     pub fn title(&self) -> String {
         let more = [(self.tls, ", TLS"), (self.cold, ", cold")];
         let more: String = more.iter().filter(|(is, _)| *is).map(|(_, text)| *text).collect();
@@ -109,14 +109,12 @@ impl Row {
             self.connections
         )
     }
-
-    /// Whether both asked for the same, of one server or of two.
     pub fn asks_the_same(&self, other: &Self) -> bool {
         let facts = |row: &Self| (row.object_bytes, row.objects, row.connections, row.cold, row.tls);
         self.operation == other.operation && facts(self) == facts(other)
     }
 
-    /// A line of text, with how many times the rate of the latest row of each other server it has.
+    /// A line of text, with the ratio to the latest row of each other server.
     pub fn line(&self, earlier: &[Self]) -> String {
         let temperature = if self.cold { "cold" } else { "" };
         let mut line = format!(
@@ -156,7 +154,7 @@ impl Row {
     }
 }
 
-/// What stands above the lines.
+/// The heading of the lines.
 pub fn heading() -> String {
     format!(
         "{:9} {:>9} {:>4} {:4} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
@@ -178,7 +176,7 @@ fn size(bytes: u64) -> String {
 /// Reads the rows of a file.
 ///
 /// # Errors
-/// Naming the line that is none.
+/// Naming the invalid line.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
     let fail = |error: std::io::Error| Failure::io(format!("reading {}", path.display()), &error);
     let text = std::fs::read_to_string(path).map_err(fail)?;
@@ -202,7 +200,7 @@ pub fn append(path: &Path, row: &Row) -> Result {
     file.write_all(line.as_bytes()).map_err(fail)
 }
 
-/// Processor time that a process has used so far (proc(5)). `None` if there is no such process.
+/// Processor time of a process so far (proc(5)). `None` if there is no such process.
 pub fn processor_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may have spaces.

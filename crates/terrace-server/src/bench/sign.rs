@@ -1,4 +1,4 @@
-//! Requests as an S3 client signs them: Signature Version 4 in the head, the body not hashed.
+//! Signs requests as an S3 client: Signature Version 4 in the head, without a hash of the body.
 
 use crate::{
     s3::{digest::hex, signature, verified::encoded},
@@ -7,7 +7,7 @@ use crate::{
 use ring::{digest, hmac};
 use std::time::SystemTime;
 
-/// What stands for a body that has no hash of its own.
+/// Replaces the hash of the body.
 const NO_HASH: &str = "UNSIGNED-PAYLOAD";
 /// The headers that are signed.
 const SIGNED_HEADERS: &str = "host;x-amz-content-sha256;x-amz-date";
@@ -18,11 +18,11 @@ pub struct Signer {
     secret: String,
     region: String,
     authority: String,
-    /// The day, and what signs on it.
+    /// The day, and its signing key.
     key: Option<(String, hmac::Key)>,
 }
 
-/// What a signed request has in its head besides its host.
+/// The signed headers of a request besides its host.
 pub struct Signed {
     /// `x-amz-date`
     pub time: String,
@@ -36,7 +36,7 @@ impl Signed {
 }
 
 impl Signer {
-    /// Signs with this key, for a server that requests name so.
+    /// Signs with this key, for a server with this authority.
     pub fn new(id: &str, secret: &str, region: &str, authority: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -73,7 +73,7 @@ impl Signer {
     }
 }
 
-/// A query in the order and the spelling that is signed.
+/// A query in canonical order and encoding.
 pub fn query(pairs: &[(&str, &str)]) -> String {
     let mut pairs: Vec<_> = pairs
         .iter()
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use std::time::{Duration, UNIX_EPOCH};
 
-    /// Against a signature that botocore 1.44 made of the same request.
+    /// Compared with a signature by botocore 1.44 of the same request.
     #[test]
     fn signs_as_botocore_does() {
         let now = UNIX_EPOCH + Duration::from_secs(1_369_353_600);

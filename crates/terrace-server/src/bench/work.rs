@@ -1,4 +1,4 @@
-//! What is asked of the server: one operation, for a time, by several connections.
+//! The load on the server: one operation, for a time, by several connections.
 
 use super::{
     client::{Answer, Call, Client, Sent, Target, is_for_now},
@@ -15,41 +15,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Keys that a listing asks for.
+/// Keys of a listing.
 pub const LISTED: u64 = 1000;
-/// Longest latency that is told apart from others.
+/// Longest latency that is distinguished.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
-/// A connection that fails so often in a row gives up.
+/// A connection gives up after this many failures in a row.
 const FAILURES_MAX: u32 = 20;
-/// How long a request that must be done is repeated while it is refused for now.
+/// How long a request that must succeed is retried while it is refused temporarily.
 const REFUSED_MAX: Duration = Duration::from_secs(30);
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What an answer other than a value may have to be read: the answer to a multipart upload.
+/// Kept bytes of an answer other than a value: the answer to a multipart upload.
 const ANSWER_KEPT: usize = 64 << 10;
 
 /// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
-    /// Whole values are written.
+    /// Writes whole values.
     Put,
-    /// Whole values are read.
+    /// Reads whole values.
     Get,
-    /// A part of a value is read.
+    /// Reads a part of a value.
     Range,
-    /// What is known of an object is asked for.
+    /// Reads an object's metadata.
     Head,
-    /// A page of keys.
+    /// Reads a page of keys.
     List,
-    /// An upload in parts: begun, sent one part after another, completed.
+    /// Uploads in parts: begin, one part after another, complete.
     Multipart,
-    /// Reads and writes by chance.
+    /// Random reads and writes.
     Mixed,
-    /// Objects are deleted.
+    /// Deletes objects.
     Delete,
 }
 
-/// All, in the order in which they run.
+/// All, in the order of the rows.
 pub const OPERATIONS: [Operation; 8] = [
     Operation::Put,
     Operation::Get,
@@ -76,7 +76,7 @@ impl Operation {
         }
     }
 
-    /// Whether it finds in a cache what was read before.
+    /// Whether it may be served from caches.
     pub const fn can_be_cold(self) -> bool {
         matches!(self, Self::Get | Self::Range | Self::Head)
     }
@@ -100,7 +100,7 @@ impl FromStr for Operation {
     }
 }
 
-/// What a mixed load consists of.
+/// The composition of a mixed load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mix(Vec<(Operation, u64)>);
 
@@ -131,7 +131,7 @@ impl FromStr for Mix {
 }
 
 impl Mix {
-    /// The operation that a number falls upon.
+    /// The operation for a random number.
     fn pick(&self, chance: u64) -> Operation {
         let all: u64 = self.0.iter().map(|(_, share)| share).sum();
         let mut left = chance % all;
@@ -145,13 +145,13 @@ impl Mix {
     }
 }
 
-/// What all rows have in common.
+/// Settings of all rows.
 pub struct Work {
     /// The server.
     pub target: Arc<Target>,
     /// Its bucket.
     pub bucket: String,
-    /// What a mixed load consists of.
+    /// The composition of a mixed load.
     pub mix: Mix,
     /// Bytes of a range.
     pub range_bytes: u64,
@@ -168,30 +168,30 @@ pub struct Objects {
     pub count: u64,
 }
 
-/// When a row ends.
+/// The end of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     /// After this time.
     Time(Duration),
-    /// When each object from a number on was met once, or after a time, whichever is first.
+    /// When each object from a number on was used once, or after a time, whichever is first.
     Once(u64, Duration),
-    /// When each object from a number on was met: what is refused for now is asked for again.
+    /// When each object from a number on was used: temporary refusals are retried.
     Done(u64),
 }
 
-/// What came of a row.
+/// The result of a row.
 pub struct Outcome {
     /// Microseconds.
     pub latencies: Histogram<u64>,
-    /// Bytes of values that went one way or the other.
+    /// Bytes of values, sent or received.
     pub bytes: u64,
-    /// Requests that failed, and why the first did.
+    /// Failed requests.
     pub failed: u64,
-    /// Why the first did.
+    /// The first error.
     pub reason: Option<String>,
-    /// How long it took.
+    /// Duration.
     pub elapsed: Duration,
-    /// Objects that were begun with.
+    /// Objects that were begun.
     pub begun: u64,
 }
 
@@ -219,7 +219,7 @@ impl Outcome {
     }
 }
 
-/// One row while it runs.
+/// A running row.
 struct Row {
     work: Arc<Work>,
     operation: Operation,
@@ -230,14 +230,14 @@ struct Row {
 }
 
 impl Row {
-    /// The number of the next object, if there is another one.
+    /// The number of the next object, if there is one.
     fn next(&self) -> Option<u64> {
         let (from, time) = match self.until {
             Until::Time(time) => (0, time),
             Until::Once(from, time) => (from, time),
             Until::Done(from) => (from, Duration::MAX),
         };
-        // One is done however late it is.
+        // The first one is done however late it is.
         if self.next.load(Ordering::Relaxed) > 0 && self.began.elapsed() >= time {
             return None;
         }
@@ -247,18 +247,18 @@ impl Row {
             Until::Time(_) if matches!(self.operation, Operation::Put | Operation::Multipart) => {
                 Some(number % self.objects.count)
             }
-            // Reads go over all of them in no order.
+            // Reads are spread over all of them.
             Until::Time(_) => Some(scattered(number) % self.objects.count),
         }
     }
 
-    /// Whether a request that failed so is made again.
+    /// Whether a request with this error is retried.
     fn is_repeated(&self, reason: &str) -> bool {
         matches!(self.until, Until::Done(_)) && is_for_now(reason)
     }
 }
 
-/// Runs an operation by so many connections.
+/// Runs an operation on this many connections.
 pub async fn run(
     work: &Arc<Work>,
     operation: Operation,
@@ -293,7 +293,7 @@ async fn call(row: Arc<Row>) -> Outcome {
     let mut client = Client::new(&row.work.target);
     let mut outcome = Outcome::new();
     let mut in_a_row = 0;
-    // What is asked for again, and since when.
+    // The object to retry, and the time of its first attempt.
     let mut again: Option<(u64, Instant)> = None;
     while let Some(number) = again.map(|(number, _)| number).or_else(|| row.next()) {
         let operation = match row.operation {
@@ -317,7 +317,7 @@ async fn call(row: Arc<Row>) -> Outcome {
                 again = (row.is_repeated(&reason) && since.elapsed() < REFUSED_MAX).then_some((number, since));
                 if again.is_none() {
                     outcome.failed += 1;
-                    // A client that is asked to come later does.
+                    // A request to come later is not a failure of the connection.
                     in_a_row = if reason.starts_with("503") { 0 } else { in_a_row + 1 };
                     outcome.reason.get_or_insert(reason);
                     if in_a_row == FAILURES_MAX {
@@ -331,7 +331,7 @@ async fn call(row: Arc<Row>) -> Outcome {
     outcome
 }
 
-/// A number that looks like chance, for each number.
+/// A pseudorandom number for each number.
 const fn scattered(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -340,12 +340,12 @@ const fn scattered(number: u64) -> u64 {
 }
 
 impl Work {
-    /// Where an object is.
+    /// The path of an object.
     pub fn path(&self, objects: Objects, number: u64) -> String {
         format!("/{}/bench-{}/{number:08}", self.bucket, objects.bytes)
     }
 
-    /// Does an operation once. Returns the bytes of values that went one way or the other.
+    /// Runs an operation once. Returns the bytes of values, sent or received.
     async fn step(
         &self,
         client: &mut Client,
@@ -407,7 +407,7 @@ impl Work {
         }
     }
 
-    /// Asks for a page of keys, from a place on.
+    /// Requests a page of keys, from a position on.
     async fn list(&self, client: &mut Client, objects: Objects, number: u64) -> Result<u64, String> {
         let prefix = format!("bench-{}/", objects.bytes);
         let after = format!("{prefix}{:08}", number.saturating_sub(LISTED) % objects.count);
@@ -434,7 +434,7 @@ impl Work {
             part += 1;
             let bytes = left.min(self.part_bytes);
             let query = query(&[("partNumber", &part.to_string()), ("uploadId", id)]);
-            // The first bytes of the whole are those of a value that was put at once.
+            // The first bytes of the whole are those of a value that was put in one request.
             let value = self.target.value(number, objects.bytes).cut(bytes);
             let answer = client
                 .send(call_of("PUT", path, &query, Sent::Value(value)), ANSWER_KEPT)
@@ -451,7 +451,7 @@ impl Work {
             .send(call_of("POST", path, &query, Sent::Text(text.into())), ANSWER_KEPT)
             .await;
         let done = expect(done, 200)?;
-        // It is 200 before it is known whether it can be completed.
+        // The status is 200 before it is known whether it can be completed.
         if String::from_utf8_lossy(&done.body).contains("<Error>") {
             return Err(format!("completing: {}", shown(&done.body)));
         }
@@ -459,7 +459,7 @@ impl Work {
     }
 }
 
-/// A request with neither a range nor anything else.
+/// A request without a range.
 pub const fn call_of<'a>(method: &'a str, path: &'a str, query: &'a str, body: Sent) -> Call<'a> {
     Call {
         method,
@@ -470,7 +470,7 @@ pub const fn call_of<'a>(method: &'a str, path: &'a str, query: &'a str, body: S
     }
 }
 
-/// An answer of this status.
+/// Checks an answer's status.
 pub fn expect(answer: Result<Answer, String>, status: u16) -> Result<Answer, String> {
     let answer = answer?;
     if answer.status == status {

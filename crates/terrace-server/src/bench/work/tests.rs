@@ -1,12 +1,12 @@
-//! A mix has its shares, and what is refused for now is told apart and asked for again.
+//! Tests of a mix's shares, and of temporary refusals.
 
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::s3::notify::targets::Address;
 use std::io::{Read as _, Write as _};
 
-/// A server that answers each second request, and refuses the others in one of two ways: it
-/// asks to come later, or closes while it is sent a value.
+/// A server that answers each second request, and refuses the others in one of two ways: with 503,
+/// or by closing the connection while it receives a value.
 fn busy_server() -> (std::net::SocketAddr, Arc<AtomicU64>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -18,7 +18,7 @@ fn busy_server() -> (std::net::SocketAddr, Arc<AtomicU64>) {
             let mut head = [0; 16 << 10];
             let length = stream.read(&mut head).unwrap();
             if turn % 4 == 0 {
-                // Much of it is unread: the client is told that the connection is reset.
+                // Much of it is unread: the client gets a reset.
                 continue;
             }
             let end = head.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
@@ -64,9 +64,9 @@ fn put_all(until: Until) -> (Outcome, u64) {
     (outcome, taken.load(Ordering::Relaxed))
 }
 
-/// A server with as many connections as it takes closes more of them. Where that came while a
-/// value was sent the reason was "error writing a body to connection", which nothing told apart
-/// from a server that is at fault: loads of ten minutes were given up for it.
+/// Regression: a server at its connection limit closes further ones. If that happened while a value
+/// was sent, the error was "error writing a body to connection", which was taken for a fault of the
+/// server: loads of ten minutes were aborted.
 #[test]
 fn a_connection_that_is_closed_while_a_value_is_sent_is_refused_for_now() {
     let (outcome, taken) = put_all(Until::Once(0, Duration::MAX));
@@ -76,12 +76,12 @@ fn a_connection_that_is_closed_while_a_value_is_sent_is_refused_for_now() {
         "{reason}"
     );
     assert!(is_for_now(&reason));
-    // One that was open is tried once more at once.
+    // An open connection is retried once at once.
     assert_eq!(outcome.latencies.len(), taken);
     assert_eq!(outcome.failed, 8 - taken);
 }
 
-/// One such refusal of what is done before or after a row ended the whole run with code 1.
+/// Regression: one temporary refusal before or after a row ended the whole run with code 1.
 #[test]
 fn what_must_be_done_is_asked_for_again() {
     let (outcome, taken) = put_all(Until::Done(0));

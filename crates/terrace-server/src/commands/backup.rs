@@ -1,7 +1,7 @@
 //! `terrace backup` and `terrace restore`.
 //!
-//! A backup is taken by the process that has the store: a running `serve` if there is one, else
-//! this process. Ctrl-C leaves the store and earlier backups as they are.
+//! A backup is taken by the process that has the store: a running `serve`, or else this process.
+//! Ctrl-C leaves the store and earlier backups unchanged.
 
 use super::{Access, open, print, print_json};
 use crate::{
@@ -26,7 +26,7 @@ use std::{
 };
 use terrace::{BackupCheck, BackupOptions, BackupProgress, RestoreOptions, Store};
 
-/// How often the bar is drawn and the stop flag looked at.
+/// How often the bar is drawn and the stop flag checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// `terrace backup DIR`
@@ -186,7 +186,7 @@ pub fn restore(args: &RestoreArgs, settings: &Settings) -> Outcome {
     ))
 }
 
-/// Runs `work` on a thread of its own, shows how far it is, and stops it when asked to.
+/// Runs `work` on a thread of its own, shows its progress, and stops it on request.
 fn watched<T: Send>(
     progress: &BackupProgress,
     stop: &AtomicBool,
@@ -219,14 +219,14 @@ fn absolute(path: &Path) -> Outcome<PathBuf> {
     std::path::absolute(path).map_err(|error| Failure::io(path.display(), &error))
 }
 
-/// A bar on standard error, if that is a terminal; gone when it is dropped.
+/// A progress bar on standard error, if that is a terminal, until it is dropped.
 struct Bar(ProgressBar);
 
 impl Bar {
     fn new(what: &'static str) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_message(what);
         let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes} of {total_bytes} ({bytes_per_sec})");
-        // The template is a constant; the default bar would do.
+        // The template is a constant; on an error the default bar is used.
         Self(style.map(|style| bar.clone().with_style(style)).unwrap_or(bar))
     }
 

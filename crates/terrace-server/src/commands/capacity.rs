@@ -1,4 +1,4 @@
-//! `terrace capacity`: another bound for a tier of a store that is served.
+//! `terrace capacity`: changes the capacity of a tier while a server runs.
 
 use super::{print, print_json};
 use crate::{

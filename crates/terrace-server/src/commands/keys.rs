@@ -26,8 +26,7 @@ pub fn run(command: KeyCommand, settings: Settings) -> Outcome {
     }
 }
 
-/// Does something with the keys of a store: by itself, or, while a server has the store, by asking
-/// that.
+/// Runs a request on the keys of a store: here, or, while a server has the store, by that server.
 fn with_keys(
     settings: &Settings,
     access: Access,
@@ -90,7 +89,7 @@ fn create(args: &KeyCreateArgs, settings: &Settings) -> Outcome {
     ))
 }
 
-/// A new key as it is shown, once.
+/// The text with a new key, which is printed once.
 pub fn credentials(id: &str, secret: &str) -> String {
     format!("access key ID:     {id}\nsecret access key: {secret}\n")
 }
@@ -137,7 +136,7 @@ fn list(json: bool, settings: &Settings) -> Outcome {
     print(&text)
 }
 
-/// A policy of a key, in a file.
+/// Reads a key's policy from a file.
 fn read_policy(file: &Path) -> Outcome<String> {
     let text = fs::read_to_string(file).map_err(|error| Failure::io(file.display().to_string(), &error))?;
     Policy::of_key(&text).map_err(|wrong| Failure::usage(format!("{}: {wrong}", file.display())))?;

@@ -43,8 +43,7 @@ fn list(json: bool, settings: &Settings) -> Outcome {
     print(&text)
 }
 
-/// Does something with the keys of a store: by itself, or, while a server has the store, by asking
-/// that.
+/// Runs a request on the keys of a store: here, or, while a server has the store, by that server.
 fn ask(settings: &Settings, request: KmsRequest) -> Outcome<Vec<Summary>> {
     let access = match &request {
         KmsRequest::List => Access::Look,

@@ -18,7 +18,7 @@ pub fn list(args: &LsArgs, settings: Settings) -> Outcome {
         let item = match item {
             Ok(item) => item,
             Err(error) => {
-                // What was listed is right; show it before the error.
+                // The listed keys are right; print them before the error.
                 finish_output(out.flush())?;
                 return Err(error.into());
             }

@@ -1,5 +1,4 @@
-//! One function per command. Each opens the store as gently as it can: commands that only look open
-//! it read-only.
+//! One function per command. Commands that only read open the store read-only.
 
 mod backup;
 mod capacity;
@@ -29,10 +28,10 @@ use terrace::{ObjectInfo, Store};
 /// Runs a command.
 ///
 /// # Errors
-/// What the command failed with; `main` prints it and ends with its code.
+/// The command's; `main` prints it and exits with its code.
 pub fn run(command: Command, settings: Settings) -> Outcome {
-    // What a store is made of is its user's alone, also what libraries create. A value that is got
-    // goes where the user wants it, as the user wants it.
+    // Files of a store are for its user only, including those that libraries create. The output of
+    // `get` has the user's own mask.
     if !matches!(command, Command::Get(_)) {
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
     }
@@ -63,14 +62,14 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
     }
 }
 
-/// What a command is going to do to the store.
+/// How a command uses the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Only look.
+    /// Reads.
     Look,
-    /// Change a store that is there.
+    /// Changes an existing store.
     Change,
-    /// Change it, creating it first if need be.
+    /// Changes it, and creates it if it does not exist.
     Create,
 }
 
@@ -81,8 +80,8 @@ fn open(settings: &Settings, access: Access) -> Outcome<Store> {
     Ok(Store::open(options)?)
 }
 
-/// Does something with a store: `here`, or, while a server has the store, by asking that; `told`
-/// takes out of the answer what was asked for.
+/// Runs a command on a store: `here`, or, while a server has the store, by that server; `told`
+/// extracts the result from the answer.
 fn here_or_asked<T>(
     settings: &Settings,
     access: Access,
@@ -107,7 +106,7 @@ fn here_or_asked<T>(
     }
 }
 
-/// Closes a store that was written to, so that a failure on the way out is reported.
+/// Closes a store that was written to, so that a failure is reported.
 fn close(store: &Store) -> Outcome {
     Ok(store.close()?)
 }
@@ -137,7 +136,7 @@ fn info_json(key: &[u8], info: &ObjectInfo) -> serde_json::Value {
     })
 }
 
-/// An object's facts for a person.
+/// An object's facts as text.
 fn info_text(key: &[u8], info: &ObjectInfo) -> String {
     let mut text = format!(
         "key       {}\nversion   {}\nbytes     {}\nhome      {}\nchecksum  {:08x}\n",

@@ -1,4 +1,4 @@
-//! Commands on one object: put, get, head, rm, stat KEY. Values stream; none is held in RAM whole.
+//! Commands on one object: put, get, head, rm, stat KEY. Values are streamed; none is in RAM whole.
 
 use super::{Access, close, finish_output, info_json, info_text, not_found, open, print, print_json};
 use crate::{
@@ -35,7 +35,7 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         Condition::None
     };
     if args.if_absent && store.head(&key)?.is_some() {
-        // Saves reading the input; the commit decides for good.
+        // Saves reading the input; the commit checks again.
         return Err(taken(&key));
     }
     let secrets = settings.secrets()?;
@@ -74,7 +74,7 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
     Ok(())
 }
 
-/// Puts an object that is in no bucket.
+/// Puts an object outside of buckets.
 fn put_plain(
     store: &Store,
     key: &[u8],
@@ -100,7 +100,7 @@ fn put_plain(
     }
 }
 
-/// The failure of a command about an object of a bucket.
+/// The failure of a command on an object of a bucket.
 fn of_bucket(failed: Failed, file: &Path) -> Failure {
     match failed {
         Failed::Store(error) => error.into(),
@@ -109,7 +109,7 @@ fn of_bucket(failed: Failed, file: &Path) -> Failure {
     }
 }
 
-/// The key of an object; what the S3 service keeps for itself is not one.
+/// The key of an object; keys of the S3 service are refused.
 fn key_to_change(argument: &OsStr) -> Outcome<Vec<u8>> {
     let key = key_text::parse(argument)?;
     if local::is_system(&key) {
@@ -129,7 +129,7 @@ fn taken(key: &[u8]) -> Failure {
     )
 }
 
-/// The input, and its length where it is a plain file.
+/// The input, and its length if it is a regular file.
 fn open_input(path: &Path) -> Outcome<(Box<dyn Read>, Option<u64>)> {
     if path.as_os_str() == "-" {
         return Ok((Box::new(io::stdin().lock()), None));
@@ -205,7 +205,7 @@ fn write_standard_output(reader: &mut dyn Read) -> Outcome {
     }
 }
 
-/// Writes beside `path` and renames, so that `path` is there whole or not at all.
+/// Writes beside `path` and renames, so that `path` exists completely or not at all.
 fn write_file(reader: &mut dyn Read, path: &Path) -> Outcome {
     if path.is_dir() {
         return Err(Failure::usage(format!(
@@ -218,7 +218,7 @@ fn write_file(reader: &mut dyn Read, path: &Path) -> Outcome {
     let result = copy_to(reader, &part, &stop)
         .and_then(|()| fs::rename(&part, path).map_err(|error| Failure::io(path.display(), &error)));
     if result.is_err() {
-        // The first failure is the one to report; a part left behind is only litter.
+        // The first failure is reported; a partial file may be left behind.
         let _ = fs::remove_file(&part);
     }
     result
@@ -309,9 +309,9 @@ fn remove_one(key: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
     Ok(())
 }
 
-/// Objects of buckets go one by one where more goes with them than their record: values of their
-/// own, versions. What the S3 service keeps for itself must stay. Nothing waits for the device:
-/// deleting the rest of the prefix does.
+/// Deletes objects of buckets one by one if more belongs to them than their record: values of their
+/// own, versions. Keys of the S3 service stay. Commits are buffered: the deletion of the prefix
+/// makes them durable.
 fn remove_objects(store: &Store, prefix: &[u8]) -> Outcome {
     let objects = Objects::of(store, Durability::Buffered, Secrets::default())?;
     for item in store.scan(ScanRange::prefix(prefix))? {
@@ -357,7 +357,7 @@ fn remove_prefix(prefix: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
     Ok(())
 }
 
-/// Asks on standard error, so that standard output has results only, and reads one line.
+/// Asks on standard error, so that standard output has only results, and reads one line.
 fn confirms(question: &str) -> Outcome<bool> {
     let failed = |error| Failure::io("asking whether to delete", &error);
     let mut error = io::stderr().lock();

@@ -13,8 +13,8 @@ use crate::{
 };
 use terrace::Store;
 
-/// `terrace rewrap`: by itself, or, while a server has the store, by asking that, which reads the
-/// master keys again from where it has them.
+/// `terrace rewrap`: here, or, while a server has the store, by that server, which reads the master
+/// keys again.
 pub fn run(json: bool, settings: &Settings) -> Outcome {
     let stop = signals::install()?;
     let here = |store: &Store| {

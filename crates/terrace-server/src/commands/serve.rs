@@ -1,8 +1,8 @@
 //! `terrace serve` and `terrace import`.
 //!
-//! `serve` listens before anything else, so the page is there while an import fills it. Ending is
-//! in order: no new requests, answers under way finish, the import commits what it has in flight,
-//! the store is closed.
+//! `serve` listens first, so the page is available during an import. Shutdown is in order: no new
+//! requests, answers in progress finish, the import commits its images in flight, the store is
+//! closed.
 
 use super::{Access, close, keys, open, print, print_json};
 use crate::{
@@ -74,8 +74,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     let bounds = memory::Bounds::of_this_process();
     let plan = memory::fit(&mut settings, &bounds);
     set_allocator(plan);
-    // Before the store: an address in use, or a mistyped name of a file, must not cost a recovery
-    // of it.
+    // Before the store is opened: an address in use or a wrong file name must not cost a recovery.
     let door = door(&args, &settings)?;
     let listeners = runtime.block_on(async { Listeners::bind(&args, &settings, &stop) })?;
     let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone(), plan)?;
@@ -110,19 +109,19 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     runtime.block_on(listeners.serve(app, gateway, domains, keeper.as_ref().map(memory::Keeper::traffic)));
     eprintln!("stopping; once more ends at once");
     if let Some(importing) = importing {
-        // It sees the flag itself; a panic in it has been printed already.
+        // It checks the flag itself; a panic in it has been printed already.
         let _ = importing.join();
     }
     if let Ok(control) = control {
         control.stop();
     }
     drop(keeper);
-    // Waits for engine calls under way, so that nothing uses the store while it closes.
+    // Waits for engine calls in progress, so that the store is unused when it is closed.
     drop(runtime);
     close(&store)
 }
 
-/// Has the allocator keep little of what is freed, and nothing where there is little memory.
+/// Makes the allocator keep little of what is freed, and nothing if memory is small.
 fn set_allocator(plan: memory::Plan) {
     let set = if plan.keeps_freed {
         memory::allocator::keep_briefly()
@@ -134,7 +133,7 @@ fn set_allocator(plan: memory::Plan) {
     }
 }
 
-/// Looks after the cache, if it goes by the machine.
+/// Adjusts the cache, if its size was not given.
 fn keep_cache(store: &Store, plan: memory::Plan, bounds: memory::Bounds) -> Outcome<Option<memory::Keeper>> {
     let keeper = plan
         .cache_bytes
@@ -144,7 +143,7 @@ fn keep_cache(store: &Store, plan: memory::Plan, bounds: memory::Bounds) -> Outc
         .map_err(|error| Failure::io("starting threads", &error))
 }
 
-/// A directory without a flag may be the one or the other.
+/// A directory without a flag is ambiguous.
 fn refuse_unnamed(args: &ServeArgs) -> Outcome {
     if let Some(dir) = &args.unnamed {
         let dir = dir.display();
@@ -164,7 +163,8 @@ fn access_keys(store: &Store, s3: Option<SocketAddr>, secrets: Secrets) -> Outco
     let keys = Keys::load(store, secrets.clone())?;
     secrets.keep_own(store)?;
     secrets.kms().load(store, &secrets)?;
-    // Not before it is known to open what is there: a key that is noted is needed from then on.
+    // Not before the keys are known to decrypt the store: a registered key is required from then
+    // on.
     secrets.register(store)?;
     if secrets.is_given() {
         kms::seal_anew(store, &secrets, true)?;
@@ -172,19 +172,19 @@ fn access_keys(store: &Store, s3: Option<SocketAddr>, secrets: Secrets) -> Outco
     Ok(Arc::new(keys))
 }
 
-/// Where a server listens.
+/// The listeners.
 struct Listeners {
     page: (TcpListener, SocketAddr),
     s3: Option<(TcpListener, SocketAddr)>,
-    /// How both are encrypted, and what says that the certificate is to be read again.
+    /// TLS of both, and the signal to read the certificate again.
     tls: Option<(Arc<Tls>, Received)>,
     limits: http::Limits,
-    /// What ends each of them.
+    /// Their stop signals.
     stopping: [Stopping; 2],
 }
 
 impl Listeners {
-    /// Within a runtime.
+    /// Must be called within a runtime.
     fn bind(args: &ServeArgs, settings: &Settings, stop: &Arc<AtomicBool>) -> Outcome<Self> {
         let files = settings::pair(args.tls_cert.clone(), args.tls_key.clone())?.or_else(|| settings.tls.clone());
         let tls = match files {
@@ -211,8 +211,8 @@ impl Listeners {
         })
     }
 
-    /// Prints the addresses in one piece: a program that reads the first line may close the pipe
-    /// behind it.
+    /// Prints the addresses in one write: a program that reads the first line may close the pipe
+    /// after it.
     fn announce(&self) -> Outcome {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let (_, address) = &self.page;
@@ -229,7 +229,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Serves until it is stopped. `traffic` counts what goes over all connections.
+    /// Serves until it is stopped. `traffic` counts the bytes of all connections.
     async fn serve(
         self,
         app: Arc<App>,
@@ -264,12 +264,12 @@ fn page_address(args: &ServeArgs, settings: &Settings) -> SocketAddr {
     page.map_or(http::LISTEN_DEFAULT, |listen| listen.0)
 }
 
-/// The names that flags give, else those of the settings.
+/// The names in flags, or else in the settings.
 fn named<'a>(flags: &'a [String], settings: &'a [String]) -> &'a [String] {
     if flags.is_empty() { settings } else { flags }
 }
 
-/// Who gets to the page. Where others can reach it, nobody without a password.
+/// The page's access check. A password is required unless the address is loopback.
 fn door(args: &ServeArgs, settings: &Settings) -> Outcome<Door> {
     let password = settings.page_password(args.page_password_file.as_deref())?;
     let address = page_address(args, settings);
@@ -283,7 +283,7 @@ fn door(args: &ServeArgs, settings: &Settings) -> Outcome<Door> {
     Ok(Door::new(names.to_vec(), password.as_deref()))
 }
 
-/// What is chosen of the S3 service.
+/// Settings of the S3 service.
 fn choices(
     args: &ServeArgs,
     settings: &Settings,
@@ -319,7 +319,7 @@ fn choices(
     })
 }
 
-/// Binds an address, and says which it is.
+/// Binds an address, and returns the bound one.
 fn bind(address: SocketAddr, flag: &str) -> Outcome<(TcpListener, SocketAddr)> {
     let listener = http::bind(address, flag)?;
     let address = listener
@@ -328,8 +328,8 @@ fn bind(address: SocketAddr, flag: &str) -> Outcome<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Makes an access key that may do everything if there is none, and prints it once. Not for an
-/// address that others can reach: there, keys are made on purpose.
+/// Makes an access key with all permissions if there is none, and prints it once. Not for an
+/// address beyond loopback: there, keys must be made explicitly.
 fn first_key(store: &Store, address: SocketAddr, secrets: &Secrets) -> Outcome {
     if !access_key::stored(store)?.is_empty() {
         return Ok(());
@@ -353,7 +353,7 @@ fn first_key(store: &Store, address: SocketAddr, secrets: &Secrets) -> Outcome {
     Ok(())
 }
 
-/// Imports on a thread of its own, with the bar, and prints the last line.
+/// Imports on a thread of its own, with the progress bar, and prints the last line.
 fn import_beside(
     dir: PathBuf,
     store: Store,
@@ -391,7 +391,7 @@ fn import_beside(
         .map_err(|error| Failure::io("starting the import", &error))
 }
 
-/// A mistyped directory is found before a store is created.
+/// Checks the directory before a store is created.
 fn check_directory(dir: &Path) -> Outcome {
     match std::fs::metadata(dir) {
         Ok(_) => Ok(()),
@@ -438,10 +438,10 @@ fn resolution(text: &str) -> Outcome<Resolution> {
     })
 }
 
-/// The exit of an import, by its report.
+/// The exit code of an import's report.
 fn judge(report: &ImportReport) -> Outcome {
     match &report.outcome {
-        // The report has said it.
+        // The report has printed it.
         import::Outcome::StoreFailed(error) => Err(Failure {
             message: String::new(),
             ..Failure::from(error.clone())
@@ -484,7 +484,7 @@ fn report_json(report: &ImportReport) -> serde_json::Value {
     })
 }
 
-/// What the page shows of the S3 service.
+/// The page's access to the S3 service.
 fn beside(shared: &Shared) -> Beside {
     let figures = shared.figures.clone();
     Beside {

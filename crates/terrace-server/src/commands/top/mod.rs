@@ -23,7 +23,7 @@ use view::{Line, lines};
 /// Width of the plain text.
 const PLAIN_WIDTH: usize = 100;
 
-/// A picture of the store and when it was taken.
+/// The figures of a store at a time.
 struct Sample {
     stats: Value,
     at: Instant,

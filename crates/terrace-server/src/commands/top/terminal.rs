@@ -1,4 +1,4 @@
-//! The terminal while `terrace top` draws on it: its other screen, keys as they are pressed.
+//! The terminal of `terrace top`: alternate screen and raw keys.
 
 use super::view::Line;
 use crossterm::{
@@ -13,17 +13,17 @@ use std::{
     time::Duration,
 };
 
-/// Cells of a terminal that does not say how large it is.
+/// Size of a terminal that does not report one.
 const SIZE: (u16, u16) = (80, 24);
 
 /// The terminal, until it is dropped.
 pub struct Terminal(());
 
 impl Terminal {
-    /// Takes the terminal over.
+    /// Takes over the terminal.
     ///
     /// # Errors
-    /// If standard input or output is none.
+    /// If standard input or output is no terminal.
     pub fn open() -> io::Result<Self> {
         terminal::enable_raw_mode()?;
         let terminal = Self(());
@@ -39,7 +39,7 @@ impl Terminal {
             .unwrap_or(SIZE)
     }
 
-    /// Draws as many of the lines as there are rows.
+    /// Draws as many lines as there are rows.
     ///
     /// # Errors
     /// The terminal's.
@@ -57,8 +57,7 @@ impl Terminal {
         out.flush()
     }
 
-    /// Waits for a key that quits, at most for so long, or for anything else that makes it worth to
-    /// draw again.
+    /// Waits for a key that quits, or for the timeout, or for any other event that needs a redraw.
     ///
     /// # Errors
     /// The terminal's.
@@ -67,7 +66,7 @@ impl Terminal {
     }
 }
 
-/// Whether what was pressed quits. Ctrl-C is a key here and no signal.
+/// Whether an event quits. Ctrl-C is a key here and no signal.
 fn quits(event: &Event) -> bool {
     let Event::Key(key) = event else { return false };
     match key.code {

@@ -1,4 +1,4 @@
-//! What `terrace top` shows, made of two pictures of a store.
+//! The view of `terrace top`, computed from two samples of a store.
 
 use crate::size::Size;
 use crossterm::style::{ContentStyle, Stylize as _};
@@ -10,7 +10,7 @@ const BAR_CELLS: usize = 16;
 /// Column where figures begin.
 const NAME_CELLS: usize = 13;
 
-/// How a part of a line looks.
+/// The style of a part of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     Plain,
@@ -45,12 +45,11 @@ impl Line {
         Self(vec![(name, Look::Faint), (rest.into(), Look::Plain)])
     }
 
-    /// Its text.
     pub fn text(&self) -> String {
         self.0.iter().map(|(text, _)| text.as_str()).collect()
     }
 
-    /// For the terminal.
+    /// With the terminal's styles.
     pub fn styled(&self) -> String {
         let part = |(text, look): &(String, Look)| look.style().apply(text).to_string();
         self.0.iter().map(part).collect()
@@ -67,7 +66,7 @@ impl Line {
     }
 }
 
-/// Two pictures, and the time between them.
+/// Two samples, and the time between them.
 struct Between<'a> {
     before: &'a Value,
     after: &'a Value,
@@ -79,7 +78,7 @@ impl Between<'_> {
         self.after.pointer(path).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// Growth per second. A store that was opened anew meanwhile counts from 0.
+    /// Growth per second. A store that was reopened in between counts from 0.
     #[allow(clippy::cast_precision_loss)]
     fn rate(&self, path: &str) -> f64 {
         let before = self.before.pointer(path).and_then(Value::as_u64).unwrap_or(0);
@@ -89,7 +88,7 @@ impl Between<'_> {
         self.now(path).saturating_sub(before) as f64 / self.seconds
     }
 
-    /// At what age something left, if anything did.
+    /// Age at which something was evicted, if anything was.
     fn age(&self, path: &str) -> String {
         let age = self.after.pointer(path).and_then(Value::as_f64);
         age.map_or_else(String::new, |age| format!(" (the last at an age of {age:.0} s)"))
@@ -134,7 +133,7 @@ fn alarms(after: &Value) -> Vec<Line> {
     lines
 }
 
-/// Fill, contents, and what each tier answers.
+/// Fill, contents, and reads of each tier.
 fn tiers(between: &Between<'_>) -> Vec<Line> {
     let answered = [
         (
@@ -271,7 +270,7 @@ fn writing(between: &Between<'_>) -> Vec<Line> {
     ]
 }
 
-/// What moves between the tiers, and what holds it back.
+/// Moves between the tiers, and their limits.
 fn moving(between: &Between<'_>) -> Vec<Line> {
     let mut lines = vec![
         Line::named(
@@ -321,7 +320,7 @@ fn moving(between: &Between<'_>) -> Vec<Line> {
     lines
 }
 
-/// What of a tier only deletions can give back, and how long the rest lasts.
+/// The part of a tier that only deletions can free, and how long the rest lasts.
 fn fill(fill: &Value) -> String {
     let bytes = |name: &str| Size(fill[name].as_u64().unwrap_or(0));
     let left = fill["hours_to_full"].as_f64();
@@ -334,7 +333,7 @@ fn fill(fill: &Value) -> String {
     )
 }
 
-/// How full the devices are.
+/// Fill of the devices.
 fn filling(between: &Between<'_>) -> Line {
     let fills = &between.after["fill"];
     let large = if fills["shared"] == true {
@@ -347,7 +346,7 @@ fn filling(between: &Between<'_>) -> Line {
     Line::named("in use", text)
 }
 
-/// What keeps the store going.
+/// Background work.
 fn keeping(between: &Between<'_>) -> Vec<Line> {
     let share = |tier: &str| between.now(&format!("/throttle/{tier}/share_per_mille")) / 10;
     vec![
@@ -387,7 +386,7 @@ fn keeping(between: &Between<'_>) -> Vec<Line> {
     ]
 }
 
-/// Why callers wait for room.
+/// Reasons of stalls.
 fn stalling(between: &Between<'_>) -> Line {
     let stalled = |reason: StallReason| {
         let at = format!("/stalls/{}", reason.name());

@@ -1,6 +1,6 @@
-//! Where to listen, spelled alike on the command line, in variables and in the file. What cannot be
-//! read is answered with what an address looks like, whichever of them it stood in: the standard
-//! library says only that it is none.
+//! Listen addresses, with the same syntax on the command line, in variables and in the file. The
+//! error for an invalid one describes the syntax in all three: the standard library's error does
+//! not.
 
 use serde::Deserialize;
 use std::{net::SocketAddr, str::FromStr};
@@ -14,9 +14,9 @@ pub struct Listen(pub SocketAddr);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum S3Listen {
-    /// Nowhere.
+    /// No listener.
     Off,
-    /// Here.
+    /// At this address.
     At(SocketAddr),
 }
 

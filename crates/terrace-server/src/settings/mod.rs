@@ -1,12 +1,11 @@
-//! Settings: one struct, read from four places. A flag beats a variable, a variable beats the file,
-//! the file beats the default.
+//! Settings: one struct, from four sources. A flag overrides a variable, a variable overrides the
+//! file, the file overrides the default.
 //!
-//! [`Layer`] is what one place says: the command line fills it through clap, `TERRACE_*` variables
-//! and `terrace.toml` through serde, so a setting is defined once and spelled alike
-//! everywhere (`--size-threshold`, `TERRACE_SIZE_THRESHOLD`, `size-threshold = …`). Where a store
-//! is counts as one setting: a place that names `store` hides `flash` and `large` of the places
-//! below it, and the other way round. Anything unknown or contradictory is a usage failure that
-//! names the place it stands in.
+//! [`Layer`] has the settings of one source: the command line fills it through clap, `TERRACE_*`
+//! variables and `terrace.toml` through serde, so a setting is defined once and has the same name
+//! everywhere (`--size-threshold`, `TERRACE_SIZE_THRESHOLD`, `size-threshold = …`). The location of
+//! a store is one setting: a source that has `store` hides `flash` and `large` of lower sources,
+//! and vice versa. Unknown or contradictory settings are a usage failure that names the source.
 
 mod listen;
 mod pins;
@@ -36,10 +35,10 @@ pub use sources::gather;
 /// Heading of the global options in `--help`.
 const STORE_HEADING: &str = "Store options (also TERRACE_* variables and terrace.toml)";
 
-/// Where a store is looked for if nothing says otherwise.
+/// Default location of a store.
 const STORE_DEFAULT: &str = "terrace-data";
 
-/// Settings as one place gives them. Nothing is set where it says nothing.
+/// Settings of one source. Fields that it does not have are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[command(next_help_heading = STORE_HEADING)]
@@ -169,7 +168,7 @@ pub struct Layer {
     pub large_wait: Option<TimeSpan>,
 }
 
-/// A number, or the text of one, as variables have it.
+/// A number, or a number as text, as variables have it.
 fn number_or_text<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -197,7 +196,7 @@ pub enum DurabilityChoice {
     Buffered,
 }
 
-/// Whether something is.
+/// A switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Switch {
@@ -207,20 +206,20 @@ pub enum Switch {
     Off,
 }
 
-/// Settings as they apply.
+/// The resulting settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// How the store is opened.
     pub options: Options,
-    /// Whether the size of the cache was named; else `serve` goes by the machine.
+    /// Whether the size of the cache was given; else `serve` adjusts it to the machine.
     pub cache_given: bool,
     /// The same of staging.
     pub staging_given: bool,
     /// When a write counts as done.
     pub durability: Durability,
-    /// Address that was asked for, if any was.
+    /// Configured address.
     pub listen: Option<Listen>,
-    /// Where the S3 service is to listen, if anything was said.
+    /// Configured address of the S3 service.
     pub s3_listen: Option<S3Listen>,
     /// Domains of the S3 service.
     pub domains: Vec<String>,
@@ -252,7 +251,7 @@ pub struct Settings {
     pub large_wait: Option<TimeSpan>,
 }
 
-/// Something secret, or where it is.
+/// A secret, or where to read it.
 #[derive(Clone, Default)]
 struct Given {
     file: Option<PathBuf>,
@@ -263,7 +262,7 @@ struct Given {
 
 impl fmt::Debug for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never what it is: this ends in logs.
+        // Without the secret: this may be logged.
         f.debug_struct("Given")
             .field("file", &self.file)
             .finish_non_exhaustive()
@@ -279,7 +278,7 @@ impl Given {
         }
     }
 
-    /// What was given, if anything was.
+    /// Reads the given secret, if there is one.
     fn read(&self) -> Outcome<Option<String>> {
         if let Some(command) = &self.command {
             return printed(command).map(Some);
@@ -289,7 +288,7 @@ impl Given {
     }
 }
 
-/// What a command prints.
+/// The output of a command.
 fn printed(command: &str) -> Outcome<String> {
     let fail = |reason: &str| Failure::usage(format!("the command for the key, `{command}`, {reason}"));
     let run = Command::new("sh")
@@ -301,11 +300,11 @@ fn printed(command: &str) -> Outcome<String> {
     if !run.status.success() {
         return Err(fail(&format!("failed ({})", run.status)));
     }
-    // Never what it printed: this ends in logs.
+    // Without its output: this may be logged.
     String::from_utf8(run.stdout).map_err(|_| fail("does not print text"))
 }
 
-/// The text of a file, without the end of its line.
+/// The text of a file, without the line end.
 fn read_secret(path: &Path) -> Outcome<String> {
     let text = std::fs::read_to_string(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     let text = text.trim_end_matches(['\r', '\n']);
@@ -316,7 +315,7 @@ fn read_secret(path: &Path) -> Outcome<String> {
 }
 
 impl Settings {
-    /// The page's password: that of `file`, or what was set.
+    /// The page's password: that of `file`, or the configured one.
     ///
     /// # Errors
     /// A usage failure if a file cannot be read.
@@ -324,11 +323,11 @@ impl Settings {
         file.map_or_else(|| self.page_password.read(), |path| read_secret(path).map(Some))
     }
 
-    /// The master keys: what secrets of access keys and keys of objects are encrypted with. Read
-    /// anew each time.
+    /// The master keys, which encrypt secrets of access keys and keys of objects. Read again each
+    /// time.
     ///
     /// # Errors
-    /// A usage failure if a file cannot be read, a command fails, or what is given is no key.
+    /// A usage failure if a file cannot be read, a command fails, or a key is invalid.
     pub fn secrets(&self) -> Outcome<Secrets> {
         let given = self.secrets_key.read()?;
         given.map_or_else(
@@ -339,14 +338,14 @@ impl Settings {
 }
 
 impl Layer {
-    /// `self` where it says something, else `below`.
+    /// `self` where it has a setting, else `below`.
     fn or(self, below: Self) -> Self {
         let (flash, large) = if self.store.is_some() {
             (self.flash, self.large)
         } else {
             (self.flash.or(below.flash), self.large.or(below.large))
         };
-        // Which of the two ways to name a store is decided by the higher place.
+        // The higher source decides between the two ways to give a location.
         let store = if flash.is_some() || large.is_some() {
             self.store
         } else {
@@ -364,7 +363,7 @@ impl Layer {
         } else {
             (below.secrets_key_file, below.secrets_key, below.key_command)
         };
-        /// What each place says by itself, and what was decided above.
+        /// The fields of each source, and those decided above.
         macro_rules! merged {
             ($($field:ident)*; $($decided:ident)*) => {
                 Self { $($field: self.$field.or(below.$field),)* $($decided,)* }
@@ -379,7 +378,7 @@ impl Layer {
         }
     }
 
-    /// Refuses what one place cannot mean.
+    /// Refuses contradictions within one source.
     fn check(&self, place: &str) -> Outcome {
         if self.store.is_some() && (self.flash.is_some() || self.large.is_some()) {
             return Err(Failure::usage(format!(
@@ -395,7 +394,7 @@ impl Layer {
         Ok(())
     }
 
-    /// The settings that follow, with defaults for what nothing was said about.
+    /// The resulting settings, with defaults.
     ///
     /// # Errors
     /// A usage failure if they contradict each other.
@@ -470,7 +469,7 @@ impl Layer {
 /// A certificate and its key: both, or neither.
 ///
 /// # Errors
-/// A usage failure that names the one that is missing.
+/// A usage failure that names the missing one.
 pub fn pair(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Outcome<Option<(PathBuf, PathBuf)>> {
     match (certificate, key) {
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
@@ -480,7 +479,7 @@ pub fn pair(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Outcome<Optio
     }
 }
 
-/// The domains of a list with commas.
+/// The domains of a comma-separated list.
 fn domains(list: &str) -> Vec<String> {
     let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
     names.map(str::to_owned).collect()

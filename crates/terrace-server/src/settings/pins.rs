@@ -1,14 +1,14 @@
 //! Rules that pin prefixes to a tier, as text: `thumbs/=flash,archive/=disk,archive/index/=none`.
 //!
-//! Prefixes are written as `ls` prints keys; a comma in one is `\x2c`. One text in every place, so
-//! that the same rules can come from a flag, a variable and the file.
+//! Prefixes have the syntax of `ls`; a comma in one is `\x2c`. The syntax is the same for flag,
+//! variable and file.
 
 use crate::key_text;
 use serde::Deserialize;
 use std::{ffi::OsStr, str::FromStr};
 use terrace::{Pin, Pinning};
 
-/// The rules of one place.
+/// The rules of one source.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Pins(pub Vec<Pin>);

@@ -1,9 +1,8 @@
-//! The places settings come from besides the command line: `TERRACE_*` variables and
-//! `terrace.toml`.
+//! Sources of settings besides the command line: `TERRACE_*` variables and `terrace.toml`.
 //!
 //! Variables are read by the same deserializer as the file, so both accept the same values.
 //! Relative paths in the file are relative to the file. An unknown key in the file is an error; an
-//! unknown variable only warns, because the environment belongs to more programs than this one.
+//! unknown variable only causes a warning, because other programs share the environment.
 
 use super::Layer;
 use crate::failure::{Failure, Outcome};
@@ -17,17 +16,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file that is read if it is there and no other is named.
+/// The default file, read if it exists and no other is given.
 const FILE_DEFAULT: &str = "terrace.toml";
-/// How variables begin.
+/// Prefix of variables.
 const PREFIX: &str = "TERRACE_";
 /// The variable that names the file; not a setting itself.
 const CONFIG_VARIABLE: &str = "TERRACE_CONFIG";
 
-/// Puts the command line on top of the environment on top of the file.
+/// Merges command line, environment and file, in this order of precedence.
 ///
 /// # Errors
-/// A usage failure naming the place that is wrong.
+/// A usage failure naming the invalid source.
 pub fn gather(
     flags: Layer,
     config: Option<PathBuf>,
@@ -48,7 +47,7 @@ pub fn gather(
     Ok(flags.or(environment).or(file))
 }
 
-/// Asks a type for the names of its fields.
+/// Collects the names of a type's fields.
 struct Asking<'n>(&'n mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Asking<'_> {
@@ -77,12 +76,12 @@ impl<'de> Deserializer<'de> for Asking<'_> {
 /// The names of all settings.
 fn names() -> &'static [&'static str] {
     let mut names: &'static [&'static str] = &[];
-    // It has no field that must be there.
+    // It has no required field.
     let _ = Layer::deserialize(Asking(&mut names));
     names
 }
 
-/// What the environment says.
+/// The settings of the environment.
 fn from_variables(variables: &[(OsString, OsString)], warn: &mut dyn FnMut(String)) -> Outcome<Layer> {
     let mut layer = Layer::default();
     let settings = names();
@@ -125,7 +124,7 @@ fn setting_of(name: &OsStr) -> Option<String> {
     (name != CONFIG_VARIABLE && name != "TERRACE_LOG").then(|| rest.to_ascii_lowercase().replace('_', "-"))
 }
 
-/// What the file says; nothing if none was named and the default one is not there.
+/// The settings of the file; none if no file is given and the default one does not exist.
 fn from_file(named: Option<PathBuf>) -> Outcome<Layer> {
     let path = named.clone().unwrap_or_else(|| PathBuf::from(FILE_DEFAULT));
     let text = match fs::read_to_string(&path) {
@@ -167,8 +166,8 @@ fn from_file(named: Option<PathBuf>) -> Outcome<Layer> {
 }
 
 impl Layer {
-    /// Joins two layers of the same place: neither hides the other, so that [`Layer::check`] sees
-    /// contradictions.
+    /// Joins two layers of the same source: neither hides the other, so that [`Layer::check`]
+    /// detects contradictions.
     fn or_all(self, other: Self) -> Self {
         let (store, flash, large) = (
             self.store.clone().or(other.store.clone()),

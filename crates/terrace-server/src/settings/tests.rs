@@ -1,4 +1,4 @@
-//! Precedence, contradictions and the words they are reported in.
+//! Precedence, contradictions and their messages.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -47,7 +47,7 @@ fn flag_beats_variable_beats_file_beats_default() {
     assert_eq!(options.flash_dir, Path::new("terrace-data/flash"));
 }
 
-/// Every setting, as a file and the environment have it.
+/// Every setting, in file and environment.
 const SETTINGS: [(&str, &str); 34] = [
     ("flash", "/f"),
     ("large", "/l"),

@@ -9,10 +9,10 @@ use terrace::{
     ThrottleStats, Tier, TierFill, WrittenStats,
 };
 
-/// Findings of damage that the text lists; a lost device makes one per file.
+/// Damage findings that the text lists; a lost device causes one per file.
 const FINDINGS_SHOWN: usize = 20;
 
-/// Fields of a structure by their names, and what else is told of it.
+/// Fields of a structure by their names, and further figures.
 macro_rules! fields {
     ($of:ident: $($field:ident)* $(; $($name:ident = $value:expr),*)?) => {
         json!({ $((stringify!($field)): $of.$field,)* $($((stringify!($name)): $value,)*)? })
@@ -123,7 +123,7 @@ fn flash_cache_json(cache: &FlashCacheStats) -> Value {
     }
 }
 
-/// What is moved because of rules; nothing where there is none.
+/// Moves because of placement rules; nothing without rules.
 fn placement_text(placement: &PlacementStats) -> String {
     if !placement.migrating {
         return String::new();
@@ -134,7 +134,7 @@ fn placement_text(placement: &PlacementStats) -> String {
     )
 }
 
-/// Copies, deletions under way, expiry and snapshots, of those that there are.
+/// Copies, deletions in progress, expiry and snapshots, if there are any.
 fn holding_text(stats: &Stats) -> String {
     let mut text = String::new();
     if stats.flash_cache.segments > 0 {
@@ -193,7 +193,7 @@ fn fill_text(stats: &Stats) -> String {
     text
 }
 
-/// The figures for a person.
+/// The figures as text.
 pub fn stats_text(stats: &Stats) -> String {
     let mut text = String::from("home        objects         bytes\n");
     for (name, home) in [("inline", stats.inline), ("flash", stats.flash), ("block", stats.block)] {

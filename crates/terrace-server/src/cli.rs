@@ -317,7 +317,7 @@ pub enum KmsCommand {
 pub struct KmsCreateArgs {
     /// Name, as clients write it: letters, digits and -_./
     pub name: String,
-    /// Account, or ID of an access key, that may use it [default: everybody who has an access key]
+    /// Account, or ID of an access key, that may use it [default: every access key]
     #[arg(long, value_name = "ACCOUNT|ID")]
     pub allow: Vec<String>,
 }

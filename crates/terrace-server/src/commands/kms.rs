@@ -33,7 +33,7 @@ fn list(json: bool, settings: &Settings) -> Outcome {
     for key in keys {
         let state = if key.is_disabled { ", disabled" } else { "" };
         let whose = if key.principals.is_empty() {
-            "everybody".to_owned()
+            "every key".to_owned()
         } else {
             key.principals.join(" ")
         };

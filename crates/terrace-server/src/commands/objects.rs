@@ -345,7 +345,7 @@ fn remove_prefix(prefix: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
     };
     if !args.yes && !confirms(&format!("Delete {what}? [y/N] "))? {
         return Err(Failure::usage(
-            "nothing was deleted: answer y, or say --yes where nobody can answer",
+            "nothing was deleted: answer y, or give --yes without a terminal",
         ));
     }
     remove_objects(&store, &prefix)?;

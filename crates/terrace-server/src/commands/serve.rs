@@ -223,7 +223,7 @@ impl Listeners {
         print(&format!("{scheme}://{address}/\n{}", s3.unwrap_or_default()))?;
         if !address.ip().is_loopback() && self.tls.is_none() {
             eprintln!(
-                "warning: without TLS, whoever is on the way to {address} can read the page's password; see --tls-cert"
+                "warning: without TLS, hosts on the network path to {address} can read the page's password; see --tls-cert"
             );
         }
         Ok(())
@@ -275,7 +275,7 @@ fn door(args: &ServeArgs, settings: &Settings) -> Outcome<Door> {
     let address = page_address(args, settings);
     if password.is_none() && !address.ip().is_loopback() {
         return Err(Failure::usage(format!(
-            "the page does not listen on {address} without a password, since it shows images and figures to whoever asks; put \
+            "the page does not listen on {address} without a password, since it shows images and figures to every client; put \
              one into a file for --page-password-file, or into TERRACE_PAGE_PASSWORD, or give --listen a loopback address"
         )));
     }

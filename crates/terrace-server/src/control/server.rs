@@ -153,7 +153,10 @@ fn converse(stream: &UnixStream, served: &Served, stop: &AtomicBool, is_busy: bo
     };
     let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
     if peer != rustix::process::geteuid() && !peer.is_root() {
-        return tell(stream, &refuse("only the user who runs the server may ask this"));
+        return tell(
+            stream,
+            &refuse("only the user that runs the server may use this socket"),
+        );
     }
     let line = request_line(stream)?;
     if is_busy {

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_longest_comes_first() {
+    fn the_longest_waiting_comes_first() {
         let pool = Pool::new(10, 10);
         let of = |number: u8| pool.ticket([10, 0, 0, number].into());
         let (first, long, short) = (of(1), of(2), of(3));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_has_its_share_keeps_nobody_waiting() {
+    fn a_sender_with_its_share_does_not_block_others() {
         let pool = Pool::new(10, 5);
         let (greedy, other) = (pool.ticket([10, 0, 0, 1].into()), pool.ticket([10, 0, 0, 2].into()));
         let again = pool.ticket([10, 0, 0, 1].into());
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_no_more_leaves_the_line() {
+    fn a_dropped_wait_leaves_the_queue() {
         let pool = Pool::new(10, 10);
         let of = |number: u8| pool.ticket([10, 0, 0, number].into());
         let (first, gone, granted, last) = (of(1), of(2), of(3), of(4));

@@ -443,14 +443,14 @@ mod tests {
         assert_eq!(
             connections.held.lock().by_number.len(),
             3,
-            "who is refused takes no place"
+            "a refused connection takes no place"
         );
         held.clear();
         assert!(connections.held.lock().by_number.is_empty());
     }
 
     #[tokio::test]
-    async fn who_is_one_too_many_waits_while_all_are_busy() {
+    async fn one_connection_too_many_waits_while_all_are_busy() {
         let connections = Connections::new(Limits {
             all: 1,
             of_one: Some(1),

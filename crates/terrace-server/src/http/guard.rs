@@ -189,7 +189,7 @@ mod tests {
         let door = Door::new(Vec::new(), Some("p:ss"));
         let knows = |text: &str| door.knows(Some(&HeaderValue::from_str(text).unwrap()));
         let basic = |credentials: &str| format!("Basic {}", STANDARD.encode(credentials));
-        assert!(knows(&basic("anybody:p:ss")) && knows(&basic(":p:ss").replace("Basic", "basic")));
+        assert!(knows(&basic("user:p:ss")) && knows(&basic(":p:ss").replace("Basic", "basic")));
         for wrong in [
             "",
             "Basic",

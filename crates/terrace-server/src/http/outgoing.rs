@@ -198,7 +198,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_millis(100);
 
     #[tokio::test]
-    async fn who_takes_nothing_is_given_up() {
+    async fn a_client_that_reads_nothing_is_closed() {
         let (stream, _client) = duplex(16);
         let mut stream = Outgoing::new(stream, PATIENCE);
         let started = Instant::now();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_takes_a_little_has_the_whole_time_again() {
+    async fn a_client_that_reads_a_little_has_the_whole_time_again() {
         let (stream, mut client) = duplex(16);
         let mut stream = Outgoing::new(stream, Duration::from_secs(3600));
         let mut until = Instant::now();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_of_who_has_nothing_to_take_is_no_fault() {
+    async fn an_idle_client_with_nothing_to_read_is_kept() {
         let (stream, mut client) = duplex(16);
         let mut stream = Outgoing::new(stream, Duration::from_millis(1));
         stream.write_all(&[0; 16]).await.unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_goes_on_sending_is_left_after_a_while_and_who_sends_nothing_at_once() {
+    async fn lingering_ends_after_a_while_or_at_once_if_nothing_is_sent() {
         let (stream, client) = duplex(16);
         let mut quiet = Outgoing::new(stream, PATIENCE);
         // It would not end otherwise.

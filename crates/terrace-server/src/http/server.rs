@@ -296,7 +296,7 @@ mod tests {
     /// connecting blocked all others: each of its new connections was accepted after an old one had
     /// had a second to end, and all others waited behind them.
     #[tokio::test]
-    async fn half_heads_hold_up_nobody() {
+    async fn half_heads_do_not_block_other_senders() {
         let listener = bind(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), "--listen").unwrap();
         let address = listener.local_addr().unwrap();
         let listener = Listener {

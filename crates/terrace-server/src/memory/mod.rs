@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(
             size.look(used(100 * MIB), 90.0, now, || 256 * MIB),
             None,
-            "somebody else's"
+            "another program's"
         );
         assert_eq!(size.look(used(600 * MIB), 90.0, now, || 256 * MIB), Some(240 * MIB));
     }

@@ -108,8 +108,8 @@ pub fn of_object(error: ObjectError) -> S3Error {
         ObjectError::VersioningIsKept => custom("InvalidBucketState", StatusCode::CONFLICT,
             "An Object Lock configuration is present on this bucket, so the versioning state cannot be changed."),
         ObjectError::BucketUnreadable => s3_error!(InternalError,
-            "A setting of this bucket that decides who may do this cannot be read. Whoever owns the bucket has to put it \
-             again; the server's messages say which it is."),
+            "An access setting of this bucket cannot be read. The owner of the bucket has to put it again; the server's log \
+             says which one."),
         ObjectError::SettingsTooLong(most) => s3_error!(InvalidRequest,
             "The settings of the bucket are longer than {most} bytes, all together."),
         ObjectError::NoMasterKey => s3_error!(NotImplemented,

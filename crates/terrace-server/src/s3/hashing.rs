@@ -161,7 +161,7 @@ mod tests {
 
     /// After a panic of a thread, callers do not hang and hashing continues.
     #[tokio::test]
-    async fn nobody_waits_for_a_thread_that_is_gone() {
+    async fn no_request_waits_for_a_thread_that_is_gone() {
         let hashing = Arc::new(Hashing::default());
         hashing.queue.lock().threads = hashing.threads_max;
         let turns: Vec<Turn> = (0..hashing.threads_max).map(|_| Turn::of(&hashing)).collect();

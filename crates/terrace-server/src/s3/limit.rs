@@ -115,7 +115,7 @@ mod tests {
             10,
             "no more than a second's"
         );
-        assert_eq!(limiter.senders.lock().0.len(), 1, "who is quiet is forgotten");
+        assert_eq!(limiter.senders.lock().0.len(), 1, "an idle sender is forgotten");
     }
 
     #[test]

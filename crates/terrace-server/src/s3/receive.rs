@@ -398,11 +398,14 @@ mod tests {
 
     /// Regression: 700 uploads whose clients stopped, or were slow, took 449 and 1346 MB.
     #[tokio::test]
-    async fn who_lets_its_upload_wait_gives_its_turn_to_the_next() {
+    async fn a_stalled_upload_gives_its_turn_to_the_next() {
         let pool = Pool::new(LONG_BYTES as u64, LONG_BYTES as u64);
         let ((slow, _), mut stalled) = upload(&pool, 1);
         slow.send(frame()).unwrap();
-        assert!(timeout(SOON, stalled.next()).await.is_err(), "nobody wants its turn");
+        assert!(
+            timeout(SOON, stalled.next()).await.is_err(),
+            "no upload waits for its turn"
+        );
         slow.send(frame()).unwrap();
         let mut others: Vec<_> = (2..4).map(|number| upload(&pool, number)).collect();
         for ((client, _), _) in &others {

@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn subresources_that_nobody_knows() {
+    fn unknown_subresources() {
         for (method, uri) in [
             ("PUT", "/b/k?new-thing"),
             ("PUT", "/b?new-thing="),

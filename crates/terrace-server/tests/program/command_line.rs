@@ -282,7 +282,7 @@ fn wrong_usage_says_what_to_do_and_creates_nothing() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_on_a_terminal_has_no_colours() {
+fn a_log_that_is_not_on_a_terminal_has_no_colours() {
     let place = Place::new();
     let run = place.run(&["put", "k", "-", "-vv"]).code(0);
     assert!(run.error().contains("DEBUG"), "{}", run.error());

@@ -229,7 +229,7 @@ fn what_is_said_twice_is_refused() {
 /// A request with a signature was counted only once that was found right: whoever made one up was
 /// not counted at all.
 #[test]
-fn who_makes_up_signatures_is_counted() {
+fn invalid_signatures_are_counted() {
     const RATE: usize = 2;
     let place = Place::new();
     let service = Service::start(&place, &["--s3-rate", &RATE.to_string()]);

@@ -308,11 +308,11 @@ fn lists_grant_by_id_group_and_address() {
         .status(200);
     let both = [("x-amz-acl", "private"), ("x-amz-grant-read", "id=terrace")];
     is(&own.send("PUT", "/mine/k", &both, b"v"), 400, "InvalidRequest");
-    everybody_may_write(own);
+    anonymous_clients_may_write(own);
 }
 
 /// Everybody may write where the list says it, and what nobody signed is the bucket owner's.
-fn everybody_may_write(own: &Client) {
+fn anonymous_clients_may_write(own: &Client) {
     own.send("PUT", "/mine?acl", &[("x-amz-acl", "public-read-write")], b"")
         .status(200);
     let request = format!(

@@ -448,7 +448,7 @@ fn what_is_not_rightly_signed_is_not_answered_at_once() {
 /// On the short way, too, the address pays until the signature is known to be right, and then the
 /// key.
 #[test]
-fn who_is_answered_at_once_is_counted() {
+fn requests_answered_at_once_are_counted() {
     const RATE: usize = 20;
     let place = Place::new();
     let service = Service::start(&place, &["--s3-rate", &RATE.to_string()]);

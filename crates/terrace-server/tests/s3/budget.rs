@@ -119,7 +119,7 @@ fn idle_connections_do_not_stop_the_service() {
 /// Eight connections that were in the middle of a form were all there could be, however slowly they
 /// sent: all others got 503.
 #[test]
-fn slow_forms_keep_nobody_out() {
+fn slow_forms_do_not_block_others() {
     let place = Place::new();
     let service = Service::start(&place, &[]);
     let client = &service.client;
@@ -187,7 +187,7 @@ fn open_to_others(dir: &Path) -> Vec<String> {
 /// Store, backup and access log were made for everybody to read, secrets of access keys included;
 /// and these were stored as they are.
 #[test]
-fn what_is_kept_is_nobody_elses() {
+fn stored_files_are_private() {
     // What the program gets from who starts it keeps nothing from others. This process's own mask
     // stays: other tests make files meanwhile.
     let place = Place::with_starter(&["sh", "-c", "umask 000; exec \"$@\"", "sh"]);

@@ -82,7 +82,7 @@ fn keys_that_are_named() {
     client.send("HEAD", "/bucket/1", &[], b"").status(200);
     let listed = place.run(&["kms", "list"]).code(0).text();
     assert!(
-        listed.contains("photos  for everybody, versions: 2, disabled"),
+        listed.contains("photos  for every key, versions: 2, disabled"),
         "{listed}"
     );
     let service = service.restart(&place, "KILL");
@@ -124,7 +124,7 @@ fn named_keys_beside_s3() {
 
 /// Who names a key wants others not to read the object unless that key lets them.
 #[test]
-fn keys_are_for_those_who_may_use_them() {
+fn keys_need_permission() {
     let place = Place::new();
     let service = Service::start(&place, &[]);
     let client = &service.client;
@@ -257,7 +257,7 @@ fn a_key_is_deleted_when_nothing_needs_it() {
 
 /// An object that was put while its key was being disabled and deleted would have been lost.
 #[test]
-fn who_has_begun_with_a_key_that_is_deleted_is_refused() {
+fn a_put_begun_with_a_key_that_is_deleted_is_refused() {
     let place = Place::new();
     let service = Service::start(&place, &[]);
     let client = &service.client;

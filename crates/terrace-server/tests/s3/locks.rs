@@ -43,7 +43,7 @@ fn allowed(place: &Place, service: &Service, actions: &str) -> Client {
 
 /// GET and HEAD told everybody who could read an object how many tags it has.
 #[test]
-fn who_is_told_of_tags() {
+fn tag_counts_need_permission() {
     let place = Place::new();
     let service = lockable(&place);
     let client = &service.client;
@@ -76,7 +76,7 @@ fn who_is_told_of_tags() {
 /// GET and HEAD told everybody who could read an object how it is locked, which to ask for takes
 /// the level `admin` or a policy.
 #[test]
-fn who_is_told_of_locks() {
+fn lock_headers_need_permission() {
     const NAMES: [&str; 3] = [
         "x-amz-object-lock-mode",
         "x-amz-object-lock-retain-until-date",
@@ -217,7 +217,7 @@ fn what_a_retention_may_become() {
 
 /// A policy keeps even those from bypassing governance whose level would do.
 #[test]
-fn policies_are_asked_who_may_bypass() {
+fn policies_decide_on_bypasses() {
     let place = Place::new();
     let service = lockable(&place);
     let client = &service.client;

@@ -199,7 +199,7 @@ fn bodies_in_every_mode() {
 }
 
 #[test]
-fn who_may_what() {
+fn levels_and_operations() {
     let place = Place::new();
     let service = Service::start(&place, &[]);
     let client = service.client.clone();
@@ -432,7 +432,7 @@ fn assert_nothing_left(mut service: Service, place: &Place) {
 /// botocore expects "100 Continue" also before an empty body, and does not get it. If the
 /// connection then went on, it would take the status line of the next answer for a header.
 #[test]
-fn who_is_not_told_to_continue_is_told_to_close() {
+fn without_continue_the_connection_is_closed() {
     let place = Place::new();
     let service = Service::start(&place, &[]);
     let client = &service.client;

@@ -18,7 +18,7 @@ const VERSIONED: &[u8] = b"<VersioningConfiguration><Status>Enabled</Status></Ve
 /// Whoever put an object back with the attributes that `head` shows made two objects own one value:
 /// deleting either freed the other's bytes.
 #[test]
-fn nobody_gives_an_object_the_bytes_of_another() {
+fn an_object_cannot_get_the_bytes_of_another() {
     let place = Place::new();
     let file = place.write("file", b"v");
     let file = file.to_str().unwrap();

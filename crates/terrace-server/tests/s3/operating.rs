@@ -116,7 +116,7 @@ fn what_is_logged_and_counted() {
 }
 
 #[test]
-fn who_sends_too_many_is_told() {
+fn a_sender_above_the_limit_gets_503() {
     let place = Place::new();
     let service = Service::start(&place, &["--s3-rate", "2"]);
     let client = &service.client;

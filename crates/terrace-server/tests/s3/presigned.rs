@@ -58,7 +58,7 @@ fn headers_in_the_query_of_a_presigned_url() {
 
 /// Levels see them as they see headers; and a query that is not signed says nothing by them.
 #[test]
-fn who_may_say_headers_in_a_query() {
+fn permissions_for_headers_in_a_query() {
     let place = Place::new();
     let service = Service::start(&place, &[]);
     let client = &service.client;

@@ -328,7 +328,7 @@ fn digests_of_xml_in_chunks() {
 /// A body in chunks of whoever does not sign was stored with what surrounds its chunks, and then
 /// refused. SDKs send all objects so over TLS.
 #[test]
-fn chunks_that_nobody_signs() {
+fn unsigned_chunks() {
     let place = Place::new();
     let service = bucket(&place);
     let client = &service.client;

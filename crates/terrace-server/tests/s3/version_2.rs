@@ -410,7 +410,7 @@ fn it_can_be_off() {
 
 /// The address pays until the signature is found right, then the key does.
 #[test]
-fn who_makes_them_up_is_counted() {
+fn invalid_signatures_of_version_2_are_counted() {
     let place = Place::new();
     let service = Service::start(&place, &["--s3-rate", "3"]);
     let client = &service.client;

@@ -399,7 +399,7 @@ fn stalling(between: &Between<'_>) -> Line {
     };
     let stalls: Vec<String> = StallReason::ALL.into_iter().filter_map(stalled).collect();
     let text = if stalls.is_empty() {
-        "nobody".to_owned()
+        "none".to_owned()
     } else {
         stalls.join(", ")
     };
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_is_shown_with_the_reason() {
+    fn stalls_are_shown_with_their_reason() {
         let stall = |count, waiting| StallStats {
             reason: StallReason::BlockRoom,
             waiting,
@@ -487,7 +487,7 @@ mod tests {
         let (before, after) = (picture(stall(3, 0)), picture(stall(7, 2)));
         let text = |before, after| text(&lines(before, after, 2.0, 200));
         assert!(line(&text(&before, &after), "stalled").ends_with(" block room 2.0 (2 now)"));
-        assert!(line(&text(&before, &before), "stalled").ends_with(" nobody"));
+        assert!(line(&text(&before, &before), "stalled").ends_with(" none"));
     }
 
     #[test]

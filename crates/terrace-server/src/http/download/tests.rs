@@ -173,7 +173,7 @@ async fn memory_goes_back_when_the_last_piece_was_sent() {
 
 /// Regression: 700 clients that read nothing held all prefetched pieces for a minute each.
 #[tokio::test]
-async fn who_takes_nothing_loses_what_was_read_ahead_to_who_does() {
+async fn a_stalled_download_loses_its_memory_to_others() {
     for pieces in 1..4 {
         let server = Server::new(ONE);
         let mut stalled = server.begin(server.source(0..LENGTH as u64));
@@ -193,7 +193,7 @@ async fn who_takes_nothing_loses_what_was_read_ahead_to_who_does() {
         }
         let mut other = server.begin(server.source(0..LENGTH as u64));
         next(&mut other).await.unwrap().unwrap();
-        assert!(!other.reading.lock().held.take(u64::MAX), "nobody has stalled");
+        assert!(!other.reading.lock().held.take(u64::MAX), "no download has stalled");
         let long_ago = Instant::now().checked_sub(STALL + LOOK_INTERVAL).unwrap();
         stalled.reading.lock().asked = long_ago;
         server.ahead.looked_at(long_ago);

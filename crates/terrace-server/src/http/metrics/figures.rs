@@ -205,7 +205,7 @@ fn flash_cache(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
         Counter "terrace_promotions_dropped" "Promotions given up since open" by ["cause"] = dropped;
         Counter "terrace_prefetch_objects" "Objects read ahead since open" = cache.prefetch_objects;
         Counter "terrace_prefetch_bytes" "Their bytes" = cache.prefetch_bytes;
-        Counter "terrace_prefetch_unused" "Objects read ahead since open for which nobody came" = cache.prefetch_unused;
+        Counter "terrace_prefetch_unused" "Objects prefetched since open that were not read" = cache.prefetch_unused;
     }
     Ok(())
 }

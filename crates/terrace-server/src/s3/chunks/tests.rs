@@ -232,7 +232,7 @@ fn what_is_no_chunk() {
 
 /// `s3s` does not look for chunks in unsigned requests.
 #[test]
-fn what_nobody_signs_is_taken_out_of_its_chunks() {
+fn unsigned_bodies_are_taken_out_of_their_chunks() {
     let given = [
         ("content-encoding", "aws-chunked"),
         ("content-length", "70"),

@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn who_decides() {
+    fn precedence_of_encryption_settings() {
         let secrets = Secrets::with_key(&"0f".repeat(32)).unwrap();
         let (plain, default) = (bucket(None), bucket(Some(Encryption::default())));
         let none = Secrets::default();

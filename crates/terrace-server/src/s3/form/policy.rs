@@ -278,11 +278,7 @@ mod tests {
             let error = check(&Form::with_fields(fields), "photos").err();
             error.map_or_else(String::new, |error| error.code().as_str().to_owned())
         };
-        assert_eq!(
-            code(&[("key", "k")]),
-            "",
-            "anonymous; who may do that is decided elsewhere"
-        );
+        assert_eq!(code(&[("key", "k")]), "", "anonymous; permission is decided elsewhere");
         for fields in [
             vec![("policy", "p")],
             vec![("key", "k"), ("policy", "p")],

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_all_fields_and_nobody_can_add_one() {
+    fn a_line_has_all_fields_and_clients_cannot_add_one() {
         let bucket = Arc::new(Bucket::apart("photos".to_owned(), Record::default()));
         let uri = "/photos/a%20b?versionId=null&X-Amz-Signature=secret&X%2DAmz-Credential=x";
         let said = [("host", "localhost:7071"), ("referer", "http://x/\" \"-")];

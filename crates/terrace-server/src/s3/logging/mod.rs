@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lets_a_log_in() {
+    fn targets_that_accept_a_log() {
         let with = |policy: &str, created_ms| {
             let record = Record {
                 created_ms,

@@ -50,12 +50,12 @@ fn written(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &
     let name = event.strip_prefix("s3:").unwrap_or(event);
     let is_newer = !name.starts_with("ObjectCreated") && !name.starts_with("ObjectRemoved");
     let principal = cause.key.clone().unwrap_or_else(|| {
-        let nobody = if cause.operation.is_empty() {
+        let anonymous = if cause.operation.is_empty() {
             "s3.amazonaws.com"
         } else {
             "Anonymous"
         };
-        nobody.to_owned()
+        anonymous.to_owned()
     });
     let mut object = json!({ "key": form_encoded(happened.key) });
     if let What::Written(length, etag) | What::Described(length, etag, _) = &happened.what {

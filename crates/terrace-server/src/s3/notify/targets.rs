@@ -185,19 +185,19 @@ impl Targets {
     /// # Errors
     /// The store's.
     pub fn count(&self, store: &Store) -> terrace::Result<()> {
-        let mut of_nobody = 0;
+        let mut without_target = 0;
         for item in store.scan(ScanRange::prefix(keyspace::EVENTS))? {
             let item = item?;
             let rest = std::str::from_utf8(&item.key[keyspace::EVENTS.len()..]).unwrap_or("");
             let name = rest.split('/').next().unwrap_or("");
             match self.by_name.get(name) {
                 Some(target) => target.add(),
-                None => of_nobody += 1,
+                None => without_target += 1,
             }
         }
-        if of_nobody > 0 {
+        if without_target > 0 {
             tracing::warn!(
-                events = of_nobody,
+                events = without_target,
                 "events wait for targets that the settings do not name any more"
             );
         }

@@ -45,7 +45,7 @@ macro_rules! asked_acl {
             canned: $input.acl.take().map(|acl| acl.as_str().to_owned()),
             granted: granted
                 .into_iter()
-                .filter_map(|(permission, whom)| Some((permission, whom?)))
+                .filter_map(|(permission, grantee)| Some((permission, grantee?)))
                 .collect(),
         }
     }};
@@ -67,8 +67,8 @@ type Read = (String, Permission);
 
 impl Asked {
     /// Adds `x-amz-grant-write`, which only buckets have.
-    pub fn with_write(mut self, whom: Option<String>) -> Self {
-        self.granted.extend(whom.map(|whom| (Permission::Write, whom)));
+    pub fn with_write(mut self, grantee: Option<String>) -> Self {
+        self.granted.extend(grantee.map(|grantee| (Permission::Write, grantee)));
         self
     }
 
@@ -93,7 +93,7 @@ impl Asked {
                 let read = owners.keys.accounts(|accounts| {
                     let lists = granted
                         .iter()
-                        .map(|(permission, whom)| read_header(whom, *permission, accounts));
+                        .map(|(permission, grantee)| read_header(grantee, *permission, accounts));
                     lists.collect::<S3Result<Vec<_>>>()
                 })?;
                 stored(&read.concat(), owners.owner)
@@ -394,10 +394,10 @@ mod tests {
     #[test]
     fn headers_that_grant() {
         let (_dir, keys) = keys();
-        let read = |whom: &str| {
+        let read = |grantee: &str| {
             let asked = Asked {
                 canned: None,
-                granted: vec![(Permission::Read, whom.to_owned())],
+                granted: vec![(Permission::Read, grantee.to_owned())],
             };
             asked.list(Kind::Object, owners(&keys, "terrace"))
         };
@@ -405,7 +405,7 @@ mod tests {
         let all = "http://acs.amazonaws.com/groups/global/AllUsers";
         let both = format!("id=\"{id}\", uri={all},emailAddress=\"Press@example.org\"");
         assert_eq!(read(&both).unwrap(), "press=READ @all=READ press=READ");
-        for (whom, expected) in [
+        for (grantee, expected) in [
             ("id=x", "InvalidArgument"),
             ("id=press", "InvalidArgument"),
             ("press", "InvalidArgument"),
@@ -414,7 +414,7 @@ mod tests {
             ("uri=\"http://acs.amazonaws.com/groups/x\"", "InvalidArgument"),
             ("emailAddress=a@b", "UnresolvableGrantByEmailAddress"),
         ] {
-            assert_eq!(code(read(whom)), expected, "{whom}");
+            assert_eq!(code(read(grantee)), expected, "{grantee}");
         }
         let many = vec!["id=\"terrace\""; GRANTS_MAX + 1].join(",");
         assert_eq!(code(read(&many)), "MalformedACLError");

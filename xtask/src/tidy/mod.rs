@@ -80,7 +80,7 @@ const WITHOUT_PERSONS: &[&str] = &[
     "crates/terrace-bench/",
     "crates/terrace-images/",
     "crates/terrace-objects/",
-    "crates/terrace-server/src/",
+    "crates/terrace-server/",
 ];
 
 /// x.

@@ -11,15 +11,15 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Longest anything here may take, on a machine that is busy with other things: who waits for
-/// something waits so long, and what is there at once costs nothing of it.
+/// Longest wait for anything here, on a machine that is busy with other work. Waits end as soon as
+/// the condition holds.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A directory with nothing in it, where the program runs with small segments and no settings from
+/// An empty directory, in which the program runs with small segments and without settings from
 /// outside.
 pub struct Place {
     pub dir: TempDir,
-    /// What starts the program there, if this process does not do it itself.
+    /// The command that starts the program there, if this process does not do it itself.
     starter: &'static [&'static str],
 }
 
@@ -28,7 +28,7 @@ impl Place {
         Self::with_starter(&[])
     }
 
-    /// One where the program is started by another one, which ends in running what it is given.
+    /// A place where the program is started by another one, which executes its arguments.
     pub fn with_starter(starter: &'static [&'static str]) -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
@@ -208,7 +208,7 @@ pub fn wait(child: &mut Child) -> ExitStatus {
     eventually("the program ends", || child.try_wait().unwrap())
 }
 
-/// Asks again and again, until something is there.
+/// Polls until something is there.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();

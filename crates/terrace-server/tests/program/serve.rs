@@ -341,7 +341,7 @@ fn import_then_serve_pages_of_a_grid() {
 fn ctrl_c_ends_well_even_with_a_slow_client() {
     let (place, _) = by_hand();
     let mut server = place.serve(&[]);
-    // A connection that asked for nothing yet must not hold the shutdown.
+    // A connection without a request must not delay the shutdown.
     let idle = TcpStream::connect(&server.address).unwrap();
     server.get("/").status(200);
     assert!(server.interrupt().success());
@@ -358,8 +358,8 @@ fn terminate_ends_well_too() {
     assert!(wait(&mut server.child).success());
 }
 
-/// How often the threads of a process have gone to sleep so far. Those of threads that have ended
-/// are missing, so it may fall.
+/// How often the threads of a process have gone to sleep so far. Ended threads are not included, so
+/// it may fall.
 #[cfg(target_os = "linux")]
 fn wake_ups(child: &std::process::Child) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
@@ -371,8 +371,8 @@ fn wake_ups(child: &std::process::Child) -> u64 {
     tasks.flatten().filter_map(status).filter_map(switches).sum()
 }
 
-/// It looked forty times a second whether it was to stop or somebody came to its control socket,
-/// and up to ten times how much memory there was.
+/// Regression: an idle server checked its stop flag and its control socket forty times a second,
+/// and its memory up to ten times.
 #[test]
 #[cfg(target_os = "linux")]
 fn an_idle_server_sleeps_and_wakes_at_once() {
@@ -388,7 +388,7 @@ fn an_idle_server_sleeps_and_wakes_at_once() {
         (woken <= WAKE_UPS_MAX * SECONDS).then_some(())
     });
     server.get("/").status(200);
-    // The control socket is asked, and the end is heard of, without looking.
+    // Requests to the control socket, and the stop, are noticed without polling.
     let began = std::time::Instant::now();
     place.run(&["key", "create", "--allow", "*=read"]).code(0);
     signal(&server.child, "TERM");
@@ -423,7 +423,8 @@ fn clients_that_leave_in_the_middle_free_what_they_held() {
         let mut some = [0; 4096];
         stream.read_exact(&mut some).unwrap();
     }
-    // More were left than engine calls are allowed at a time, and the next is served.
+    // More downloads were abandoned than engine calls are allowed at a time, and the next is
+    // served.
     assert_eq!(server.get("/images/x/big").status(200).body.len(), 24 << 20);
     assert!(server.interrupt().success());
 }

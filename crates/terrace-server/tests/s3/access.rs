@@ -1,4 +1,4 @@
-//! Who gets what, and how it is asked for: each test is a hole that was there.
+//! Permissions, and forms of requests: each test is a regression.
 
 use crate::{
     Service, code,
@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-/// Lets everybody read the objects of a bucket, and not list it.
+/// Lets anonymous clients read the objects of a bucket, but not list it.
 pub fn open_to_all(client: &Client, bucket: &str) {
     let policy = format!(
         r#"{{"Version":"2012-10-17","Statement":[{{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::{bucket}/*"}}]}}"#
@@ -34,8 +34,9 @@ fn denied() -> (u16, String) {
     (403, "AccessDenied".to_owned())
 }
 
-/// Access was judged by one look at the object and the answer came from another: of a key that
-/// alternated between public and private, one read in a hundred had the private bytes.
+/// Regression: access was checked for one version of the object and the answer came from another:
+/// of a key that alternated between public and private, one read in a hundred returned the private
+/// bytes.
 #[test]
 fn what_is_judged_is_what_is_opened() {
     const ROUNDS: usize = 150;
@@ -54,7 +55,7 @@ fn what_is_judged_is_what_is_opened() {
         let request = format!("{method} /mine/k HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         let mut seen = 0;
         let mut is_last = false;
-        // The last one is asked when it is public for good.
+        // The last request is sent when it stays public.
         while !is_last {
             is_last = is_over.load(Ordering::SeqCst);
             let answer = raw(address, request.as_bytes());
@@ -102,8 +103,8 @@ fn what_is_judged_is_what_is_opened() {
     });
 }
 
-/// What lay in S3 buckets named `images` and `catalogue` was open to everybody on the page,
-/// whatever its access.
+/// Regression: S3 buckets named `images` and `catalogue` were readable on the page, whatever their
+/// access settings.
 #[test]
 fn the_page_shows_what_is_published() {
     let place = Place::new();
@@ -139,8 +140,8 @@ fn the_page_shows_what_is_published() {
     assert_eq!(plain(page, "/api/images").json()["images"][0]["id"], "x");
 }
 
-/// A copy could read a version by its name with a key that may only read what everybody may; and it
-/// was told that a source was not there where a GET is told nothing.
+/// Regression: a copy could read a version by its name with a key that may only read public
+/// objects; and it returned 404 for a missing source where a GET returns 403.
 #[test]
 fn a_copy_reads_no_more_than_a_get() {
     let place = Place::new();
@@ -179,8 +180,8 @@ fn a_copy_reads_no_more_than_a_get() {
     client.get(&named).status(200);
 }
 
-/// One parser took the first of two Authorization headers and the other none of them, so what only
-/// signed requests may do was done without a signature.
+/// Regression: one parser took the first of two Authorization headers and the other none of them,
+/// so operations for signed requests were possible without a signature.
 #[test]
 fn what_is_said_twice_is_refused() {
     let place = Place::new();
@@ -226,8 +227,8 @@ fn what_is_said_twice_is_refused() {
     ask(&client.address, "/open/k?versionId=null&version%49d=null", "").status(400);
 }
 
-/// A request with a signature was counted only once that was found right: whoever made one up was
-/// not counted at all.
+/// Regression: a request with a signature was counted only after that was verified: invalid ones
+/// were not counted at all.
 #[test]
 fn invalid_signatures_are_counted() {
     const RATE: usize = 2;
@@ -247,8 +248,8 @@ fn invalid_signatures_are_counted() {
         secret: "wrong".to_owned(),
         ..client.clone()
     };
-    // As soon as more of them come within a second than may.
-    eventually("who makes up signatures is slowed", || {
+    // Once more of them arrive within a second than the limit.
+    eventually("senders of invalid signatures are slowed", || {
         is_slowed(forged.get("/")).then_some(())
     });
 }

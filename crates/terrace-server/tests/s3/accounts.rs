@@ -1,4 +1,4 @@
-//! Whose keys, buckets and objects are, and what accounts grant to one another.
+//! Owners of keys, buckets and objects, and grants between accounts.
 
 use crate::{
     Service, code,
@@ -12,7 +12,7 @@ use std::{
     net::TcpStream,
 };
 
-/// A key of an account that may do this, and the account's canonical ID.
+/// A key of an account with these grants, and the account's canonical ID.
 pub fn key_of(place: &Place, service: &Service, account: &str, grants: &[&str]) -> (Client, String) {
     key_with(place, service, grants, &["--account", account])
 }
@@ -36,8 +36,8 @@ fn denied(answer: &Answer) {
     is(answer, 403, "AccessDenied");
 }
 
-/// There was one owner of everything: each key saw the buckets of all, and a name that another had
-/// taken was one's own.
+/// Regression: there was one owner of everything: each key saw all buckets, and a name that another
+/// account had taken counted as one's own.
 #[test]
 fn buckets_have_owners() {
     let place = Place::new();
@@ -94,7 +94,7 @@ fn buckets_have_owners() {
     expected_owners(&own, &press_id);
 }
 
-/// Clients say whose they think that buckets are, lest they put into another's.
+/// Clients give the owner that they expect, so that they do not put into another's bucket.
 fn expected_owners(own: &Client, press_id: &str) {
     let header = "x-amz-expected-bucket-owner";
     for (owner, is_right) in [
@@ -133,13 +133,14 @@ fn ownership(client: &Client, form: &str) {
         .status(200);
 }
 
-/// Who owns an object, as the lists of its bucket and its own list say it.
+/// The owner of an object, by the lists of its bucket and its own list.
 fn owner(client: &Client, key: &str) -> String {
     let listed = client.get(&format!("/mine?prefix={key}")).status(200);
     elements(&listed, "ID").remove(0)
 }
 
-/// What others put in a bucket is theirs, or the bucket owner's, as the bucket says.
+/// Objects of other accounts in a bucket belong to them, or to the bucket's owner, by the bucket's
+/// setting.
 #[test]
 fn objects_in_anothers_bucket() {
     let place = Place::new();
@@ -147,8 +148,8 @@ fn objects_in_anothers_bucket() {
     let own = &service.client;
     let (press, id) = key_of(&place, &service, "press", &["*=admin"]);
     own.send("PUT", "/mine", &[], b"").status(200);
-    let whom = format!("id=\"{id}\"");
-    own.send("PUT", "/mine?acl", &[("x-amz-grant-write", &whom)], b"")
+    let grantee = format!("id=\"{id}\"");
+    own.send("PUT", "/mine?acl", &[("x-amz-grant-write", &grantee)], b"")
         .status(200);
 
     the_writers(own, &press, &id);
@@ -160,7 +161,7 @@ fn objects_in_anothers_bucket() {
     assert_eq!(owner(own, "given"), "terrace");
     own.get("/mine/given").status(200);
     denied(&press.get("/mine/given"));
-    the_bucket_owners(own, &press, &whom);
+    the_bucket_owners(own, &press, &grantee);
 }
 
 const TO_OWNER: [(&str, &str); 1] = [("x-amz-acl", "bucket-owner-full-control")];
@@ -180,7 +181,7 @@ fn the_writers(own: &Client, press: &Client, id: &str) {
     let acl = own.get("/mine/given?acl").status(200);
     assert_eq!(elements(&acl, "ID"), [id, "terrace", id]);
     own.send("DELETE", "/mine/given", &[], b"").status(204);
-    // A copy is whose who copies, and so is an upload.
+    // A copy belongs to the account that copies, and so does an upload.
     press
         .send("PUT", "/mine/copy", &[("x-amz-copy-source", "/mine/k")], b"")
         .status(200);
@@ -210,7 +211,7 @@ fn the_writers(own: &Client, press: &Client, id: &str) {
 }
 
 /// The bucket owner's, all of it, and there are no lists.
-fn the_bucket_owners(own: &Client, press: &Client, whom: &str) {
+fn the_bucket_owners(own: &Client, press: &Client, grantee: &str) {
     let refused = own.send(
         "PUT",
         "/mine?ownershipControls",
@@ -227,7 +228,7 @@ fn the_bucket_owners(own: &Client, press: &Client, whom: &str) {
     for (target, header, value) in [
         ("/mine/new", "x-amz-acl", "public-read"),
         ("/mine/new", "x-amz-acl", "private"),
-        ("/mine/new", "x-amz-grant-read", whom),
+        ("/mine/new", "x-amz-grant-read", grantee),
         ("/mine/k?acl", "x-amz-acl", "private"),
         ("/mine?acl", "x-amz-acl", "private"),
     ] {
@@ -246,7 +247,7 @@ fn the_bucket_owners(own: &Client, press: &Client, whom: &str) {
     press.get("/mine/k").status(200);
 }
 
-/// A list could say that everybody may read, and nothing else.
+/// Regression: a list could grant public reads, and nothing else.
 #[test]
 fn lists_grant_by_id_group_and_address() {
     let place = Place::new();
@@ -271,7 +272,7 @@ fn lists_grant_by_id_group_and_address() {
     ];
     place.run(&taken).code(2);
     own.send("PUT", "/mine", &[], b"").status(200);
-    for (header, whom, to_press, to_other, to_all) in [
+    for (header, grantee, to_press, to_other, to_all) in [
         ("x-amz-grant-read", format!("id={id}"), true, false, false),
         (
             "x-amz-grant-full-control",
@@ -290,17 +291,17 @@ fn lists_grant_by_id_group_and_address() {
         ),
         ("x-amz-grant-read-acp", group("AllUsers"), false, false, false),
     ] {
-        own.send("PUT", "/mine/k", &[(header, &whom)], b"v").status(200);
+        own.send("PUT", "/mine/k", &[(header, &grantee)], b"v").status(200);
         for (answer, may) in [
             (press.get("/mine/k"), to_press),
             (other.get("/mine/k"), to_other),
             (plain(&own.address, "/mine/k"), to_all),
         ] {
-            assert_eq!(answer.status, if may { 200 } else { 403 }, "{header} {whom}");
+            assert_eq!(answer.status, if may { 200 } else { 403 }, "{header} {grantee}");
         }
     }
     lists_and_the_block(own, &press, &other, &id);
-    // Who may only write opens nothing to others.
+    // A key that may only write cannot grant access to others.
     let (writer, _) = key_of(&place, &service, "terrace", &["mine=write"]);
     denied(&writer.send("PUT", "/mine/k", &[("x-amz-grant-read", &format!("id={id}"))], b"v"));
     writer
@@ -311,7 +312,8 @@ fn lists_grant_by_id_group_and_address() {
     anonymous_clients_may_write(own);
 }
 
-/// Everybody may write where the list says it, and what nobody signed is the bucket owner's.
+/// Anonymous clients may write where the list grants it, and unsigned objects belong to the
+/// bucket's owner.
 fn anonymous_clients_may_write(own: &Client) {
     own.send("PUT", "/mine?acl", &[("x-amz-acl", "public-read-write")], b"")
         .status(200);
@@ -331,7 +333,7 @@ fn group(name: &str) -> String {
     format!("uri=\"http://acs.amazonaws.com/groups/global/{name}\"")
 }
 
-/// The block of public access is about people who are not named.
+/// The public access block concerns grants that name no account.
 fn lists_and_the_block(own: &Client, press: &Client, other: &Client, id: &str) {
     let acl = own.get("/mine/k?acl").status(200);
     let block = b"<PublicAccessBlockConfiguration><IgnorePublicAcls>true</IgnorePublicAcls><BlockPublicAcls>true</BlockPublicAcls></PublicAccessBlockConfiguration>";
@@ -395,7 +397,7 @@ fn policies_reach_across_accounts() {
     own.get("/mine/k").status(200);
 }
 
-/// A key could do the same with all of a bucket, and for ever.
+/// Regression: a key's permissions were the same for all of a bucket, and without an end.
 #[test]
 fn keys_are_limited_to_prefixes_and_times() {
     let place = Place::new();
@@ -448,8 +450,8 @@ fn keys_are_limited_to_prefixes_and_times() {
     is(&limited.get("/mine/in/k"), 403, "InvalidAccessKeyId");
 }
 
-/// A request was allowed in a bucket, and done in whichever had its name once its body had come: a
-/// policy that was begun in one's own bucket could be put on another account's.
+/// Regression: a request was permitted in one bucket, and executed in whichever had its name after
+/// the body had arrived: a policy put begun in one's own bucket could change another account's.
 #[test]
 fn a_bucket_that_changed_hands() {
     let place = Place::new();
@@ -482,8 +484,8 @@ fn a_bucket_that_changed_hands() {
     is(&press.get("/mine?policy"), 404, "NoSuchBucketPolicy");
 }
 
-/// Fields of a form that grant were refused. They are what headers of a PUT are, and so is what is
-/// wrong with them.
+/// Regression: fields of a form that grant were refused. They have the meaning, and the errors, of
+/// headers of a PUT.
 #[test]
 fn forms_grant_as_puts_do() {
     let place = Place::new();
@@ -491,29 +493,32 @@ fn forms_grant_as_puts_do() {
     let own = &service.client;
     let (press, id) = key_of(&place, &service, "press", &["*=write"]);
     own.send("PUT", "/mine", &[], b"").status(200);
-    let whom = format!("id=\"{id}\"");
-    own.send("PUT", "/mine?acl", &[("x-amz-grant-write", &whom)], b"")
+    let grantee = format!("id=\"{id}\"");
+    own.send("PUT", "/mine?acl", &[("x-amz-grant-write", &grantee)], b"")
         .status(200);
     let all = "uri=\"http://acs.amazonaws.com/groups/global/AllUsers\"";
     for (fields, status) in [
-        (&[("x-amz-grant-read", whom.as_str())][..], 200),
-        (&[("x-amz-grant-read", all), ("x-amz-grant-full-control", &whom)], 200),
+        (&[("x-amz-grant-read", grantee.as_str())][..], 200),
         (
-            &[("x-amz-grant-write-acp", &whom), ("x-amz-grant-read-acp", &whom)],
+            &[("x-amz-grant-read", all), ("x-amz-grant-full-control", &grantee)],
+            200,
+        ),
+        (
+            &[("x-amz-grant-write-acp", &grantee), ("x-amz-grant-read-acp", &grantee)],
             200,
         ),
         (&[("x-amz-acl", "authenticated-read")], 200),
         (&[("x-amz-acl", "aws-exec-read")], 200),
         (&[("x-amz-acl", "public-read"), ("x-amz-grant-read", all)], 400),
-        (&[("x-amz-grant-read", "id=nobody")], 400),
+        (&[("x-amz-grant-read", "id=unknown")], 400),
         (&[("x-amz-grant-read", "emailAddress=a@b")], 400),
     ] {
         for client in [own, &press] {
             let put = client.send("PUT", "/mine/put", fields, b"file");
             let posted = client.form("mine", &[fields, &[("key", "form")]].concat(), 0, 600);
             let is_own = client.id == own.id;
-            // Whoever may write, and no more, opens nothing to others.
-            let expected = if status == 200 && !is_own && !fields.iter().all(|(_, value)| *value == whom) {
+            // Permission to write is not enough to grant access to others.
+            let expected = if status == 200 && !is_own && !fields.iter().all(|(_, value)| *value == grantee) {
                 403
             } else {
                 status

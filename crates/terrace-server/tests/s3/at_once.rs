@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// Rules that make answers say more: who may ask from elsewhere, and when objects are deleted.
+/// Rules that add headers to answers: for other origins, and for the expiry of objects.
 const CORS: &[u8] = b"<CORSConfiguration><CORSRule><AllowedOrigin>https://site.example</AllowedOrigin>\
     <AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>";
 const LIFECYCLE: &[u8] =
@@ -56,8 +56,8 @@ fn said(answer: &Answer) -> (u16, Vec<(&str, &str)>) {
     (answer.status, headers.filter(|(name, _)| !own.contains(name)).collect())
 }
 
-/// Asks both ways: a header that nobody knows is enough for the long way. Whether the short one was
-/// taken.
+/// Sends a request both ways: an unknown header is enough for the long way. Returns whether the
+/// short one was taken.
 #[track_caller]
 fn compare(service: &Service, method: &str, path: &str, headers: &str) -> bool {
     let address = &service.client.address;
@@ -282,7 +282,7 @@ fn buckets_named_by_the_host_and_buckets_that_are_closed() {
     host("public.s3.example.org", "/public/k").status(403);
     host("private.s3.example.org", "/k").status(403);
 
-    // What is not open to everybody any more is not by the short way either.
+    // A bucket that is no longer public is private by the short way, too.
     client.send("DELETE", "/public?policy", &[], b"").status(204);
     ask(&client.address, "GET", "/public/k", "").status(403);
     assert_eq!(at_once(&service), before);

@@ -1,4 +1,5 @@
-//! What clients may hold of the server: memory, connections, time; and who may read what it keeps.
+//! Bounds on what clients hold of the server: memory, connections, time; and permissions of its
+//! files.
 
 use crate::{
     Service, code,
@@ -103,7 +104,7 @@ fn short_chunks_take_no_more_than_they_have() {
     drop(held);
 }
 
-/// As many connections as there may be, which did nothing, kept everybody else out.
+/// Regression: the maximum of idle connections kept all other clients out.
 #[test]
 fn idle_connections_do_not_stop_the_service() {
     let place = Place::new();
@@ -184,12 +185,12 @@ fn open_to_others(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Store, backup and access log were made for everybody to read, secrets of access keys included;
-/// and these were stored as they are.
+/// Regression: store, backup and access log were readable by all users, including secrets of access
+/// keys, which were stored unencrypted.
 #[test]
 fn stored_files_are_private() {
-    // What the program gets from who starts it keeps nothing from others. This process's own mask
-    // stays: other tests make files meanwhile.
+    // The mask that the program inherits does not matter. This process's own mask stays: other
+    // tests make files meanwhile.
     let place = Place::with_starter(&["sh", "-c", "umask 000; exec \"$@\"", "sh"]);
     place.write("key", "0f".repeat(32));
     let with_key = ["--secrets-key-file", "key"];
@@ -251,8 +252,8 @@ fn the_page_has_a_password_where_others_reach_it() {
     let refused = plain(&address, "/api/stats").status(401);
     assert!(refused.header("www-authenticate").unwrap().starts_with("Basic "));
     plain(&address, "/healthz").status(200);
-    // "anybody:open sesame"
-    let right = "Authorization: Basic YW55Ym9keTpvcGVuIHNlc2FtZQ==\r\n";
+    // "user:open sesame"
+    let right = "Authorization: Basic dXNlcjpvcGVuIHNlc2FtZQ==\r\n";
     let ask = |host: &str, headers: &str| {
         let mut stream = TcpStream::connect(&address).unwrap();
         let request = format!("GET /api/stats HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n");

@@ -108,7 +108,7 @@ fn a_full_store_is_given_more_while_it_serves() {
         refused.error()
     );
 
-    // A part of an upload that nobody ends counts as well.
+    // A part of an upload that is not completed counts as well.
     let upload = service
         .client
         .send("POST", "/bucket/upload?uploads", &[], b"")
@@ -157,11 +157,11 @@ fn a_full_store_is_given_more_while_it_serves() {
     assert!(fill_some(&service) == 10, "without a bound the device has room");
     signal(&service.child, "TERM");
     assert!(wait(&mut service.child).success());
-    let nobody = place.run(&["capacity", "24MiB"]).code(1);
+    let without_server = place.run(&["capacity", "24MiB"]).code(1);
     assert!(
-        nobody.error().contains("no server has this store open"),
+        without_server.error().contains("no server has this store open"),
         "{}",
-        nobody.error()
+        without_server.error()
     );
     place.run(&["capacity", "much"]).code(2);
 }

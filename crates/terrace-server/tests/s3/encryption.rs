@@ -113,7 +113,7 @@ fn with_a_key_of_the_client() {
         is(&other.send("GET", &target, &[], b""), 403, "AccessDenied");
         none.send("HEAD", &target, &[], b"").status(400);
         other.send("HEAD", &target, &[], b"").status(403);
-        // Whoever lacks the key is not told what a condition says of it.
+        // A client without the key does not learn whether a condition holds.
         let tag = put.header("etag").unwrap();
         own.send("GET", &target, &[("if-none-match", tag)], b"").status(304);
         none.send("GET", &target, &[("if-none-match", tag)], b"").status(400);
@@ -179,7 +179,7 @@ fn ranges_of_what_is_encrypted() {
                 assert_eq!(part.header("content-range"), Some(said.as_str()));
             }
         }
-        // Several are for whoever does not sign.
+        // Several ranges are for unsigned requests.
         let public = [(ALGORITHM, "AES256"), ("x-amz-acl", "public-read")];
         by_master.send("PUT", target, &public, &body).status(200);
         let address = &service.client.address;
@@ -203,7 +203,7 @@ fn with_the_master_key() {
     let place = Place::new();
     let (service, key) = serve(&place);
     let client = &service.client;
-    let marker = b"what nobody finds on the device".repeat(40);
+    let marker = b"plain text that must not be on the device".repeat(32);
     for length in LENGTHS {
         let mut body = bytes(length);
         let marked = marker.len().min(length);
@@ -555,7 +555,7 @@ fn forms_are_encrypted() {
     assert_eq!(got.body, b"file");
 }
 
-/// Nobody is shown what is stored for what it is of.
+/// The page never shows stored ciphertext in place of the contents.
 #[test]
 fn the_page_shows_bytes_or_nothing() {
     let place = Place::new();

@@ -125,8 +125,8 @@ fn with_hook(place: &Place) -> (Service, Receiver<(u16, Value)>) {
     (service, got)
 }
 
-/// Who may configure a bucket could have the server call any address, if rules named addresses; and
-/// rules that cannot be kept are refused.
+/// Regression: if rules named addresses, a client that may configure a bucket could make the server
+/// call any of them; and rules that cannot be kept are refused.
 #[test]
 fn rules_name_targets_of_the_settings() {
     let place = Place::new();
@@ -284,8 +284,8 @@ fn events_survive_a_kill_and_are_sent_again() {
     let place = Place::new();
     let (url, got) = webhook(vec![503, 302]);
     let hook = format!("hook={url}");
-    // Nobody answers where events go at first. The place is kept: let go of, it would be given to
-    // a server of another test, which would get the events.
+    // No server listens at first. The port stays bound: otherwise a server of another test could
+    // get it, and the events.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let nowhere = silent.local_addr().unwrap();
     let service = Service::start(&place, &["--s3-notify", &format!("hook=http://{nowhere}/")]);
@@ -316,8 +316,8 @@ fn events_survive_a_kill_and_are_sent_again() {
     assert!(refused.unwrap().parse::<u64>().unwrap() >= 2, "{metrics}");
 }
 
-/// Events went over TLS to nobody. Whom no authority vouches for that the server believes gets
-/// nothing of them; they wait, and go to whom one does vouch for.
+/// Regression: events were not sent over TLS. A target whose certificate no trusted authority has
+/// signed gets none of them; they wait, and are sent to one with a valid certificate.
 #[test]
 fn events_go_over_tls() {
     let place = Place::new();
@@ -372,7 +372,7 @@ fn nats(mut answers: Vec<&'static str>) -> (String, Receiver<(String, Value)>) {
 
 const TAKEN: &str = r#"MSG {"stream":"EVENTS","seq":1}"#;
 const NOT_TAKEN: &str = r#"MSG {"error":{"code":503,"description":"no space"}}"#;
-const NOBODY: &str = "HMSG NATS/1.0 503";
+const NO_STREAM: &str = "HMSG NATS/1.0 503";
 
 fn take_published(stream: impl Read + Write, answer: &str) -> io::Result<(String, Value)> {
     let mut stream = BufReader::new(stream);
@@ -412,12 +412,13 @@ fn take_published(stream: impl Read + Write, answer: &str) -> io::Result<(String
     Ok((id.trim_end().to_owned(), event))
 }
 
-/// Events were told to webhooks alone. Of NATS a stream must have one before it is forgotten here:
-/// what nobody took, or a stream refused, is published again with the same number, in order.
+/// Regression: events were sent to webhooks only. With NATS a stream must have stored an event
+/// before it is deleted here: one that was not acknowledged, or was refused, is published again
+/// with the same number, in order.
 #[test]
 fn events_are_published_until_a_stream_has_them() {
     let place = Place::new();
-    let (url, got) = nats(vec![TAKEN, NOBODY, NOT_TAKEN]);
+    let (url, got) = nats(vec![TAKEN, NO_STREAM, NOT_TAKEN]);
     let service = Service::start(&place, &["--s3-notify", &format!("hook={url}")]);
     let client = &service.client;
     client.send("PUT", "/bucket", &[], b"").status(200);

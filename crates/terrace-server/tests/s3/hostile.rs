@@ -1,5 +1,5 @@
-//! Requests that nobody means well with. Whatever comes, the server answers or closes, stores
-//! nothing that was not signed, and goes on.
+//! Hostile requests. The server answers each or closes the connection, stores nothing that was not
+//! signed, and continues.
 
 use crate::{
     Service, code,
@@ -299,8 +299,7 @@ impl Maker {
         }
     }
 
-    /// A request: signed in its head or its query, or by nobody, and now and then with something
-    /// wrong in it.
+    /// A request: signed in its head or its query, or unsigned, and sometimes with an error in it.
     fn request(&mut self, client: &Client) -> Vec<u8> {
         let (method, target, body) = (self.one(words::METHODS), self.target(), self.body());
         let headers: Vec<_> = (0..self.0.random_range(0..5))
@@ -342,7 +341,7 @@ impl Maker {
     }
 }
 
-/// What is wrong with an answer, if it is no answer that a server gives who understood, or did not.
+/// The fault of an answer, if it is not a proper answer to a valid or invalid request.
 fn wrong_with(answer: &[u8]) -> Option<&'static str> {
     // A request that is none may get none.
     if answer.is_empty() {
@@ -428,9 +427,9 @@ fn spoken(client: &Client, request: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Whoever has a bucket could have its policy compare a long header with a long text, and variables
-/// a thousand times with their values: one request that nobody signed took seconds of a processor,
-/// or gigabytes.
+/// Regression: the owner of a bucket could have its policy compare a long header with a long text,
+/// and variables a thousand times with their values: one unsigned request took seconds of a
+/// processor, or gigabytes.
 #[test]
 fn policies_that_take_long() {
     let place = Place::new();

@@ -67,7 +67,7 @@ fn a_key_does_what_its_policy_says() {
         denied(&reader.get(target));
     }
     denied(&reader.send("PUT", "/mine/in/k", &[], b"w"));
-    // What is open to everybody is open to it, unless its policy denies it.
+    // It may do what is public, unless its policy denies it.
     own.send("PUT", "/mine/out/open", &[("x-amz-acl", "public-read")], b"open")
         .status(200);
     reader.get("/mine/out/open").status(200);
@@ -145,7 +145,7 @@ fn what_headers_ask_for_needs_the_policy() {
                 "Resource":"arn:aws:s3:::locked/*"}}}}"#
         );
         own.send("PUT", "/locked?policy", &[], policy.as_bytes()).status(204);
-        // A list that opens something, and a lock, are for those whom their own policy lets.
+        // Public lists, and locks, need permission by the key's own policy.
         let of_bucket = without.send("PUT", "/locked/k", more, b"");
         if more[0].0 == "x-amz-tagging" {
             of_bucket.status(200);
@@ -174,9 +174,9 @@ fn policies_meet() {
     let place = Place::new();
     let service = filled(&place);
     let own = &service.client;
-    let of_bucket = |effect: &str, whom: &str| {
+    let of_bucket = |effect: &str, principal: &str| {
         let policy = format!(
-            r#"{{"Version":"2012-10-17","Statement":{{"Effect":"{effect}","Principal":{{"AWS":"{whom}"}},
+            r#"{{"Version":"2012-10-17","Statement":{{"Effect":"{effect}","Principal":{{"AWS":"{principal}"}},
                 "Action":"s3:GetObject","Resource":"arn:aws:s3:::mine/*"}}}}"#
         );
         own.send("PUT", "/mine?policy", &[], policy.as_bytes()).status(204);
@@ -280,8 +280,8 @@ fn policies_by_the_command_line() {
     at(&levels).get("/second/in/k").status(200);
 }
 
-/// Whoever may make buckets could set the list of one that is there, whatever its policy says of
-/// that: it was judged as if it were not there.
+/// Regression: a key that may make buckets could set the list of an existing one against its
+/// policy: the bucket was treated as missing.
 #[test]
 fn a_bucket_that_is_made_again_has_a_policy() {
     let place = Place::new();

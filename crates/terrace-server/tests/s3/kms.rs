@@ -1,4 +1,4 @@
-//! SSE-KMS: keys of the store that clients name, whose they are, and what becomes of them.
+//! SSE-KMS: keys of the store that clients name, their permissions, and their life.
 
 use crate::{
     Service,
@@ -95,7 +95,7 @@ fn keys_that_are_named() {
     assert!(!has(&place, b"the plain text of a value"));
 }
 
-/// What is done with an object beside reading it, and by whom.
+/// Operations on such an object besides reading it, and the keys that may do them.
 #[test]
 fn named_keys_beside_s3() {
     let place = Place::new();
@@ -108,7 +108,8 @@ fn named_keys_beside_s3() {
     let tags = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
     client.send("PUT", "/bucket/1?tagging", &[], tags).status(200);
     assert_eq!(client.get("/bucket/1").status(200).text(), "the plain text of a value");
-    // The command line has the store's keys; the page shows nobody what asks who reads it.
+    // The command line has the store's keys; the page does not show objects whose readers must be
+    // known.
     let public = [KMS, (KEY_ID, "photos"), ("x-amz-acl", "public-read")];
     client.send("PUT", "/images", &[], b"").status(200);
     client.send("PUT", "/images/1/small", &public, b"public").status(200);
@@ -122,7 +123,7 @@ fn named_keys_beside_s3() {
     assert!(refused.error().contains("disabled"), "{}", refused.error());
 }
 
-/// Who names a key wants others not to read the object unless that key lets them.
+/// An object with a named key is readable only with permission for that key.
 #[test]
 fn keys_need_permission() {
     let place = Place::new();
@@ -162,7 +163,7 @@ fn keys_need_permission() {
     assert_eq!(press.get("/bucket/k").status(200).text(), "secret");
     is(&other.get("/bucket/k"), 403, "AccessDenied");
     is(&plain(&client.address, "/bucket/k"), 400, "InvalidArgument");
-    // Whoever may write may take it away, and see that it is there: that asks no key.
+    // Permission to write is enough to delete it, and to see that it exists: that needs no key.
     other.send("HEAD", "/bucket/k", &[], b"").status(200);
     other.send("DELETE", "/bucket/k", &[], b"").status(204);
 }
@@ -320,7 +321,7 @@ fn former_versions_of_a_key_are_struck_out() {
     tags.push(part(2, b"end"));
     complete(client, &upload, &tags).status(200);
     place.run(&["kms", "rotate", "photos"]).code(0);
-    // A disabled key's objects are encrypted anew all the same, and nobody reads them.
+    // A disabled key's objects are rewrapped all the same, but cannot be read.
     place.run(&["kms", "disable", "photos"]).code(0);
     let service = service.restart(&place, "KILL");
     place.run(&["rewrap"]).code(0);

@@ -1,4 +1,4 @@
-//! Object lock: nothing deletes what is locked, whoever asks and by whatever way.
+//! Object lock: locked versions cannot be deleted, by any client and any operation.
 
 use crate::{
     Service, access, code,
@@ -41,7 +41,7 @@ fn allowed(place: &Place, service: &Service, actions: &str) -> Client {
     key_with(place, service, "terrace", &statements)
 }
 
-/// GET and HEAD told everybody who could read an object how many tags it has.
+/// Regression: GET and HEAD returned the number of tags to every reader of an object.
 #[test]
 fn tag_counts_need_permission() {
     let place = Place::new();
@@ -69,12 +69,12 @@ fn tag_counts_need_permission() {
     let named = format!(r#"{reading},"s3:GetObjectVersionTagging""#);
     assert_eq!(told(&policy(&named)), [false, true]);
     access::open_to_all(client, "bucket");
-    let everybody = plain(&client.address, "/bucket/k").status(200);
-    assert_eq!(everybody.header("x-amz-tagging-count"), None);
+    let anonymous = plain(&client.address, "/bucket/k").status(200);
+    assert_eq!(anonymous.header("x-amz-tagging-count"), None);
 }
 
-/// GET and HEAD told everybody who could read an object how it is locked, which to ask for takes
-/// the level `admin` or a policy.
+/// Regression: GET and HEAD returned the lock to every reader of an object, although reading a lock
+/// needs the level `admin` or a policy.
 #[test]
 fn lock_headers_need_permission() {
     const NAMES: [&str; 3] = [
@@ -109,8 +109,8 @@ fn lock_headers_need_permission() {
     let reader = policy(r#""s3:GetObject","s3:GetObjectVersion","s3:GetObjectLegalHold""#);
     assert_eq!(told(&reader), [false, false, true]);
     access::open_to_all(client, "bucket");
-    let everybody = plain(&client.address, "/bucket/k").status(200);
-    assert!(NAMES.iter().all(|name| everybody.header(name).is_none()));
+    let anonymous = plain(&client.address, "/bucket/k").status(200);
+    assert!(NAMES.iter().all(|name| anonymous.header(name).is_none()));
     assert_eq!(told(client), [true; 3]);
 }
 

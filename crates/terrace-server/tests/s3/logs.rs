@@ -186,7 +186,7 @@ fn logs_are_granted_to_others() {
         .map(|key| press.get(&format!("/logs/{key}")).status(200).text());
     assert!(read.collect::<String>().contains("LOGGING_STATUS"));
 
-    // Everybody may read, until the target is kept from that.
+    // Public reads, until the target forbids them.
     let all = "<Grant><Grantee xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=\"Group\">\
         <URI>http://acs.amazonaws.com/groups/global/AllUsers</URI></Grantee><Permission>READ</Permission></Grant>";
     put(&client, "logs", &grants("FULL_CONTROL", all)).status(200);
@@ -207,7 +207,8 @@ fn logs_are_granted_to_others() {
     press.get(&format!("/logs/{second}")).status(403);
 }
 
-/// Whoever configures a bucket could have its log written into a bucket that is somebody else's.
+/// Regression: a client that may configure a bucket could have its log written into another
+/// account's bucket.
 #[test]
 fn a_log_goes_only_where_it_may() {
     let place = Place::new();
@@ -238,8 +239,8 @@ fn a_log_goes_only_where_it_may() {
     assert_eq!(lines(&service.client, "log-").len(), before);
 }
 
-/// What a log was looked up by was the path as it came, so whoever wrote a letter of the bucket's
-/// name with a percent sign was not logged.
+/// Regression: the bucket of a log was looked up by the path as received, so requests that encoded
+/// a letter of the bucket's name were not logged.
 #[test]
 fn a_bucket_is_logged_however_it_is_written() {
     let place = Place::new();
@@ -266,8 +267,8 @@ fn buckets_that_take_no_logs() {
     let refused = (400, "InvalidTargetBucketForLogging".to_owned());
     client.send("PUT", "/payed", &[], b"").status(200);
     put(client, "payed", "").status(200);
-    let payer = |who: &str| {
-        let xml = format!("<RequestPaymentConfiguration><Payer>{who}</Payer></RequestPaymentConfiguration>");
+    let payer = |name: &str| {
+        let xml = format!("<RequestPaymentConfiguration><Payer>{name}</Payer></RequestPaymentConfiguration>");
         client
             .send("PUT", "/payed?requestPayment", &[], xml.as_bytes())
             .status(200);

@@ -143,7 +143,7 @@ fn elements(answer: &Answer, name: &str) -> Vec<String> {
     parts.map(|(text, _)| text.to_owned()).collect()
 }
 
-/// The system keys of a store nobody has open.
+/// The system keys of a store that no process has open.
 fn left_over(place: &Place) -> Vec<String> {
     let listed = place.run(&["ls"]).code(0).text();
     let system = listed.lines().filter(|key| key.starts_with("\\x00s3/"));
@@ -394,7 +394,7 @@ fn clients_that_leave() {
         stream.write_all(request.head.as_bytes()).unwrap();
         stream.read_exact(&mut [0; 1000]).unwrap();
     }
-    // Replaced while somebody reads it: that reader gets all of what it began with.
+    // Replaced during a read: the reader gets all of the former object.
     let request = client.sign("GET", "/bucket/large", &[], b"", Mode::Whole);
     let mut stream = TcpStream::connect(&client.address).unwrap();
     stream.write_all(request.head.as_bytes()).unwrap();
@@ -540,7 +540,8 @@ fn what_the_page_keeps_is_a_bucket_too() {
     );
 }
 
-/// What somebody puts over S3 can be taken with the command line, also if its bytes are elsewhere.
+/// An object that was put over S3 can be read with the command line, also if its bytes are in
+/// values of their own.
 #[test]
 fn the_command_line_reads_and_removes_what_came_over_s3() {
     let place = Place::new();

@@ -68,11 +68,11 @@ fn a_store_without_a_master_key_has_its_own() {
     client.put("/bucket/plain", b"plain", Mode::Whole).status(200);
     let own_key = |place: &Place| place.run(&["ls"]).code(0).text().contains("own-master-key");
     let client = stop(service);
-    assert!(!own_key(&place), "nobody has asked for it");
+    assert!(!own_key(&place), "no request has needed it");
 
     let service = Service::with_key(&place, &[], &client.id, &client.secret);
     let by_master = [(ALGORITHM, "AES256")];
-    let secret = b"what nobody shall find on the devices";
+    let secret = b"plain text that must not be on the devices";
     let put = service.client.send("PUT", "/bucket/k", &by_master, secret).status(200);
     assert_eq!(put.header(ALGORITHM), Some("AES256"));
     let client = service.client.clone();
@@ -290,7 +290,7 @@ fn damage(place: &Place, change: impl Fn(&mut Vec<u8>) -> bool) {
     store.close().unwrap();
 }
 
-/// What somebody changed on the devices, with checksums that are right, is not given out.
+/// Bytes that were changed on the devices, with valid checksums, are not returned.
 #[test]
 fn what_was_tampered_with_is_refused() {
     const SEALED: usize = (64 << 10) + 16;

@@ -1,5 +1,5 @@
-//! What policies are asked about is what is done, however the request writes it: each test is a way
-//! around a policy that there was.
+//! Policies are checked against what a request does, however it is written: each test is a
+//! regression.
 
 use crate::{
     Service, code,
@@ -101,8 +101,8 @@ fn sources_of_copies() {
     }
 }
 
-/// Who may list what begins with a prefix named it in requests for other objects, and was told by a
-/// 404 which of these there are not.
+/// Regression: a client that may list a prefix named it in requests for other objects, and learned
+/// from a 404 which of them are missing.
 #[test]
 fn prefixes_of_listings_only() {
     let place = Place::new();

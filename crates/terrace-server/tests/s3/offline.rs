@@ -15,8 +15,8 @@ use std::{
 
 const VERSIONED: &[u8] = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
 
-/// Whoever put an object back with the attributes that `head` shows made two objects own one value:
-/// deleting either freed the other's bytes.
+/// Regression: putting an object with the attributes that `head` shows made two objects own one
+/// value: deleting either freed the other's bytes.
 #[test]
 fn an_object_cannot_get_the_bytes_of_another() {
     let place = Place::new();
@@ -82,7 +82,7 @@ fn commands_keep_versions() {
     }
 }
 
-/// What commands and crashes left over stayed for ever where nobody listened for S3.
+/// Regression: garbage of commands and crashes was never collected with `--s3-listen off`.
 #[test]
 fn what_is_left_over_goes_without_s3() {
     let place = Place::new();
@@ -112,8 +112,8 @@ fn what_is_left_over_goes_without_s3() {
     assert_eq!(place.run(&["get", "bucket/one"]).code(0).text(), "small");
 }
 
-/// A bucket was looked up by its name once more behind the body: deleted and made again meanwhile,
-/// it got an object that its new owner let nobody write.
+/// Regression: a bucket was looked up by its name again after the body: deleted and made again
+/// meanwhile, it got an object that its new owner did not permit.
 #[test]
 fn a_slow_upload_does_not_reach_a_new_bucket_of_the_same_name() {
     let place = Place::new();

@@ -120,7 +120,7 @@ fn a_sender_above_the_limit_gets_503() {
     let place = Place::new();
     let service = Service::start(&place, &["--s3-rate", "2"]);
     let client = &service.client;
-    // What a second allows passes at any pace; then whoever sends faster is refused.
+    // A second's allowance passes at any pace; then further requests are refused.
     for _ in 0..2 {
         client.get("/").status(200);
     }
@@ -327,8 +327,8 @@ fn policies_ask_for_the_version_of_tls() {
     assert!(wait(&mut child).success());
 }
 
-/// Deleting frees the values of long objects a moment later, and the store the blocks they were in
-/// later still. Who puts an object meanwhile waits for it.
+/// Deletions free the values of long objects a moment later, and the store their blocks later
+/// still. A put meanwhile waits for that.
 #[test]
 fn what_was_deleted_is_room_for_the_next_object() {
     let place = Place::new();

@@ -14,7 +14,7 @@ fn denied(answer: &Answer) {
     assert_eq!(code(answer), (403, "AccessDenied".to_owned()));
 }
 
-/// A policy could open a bucket to everybody, and say nothing else.
+/// Regression: a policy could make a bucket public, and nothing else.
 #[test]
 fn policies_open_and_close() {
     let place = Place::new();
@@ -48,18 +48,18 @@ fn policies_open_and_close() {
     guest.put("/bucket/in/new", b"w", Mode::Whole).status(200);
     denied(&guest.get("/bucket?versions="));
     denied(&guest.get("/bucket?acl="));
-    // A denial is for everybody, whatever the level of the key, and whatever the way.
-    for who in [&guest, client] {
-        denied(&who.get("/bucket/secret/k"));
-        denied(&who.send(
+    // A denial applies to every key, whatever its level, and to every operation.
+    for signer in [&guest, client] {
+        denied(&signer.get("/bucket/secret/k"));
+        denied(&signer.send(
             "PUT",
             "/bucket/in/copy",
             &[("x-amz-copy-source", "/bucket/secret/k")],
             b"",
         ));
-        denied(&who.send("PUT", "/bucket/in/open", &[("x-amz-acl", "public-read")], b"v"));
+        denied(&signer.send("PUT", "/bucket/in/open", &[("x-amz-acl", "public-read")], b"v"));
         let list = b"<Delete><Object><Key>in/new</Key></Object><Object><Key>secret/k</Key></Object></Delete>";
-        let deleted = who.send("POST", "/bucket?delete", &[], list).status(200);
+        let deleted = signer.send("POST", "/bucket?delete", &[], list).status(200);
         assert_eq!(elements(&deleted, "Code"), ["AccessDenied"]);
     }
     client.put("/bucket/secret/k", b"v2", Mode::Whole).status(200);
@@ -172,8 +172,8 @@ fn policies_see_tags_and_locks() {
         .status(204);
 }
 
-/// Policies that ask for locks were refused, and could not keep anybody from locking for a hundred
-/// years.
+/// Regression: policies with conditions on locks were refused, and could not prevent locks of a
+/// hundred years.
 #[test]
 fn policies_see_what_is_to_be_locked() {
     let place = Place::new();
@@ -228,8 +228,8 @@ fn day_after(days: i64) -> String {
     )
 }
 
-/// Whom a policy let at versions by their names was refused all the same. And what everybody may
-/// read by its list was answered from RAM before the bucket's policy was asked.
+/// Regression: versions that a policy permits to read were refused. And public objects were
+/// answered from RAM before the bucket's policy was checked.
 #[test]
 fn policies_are_asked_of_what_is_opened() {
     let place = Place::new();
@@ -271,9 +271,9 @@ fn policies_are_asked_of_what_is_opened() {
     denied(&post_form(&client.address, "bucket", &[("key", "form/k")]));
 }
 
-/// Conditions on a form's headers, signature and encryption were asked of its HTTP head, which
-/// nobody signs and no operation goes by: `If-None-Match` there was as good as the condition, and a
-/// key of a client's in its fields was not seen.
+/// Regression: conditions on a form's headers, signature and encryption were checked against its
+/// HTTP head, which is not signed and not used by operations: `If-None-Match` there satisfied the
+/// condition, and a client's key in the fields was not seen.
 #[test]
 fn policies_ask_a_forms_fields() {
     let place = Place::new();
@@ -395,8 +395,8 @@ fn policies_deny_what_headers_ask_for() {
     client.put("/locked/k", b"v", Mode::Whole).status(200);
 }
 
-/// A copy takes the tags of its source along: nobody asked whether they may be read there, and set
-/// here.
+/// Regression: a copy takes the tags of its source along: permission to read them there, and to set
+/// them here, was not checked.
 #[test]
 fn policies_deny_tags_of_copies() {
     let place = Place::new();

@@ -24,7 +24,7 @@ fn headers_in_the_query_of_a_presigned_url() {
     let shown = shown.map(|name| got.header(name));
     assert_eq!(shown, [Some("1/2"), Some("AES256"), Some("STANDARD_IA")]);
     assert_eq!(got.text(), "body");
-    // The list `public-read` lets everybody read the object and nobody its tags.
+    // The list `public-read` grants reading the object but not its tags.
     assert_eq!(got.header("x-amz-tagging-count"), None);
     let owners = client.send("GET", "/bucket/k", &[], b"").status(200);
     assert_eq!(owners.header("x-amz-tagging-count"), Some("1"));
@@ -91,8 +91,8 @@ fn permissions_for_headers_in_a_query() {
     assert_eq!(client.get("/bucket/signed").header("x-amz-meta-a"), None);
 }
 
-/// A checksum in the query is verified, but that of nothing: who presigns does not know the body,
-/// and the SDK of JavaScript takes it for empty.
+/// A checksum in the query is verified, except that of an empty body: a presigner does not know the
+/// body, and the SDK of JavaScript takes it for empty.
 #[test]
 fn checksums_in_the_query_of_a_presigned_url() {
     let place = Place::new();
@@ -124,8 +124,8 @@ fn checksums_in_the_query_of_a_presigned_url() {
     );
 }
 
-/// Whoever had a presigned URL could say in a header that nobody signs when it was signed, and a
-/// policy that gives such URLs ten minutes took that for its age.
+/// Regression: an unsigned header could replace the time of a presigned URL, and a policy that
+/// permits ten minutes took that for its age.
 #[test]
 fn how_old_a_signature_is_its_url_says() {
     let place = Place::new();

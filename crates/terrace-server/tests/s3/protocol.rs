@@ -177,9 +177,9 @@ fn buckets_in_pages() {
     assert_eq!(elements(&client.get("/").status(200), "Name").len(), 5);
 }
 
-/// A range that is none, and a date that is none in a condition, were refused where the signature
-/// covers the header, as that of every SDK does. S3 answers as if they were not there; and whoever
-/// changes what is signed is still told so.
+/// Regression: invalid ranges, and invalid dates in conditions, were refused where the signature
+/// covers the header, as that of every SDK does. S3 ignores them; and a changed signed header is
+/// still refused.
 #[test]
 fn what_says_nothing_is_not_refused_where_it_is_signed() {
     let place = Place::new();

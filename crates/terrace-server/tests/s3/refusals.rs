@@ -15,8 +15,8 @@ fn is(answer: &Answer, status: u16, expected: &str, message: &str) {
     assert!(answer.text().contains(message), "{}", answer.text());
 }
 
-/// A preflight request that is refused said `AccessDenied` in all cases, so that nobody saw whether
-/// the bucket has no rules or none that fits.
+/// Regression: a refused preflight request got `AccessDenied` in all cases, which did not tell
+/// whether the bucket has no rules or none that fits.
 #[test]
 fn preflights() {
     let place = Place::new();
@@ -145,8 +145,8 @@ fn checksums_by_another_algorithm() {
     }
 }
 
-/// A URL that was signed by a clock that is fast. The answer was that the time of the request is
-/// wrong, which whoever only has the URL can do nothing about.
+/// Regression: a URL that was signed by a fast clock got the error of a skewed request time, which
+/// the holder of the URL cannot act on.
 #[test]
 fn presigned_urls_from_the_future() {
     let place = Place::new();
@@ -325,8 +325,8 @@ fn digests_of_xml_in_chunks() {
     assert!(!found.contains("<Value>"), "{found}");
 }
 
-/// A body in chunks of whoever does not sign was stored with what surrounds its chunks, and then
-/// refused. SDKs send all objects so over TLS.
+/// Regression: an unsigned body in chunks was stored with its framing, and then refused. SDKs send
+/// all objects so over TLS.
 #[test]
 fn unsigned_chunks() {
     let place = Place::new();

@@ -138,7 +138,7 @@ fn sessions_stand_for_their_key() {
     is(&again.get("/mine/in/k"), 403, "InvalidAccessKeyId");
 }
 
-/// A policy bounds a session, whatever its key may do, and whatever is open to everybody.
+/// A policy bounds a session, whatever its key may do, and whatever is public.
 #[test]
 fn policies_bound_sessions() {
     let place = Place::new();
@@ -344,15 +344,18 @@ fn calls_that_are_refused() {
             .collect();
         refused(&call(own, "sts", &fields), 400, expected);
     }
-    let who = call(own, "sts", &[("Action", "GetCallerIdentity")]).status(200);
-    assert_eq!(elements(&who, "Arn"), [format!("arn:aws:iam::terrace:user/{}", own.id)]);
-    // What nobody stored is no session's.
+    let identity = call(own, "sts", &[("Action", "GetCallerIdentity")]).status(200);
+    assert_eq!(
+        elements(&identity, "Arn"),
+        [format!("arn:aws:iam::terrace:user/{}", own.id)]
+    );
+    // An ID that is not stored belongs to no session.
     let id = format!("TRCS{}{}", &own.id[4..], "A".repeat(16));
-    let nobody = Session {
+    let unknown = Session {
         client: Client { id, ..own.clone() },
         token: "x".to_owned(),
     };
-    is(&nobody.get("/mine/in/k"), 403, "InvalidAccessKeyId");
+    is(&unknown.get("/mine/in/k"), 403, "InvalidAccessKeyId");
     let one = session(own, None);
     let token = ("x-amz-security-token", one.token.as_str());
     let kind = ("content-type", "application/x-www-form-urlencoded");
@@ -360,7 +363,7 @@ fn calls_that_are_refused() {
         .client
         .sign_for("sts", "POST", "/", &[kind, token], b"Action=AssumeRole", Mode::Whole);
     refused(&one.client.exchange(&call), 403, "AccessDenied");
-    is(&nobody.get("/mine/in/k"), 403, "SignatureDoesNotMatch");
+    is(&unknown.get("/mine/in/k"), 403, "SignatureDoesNotMatch");
 }
 
 /// They were taken and forgotten, so a policy that denies something to a tag denied nothing.
@@ -471,9 +474,9 @@ fn what_a_policy_is_asked_is_what_is_done() {
     denied(&bound.client.exchange(&signed));
 }
 
-/// A session that may only say where the requests of one bucket are logged could have them written
-/// into any bucket of its key's account, and have the logs read by everybody: what the key's level
-/// allows in the target was not asked of the session.
+/// Regression: a session that may only configure the logging of one bucket could have the log
+/// written into any bucket of its key's account, and made public: the session's permissions in the
+/// target were not checked.
 #[test]
 fn logs_go_where_a_session_may_write() {
     let place = Place::new();
@@ -494,7 +497,7 @@ fn logs_go_where_a_session_may_write() {
         <URI>http://acs.amazonaws.com/groups/global/AllUsers</URI></Grantee><Permission>READ</Permission></Grant></TargetGrants>";
     denied(&put(&bound, &logged("mine", open)));
     put(&session(own, None), &logged("other", open)).status(200);
-    // The target's policy lets logs in, whoever asks for them.
+    // The target's policy permits logs of every caller.
     let policy =
         br#"{"Statement":{"Effect":"Allow","Principal":{"Service":"logging.s3.amazonaws.com"},"Action":"s3:PutObject",
         "Resource":"arn:aws:s3:::other/*"}}"#;
@@ -502,7 +505,7 @@ fn logs_go_where_a_session_may_write() {
     put(&bound, &logged("other", "")).status(200);
 }
 
-/// Whoever chooses tags chooses what policies allow to them.
+/// A client that chooses tags chooses what policies permit it.
 #[test]
 fn tags_are_for_keys_that_may_everything() {
     let place = Place::new();

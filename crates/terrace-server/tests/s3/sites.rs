@@ -88,8 +88,8 @@ fn several_ranges() {
     }
 }
 
-/// Segments of a video are longer than what an object's own value holds, so their values' keys are
-/// in no order. Whoever goes from one to the next finds it in RAM all the same.
+/// Segments of a video are longer than an object's own value may be, so their values' keys are in
+/// no order. A client that reads them in order finds the next in RAM all the same.
 #[test]
 fn play_heads_have_the_next_segment_read_ahead() {
     let place = Place::new();
@@ -110,7 +110,7 @@ fn play_heads_have_the_next_segment_read_ahead() {
         let got = plain(&service.client.address, &format!("/public/film/seg-{number:03}.ts")).status(200);
         assert!(got.body == *segment, "{number}");
         if number < 2 {
-            assert_eq!(hits(), 0, "nobody goes in order yet");
+            assert_eq!(hits(), 0, "no client reads in order yet");
         }
         // From the third on, the next one is read; a player shows this one meanwhile.
         let ahead = number.saturating_sub(1).min(segments.len() - 3) as u64;
@@ -235,7 +235,7 @@ fn visit(service: &Service, method: &str, path: &str, more: &str) -> Answer {
     crate::sign::raw(&service.client.address, request.as_bytes())
 }
 
-/// A web site on a host of its own shows what everybody may read, and else its error document.
+/// A website on a host of its own shows public objects, and else its error document.
 #[test]
 fn a_bucket_is_a_web_site() {
     let place = Place::new();
@@ -264,7 +264,7 @@ fn a_bucket_is_a_web_site() {
     assert_eq!(
         missing.text(),
         "sorry",
-        "whoever cannot list is not told what is missing"
+        "a client that cannot list does not learn what is missing"
     );
     assert_eq!(
         visit("GET", "/large.bin", "Range: bytes=5-9\r\n")

@@ -21,10 +21,10 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-/// An operation, its method, its target, who may, and the actions that it is to policies.
+/// An operation, its method, its target, the callers that may do it, and its actions in policies.
 ///
-/// Who may, as letters: a key to read (`r`), to write (`w`), to administer (`a`); everybody in a
-/// public bucket (`b`), or of a public object (`o`). Of another account's key, which may do
+/// Callers, as letters: a key to read (`r`), to write (`w`), to administer (`a`); anonymous ones in
+/// a public bucket (`b`), or of a public object (`o`). Of another account's key, which may do
 /// everything with what is its own: nothing granted (`x`); what the bucket's list grants, to read
 /// (`R`), to write (`W`), to read (`A`) and to change the list (`C`); what the object's list
 /// grants, to read (`1`), to read (`2`) and to change the list (`3`). `{b}` is the bucket, `{k}` an
@@ -309,7 +309,7 @@ const TABLE: &[Row] = &[
 
 /// How a row is asked.
 enum Way<'a> {
-    Nobody(&'a str),
+    Anonymous(&'a str),
     Key(&'a Client),
     Presigned(&'a Client),
     Session(&'a Session),
@@ -322,7 +322,7 @@ impl Way<'_> {
         if *method == FORM {
             let field = ("key", "form");
             return Some(match self {
-                Self::Nobody(address) => post_form(address, bucket, &[field]),
+                Self::Anonymous(address) => post_form(address, bucket, &[field]),
                 Self::Key(client) => client.form(bucket, &[field], 0, 600),
                 Self::Session(session) => {
                     let token = ("x-amz-security-token", session.token.as_str());
@@ -341,7 +341,7 @@ impl Way<'_> {
             b""
         };
         Some(match self {
-            Self::Nobody(address) => without_key(address, method, target, headers, body),
+            Self::Anonymous(address) => without_key(address, method, target, headers, body),
             Self::Key(client) => client.send(method, target, headers, body),
             Self::Session(session) => session.send(method, target, headers, body),
             Self::Presigned(_) if !source.is_empty() => return None,
@@ -365,7 +365,7 @@ fn without_key(address: &str, method: &str, target: &str, headers: &[(&str, &str
     raw(address, &[request.as_bytes(), body].concat())
 }
 
-/// Buckets `closed` and `open`, with an object `k` each; the second is open to everybody. And an
+/// Buckets `closed` and `open`, with an object `k` each; the second is public. And an
 /// upload in the first.
 fn filled(place: &Place) -> (Service, String) {
     let service = Service::start(place, &[]);
@@ -386,7 +386,7 @@ fn judge(answer: &Answer, (operation, method, ..): &Row, is_allowed: bool, what:
     let is_denied = says_denied && (answer.status == 403 || (answer.status == 200 && *operation == "DeleteObjects"));
     let told = || format!("{operation} {what}: {} {}", answer.status, answer.text());
     assert_ne!(is_denied, is_allowed, "{}", told());
-    // Nothing that is allowed may look like another refusal of who asks.
+    // Permitted requests may not fail like another refusal of the caller.
     let is_other = matches!(answer.status, 401 | 403) && !is_denied;
     assert!(!is_other && answer.status < 502, "{}", told());
 }
@@ -396,7 +396,7 @@ fn every_operation_by_every_way_of_access() {
     let place = Place::new();
     let (service, upload) = filled(&place);
     let client = &service.client;
-    let nobody = Way::Nobody(&client.address);
+    let anonymous = Way::Anonymous(&client.address);
     client
         .send("PUT", "/closed/p", &[("x-amz-acl", "public-read")], b"v")
         .status(200);
@@ -410,9 +410,9 @@ fn every_operation_by_every_way_of_access() {
             }
         };
         let at_closed = |way: &Way<'_>, is_allowed, what: &str| try_in(way, "closed", "k", is_allowed, what);
-        try_in(&nobody, "open", "k", allowed.contains('b'), "in a public bucket");
-        try_in(&nobody, "closed", "p", allowed.contains('o'), "of a public object");
-        at_closed(&nobody, false, "without a key");
+        try_in(&anonymous, "open", "k", allowed.contains('b'), "in a public bucket");
+        try_in(&anonymous, "closed", "p", allowed.contains('o'), "of a public object");
+        at_closed(&anonymous, false, "without a key");
         at_closed(&Way::Key(&stranger), *target == "/", "with another bucket's key");
         for (key, letter) in keys.iter().zip(['r', 'w', 'a']) {
             let (is_allowed, session) = (allowed.contains(letter), session(key, None));
@@ -427,7 +427,7 @@ fn every_operation_by_every_way_of_access() {
     }
 }
 
-/// There was one account, so nobody could be granted anything but everybody.
+/// Regression: there was one account, so grants could only be public.
 #[test]
 fn every_operation_by_what_another_account_is_granted() {
     let place = Place::new();
@@ -436,12 +436,12 @@ fn every_operation_by_what_another_account_is_granted() {
     let (press, press_id) = key_of(&place, &service, "press", &["*=admin"]);
     let (reader, _) = key_of(&place, &service, "press", &["closed=read"]);
     let (other, _) = key_of(&place, &service, "other", &["*=admin"]);
-    let whom = format!("id=\"{press_id}\"");
+    let grantee = format!("id=\"{press_id}\"");
     let grant = |target: &str, header: &str| {
         let headers: &[_] = if header.is_empty() {
             &[("x-amz-acl", "private")]
         } else {
-            &[(header, whom.as_str())]
+            &[(header, grantee.as_str())]
         };
         client.send("PUT", target, headers, b"").status(200);
     };
@@ -458,17 +458,21 @@ fn every_operation_by_what_another_account_is_granted() {
         grant(target, header);
         for row in TABLE {
             let (_, _, path, allowed, _) = row;
-            let (is_anybodys, is_granted) = (allowed.contains('x'), allowed.contains(letter));
+            let (needs_no_grant, is_granted) = (allowed.contains('x'), allowed.contains(letter));
             // The key's own level is a bound for what is granted to its account.
             let may_read = *path == "/" || (is_granted && allowed.contains('r'));
-            for (way, is_allowed, who) in [
-                (Way::Key(&press), is_anybodys || is_granted, "its key"),
-                (Way::Presigned(&press), is_anybodys || is_granted, "its key, presigned"),
+            for (way, is_allowed, by) in [
+                (Way::Key(&press), needs_no_grant || is_granted, "its key"),
+                (
+                    Way::Presigned(&press),
+                    needs_no_grant || is_granted,
+                    "its key, presigned",
+                ),
                 (Way::Key(&reader), may_read, "its key to read"),
-                (Way::Key(&other), is_anybodys, "a third account's key"),
+                (Way::Key(&other), needs_no_grant, "a third account's key"),
             ] {
                 if let Some(answer) = way.ask(row, "closed", "k", &upload) {
-                    judge(&answer, row, is_allowed, &format!("by {who}, {letter} being granted"));
+                    judge(&answer, row, is_allowed, &format!("by {by}, {letter} being granted"));
                 }
             }
         }
@@ -521,7 +525,7 @@ fn every_operation_by_policies() {
             let session = session(client, Some(&policy));
             try_by(&Way::Session(&session), is_allowed, "by a session's policy");
         }
-        // The bucket is nobody's yet, or it is about none.
+        // The bucket does not exist yet, or the row is about none.
         if allowed.contains('x') {
             continue;
         }
@@ -534,7 +538,7 @@ fn every_operation_by_policies() {
             if effect == "Allow" {
                 try_by(&Way::Key(&press), true, "by the bucket's policy");
             } else {
-                // Nobody can be kept from the policy who may do everything in the bucket.
+                // A key that may do everything in the bucket cannot be denied its policy.
                 let is_theirs = operation.ends_with("BucketPolicy");
                 try_by(&Way::Key(client), is_theirs, "denied by the bucket's policy");
             }

@@ -1,4 +1,4 @@
-//! Settings of buckets that decide who may, and cannot be read any more.
+//! Access settings of buckets that cannot be read any more.
 
 use crate::{
     Service, anonymous, code,
@@ -38,8 +38,7 @@ fn policy(effect: &str) -> String {
     )
 }
 
-/// A policy that could not be read counted as none: what it denied to those who have a level was
-/// theirs.
+/// Regression: an unreadable policy counted as none: its denials did not apply to keys with levels.
 #[test]
 fn a_policy_that_cannot_be_read_closes_its_bucket() {
     let place = Place::new();
@@ -78,7 +77,7 @@ fn a_policy_that_cannot_be_read_closes_its_bucket() {
     assert_eq!(anonymous(&own.address, "GET", "/mine/kept/k", ""), 500);
     assert_ne!(plain(service.page_address(), "/objects/mine/kept/k").status, 200);
     own.get("/other/kept/k").status(200);
-    // Neither everybody nor a key that may do less puts it anew.
+    // Neither anonymous clients nor a key with fewer permissions can put it again.
     let made = place
         .run(&["key", "create", "--json", "--allow", "mine=write"])
         .code(0)

@@ -236,7 +236,7 @@ fn presigned_urls() {
     client.put("/bucket/secret", b"secret", Mode::Whole).status(200);
     let url = presigned(client, "PUT", "/bucket/k%20%C3%BC", &[], 60);
     ask(client, "PUT", &url, "", b"value").status(200);
-    // Whoever has it cannot make it another request.
+    // A client that has it cannot make another request of it.
     is(
         &ask(client, "PUT", &url, "x-amz-copy-source: /bucket/secret\r\n", b""),
         403,
@@ -424,10 +424,10 @@ fn invalid_signatures_of_version_2_are_counted() {
         secret: "wrong".to_owned(),
         ..client.clone()
     };
-    eventually("who makes up signatures is slowed", || {
+    eventually("senders of invalid signatures are slowed", || {
         is_slow(&send(&forged, "GET", "/", &[], b"")).then_some(())
     });
-    eventually("and so is who makes up URLs", || {
+    eventually("and so are senders of invalid URLs", || {
         let url = presigned(&forged, "GET", "/none/k", &[], 60);
         is_slow(&plain(&client.address, &url)).then_some(())
     });

@@ -9,7 +9,6 @@ use std::time::SystemTime;
 
 /// Replaces the hash of the body.
 const NO_HASH: &str = "UNSIGNED-PAYLOAD";
-/// The headers that are signed.
 const SIGNED_HEADERS: &str = "host;x-amz-content-sha256;x-amz-date";
 
 /// Signs for one connection.

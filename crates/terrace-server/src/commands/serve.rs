@@ -172,7 +172,6 @@ fn access_keys(store: &Store, s3: Option<SocketAddr>, secrets: Secrets) -> Outco
     Ok(Arc::new(keys))
 }
 
-/// The listeners.
 struct Listeners {
     page: (TcpListener, SocketAddr),
     s3: Option<(TcpListener, SocketAddr)>,

@@ -179,11 +179,8 @@ pub struct BackupRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// Progress.
     Progress {
-        /// Bytes done.
         done_bytes: u64,
-        /// Total bytes.
         total_bytes: u64,
     },
     /// The backup is complete.
@@ -199,7 +196,6 @@ pub enum Answer {
     Keys(Vec<KeySummary>),
     /// The key for SSE-KMS that was changed, or all.
     Kms(Vec<Summary>),
-    /// It failed.
     Failed {
         /// The exit code of the requesting command.
         code: Code,

@@ -137,7 +137,6 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes an amount, or queues for it.
     fn take_or_queue(&self, sender: IpAddr, amount: u64) -> Option<(u64, oneshot::Receiver<()>)> {
         let mut taken = self.taken.lock();
         if !self.is_awaited(&taken, sender) && self.room(&taken, sender, amount).is_ok() {

@@ -33,7 +33,6 @@ pub trait Source: Send + 'static {
     /// Length of the object.
     fn length(&self) -> u64;
 
-    /// The rest of the range.
     fn rest(&self) -> Range<u64>;
 
     /// Reads this range next. Prefetched pieces are dropped.

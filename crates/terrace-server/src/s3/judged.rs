@@ -37,7 +37,6 @@ const LOCKS: [(&str, &str); 3] = [
 const LOCKED_UNTIL: &str = "x-amz-object-lock-retain-until-date";
 /// Prefixes of condition keys whose values a form has in its fields instead of headers.
 const OF_HEADERS: [&str; 4] = ["s3:x-amz-", "s3:if-", "s3:signature", "s3:authtype"];
-/// Seconds of a day.
 const DAY_SECONDS: f64 = 86_400.0;
 /// Operations on the policy itself, which it cannot deny to callers that may do everything in the
 /// bucket.

@@ -14,7 +14,6 @@ pub enum Source {
     Copy = 2,
     /// An image in RAM that was read ahead.
     Ahead = 3,
-    /// The block.
     Block = 4,
 }
 

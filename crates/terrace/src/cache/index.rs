@@ -47,7 +47,6 @@ pub enum Contents {
         place: Place,
         /// The object's key.
         key: Box<[u8]>,
-        /// The value.
         value: CachedValue,
         /// What it takes.
         bytes: u64,

@@ -69,7 +69,6 @@ impl Geometry {
         }
     }
 
-    /// Bits of a class.
     pub(super) fn class_bits(self) -> u32 {
         self.class_bits
     }

@@ -413,7 +413,6 @@ impl Partition {
         self.moves.load(Relaxed)
     }
 
-    /// Slots.
     pub(super) fn slots(&self) -> u64 {
         self.buckets.load(Relaxed) * SLOTS as u64
     }

@@ -18,7 +18,6 @@
 
 use crate::log::address::Address;
 
-/// Bits of a tag.
 pub(super) const TAG_BITS: u32 = 19;
 
 const RECENCY_SHIFT: u32 = Address::PACKED_BITS;

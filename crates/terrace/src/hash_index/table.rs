@@ -57,7 +57,6 @@ impl Bucket {
         self.0[slot].compare_exchange(old, new, Release, Acquire).is_ok()
     }
 
-    /// All words.
     pub(super) fn words(&self) -> [u64; SLOTS] {
         std::array::from_fn(|slot| self.load(slot))
     }

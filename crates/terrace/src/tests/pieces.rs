@@ -4,7 +4,6 @@ use super::{bytes, eventually, small_options};
 use crate::{Durability, Options, RamAnswer, Reader, ScanRange, Store};
 use std::path::Path;
 
-/// Bytes of a piece.
 const PIECE_BYTES: usize = 4 * 65_532;
 /// Two pieces more than one read of the device brings, and a bit.
 const LONG: usize = 6 * PIECE_BYTES + 1000;

@@ -5,7 +5,6 @@ use crossterm::style::{ContentStyle, Stylize as _};
 use serde_json::Value;
 use terrace::StallReason;
 
-/// Cells of a bar.
 const BAR_CELLS: usize = 16;
 /// Column where figures begin.
 const NAME_CELLS: usize = 13;

@@ -25,7 +25,6 @@ impl Trailer {
         fields.find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }
 
-    /// Sets the fields.
     pub(super) fn set(&self, fields: Vec<(String, String)>) {
         // A body ends once.
         let _ = self.0.set(fields);

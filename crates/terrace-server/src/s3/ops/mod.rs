@@ -266,7 +266,6 @@ macro_rules! source_conditions {
 /// Result of conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Answer.
     Answer,
     /// 304: the client has it already.
     NotModified,

@@ -25,7 +25,6 @@ use std::{
 pub enum Rebuilt {
     /// There is a new index.
     Done {
-        /// Objects in it.
         objects: u64,
         /// How long it took.
         elapsed: Duration,

@@ -44,12 +44,10 @@ pub enum Place {
     Log,
     /// In this block, by its own header; no record in the log says so.
     Extent {
-        /// The block.
         block: u64,
         /// Where its record starts.
         offset: u64,
     },
-    /// In the old index.
     OldIndex,
     /// It is in the new index, or known to be nowhere.
     Settled,

@@ -1,7 +1,7 @@
-//! The `terrace` command: reads its arguments and settings, runs one command, ends with a
-//! documented exit code.
+//! The `terrace` command: reads its arguments and settings, runs one command, and exits with a
+//! documented code.
 //!
-//! Standard output carries results only; everything said to a person goes to standard error.
+//! Standard output has only results; all messages go to standard error.
 //!
 //! It is a library so that fuzz targets reach the decoders of what comes over the wire
 //! (`fuzzing`, with the feature of that name). Its interface is [`run`], for `main.rs` alone.
@@ -34,10 +34,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// A transfer takes buffers of up to a MiB on one thread and gives them back on another. The C
-/// library's allocator keeps several times what is in use then, in a heap for each thread
-/// (docs/s3.md, Tests); this one gives back what is not used for some seconds. Fuzz targets
-/// keep the one that their programs have: libFuzzer watches it.
+/// A transfer allocates buffers of up to a MiB on one thread and frees them on another. The C
+/// library's allocator keeps several times the memory in use then, in a heap per thread
+/// (docs/s3.md, Tests); this one returns memory that is unused for some seconds. Fuzz targets keep
+/// the allocator of their program, which libFuzzer watches.
 #[cfg(not(feature = "fuzzing"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -45,7 +45,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 /// Runs the command that the arguments name, to its end.
 #[must_use]
 pub fn run() -> ExitCode {
-    // clap prints its own errors and ends with code 2, or 0 after --help and --version.
+    // clap prints its own errors and exits with code 2, or 0 after --help and --version.
     let matches = cli::command().get_matches();
     let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     start_logging(cli.verbose);
@@ -87,14 +87,14 @@ fn start_logging(verbose: u8) {
         }
     });
     let filter = asked.unwrap_or_else(|| Targets::new().with_default(default));
-    // What the S3 library logs of a request that fails includes the signature it should have had.
+    // For a failed request the S3 library logs the signature that would have been right.
     let names_it = filter.iter().any(|(target, _)| target.starts_with("s3s"));
     let filter = if names_it {
         filter
     } else {
         filter.with_target("s3s", LevelFilter::OFF)
     };
-    // Colours are for people: in a file or a journal they are noise. https://no-color.org
+    // Colours only on a terminal, not in a file or a journal. https://no-color.org
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)

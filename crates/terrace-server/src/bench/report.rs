@@ -98,7 +98,7 @@ impl Row {
         found.map_or(0.0, |(_, micros)| *micros as f64 / 1e3)
     }
 
-    /// Whether both rows measure the same on different servers.
+    /// The operation, its objects and connections in words.
     pub fn title(&self) -> String {
         let more = [(self.tls, ", TLS"), (self.cold, ", cold")];
         let more: String = more.iter().filter(|(is, _)| *is).map(|(_, text)| *text).collect();
@@ -109,6 +109,8 @@ impl Row {
             self.connections
         )
     }
+
+    /// Whether both rows measure the same, on one server or on two.
     pub fn asks_the_same(&self, other: &Self) -> bool {
         let facts = |row: &Self| (row.object_bytes, row.objects, row.connections, row.cold, row.tls);
         self.operation == other.operation && facts(self) == facts(other)

@@ -33,7 +33,7 @@ pub fn control_line(sent: &[u8]) -> bool {
         line
     };
     let whole = read(usize::MAX);
-    // Whoever never ends the line is not read on for ever.
+    // A client that never ends the line is not read for ever.
     let mut endless = Pieces {
         rest: sent,
         piece_bytes: usize::MAX,

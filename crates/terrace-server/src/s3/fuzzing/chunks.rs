@@ -130,8 +130,8 @@ pub fn unsigned_chunks(body: &[u8]) -> bool {
         ("x-amz-decoded-content-length", "13"),
         ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"),
     ];
-    let nobody = read_in_pieces(&headers(&said), body, 0, <[u8]>::to_vec);
-    let (handed_on, wrong) = nobody.unwrap_or_else(|| panic!("the head announces chunks"));
+    let unsigned = read_in_pieces(&headers(&said), body, 0, <[u8]>::to_vec);
+    let (handed_on, wrong) = unsigned.unwrap_or_else(|| panic!("the head announces chunks"));
     assert!(bytes.starts_with(&handed_on), "nothing but what is in the chunks");
     let is_trailer = |trailer: &[u8]| {
         let text = std::str::from_utf8(trailer).ok();

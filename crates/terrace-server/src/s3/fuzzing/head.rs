@@ -47,7 +47,7 @@ pub fn request_head(text: &[u8]) -> bool {
     }
     assert!(
         verified::signer(&head, &headers, super::secret, super::TIME_MS).is_none() || head.is_signed(),
-        "nobody signed it"
+        "it has no signature"
     );
     clear.is_ok() && checked.is_ok()
 }

@@ -56,8 +56,8 @@ pub fn settings_xml(xml: &[u8]) -> bool {
         | again(xml, lock, |settings| lock::shown(*settings))
 }
 
-/// Whom a list of rights names, in XML or as a header has it, where nobody has an account but whom
-/// AWS has: what is stored and shown of it can be put again, and is the same.
+/// Grants in XML or in a header, where the only accounts are those of AWS itself: their stored and
+/// shown forms can be put again, and are the same.
 pub fn grants(said: &[u8]) -> bool {
     let accounts = Accounts::default();
     let stored = |grants: S3Result<Vec<_>>| grants.and_then(|grants| acl::stored(&grants, "press"));

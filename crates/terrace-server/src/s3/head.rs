@@ -354,6 +354,24 @@ pub fn idle(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
         .filter(is_idle)
 }
 
+/// Parses a head as of a server at `s3.example.net`, with web sites below `example.org`: for tests
+/// and fuzz targets.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn read_at_example(parts: &mut Parts) -> (Arc<Head>, S3Result) {
+    let domains = |name: &str| Domains(vec![name.to_owned()]);
+    let hosts = Hosts {
+        buckets: &domains("s3.example.net"),
+        sites: &domains("example.org"),
+    };
+    let peer = Peer {
+        address: Some([192, 0, 2, 3].into()),
+        is_secure: false,
+        tls: None,
+        number: 0x1F,
+    };
+    Head::read(parts, peer, hosts)
+}
+
 #[cfg(test)]
 pub mod tests {
     #![allow(clippy::unwrap_used)]
@@ -367,18 +385,7 @@ pub mod tests {
             request = request.header(*name, *value);
         }
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        let domains = |name: &str| Domains(vec![name.to_owned()]);
-        let hosts = Hosts {
-            buckets: &domains("s3.example.net"),
-            sites: &domains("example.org"),
-        };
-        let peer = Peer {
-            address: Some([192, 0, 2, 3].into()),
-            is_secure: false,
-            tls: None,
-            number: 0x1F,
-        };
-        let (head, clear) = Head::read(&mut parts, peer, hosts);
+        let (head, clear) = read_at_example(&mut parts);
         (head, parts.headers, clear)
     }
 

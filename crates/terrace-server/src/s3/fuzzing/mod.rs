@@ -19,16 +19,12 @@ pub use settings::{grants, settings_xml};
 pub use signed::signed_head;
 pub use version_2::version_2_head;
 
-use super::{
-    access::Domains,
-    head::{Head, Hosts, Peer},
-};
+use super::head::{Head, read_at_example as read};
 use hyper::{
     HeaderMap, Request,
     header::{HeaderName, HeaderValue},
     http::request::Parts,
 };
-use s3s::S3Result;
 use std::{cell::LazyCell, sync::Arc};
 
 /// The access key that there is.
@@ -68,22 +64,6 @@ fn parts(text: &[u8]) -> Option<Parts> {
     }
     let parts = request.body(()).ok()?.into_parts().0;
     parts.uri.path().starts_with('/').then_some(parts)
-}
-
-/// Reads it as the front does, at `s3.example.net`, with sites at `example.org`.
-fn read(parts: &mut Parts) -> (Arc<Head>, S3Result) {
-    let domains = |name: &str| Domains(vec![name.to_owned()]);
-    let hosts = Hosts {
-        buckets: &domains("s3.example.net"),
-        sites: &domains("example.org"),
-    };
-    let peer = Peer {
-        address: Some([192, 0, 2, 3].into()),
-        is_secure: false,
-        tls: None,
-        number: 0x1F,
-    };
-    Head::read(parts, peer, hosts)
 }
 
 /// A head that is made of these.

@@ -12,11 +12,11 @@ use crate::{
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use std::{ffi::OsString, path::PathBuf};
 
-/// Keeps objects on the storage each deserves: RAM, flash, disk.
+/// Tiered object store: RAM, flash, disk
 ///
-/// Small values and everything needed to list and describe objects live on flash. Large values live
-/// on disk. One command imports a directory of images in several resolutions and serves them on a
-/// page.
+/// Small values, keys and attributes live on flash, large values on disk. Objects that are read
+/// often are cached on flash and in RAM. `serve` offers S3 and an image browser; `import` stores a
+/// directory of images in several resolutions.
 #[derive(Debug, Parser)]
 #[command(name = "terrace", version, arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
@@ -28,11 +28,11 @@ pub struct Cli {
     #[command(flatten)]
     pub layer: Layer,
 
-    /// Configuration file [default: ./terrace.toml if there]
+    /// Configuration file [default: ./terrace.toml if it exists]
     #[arg(long, global = true, value_name = "FILE", help_heading = "General options")]
     pub config: Option<PathBuf>,
 
-    /// Say more on standard error; twice for debugging
+    /// Log more to standard error; twice for debug output
     #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "General options")]
     pub verbose: u8,
 }
@@ -40,30 +40,31 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve the images of a store on a page, and everything over S3, after importing some if asked
+    /// Serve a store over S3 and on a web page; optionally import images meanwhile
     ///
-    /// The page is up at once; an import runs beside it. Ctrl-C finishes requests in flight and
-    /// closes the store. A second Ctrl-C ends at once; nothing that was acknowledged is lost.
+    /// The page is available immediately; an import runs in the background. Ctrl-C finishes
+    /// requests in flight and closes the store. A second Ctrl-C ends the process immediately; no
+    /// acknowledged write is lost.
     Serve(Box<ServeArgs>),
-    /// Make, list, change and remove access keys of the S3 service
+    /// Create, list, change and remove access keys of the S3 service
     ///
-    /// A running `serve` is asked, and goes by the change at once. The first start of `serve` makes
-    /// one that may do everything.
+    /// A running `serve` executes the command, and the change takes effect immediately. The first
+    /// start of `serve` creates a key with all permissions.
     Key(KeyCommandArgs),
-    /// Make, list and change the keys that S3 clients name for SSE-KMS
+    /// Create, list and change the keys that S3 clients name for SSE-KMS
     ///
-    /// A running `serve` is asked, and goes by the change at once.
+    /// A running `serve` executes the command, and the change takes effect immediately.
     Kms(KmsCommandArgs),
-    /// Encrypt anew what former master keys, and former versions of named keys, encrypted
+    /// Re-encrypt keys with the current master key and the current versions of named keys
     ///
-    /// Put the new master key above the former one, each on its line. A running `serve` is asked to
-    /// do it; reads and writes go on meanwhile. Afterwards the former key is needed no more. Bytes
-    /// of long objects are not touched.
+    /// Put the new master key above the former one, each on its own line. A running `serve`
+    /// executes the command while it serves requests. Afterwards the former key is no longer
+    /// needed. The bytes of long objects are not rewritten.
     Rewrap(JsonArgs),
     /// Import the images of a directory in several resolutions
     ///
-    /// Each image is committed whole: original, resolutions and attributes, or nothing. Images
-    /// already there are skipped, so an import that was interrupted is simply run again.
+    /// Original, resolutions and attributes of an image are committed atomically. Images already
+    /// stored are skipped, so an interrupted import can be run again.
     Import(ImportArgs),
     /// Store a file, or standard input, under a key
     Put(PutArgs),
@@ -73,35 +74,36 @@ pub enum Command {
     Head(KeyArgs),
     /// List keys in order
     Ls(LsArgs),
-    /// Delete an object, or all whose keys begin alike
+    /// Delete an object, or all objects with a prefix
     ///
-    /// Deleting by prefix is one commit whatever is there, and asks first. Space comes back while
-    /// some program has the store open for writing.
+    /// Deleting a prefix is one commit for any number of objects, and asks for confirmation. Space
+    /// is reclaimed while a process has the store open for writing.
     Rm(RmArgs),
-    /// Show figures about the whole store, or about one object
+    /// Show statistics of the store, or of one object
     Stat(StatArgs),
-    /// Watch a store that a server has open: what each tier holds, answers and writes
+    /// Show live contents, reads and writes of each tier of a running server
     ///
-    /// q ends it. Where standard output is no terminal it prints one view after another.
+    /// q quits. If standard output is not a terminal, views are printed one after another.
     Top(TopArgs),
-    /// Read everything and check every checksum
+    /// Read everything and verify every checksum
     ///
-    /// Changes nothing. Ends with code 5 if anything is damaged.
+    /// Changes nothing. Exits with code 5 if anything is damaged.
     Verify(JsonArgs),
-    /// Rebuild index and block list from the segments and blocks alone
+    /// Rebuild the index and the block list from segments and blocks
     ///
-    /// For a store that does not open. Stop whatever uses it first. Says what it could not know.
+    /// For a store that does not open. Stop all processes that use it first. The report lists what
+    /// could not be recovered.
     Repair(JsonArgs),
-    /// Copy a store, running or not, to a directory of its own
+    /// Back up a store, in use or not, to a directory
     ///
-    /// A running `serve` is asked to do it; reads and writes go on meanwhile. Files that never
-    /// change are linked where the directory is on the store's file system. Complete when BACKUP is
-    /// in it; one that was cut short begins again.
+    /// A running `serve` executes the command while it serves requests. If the directory is on the
+    /// store's file system, immutable files are hard-linked. A backup is complete when it has a
+    /// file BACKUP; an interrupted backup starts over.
     Backup(BackupArgs),
-    /// Copy a backup to a new store
+    /// Restore a backup to a new store
     ///
-    /// Give the new store's place with --store, or --flash and --large; it must be empty. The
-    /// backup stays as it is.
+    /// --store, or --flash and --large, name the new store's directories; they must be empty. The
+    /// backup is not changed.
     Restore(RestoreArgs),
     /// Change the capacity of a tier while a server runs
     ///
@@ -153,63 +155,62 @@ pub struct ServeArgs {
     /// Import this directory first
     #[arg(long, value_name = "DIR")]
     pub import: Option<PathBuf>,
-    /// A directory without a flag: taken only to ask which of the two it is, pictures or the store.
+    /// A directory without a flag: accepted only for an error message that offers both flags.
     #[arg(value_name = "DIR", hide = true)]
     pub unnamed: Option<PathBuf>,
-    /// Address to listen on; port 0 picks a free one [default: 127.0.0.1:7070]
+    /// Address of the page; port 0 picks a free port [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<Listen>,
-    /// Name by which browsers reach the page, besides localhost and addresses; may be repeated, or
-    /// a list with commas
+    /// Host name of the page for browsers, besides localhost and addresses; repeatable, or a
+    /// comma-separated list
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub host_name: Vec<String>,
-    /// File with the password of the page, for any user name; needed where --listen is no loopback
-    /// address
+    /// File with the password of the page, for any user name; required unless --listen is a
+    /// loopback address
     #[arg(long, value_name = "FILE")]
     pub page_password_file: Option<PathBuf>,
-    /// Address of the S3 service, or off; port 0 picks a free one [default: 127.0.0.1:7071]
+    /// Address of the S3 service, or off; port 0 picks a free port [default: 127.0.0.1:7071]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub s3_listen: Option<S3Listen>,
-    /// Domain below which S3 clients name buckets as hosts; may be repeated, or a list with commas
+    /// Domain for virtual-hosted-style S3 requests (BUCKET.DOMAIN); repeatable, or a
+    /// comma-separated list
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     pub domain: Vec<String>,
-    /// Domain below which hosts are the web sites of buckets; may be repeated, or a list with
-    /// commas
+    /// Domain for web sites of buckets (BUCKET.DOMAIN); repeatable, or a comma-separated list
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     pub s3_website_domain: Vec<String>,
-    /// Webhook that events of buckets may go to; may be repeated, or a list with commas
+    /// Webhook for events of buckets; repeatable, or a comma-separated list
     #[arg(long, value_name = "NAME=URL", value_delimiter = ',')]
     pub s3_notify: Vec<String>,
-    /// Certificates of the authorities that vouch for webhooks with https, in PEM, instead of the
-    /// system's
+    /// CA certificates for https webhooks, in PEM [default: the system's]
     #[arg(long, value_name = "FILE")]
     pub s3_notify_ca: Option<PathBuf>,
-    /// Log S3 requests to this file, a line of JSON each; - is standard output
+    /// Log S3 requests to this file, one line of JSON per request; - is standard output
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,
-    /// Serve page and S3 over TLS with this certificate and those that vouch for it, in PEM; needs
-    /// --tls-key. SIGHUP reads both files again
+    /// Certificate chain for TLS on page and S3, in PEM; requires --tls-key. SIGHUP reloads both
+    /// files
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// Private key of the certificate, in PEM; needs --tls-cert
+    /// Private key of the certificate, in PEM; requires --tls-cert
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Most S3 requests per second of one access key, or of one address without a key; more get 503
+    /// Maximum S3 requests per second per access key, or per address without a key; more get 503
     /// [default: no limit]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub s3_rate: Option<u32>,
-    /// Take S3 requests that are signed by version 2 [default: on]
+    /// Accept S3 requests with signature version 2 [default: on]
     #[arg(long, value_name = "on|off", value_enum, hide_possible_values = true)]
     pub s3_signature_v2: Option<Switch>,
-    /// Connections at a time, on each of the two addresses; more wait [default: 1024]
+    /// Maximum concurrent connections on each of the two addresses; more wait [default: 1024]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: Option<u32>,
-    /// Connections of one sender at a time, on each of the two addresses; more get 503 [default:
-    /// idle ones make room]
+    /// Maximum concurrent connections of one sender on each of the two addresses; more get 503
+    /// [default: three quarters; idle ones are closed for new ones]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub sender_connections: Option<u32>,
-    /// While reads of the large tier take longer than this, no more of them are begun: 503
-    /// [default: never]
+    /// While reads of the large tier take longer than this, new ones are refused with 503 [default:
+    /// never]
     #[arg(long, value_name = "SPAN")]
     pub large_wait: Option<TimeSpan>,
     /// How images are imported.
@@ -229,11 +230,11 @@ pub struct KeyCommandArgs {
 /// What to do with access keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make an access key and print it with its secret, which is shown this once
+    /// Create an access key and print it with its secret, which is shown only once
     Create(KeyCreateArgs),
-    /// List access keys and what they may do
+    /// List access keys and their permissions
     List(JsonArgs),
-    /// Print the policy of an access key, or put another in place of what it may do
+    /// Print, replace or remove the policy of an access key
     Policy(KeyPolicyArgs),
     /// Remove an access key
     Remove(KeyRemoveArgs),
@@ -242,22 +243,21 @@ pub enum KeyCommand {
 /// Arguments of `key create`.
 #[derive(Debug, Args)]
 pub struct KeyCreateArgs {
-    /// What it may do: BUCKET=read, =write (and read) or =admin (and create, configure, delete); *
-    /// is every bucket, BUCKET/PREFIX the objects whose keys begin with PREFIX
+    /// Permission: BUCKET=read, =write (includes read) or =admin (also create, configure,
+    /// delete); * is every bucket, BUCKET/PREFIX limits it to keys with PREFIX
     #[arg(long, value_name = "BUCKET=LEVEL", required_unless_present = "policy")]
     pub allow: Vec<Grant>,
-    /// File with a policy that says what it may do, in place of --allow: JSON as IAM has it,
-    /// without Principal
+    /// File with an IAM policy (JSON, without Principal), instead of --allow
     #[arg(long, value_name = "FILE", conflicts_with = "allow")]
     pub policy: Option<PathBuf>,
-    /// Account that the key, and the buckets it creates, belong to; made if it is not there. A key
-    /// may do nothing with what belongs to other accounts, unless they grant it
+    /// Account that owns the key and the buckets it creates; created if it does not exist. A key
+    /// has no access to resources of other accounts unless they grant it
     #[arg(long, value_name = "NAME", default_value = account::DEFAULT, value_parser = account::read_name)]
     pub account: String,
-    /// E-mail address of the account, by which others can grant it something
+    /// E-mail address of the account, for grants by e-mail
     #[arg(long, value_name = "ADDRESS", value_parser = account::read_email)]
     pub email: Option<String>,
-    /// Time after which the key is good no more, like 12h or 30d [default: never]
+    /// Time until the key expires, like 12h or 30d [default: never]
     #[arg(long, value_name = "TIME")]
     pub expires: Option<TimeSpan>,
     /// Print JSON
@@ -270,10 +270,10 @@ pub struct KeyCreateArgs {
 pub struct KeyPolicyArgs {
     /// ID of the access key
     pub id: String,
-    /// File with a policy that says from now on what it may do, in place of the former or of levels
+    /// File with a policy that replaces the current policy or levels
     #[arg(long, value_name = "FILE", conflicts_with = "remove")]
     pub set: Option<PathBuf>,
-    /// Take its policy away: then it may do only what policies and lists of buckets let it
+    /// Remove the policy: the key then has only what bucket policies and ACLs grant
     #[arg(long)]
     pub remove: bool,
 }
@@ -297,25 +297,25 @@ pub struct KmsCommandArgs {
 /// What to do with keys for SSE-KMS.
 #[derive(Debug, Subcommand)]
 pub enum KmsCommand {
-    /// Make a key
+    /// Create a key
     Create(KmsCreateArgs),
-    /// List keys, whose they are, and how many versions they have
+    /// List keys, the accounts that may use them, and their number of versions
     List(JsonArgs),
-    /// Encrypt with a new version of a key from now on; former versions open what they encrypted,
-    /// until `terrace rewrap` has encrypted that anew
+    /// Encrypt with a new version of a key from now on; former versions still decrypt, until
+    /// `terrace rewrap` has re-encrypted everything
     Rotate(KmsNameArgs),
-    /// Neither encrypt nor decrypt with a key
+    /// Disable a key: no encryption and no decryption with it
     Disable(KmsNameArgs),
-    /// Use a key again that was disabled
+    /// Enable a disabled key
     Enable(KmsNameArgs),
-    /// Delete a key that is disabled, if nothing is encrypted with it
+    /// Delete a disabled key that encrypts nothing
     Delete(KmsNameArgs),
 }
 
 /// Arguments of `kms create`.
 #[derive(Debug, Args)]
 pub struct KmsCreateArgs {
-    /// Name, as clients write it: letters, digits and -_./
+    /// Name that clients use: letters, digits and -_./
     pub name: String,
     /// Account, or ID of an access key, that may use it [default: every access key]
     #[arg(long, value_name = "ACCOUNT|ID")]
@@ -332,7 +332,7 @@ pub struct KmsNameArgs {
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// Directory to walk for JPEG, PNG, WebP, TIFF and GIF files
+    /// Directory that is searched recursively for JPEG, PNG, WebP, TIFF and GIF files
     pub dir: PathBuf,
     /// How images are imported.
     #[command(flatten)]
@@ -349,14 +349,14 @@ pub struct ImportTuning {
     /// JPEG quality of the resolutions, 1 to 100
     #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub quality: Option<u8>,
-    /// A resolution to make, NAME=WIDTHxHEIGHT, either way round; may be repeated
-    /// [default: thumbnail=100x100 small=600x800 large=2048x3072]
+    /// Resolution to create, NAME=WIDTHxHEIGHT, for either orientation; repeatable [default:
+    /// thumbnail=100x100 small=600x800 large=2048x3072]
     #[arg(long, value_name = "NAME=WxH")]
     pub resolution: Vec<String>,
     /// Refuse images with more pixels than this, in millions
     #[arg(long, value_name = "MEGAPIXELS")]
     pub pixel_limit: Option<u32>,
-    /// Threads that decode and resize [default: all cores]
+    /// Threads for decoding and resizing [default: all cores]
     #[arg(long, value_name = "NUMBER")]
     pub threads: Option<usize>,
 }
@@ -368,13 +368,13 @@ pub struct PutArgs {
     pub key: OsString,
     /// File to store, or - for standard input
     pub file: PathBuf,
-    /// Only if no object has this key; else end with code 4
+    /// Store only if no object has this key, else exit with code 4
     #[arg(long)]
     pub if_absent: bool,
-    /// Delete the object by itself after this time, such as 90s, 15m, 1h30m or 7d
+    /// Time until the object expires, such as 90s, 15m, 1h30m or 7d
     #[arg(long, value_name = "TIME")]
     pub ttl: Option<TimeSpan>,
-    /// Attribute to store with the object; may be repeated
+    /// Attribute to store with the object; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     pub attribute: Vec<String>,
     /// Content type [default: guessed from the extension of FILE or KEY]
@@ -390,7 +390,7 @@ pub struct PutArgs {
 pub struct GetArgs {
     /// Key
     pub key: OsString,
-    /// Write to this file, whole or not at all, instead of standard output
+    /// Write atomically to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -411,10 +411,10 @@ pub struct RmArgs {
     /// Key
     #[arg(required_unless_present = "prefix")]
     pub key: Option<OsString>,
-    /// Delete every object whose key begins with this, instead of one; '' for all
+    /// Delete every object with this key prefix; '' for all objects
     #[arg(long, value_name = "PREFIX", conflicts_with = "key")]
     pub prefix: Option<OsString>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
     /// Print the version of the deletion as JSON
@@ -425,7 +425,7 @@ pub struct RmArgs {
 /// Arguments of `ls`.
 #[derive(Debug, Args)]
 pub struct LsArgs {
-    /// Only keys that begin with this
+    /// Only keys with this prefix
     pub prefix: Option<OsString>,
     /// Show version, size and home beside each key
     #[arg(long, short)]
@@ -438,7 +438,7 @@ pub struct LsArgs {
 /// Arguments of `stat`.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// Key of one object instead of the whole store
+    /// Show one object instead of the whole store
     pub key: Option<OsString>,
     /// Print JSON
     #[arg(long)]
@@ -448,13 +448,13 @@ pub struct StatArgs {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Time between two views [default: 1s]
+    /// Time between views [default: 1s]
     #[arg(long, value_name = "TIME")]
     pub interval: Option<TimeSpan>,
-    /// Print so many views as text and end
+    /// Print this many views as text and exit
     #[arg(long, value_name = "NUMBER")]
     pub count: Option<u64>,
-    /// Print text even to a terminal
+    /// Print text, even to a terminal
     #[arg(long)]
     pub plain: bool,
 }
@@ -464,16 +464,16 @@ pub struct TopArgs {
 pub struct BackupArgs {
     /// Directory of the backup, new or empty
     pub dir: PathBuf,
-    /// Earlier backup on the same file system: take from there what has not changed
+    /// Earlier backup on the same file system; unchanged files are linked from it
     #[arg(long, value_name = "EARLIER")]
     pub onto: Option<PathBuf>,
-    /// Link nothing from the store, so that damage to the store's files is not the backup's
+    /// Hard-link no files of the store, so that later damage to them does not affect the backup
     #[arg(long)]
     pub copy: bool,
-    /// Copy at most this much per second
+    /// Maximum bytes copied per second
     #[arg(long, value_name = "SIZE")]
     pub rate: Option<Size>,
-    /// Check the backup in DIR instead: every checksum, and everything read as from a store
+    /// Verify the backup in DIR instead: read everything and check every checksum
     #[arg(long, conflicts_with_all = ["onto", "copy", "rate"])]
     pub verify: bool,
     /// Print the report as JSON
@@ -486,7 +486,7 @@ pub struct BackupArgs {
 pub struct RestoreArgs {
     /// Directory of a complete backup
     pub backup: PathBuf,
-    /// Go on where a file of the backup is damaged; what is in it is lost
+    /// Continue if a file of the backup is damaged; its damaged contents are lost
     #[arg(long)]
     pub keep_damaged: bool,
     /// Print the report as JSON
@@ -514,10 +514,10 @@ Examples:
   terrace rm --prefix cache/
   terrace stat --json
 
-Keys are any bytes. Printable text stands for itself, \\\\ for a backslash, \\xNN for any other byte;
-ls prints keys the same way.
+Keys are arbitrary bytes: printable UTF-8 as it is, \\\\ for a backslash, \\xNN for any other byte. ls
+prints keys the same way.
 
-Sizes are written 64MiB, 128 KiB, 1GB or 4096: KiB and MiB count in 1024s, KB and MB in 1000s.";
+Sizes: 64MiB, 128 KiB, 1GB or 4096. KiB, MiB, … are powers of 1024; KB, MB, … are powers of 1000.";
 
 /// The command with the parts of its help that are built from the definitions above.
 pub fn command() -> clap::Command {
@@ -542,9 +542,9 @@ pub fn command() -> clap::Command {
         .map(|name| format!("  TERRACE_{}", name.to_uppercase().replace('-', "_")))
         .collect();
     let help = format!(
-        "{EXAMPLES}\n\nEnvironment variables, each for the option of that name:\n{}\n  \
-         TERRACE_LOG (what to log on standard error, e.g. terrace=debug)\n\n\
-         A flag beats a variable, a variable beats terrace.toml, which has the same names:\n  \
+        "{EXAMPLES}\n\nEnvironment variables, each for the option of the same name:\n{}\n  \
+         TERRACE_LOG (log filter for standard error, e.g. terrace=debug)\n\n\
+         Flags override variables, variables override terrace.toml, which has the same names:\n  \
          store = \"/srv/terrace\"\n  size-threshold = \"128KiB\"\n\n{EXIT_CODES}",
         variables.join("\n")
     );

@@ -17,37 +17,37 @@ pub struct BenchCommandArgs {
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Measure any S3 server: rates, latencies, and its processor time
+    /// Benchmark any S3 server: rates, latencies, processor time
     ///
-    /// Writes objects of each size into a bucket, asks for them in several ways by several
-    /// connections, checks every answer, and deletes them again. Run it once for each server, with
-    /// --name and --results; --beside shows how the next one compares.
+    /// Writes objects of each size to a bucket, requests them in several ways over several
+    /// connections, verifies every response, and deletes the objects. Run it once per server, with
+    /// --name and --results; --beside compares the results.
     S3(Box<BenchArgs>),
 }
 
 /// Arguments of `bench s3`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// The server, like http://127.0.0.1:7071
+    /// URL of the server, like http://127.0.0.1:7071
     #[arg(long, value_name = "URL")]
     pub endpoint: String,
     /// ID of an access key [default: AWS_ACCESS_KEY_ID]
     #[arg(long, value_name = "ID")]
     pub access_key: Option<String>,
-    /// Its secret, better given as AWS_SECRET_ACCESS_KEY, which other users of the machine do not
-    /// see
+    /// Secret of the access key; AWS_SECRET_ACCESS_KEY hides it from other users of the machine
     #[arg(long, value_name = "SECRET")]
     pub secret_key: Option<String>,
-    /// Region that is signed for
+    /// Region in signatures
     #[arg(long, value_name = "NAME", default_value = "us-east-1")]
     pub region: String,
-    /// Authorities that vouch for an https endpoint, in PEM, instead of the system's
+    /// CA certificates for an https endpoint, in PEM [default: the system's]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// Bucket, made if it is not there; objects below bench-SIZE/ in it are overwritten and deleted
+    /// Bucket, created if it does not exist; its objects below bench-SIZE/ are overwritten and
+    /// deleted
     #[arg(long, value_name = "NAME", default_value = "terrace-bench")]
     pub bucket: String,
-    /// What is measured
+    /// Operations to measure
     #[arg(
         long,
         value_name = "NAME",
@@ -55,47 +55,47 @@ pub struct BenchArgs {
         default_value = "put,get,range,head,list,mixed,multipart,delete"
     )]
     pub operations: Vec<Operation>,
-    /// Sizes of objects
+    /// Object sizes
     #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "4KiB,1MiB,16MiB")]
     pub sizes: Vec<Size>,
     /// Numbers of connections
     #[arg(long, value_name = "NUMBER", value_delimiter = ',', default_value = "1,32,256", value_parser = connections)]
     pub connections: Vec<usize>,
-    /// Time of each row
+    /// Seconds per row
     #[arg(long, value_name = "NUMBER", default_value = "5")]
     pub seconds: f64,
-    /// Objects of one size take so much at most
+    /// Maximum total bytes of the objects of one size
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub bytes: Size,
-    /// And are so many at most
+    /// Maximum number of objects of one size
     #[arg(long, value_name = "NUMBER", default_value = "10000", value_parser = clap::value_parser!(u64).range(1..))]
     pub objects: u64,
     /// Length of ranges
     #[arg(long, value_name = "SIZE", default_value = "64KiB")]
     pub range: Size,
-    /// Length of the parts of uploads; what has less than two of them is not uploaded in parts
+    /// Part size of multipart uploads; objects shorter than two parts are not uploaded in parts
     #[arg(long, value_name = "SIZE", default_value = "8MiB")]
     pub part_size: Size,
-    /// What a mixed load consists of, by shares
+    /// Shares of operations in the mixed load
     #[arg(long, value_name = "NAME=SHARE,...", default_value = "get=70,put=20,head=5,range=5")]
     pub mix: Mix,
-    /// Command that drops the server's caches, run by sh: get, range and head then have a row right
-    /// after it, in which each object is asked for once
+    /// Shell command that drops the server's caches; adds a row after it for get, range and head,
+    /// in which each object is requested once
     #[arg(long, value_name = "COMMAND")]
     pub cold: Option<String>,
-    /// Process whose processor time is measured
+    /// Process ID of the server, to measure its processor time
     #[arg(long, value_name = "PID")]
     pub server_pid: Option<u32>,
-    /// What the server is called in results [default: its host and port]
+    /// Name of the server in results [default: its host and port]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// File that each row is appended to, as a line of JSON
+    /// Append each row to this file, as a line of JSON
     #[arg(long, value_name = "FILE")]
     pub results: Option<PathBuf>,
-    /// File of earlier results, by --results, to show the rates beside; may be repeated
+    /// File of earlier results, by --results, to compare with; repeatable
     #[arg(long, value_name = "FILE")]
     pub beside: Vec<PathBuf>,
-    /// Picture of the rows, and of those of --beside, as SVG
+    /// Write a chart of the rows, and of those of --beside, as SVG
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
     /// Print JSON

@@ -67,47 +67,46 @@ pub struct Layer {
     /// Most the flash log may occupy [default: 64GiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub flash_capacity: Option<Size>,
-    /// Most the blocks of the large tier may occupy, at least 4 of them [default: what the device
-    /// has]
+    /// Maximum size of all blocks of the large tier, at least 4 blocks [default: the device's size]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub large_capacity: Option<Size>,
-    /// RAM for cached values, 0 for none [default: 256MiB; `serve` a quarter of what the machine or
-    /// its control group has, given back when memory is short]
+    /// RAM for the value cache, 0 for none [default: 256MiB; `serve`: a quarter of the memory of
+    /// the machine or of its control group, given back when memory is short]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub cache: Option<Size>,
-    /// RAM for objects on their way from disk to readers and to flash; 0: nothing is copied to
-    /// flash [default: 64MiB]
+    /// RAM for objects being read from disk, for readers and for copies on flash; with 0 nothing is
+    /// copied to flash [default: 64MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub staging: Option<Size>,
-    /// Prefixes whose objects live on flash or never do, like thumbs/=flash,archive/=disk [default:
-    /// none]
+    /// Prefixes whose objects always or never live on flash, like thumbs/=flash,archive/=disk
+    /// [default: none]
     #[arg(long, global = true, value_name = "RULES", hide_short_help = true)]
     pub pin: Option<Pins>,
-    /// Most that is moved per second after size-threshold or pin was changed, 0 for nothing
-    /// [default: 8MiB]
+    /// Maximum bytes moved per second after size-threshold or pin was changed, 0 for none [default:
+    /// 8MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub migrate_rate: Option<Size>,
-    /// Most that is written per second so that scans find values in order, 0 for nothing [default:
+    /// Maximum bytes written per second to put scanned values in key order, 0 for none [default:
     /// 64MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub order_rate: Option<Size>,
-    /// Most RAM for the hash index [default: as much as the values in the log need, 9 bytes each]
+    /// Maximum RAM for the hash index [default: as needed, 9 bytes per value in the log]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub hash_index: Option<Size>,
-    /// Longest a snapshot or scan keeps old data, like 6h [default: as long as it is open]
+    /// Maximum age of a snapshot or scan, like 6h; older ones fail [default: no limit]
     #[arg(long, global = true, value_name = "SPAN", hide_short_help = true)]
     pub snapshot_max_age: Option<TimeSpan>,
-    /// When a write counts as done [default: sync]
+    /// When a write returns [default: sync]
     #[arg(long, global = true, value_name = "WHEN", hide_short_help = true)]
     pub durability: Option<DurabilityChoice>,
-    /// File with the master key that secrets of access keys and keys of objects are encrypted with:
-    /// 64 hex digits, and former ones on lines below [default: none]
+    /// File with the master key that encrypts secrets of access keys and data keys: 64 hex digits,
+    /// and former keys on the lines below [default: none]
     #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
     pub secrets_key_file: Option<PathBuf>,
     /// The key itself; for a variable.
     #[arg(skip)]
     pub secrets_key: Option<String>,
-    /// Command that prints the same key, run by sh, instead of a file [default: none]
+    /// Shell command that prints the master key, instead of a file [default: none]
     #[arg(long, global = true, value_name = "COMMAND", hide_short_help = true)]
     pub key_command: Option<String>,
     /// Address `serve` listens on; its own flag is `serve --listen`.
@@ -125,7 +124,7 @@ pub struct Layer {
     /// Targets of events, `NAME=URL` separated by commas; its own flag is `serve --s3-notify`.
     #[arg(skip)]
     pub s3_notify: Option<String>,
-    /// File with the authorities that vouch for these; its own flag is `serve --s3-notify-ca`.
+    /// File with the CA certificates for these; its own flag is `serve --s3-notify-ca`.
     #[arg(skip)]
     pub s3_notify_ca: Option<PathBuf>,
     /// Names of the page's host, separated by commas; its own flag is `serve --host-name`.
@@ -151,7 +150,7 @@ pub struct Layer {
     #[arg(skip)]
     #[serde(default, deserialize_with = "number_or_text")]
     pub s3_rate: Option<u32>,
-    /// Whether signatures of version 2 are taken; its own flag is `serve --s3-signature-v2`.
+    /// Whether signatures of version 2 are accepted; its own flag is `serve --s3-signature-v2`.
     #[arg(skip)]
     pub s3_signature_v2: Option<Switch>,
     /// Connections at a time on each address; its own flag is `serve --connections`.
@@ -162,7 +161,7 @@ pub struct Layer {
     #[arg(skip)]
     #[serde(default, deserialize_with = "number_or_text")]
     pub sender_connections: Option<u32>,
-    /// How long reads of the large tier may take before no more are begun; its own flag is `serve
+    /// Latency of the large tier's reads above which new ones are refused; its own flag is `serve
     /// --large-wait`.
     #[arg(skip)]
     pub large_wait: Option<TimeSpan>,
@@ -190,9 +189,9 @@ fn number_or_text<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u3
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DurabilityChoice {
-    /// Once it is on the device
+    /// When it is on the device
     Sync,
-    /// At once; a crash may lose the last moments
+    /// Immediately; a crash may lose the latest writes
     Buffered,
 }
 
@@ -200,9 +199,9 @@ pub enum DurabilityChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Switch {
-    /// It is
+    /// Enabled
     On,
-    /// It is not
+    /// Disabled
     Off,
 }
 

@@ -1,7 +1,7 @@
 //! The flash cache: which objects of the large space get a copy on flash, and reading by way of
 //! that copy.
 //!
-//! A copy is an exact image of an extent, in slices (docs/adr/0010-copies-beside-the-log.md). Every
+//! A copy is an exact image of an extent, in slices (docs/adr/0010-flash-cache.md). Every
 //! checksum in an extent names its place, so an image proves which extent it is of: a read by way
 //! of a copy is verified as a read of the block is, and what does not match is forgotten. Nothing
 //! here must be durable, ordered or invalidated; all of it may be lost at any time.

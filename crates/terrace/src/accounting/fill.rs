@@ -1,10 +1,10 @@
-//! How full the tiers are, how long what is left of them lasts, and the warnings of that.
+//! Fill levels of the tiers, the estimated time until they are full, and warnings.
 //!
-//! What counts as used is what nothing here can have back: what lives, what the index and its
-//! checkpoint have, the reserve. Dead bytes, free segments and preallocated space are room. Values
-//! in a log on a device of its own do not count: what is cold of them moves to the large tier.
+//! Used space is space that cannot be reclaimed: live values, the index and its checkpoint, the
+//! reserve. Dead bytes, free segments and preallocated space count as room. Values in a log on a
+//! device of its own do not count, because cold ones move to the large tier.
 //!
-//! Only figures are kept, in RAM: after an open "today" begins anew.
+//! Only figures in RAM: after an open "today" starts over.
 
 use crate::{
     Tier,

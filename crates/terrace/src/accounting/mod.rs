@@ -1,16 +1,16 @@
-//! How many objects and bytes live in each home. Kept by the applier as it applies, persisted with
-//! the index's mark.
+//! Objects and bytes per home. The applier maintains them as it applies; the index's mark persists
+//! them.
 //!
-//! The applier must know what an overwrite replaces, without asking the ordered index for every
-//! put. The hash index tells for objects in the flash log; [`crate::hash_index::key_filter`] tells
-//! whether a key may be an object with another home (FlashStore's disk-presence bloom filter,
-//! section 4.2), and only then the ordered index is asked. So what is inline and in blocks is
-//! counted exactly, and so are the live bytes of blocks.
+//! The applier must know what an overwrite replaces, without reading the ordered index for every
+//! put. The hash index tells it for objects in the flash log. [`crate::hash_index::key_filter`]
+//! tells whether a key may be an object with another home (FlashStore's disk-presence bloom filter,
+//! section 4.2), and only then is the ordered index read. Inline values and values in blocks are
+//! therefore counted exactly, and so are the live bytes of blocks.
 //!
-//! The count of what is in the flash log is approximate. A put whose slot is another key's takes
-//! that key's object out of the count (among *m* objects in the log, *m* / 2^35 of the puts of new
-//! keys: 0.03 % at ten million), and a put of a key whose slot was taken or evicted counts one
-//! object too many. The bytes of overwritten flash values are taken as average. The mark keeps the
+//! The count of objects in the flash log is approximate. A put whose slot belongs to another key
+//! subtracts that key's object (among *m* objects in the log, *m* / 2^35 of the puts of new keys:
+//! 0.03 % at ten million), and a put of a key whose slot was taken or evicted counts one object too
+//! many. The bytes of overwritten flash values are estimated by the average. The mark keeps the
 //! difference; `repair` counts anew. The count is used for statistics only.
 
 pub mod fill;

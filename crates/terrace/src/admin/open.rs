@@ -1,9 +1,9 @@
-//! Opening a store: index, large space, log, in this order, each by its own recovery; then the
-//! parts together.
+//! Opens a store: index, large space and log, in this order, each by its own recovery; then the
+//! whole.
 //!
-//! The ordered index says up to which seq it has persisted everything. The log's frames after that
-//! become the overlay, as if they had just been committed, and the applier works them off in the
-//! background: so the store serves at once.
+//! The ordered index says up to which seq it has persisted everything. Later frames of the log
+//! become the overlay, as if they had just been committed, and the applier applies them in the
+//! background. The store therefore serves immediately.
 
 use crate::{
     Error, Options, Result, Tier,

@@ -1,14 +1,14 @@
-//! Live bytes per block: exact in RAM, persisted through the index's mark. An extent counts as it
-//! would lie among packed ones, rounded up to the alignment of records: so what the files of blocks
-//! take is compared with what would be left of them.
+//! Live bytes per block: exact in RAM, persisted through the index's mark. An extent counts as if
+//! packed, rounded up to the alignment of records: the size of the block files is compared with the
+//! size that their live values would need.
 //!
 //! Invariants:
-//! - Every value that was not abandoned is accounted live once, when its commit is applied, and
-//!   dead once, when the entry that points to it is gone. Overwritten before it was applied: both,
-//!   in this order.
+//! - Every value that was not abandoned is counted live once, when its commit is applied, and dead
+//!   once, when the entry that points to it is replaced. If it was overwritten before it was
+//!   applied: both, in this order.
 //! - No block counts as dead before [`LargeSpace::accounting_complete`], which the store calls
 //!   after replay.
-//! - The totals are the sums over all blocks, whenever the applier is not in the midst of a change.
+//! - The totals are the sums over all blocks, except during a change by the applier.
 
 use super::{LargeSpace, block::Block, format::RECORD_ALIGNMENT};
 use crate::metrics::subtract;

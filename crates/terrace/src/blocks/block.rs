@@ -1,15 +1,14 @@
-//! One LargeBlock in RAM: what may still be written to it, what is live in it, and what waits to be
-//! written.
+//! One block in RAM: its unwritten space, its live extents, and its queued writes.
 //!
 //! Invariants:
 //! - Every byte of a block is given out to one writer once; an abandoned extent is never written
 //!   again.
-//! - `Writing` is there only while this process may write the block; after a restart it never is
+//! - `Writing` exists only while this process may write the block; after a restart it never exists
 //!   again.
 //! - After a failed write or sync no further extent is reserved in the block.
-//! - An extent in the queue (`queue`) is found in `behind` from before its place is known to any
-//!   reader until it is written.
-//! - What its file takes is counted in `Room` before the file has it.
+//! - A queued extent (`queue`) is found in `behind` from before any reader can know its place until
+//!   it is written.
+//! - The size of its file is counted in `Room` before the file has it.
 
 use super::{
     capacity::{Origin, Room},

@@ -1,15 +1,15 @@
-//! What the block files take of the device, against what they may take.
+//! The space that block files take on the device, and its limit.
 //!
 //! Invariants:
-//! - Room is taken before a file grows and given back after it has shrunk or is gone, so what is
-//!   counted is never less than what is there. Footers are the exception: a block that is full must
-//!   be sealed, so their pages are only noted.
-//! - A part of the limit is kept back for cleaning, which needs room to make room.
-//! - Where there is more than the limit allows (it was lowered), cleaning has that part beyond what
-//!   is there, and less with everything that is given back: it drains towards the limit.
+//! - Room is taken before a file grows and given back after it was shortened or removed, so the
+//!   counted size is never below the actual size. Footers are the exception: a full block must be
+//!   sealed, so their pages are added without a check.
+//! - Part of the limit is reserved for block GC, which needs room to free room.
+//! - If the present size exceeds the limit (it was lowered), block GC has that part beyond the
+//!   present size, and less with everything that is given back: the space shrinks to the limit.
 //!
-//! On failure: `StorageFull`, as from a device, with words that name the option. Nothing is taken
-//! then.
+//! On failure: `StorageFull`, as from a device, with a message that names the option. Nothing is
+//! taken then.
 
 use super::format::RecordKind;
 use crate::{io::Disk, metrics::subtract};

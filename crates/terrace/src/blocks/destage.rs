@@ -1,13 +1,13 @@
-//! Moving values here: many in one sequential write, packed at 64-byte alignment into page-aligned
-//! regions. Recycling brings cold values from flash, cleaning brings what is live in blocks that
-//! are mostly dead.
+//! Moves values to blocks: many in one sequential write, packed at 64-byte alignment into
+//! page-aligned regions. Log GC destages cold values from flash, block GC moves live values of
+//! mostly dead blocks.
 //!
 //! Invariants:
-//! - A region lies in one block; its records carry their exact versions, so its footer entry needs
+//! - A region is in one block; its records have their exact versions, so its footer entry needs
 //!   none and the block need not wait for the moves to commit.
-//! - A region fits in a block that has nothing else, unless a single value does not.
+//! - A region fits in an empty block, unless a single value does not.
 //!
-//! On failure all values of the batch are abandoned; the place they came from still has them.
+//! On failure all values of the batch are abandoned; their former homes still have them.
 
 use super::{
     LargeSpace, LargeValue, Space,

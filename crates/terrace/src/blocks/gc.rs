@@ -1,8 +1,7 @@
-//! What block GC does and which writers wait for it: the state that the worker, waiting writers and
-//! figures share.
+//! State of block GC that the worker, waiting writers and figures share.
 //!
-//! The worker publishes what it finds at each look at the blocks; writers that lack room wake it.
-//! Neither decides for the other: the worker is in `maintenance`, where writers wait is
+//! The worker publishes its result at each check of the blocks; writers that lack room wake it.
+//! They are independent: the worker is in `maintenance`, the waiting code of writers in
 //! `write::stall`.
 
 mod policy;

@@ -1,16 +1,16 @@
 //! The writes of one block, and one `fdatasync` for all that ended before it started.
 //!
-//! Each write has a *ordinal*: taken before it begins if others shall not overtake it, or after it
-//! has ended. A caller that wants writes to be durable waits with their ordinals; the first caller
-//! that finds them ended and no sync under way syncs for all.
+//! Each write has an *ordinal*: taken before it begins if later writes must not overtake it, or
+//! after it has ended. A caller that needs writes to be durable waits with their ordinals; the
+//! first caller that finds them ended and no sync under way syncs for all.
 //!
 //! Invariants:
-//! - An ordinal counts as durable only if its write had ended, without error, before a sync began
-//!   that succeeded.
-//! - After a failed sync nothing counts as durable any more that did not before.
+//! - An ordinal counts as durable only if its write had ended, without error, before a successful
+//!   sync began.
+//! - After a failed sync no further ordinal becomes durable.
 //!
-//! On failure: a failed write is the failure of its ordinal alone, a failed sync of all that wait
-//! and will wait.
+//! On failure: a failed write fails its ordinal alone, a failed sync fails all present and future
+//! waiters.
 
 use crate::io::DiskFile;
 use parking_lot::{Condvar, Mutex};

@@ -1,8 +1,8 @@
-//! The blocks as they are at one moment, held for a copy of them.
+//! The blocks at one moment, held for a copy of them.
 //!
 //! Invariants: a held block is not deleted. `bytes` of a held block are those that were given out
-//! when it was taken, or its whole file once it is sealed; what of them was durable then never
-//! changes again. A block whose footer is in place is never written again.
+//! when it was taken, or its whole file once it is sealed; the part of them that was durable then
+//! never changes again. A block with a footer is never written again.
 //!
 //! On failure: nothing was changed.
 

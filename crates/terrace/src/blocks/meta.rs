@@ -1,14 +1,14 @@
-//! LargeMeta (MRIS section 3): which blocks there are, as immutable numbered files.
+//! LargeMeta (MRIS section 3): the list of blocks, as immutable numbered files.
 //!
 //! Invariants:
 //! - Each change writes the next number, syncs the file and then its directory; nothing is changed
 //!   in place.
-//! - The newest [`KEPT`] files stay, fewer on a full device. The blocks alone suffice to write it
-//!   anew.
+//! - The newest [`KEPT`] files are kept, fewer on a full device. The blocks alone suffice to
+//!   rebuild it.
 //!
-//! On failure: a file that could not be written is removed again, the table in RAM stays as it was,
-//! and the caller gets the error. After a failed sync it is unknown whether the version counts, and
-//! the space stops writing. A damaged file is passed over for the one before it.
+//! On failure: a file that could not be written is removed, the table in RAM is unchanged, and the
+//! caller gets the error. After a failed sync it is unknown whether the version counts, and the
+//! space stops writing. A damaged file is skipped in favour of the previous one.
 
 use crate::{
     Error, Result, Tier,

@@ -1,21 +1,21 @@
-//! The large space (MRIS section 3): values appended to LargeBlocks, blocks listed in LargeMeta.
+//! The large space (MRIS section 3): values appended to blocks, blocks listed in LargeMeta.
 //!
 //! Invariants:
-//! - A value lies in one block, in one extent; an extent is written once and never moved or reused.
+//! - A value is in one block, in one extent; an extent is written once and never moved or reused.
 //! - After [`LargeSpace::sync_all`] returned, the value survives a power cut: its bytes, its
 //!   block's length and its block's name are durable.
-//! - A block's file is removed only by [`LargeSpace::delete`], only when nothing in it is live, on
-//!   its way to being live, or being read. Block numbers are never reused.
-//! - A block is written only by the process that made it. What a crash leaves unsealed is only
-//!   read.
+//! - A block's file is removed only by [`LargeSpace::delete`], only when nothing in it is live,
+//!   about to become live, or being read. Block numbers are never reused.
+//! - A block is written only by the process that created it. Blocks that a crash leaves unsealed
+//!   are only read.
 //!
 //! On failure: a full device fails the one write with `OutOfSpace` and leaves reclaimable space. A
 //! failed write closes its block. A failed sync stops all writes to the space until it is opened
-//! again; reads go on. Bytes that do not match their checksums are an `Error::Corruption` of that
-//! value alone.
+//! again; reads continue. Bytes that do not match their checksums are an `Error::Corruption` of
+//! that value alone.
 //!
-//! Reading order: `format` (bytes), `block` (one block in RAM), `room` (how much all of them may
-//! take), `group` (what of it is durable), `writer`, `queue` (writing behind), `reader`, `seal`,
+//! Reading order: `format` (bytes), `block` (one block in RAM), `room` (the capacity of all of
+//! them), `group` (what of it is durable), `writer`, `queue` (write-behind), `reader`, `seal`,
 //! `meta`, `recover`.
 
 mod account;

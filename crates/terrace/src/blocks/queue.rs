@@ -1,24 +1,23 @@
-//! Writing behind: whole extents wait here, in RAM, until a thread writes them, several in one
-//! write where they lie one behind the other.
+//! Write-behind: whole extents wait here, in RAM, until a thread writes them; adjacent ones in one
+//! write.
 //!
-//! A device needs long writes, and more than one under way, for its full rate; a value is one short
-//! write. So a caller that puts a value hands its extent over and goes on. Two threads write: while
-//! both are at it, extents gather, and the next write takes all that adjoin the first one, up to
-//! 1 MiB. No write is delayed so that it becomes longer, except on a disk that seeks while callers
-//! read it: there each write costs the readers a seek, so extents gather for as long as no caller
-//! waits for them and they are few ([`LARGE_GATHER_MAX`], [`LARGE_GATHER_BYTES`]).
+//! A device needs long writes, and more than one in flight, for its full rate; a value is one short
+//! write. A caller that puts a value therefore queues its extent and returns. Two threads write:
+//! while both are busy, extents gather, and the next write takes all that are adjacent to the first
+//! one, up to 1 MiB. No write is delayed to make it longer, except on a disk that seeks while
+//! callers read it: there each write costs the readers a seek, so extents gather as long as no
+//! caller waits for them and they are few ([`LARGE_GATHER_MAX`], [`LARGE_GATHER_BYTES`]).
 //!
 //! Invariants:
-//! - An extent that was handed over is written once, or its write fails; either way its ordinal
-//!   ends.
-//! - From before its place is known to any reader until it is written its bytes are in its block's
+//! - A queued extent is written once, or its write fails; either way its ordinal ends.
+//! - From before any reader can know its place until it is written its bytes are in its block's
 //!   `behind`, so a reader finds them there or on the device.
-//! - At most [`QUEUED_BYTES_MAX`] wait or are being written (and one extent, however long it is); a
-//!   caller that brings more waits.
+//! - At most [`QUEUED_BYTES_MAX`] wait or are being written (and one extent of any length); a
+//!   caller with more waits.
 //!
-//! On failure: the extents of a write that failed fail, each with its ordinal. They can be read
-//! until they are abandoned or the space is closed, no footer gives them a version, and their block
-//! gets no further extents. Once the space has failed, or a block's sync has, what waits fails
+//! On failure: the extents of a failed write fail, each with its ordinal. They can be read until
+//! they are abandoned or the space is closed, no footer gives them a version, and their block gets
+//! no further extents. Once the space, or the sync of a block, has failed, queued extents fail
 //! unwritten. A write that panics makes the space fail.
 
 use super::{block::Block, group::GroupSync};

@@ -1,12 +1,12 @@
-//! Reading values: whole, by range, or in pieces. Every byte handed out was verified.
+//! Reads values: whole, by range, or in pieces. Every returned byte was verified.
 //!
 //! Invariants:
 //! - A value up to 1 MiB is read whole in one device read; a range reads only the chunks it
 //!   touches, in one device read per 18 chunks.
-//! - A reader pins its block: the file is not deleted under it.
+//! - A reader pins its block: the file is not deleted while it is read.
 //!
 //! On failure: bytes that do not match are an `Error::Corruption` that names block and offset;
-//! nothing of the damaged chunk is handed out.
+//! nothing of the damaged chunk is returned.
 
 use super::{
     LargeSpace, Space,

@@ -1,11 +1,10 @@
-//! Opening the space: LargeMeta against the blocks that are there.
+//! Opens the space: compares LargeMeta with the existing blocks.
 //!
 //! Invariants:
 //! - The block files are the truth; LargeMeta is corrected to match them and the differences are
 //!   reported.
-//! - A block that was open is only read from now on. What it had preallocated and never used is
-//!   given back.
-//! - Nothing is deleted but what LargeMeta says is drained.
+//! - A block that was open is only read from now on. Its preallocated unused space is given back.
+//! - Only blocks that LargeMeta lists as drained are deleted.
 
 use super::{
     BLOCK_DIR, Counters, LargeOptions, LargeSpace, OpenReport, READ_HANDLES_MAX, Space, Table,

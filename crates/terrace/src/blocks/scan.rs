@@ -1,8 +1,8 @@
-//! Walking the records of a block, for `verify`, `repair` and cleaning.
+//! Walks the records of a block, for `verify`, `repair` and block GC.
 //!
-//! With a footer the walk is exact and skips what was abandoned. Without one, or where a header is
-//! damaged, it searches on for the next valid record header; abandoned extents may then appear, so
-//! the caller verifies values before it trusts them. Damage is an `Err` item, and the walk goes on
+//! With a footer the walk is exact and skips abandoned extents. Without one, or where a header is
+//! damaged, it searches for the next valid record header; abandoned extents may then appear, so the
+//! caller verifies values before it trusts them. Damage is an `Err` item, and the walk continues
 //! after it.
 
 use super::{

@@ -1,13 +1,13 @@
-//! The life of a block file: made, sealed with a footer, deleted. LargeMeta is told of each step.
+//! The life of a block file: created, sealed with a footer, deleted. LargeMeta records each step.
 //!
 //! Invariants:
 //! - A block is handed to writers only after its header and its name are durable.
 //! - A footer is written only when every extent is committed or abandoned, so it is exact.
-//! - A block comes to rest, with a footer or without, only after a sync of all that was written to
-//!   it: commits whose frames are not written yet may point there, and what has no file to sync any
-//!   more is taken as durable.
-//! - `drained` is durable in LargeMeta before the file goes; an open that finds it finishes the
-//!   removal.
+//! - A block comes to rest, with a footer or without, only after a sync of everything written to
+//!   it: unwritten frames may have commits that point there, and values of a block without an open
+//!   file count as durable.
+//! - `drained` is durable in LargeMeta before the file is removed; an open that finds it finishes
+//!   the removal.
 //!
 //! On failure: a block that gets no footer (device full, sync failed, crash) stays readable without
 //! one.

@@ -1,11 +1,11 @@
-//! Writing one value: at once, or as a stream of known or unknown length; a caller's, or one that
-//! is moved here from elsewhere.
+//! Writes one value: in one call, or as a stream of known or unknown length; a caller's, or a moved
+//! one.
 //!
 //! Invariants:
 //! - A value of unknown length has a block of its own until it ends; its first page, which holds
 //!   its length, is written last.
-//! - A value is written here, by its caller, unless it fits one write and its caller does not wait
-//!   for it (`behind`).
+//! - A value is written here, by its caller, unless it fits in one write and its caller does not
+//!   wait for it (`behind`).
 //! - Nothing is written once the space has failed.
 //!
 //! On failure, or when a writer is dropped unfinished, the extent is abandoned: dead bytes, never

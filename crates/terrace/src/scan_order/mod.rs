@@ -1,22 +1,22 @@
-//! Scans pay for order: what they have paid, and values on their way to where scans find them.
+//! Charges of scans, and values to be rewritten in key order because of them.
 //!
-//! Values lie in the log in the order of their commits, so a scan reads each of them by itself. A
-//! short one that is copied into its entry a scan has without any read; longer ones that are
-//! written anew in the order of their keys are read together. That costs writes, so scans pay for
-//! it, as for merges of the index ([`crate::ordered_index`]): when the values of a range have cost
-//! as much to read one by one as it costs to write them in order once, they are written. What each
-//! scan pays is not kept by range, which would take RAM for each: of a price a scan pays a part,
-//! and with that probability it buys. So on average the price has been paid when something is
-//! bought, and nothing has to be remembered.
+//! Values are in the log in commit order, so a scan reads each of them by itself. A short value
+//! that is copied into its entry needs no read at all; longer ones that are rewritten in key order
+//! are read together. That costs writes, so they are charged to scans (ski rental), like merges of
+//! the index ([`crate::ordered_index`]): when reading the values of a range one by one has cost as
+//! much as rewriting them in order once, they are rewritten. Charges are not recorded per range,
+//! which would take RAM for each: a scan that is charged a part of a price triggers the rewrite
+//! with that probability. On average the price has thus been paid when something is rewritten, and
+//! no state is kept.
 //!
-//! What one scan buys it has read value by value. So there is a price of the whole as well: when
-//! scans have paid what it costs to read the log once in long pieces and to copy the short values
-//! in it, that is done ([`Sweep`]).
+//! A scan triggers rewrites only of values that it has read one by one. There is a price of the
+//! whole log as well: when the charges have reached the cost of reading the log once sequentially
+//! and of copying the short values in it, that is done ([`Sweep`]).
 //!
 //! All prices are in bytes that the device writes in the same time.
 //!
-//! Invariant: without scans that read values nothing is bought. What was bought and is lost on its
-//! way ([`MoveQueue`], [`Copies`]) scans pay again.
+//! Invariant: without scans that read values nothing is rewritten. For values lost on their way
+//! ([`MoveQueue`], [`Copies`]) scans are charged again.
 
 mod copies;
 

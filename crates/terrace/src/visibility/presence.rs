@@ -1,12 +1,12 @@
-//! Whether an object that overlay or index still know is there: it is dead if its time has come, or
+//! Whether an object that the overlay or an index has is present: it is dead if it has expired, or
 //! if a range deletion hides its version.
 //!
 //! Invariant: a [`Presence`] is taken before the key is looked up. A range that was forgotten
-//! before that left nothing to find; one that is forgotten later is still in hand
+//! before that hides no remaining entry; one that is forgotten later is still in the set
 //! (docs/durability.md, section 7).
 //!
-//! On failure: nothing here can fail. Attributes that are damaged never count as expired, so the
-//! damage is reported.
+//! On failure: nothing here can fail. Damaged attributes never count as expired, so the damage is
+//! reported.
 
 use crate::{Clock, api::expiry, visibility::range_tombstones::RangeSet};
 use std::sync::Arc;

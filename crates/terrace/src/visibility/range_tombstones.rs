@@ -1,15 +1,14 @@
 //! Range deletions that are not swept yet: which versions they hide.
 //!
-//! A [`DeletedRange`] says that every object with a key in it and a version before its seq is gone
-//! as of its seq. Such a fact stays true, so a reader may hold a [`RangeSet`] for as long as it
-//! likes; it takes the set before it looks a key up. [`Ranges`] is the set of an open store: the
-//! log adds to it inside the commit, expiry takes out what nothing is hidden by any more. Why that
-//! is safe: docs/durability.md, section 7.
+//! A [`DeletedRange`] says that every object with a key in it and a version before its seq is
+//! deleted as of its seq. This stays true, so a reader may hold a [`RangeSet`] for any time; it
+//! takes the set before it looks a key up. [`Ranges`] is the set of an open store: the log adds to
+//! it inside the commit, and expiry removes ranges that hide nothing any more. Why that is safe:
+//! docs/durability.md, section 7.
 //!
-//! Invariants: a set never changes; a change of [`Ranges`] puts another in its place. A start is
-//! before its end.
+//! Invariants: a set is immutable; a change of [`Ranges`] replaces it. A start is before its end.
 //!
-//! On failure: there is nothing here that can fail. What is too much waits at the caller's
+//! On failure: nothing here can fail. If there are too many ranges, the caller waits
 //! ([`Ranges::has_room`]).
 
 #[cfg(test)]

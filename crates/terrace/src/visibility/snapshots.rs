@@ -1,14 +1,14 @@
-//! Which seqs are still read at. A snapshot is a seq: taking one costs a map entry; holding one
-//! keeps old versions in the index and keeps drained segments and blocks from being reused.
+//! Seqs at which reads may still happen. A snapshot is a seq: taking one costs a map entry; holding
+//! one keeps old versions in the index and keeps drained segments and blocks from being reused.
 //!
 //! Invariants:
-//! - A seq that is given as the oldest is not newer than any snapshot that counts. So while a
-//!   snapshot counts, nothing it sees is freed.
-//! - With a maximum age, a snapshot stops to count when it is found too old, under the lock, and is
-//!   marked before the next oldest seq is given. While a read by it is under way it counts on,
-//!   however old: the index must not forget the state that the read is looking at. No read begins
-//!   by a snapshot that is marked or too old.
-//! - What the store registers for itself has no maximum age.
+//! - The seq returned as the oldest is not newer than any valid snapshot. So while a snapshot is
+//!   valid, nothing it sees is freed.
+//! - With a maximum age, a snapshot becomes invalid when it is found too old, under the lock, and
+//!   is marked before the next oldest seq is returned. While a read by it is under way it stays
+//!   valid at any age: the index must not forget the state that is being read. No read begins with
+//!   a snapshot that is marked or too old.
+//! - Snapshots that the store takes for itself have no maximum age.
 
 use crate::{Error, Result, metrics::event::Event};
 use parking_lot::Mutex;

@@ -1,14 +1,14 @@
-//! The directories of backups and restores: whether they may be used, and what marks them.
+//! The directories of backups and restores: whether they may be used, and the files that mark them.
 //!
-//! | file | where | says |
+//! | file | where | meaning |
 //! |---|---|---|
 //! | `BACKUP` | backup | the manifest: the backup is complete |
-//! | `BACKUP.part` | backup | one is being taken, or was cut short |
-//! | `BACKUP` | flash directory of a backup | this is a backup's: it is never written |
-//! | `RESTORING` | flash directory of a store | a restore is under way, or was cut short |
-//! | `RESTORING` | its large directory | the same, if the flash directory has the same; else nothing |
+//! | `BACKUP.part` | backup | a backup is being taken, or was interrupted |
+//! | `BACKUP` | flash directory of a backup | this directory belongs to a backup and is never written |
+//! | `RESTORING` | flash directory of a store | a restore is under way, or was interrupted |
+//! | `RESTORING` | its large directory | the same, if the flash directory has one too; else nothing |
 //!
-//! On failure: a directory that holds anything else is left as it is.
+//! On failure: a directory with any other contents is not changed.
 
 use super::manifest::{BackupManifest, MANIFEST_BYTES_MAX};
 use crate::{

@@ -1,4 +1,4 @@
-//! The manifest of a backup: a text of lines, so that a person can read what a backup holds.
+//! The manifest of a backup: a readable text file.
 //!
 //! ```text
 //! terrace backup 1
@@ -9,11 +9,11 @@
 //! end 17 5e…             number of files, XXH3-128 of everything before this line
 //! ```
 //!
-//! A file is its bytes, and zeros from there to its length. The origin is `copied` or `linked`
-//! (shared with the store at the time). The source names the store's file it came from: one that is
-//! written again, or made anew, gets another.
+//! A file consists of its bytes, and zeros from there to its length. The origin is `copied` or
+//! `linked` (hard-linked from the store at the time). The source identifies the store's file: a
+//! file that is rewritten or recreated gets another source.
 //!
-//! On failure: bytes that are no manifest are refused whole.
+//! On failure: bytes that are not a manifest are rejected as a whole.
 
 use crate::{Error, Result};
 use std::{

@@ -1,18 +1,18 @@
-//! Backups: a state that the store persisted, copied or linked while the store goes on.
+//! Backups: a persisted state of the store, copied or linked while the store runs.
 //!
-//! A backup's directory has both tiers as a store has them, so it is opened (read-only) by the
-//! usual recovery, and a manifest that lists every file. docs/durability.md argues why it is whole;
-//! docs/adr/0009-backup.md why it is made this way.
+//! A backup's directory has both tiers of a store, so the usual recovery opens it (read-only), and
+//! a manifest that lists every file. docs/durability.md argues why it is complete;
+//! docs/adr/0009-backup.md has the reasons for the design.
 //!
 //! Invariants:
-//! - The manifest has its name durably only after every file it lists is durable. Without it a
-//!   directory is a part.
-//! - Nothing is written into the store but one flush of its index. Nothing in a complete backup is
+//! - The manifest has its name durably only after every file it lists is durable. A directory
+//!   without it is incomplete.
+//! - Nothing is written to the store except one flush of its index. Nothing in a complete backup is
 //!   ever written again.
 //! - A restore never links.
 //!
-//! On failure: the store is as it was, an earlier backup too. The target holds a part, which the
-//! next run removes.
+//! On failure: the store is unchanged, and so is an earlier backup. The target is incomplete; the
+//! next run removes its contents.
 
 mod check;
 mod dirs;

@@ -1,11 +1,11 @@
 //! Copies a backup to a new store.
 //!
-//! Invariants: nothing is linked, so that what becomes of the store does not touch the backup. The
-//! tiers' manifests come last and the marks of an unfinished restore go after them, so a part is
-//! never opened.
+//! Invariants: nothing is linked, so writes to the store do not affect the backup. The tiers'
+//! manifests are written last, and the marks of an unfinished restore are removed after them, so an
+//! incomplete store is never opened.
 //!
-//! On failure: the target is a part, which the next restore into it removes. The backup was only
-//! read.
+//! On failure: the target is incomplete; the next restore into it removes its contents. The backup
+//! was only read.
 
 use super::{
     RestoreOptions, RestoreReport,

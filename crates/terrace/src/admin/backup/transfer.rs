@@ -2,10 +2,11 @@
 //! copying.
 //!
 //! Invariants: a file is durable when a call returns, its name once its directory is synced. A file
-//! is taken from the earlier backup only if the store's file it was made from then is this one, not
-//! written since.
+//! is linked from the earlier backup only if it was made from the same file of the store, and that
+//! was not written since.
 //!
-//! On failure: the backup cannot be completed. A link that the file system refuses is made a copy.
+//! On failure: the backup cannot be completed. If the file system refuses a link, the file is
+//! copied.
 
 use super::{
     BackupProgress,

@@ -1,13 +1,13 @@
 //! The new index: reads the sources a second time and takes from them what the survey decided.
 //!
 //! Invariants:
-//! - A value is in the new index only if its checksum was right just now, or if it is the newest
-//!   version of its key, verifies nowhere, and is named in the notes.
-//! - Entries go in under seqs of their own, one per memtable, starting at 1; what matters to later
-//!   commits is only the mark, whose seq is at least every version and every seq of the log. So
-//!   nothing is replayed, nothing gets a version twice, and a seq that was never used is left out.
+//! - A value is in the new index only if its checksum was just verified, or if it is the newest
+//!   version of its key, verifies nowhere, and is named in the report.
+//! - Entries get seqs of their own, one per memtable, starting at 1. Only the mark matters to later
+//!   commits; its seq is at least every version and every seq of the log. So nothing is replayed,
+//!   no version is given twice, and an unused seq is skipped.
 //!
-//! On failure: the error is returned; nothing but `index.new` was written.
+//! On failure: the error is returned; only `index.new` was written.
 
 use super::{
     OldIndex, install,

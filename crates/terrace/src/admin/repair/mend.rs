@@ -1,11 +1,11 @@
-//! Segment files before they are opened: a header that is damaged, or a file that was cut short,
-//! must not make the ring take a segment full of commits for a free one.
+//! Repairs segment files before they are opened: a damaged header or a truncated file must not make
+//! the ring take a segment full of commits for a free one.
 //!
-//! Frames carry the generation of their segment's use, so a header can be written anew from them.
-//! Among frames of several uses the latest counts: only its frames are whole up to where the log
+//! Frames have the generation of their segment's use, so a header can be rebuilt from them. Among
+//! frames of several uses the latest counts: only its frames are complete up to where the log
 //! stopped or the segment ended.
 //!
-//! On failure of the device: the segment is left as it is and named.
+//! On failure of the device: the segment is not changed, and is reported.
 
 use super::notes::Notes;
 use crate::{

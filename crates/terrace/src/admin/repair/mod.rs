@@ -1,30 +1,31 @@
 //! Repair: rebuilds the ordered index and LargeMeta of a store that is not open, from segments and
-//! blocks, and says what could not be known.
+//! blocks, and reports what could not be recovered.
 //!
-//! In reading order: [`identity`] (which store this is), [`mend`] (segment files), [`survey`] (what
-//! is known of each key: its newest version and where that is), [`build`] (the new index, from
-//! values that verify), [`install`] (its place on flash). [`rebuild`] does the same with the log
-//! alone, for an open that meets a damaged index.
+//! In reading order: [`identity`] (which store this is), [`mend`] (segment files), [`survey`] (each
+//! key's newest known version and its place), [`build`] (the new index, from values that verify),
+//! [`install`] (its place on flash). [`rebuild`] does the same with the log alone, for an open that
+//! meets a damaged index.
 //!
 //! Rules:
 //! - Where the log still has a commit, the log decides. A version that a block claims for a commit
-//!   the log has counts only if the log agrees; a version beyond the log's end counts only if the
+//!   in the log counts only if the log agrees; a version beyond the log's end counts only if the
 //!   log's end may be lost.
-//! - Up to the commit that the old index has reached it decides, if it can be read to its end,
-//!   about what the log has not: what is not in it is gone, and what it has is the newest version.
-//! - The newest version of a key wins; a delete is a version, too. A range deletion takes out what
-//!   it hides. Of several places of that version, the one named last in the log is taken if its
-//!   value verifies, else any other that does.
+//! - Up to its last commit the old index, if it can be read to its end, decides about everything
+//!   that the log no longer has: a key that is not in it is deleted, and an entry in it is the
+//!   newest version.
+//! - The newest version of a key wins; a delete is a version, too. A range deletion removes the
+//!   versions that it hides. Of several places of that version, the one named last in the log is
+//!   taken if its value verifies, else any other that does.
 //! - A value of the newest version that verifies nowhere is not replaced by an older one: its entry
-//!   is kept, so that reading it is an error and what is sound of it can still be read. It is named
-//!   in the report.
-//! - Nothing but manifests, broken segment headers, LargeMeta and the index is written.
+//!   is kept, so that reading it is an error and its intact parts can still be read. It is named in
+//!   the report.
+//! - Only manifests, broken segment headers, LargeMeta and the index are written.
 //!
 //! Memory: one small struct per key, deleted ones included: some 100 bytes and the key.
 //!
-//! On failure: the old index stays where it was. The new one grows in `index.new`, which the next
-//! repair removes; it is swapped in by renames, the old one kept as `index.old-N` until that is
-//! durable.
+//! On failure: the old index stays in place. The new one is written to `index.new`, which the next
+//! repair removes; it is swapped in by renames, and the old one is kept as `index.old-N` until that
+//! is durable.
 
 mod build;
 mod identity;

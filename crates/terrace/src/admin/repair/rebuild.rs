@@ -1,15 +1,13 @@
-//! The ordered index built anew while its store is being opened: only if the log alone has all of
-//! it.
+//! Rebuilds the ordered index during an open, if the log alone has all of its contents.
 //!
-//! The log has all of it as long as it has every commit ever made and nothing in it is damaged.
-//! Once segments were recycled it has not: tiny values live in the index alone, and the deletes
-//! that keep old values in blocks from coming back are known to the index alone. Then nothing is
-//! built, and the reason is given; `terrace repair` takes what there is and says what it could not
-//! know.
+//! This holds as long as the log has every commit ever made, without damage. Once segments were
+//! reclaimed it does not: tiny values are in the index alone, and the deletes that hide old values
+//! in blocks are known to the index alone. Then nothing is built, and the reason is returned;
+//! `terrace repair` recovers what exists and reports what it could not determine.
 //!
-//! Nothing is written but the new index, beside the old one, and nothing is removed before it is
-//! whole. So whatever cuts this short, the next open finds what this one found and begins again:
-//! see docs/durability.md.
+//! Only the new index is written, beside the old one, and nothing is removed before it is complete.
+//! If this is interrupted, the next open finds the same state and starts over: see
+//! docs/durability.md.
 //!
 //! Blocks are not read: the log has checksum and place of every value in them, and reads verify.
 

@@ -1,13 +1,13 @@
-//! The survey: for each key the newest version that is known, and where its value is said to be.
+//! The survey: each key's newest known version, and where its value is said to be.
 //!
-//! Sources, by what they can tell: the log (every commit and move that is still in a segment),
-//! blocks with a footer and destaged records (exact versions), blocks without a footer (a lower
-//! bound of the version), the old index if it can be read (values that lived in it and nowhere
-//! else). Segments that were recycled and not yet written again are walked like all others:
-//! versions sort out what is old.
+//! Sources, by their accuracy: the log (every commit and move that is still in a segment), blocks
+//! with a footer and destaged records (exact versions), blocks without a footer (a lower bound of
+//! the version), the old index if it can be read (inline values, which are nowhere else). Reclaimed
+//! segments that were not rewritten yet are walked like all others: versions tell which records are
+//! old.
 //!
 //! Invariant: after [`Survey::settle`] each key has one version and one place, and no value was
-//! read yet but those inside the log's frames, which were checked with them.
+//! read yet except those inside the log's frames, which were verified with them.
 
 mod old;
 

@@ -1,9 +1,10 @@
-//! Which block is cleaned next, if any. Pure arithmetic over what blocks have.
+//! Which block GC drains next, if any. Pure arithmetic over the state of the blocks.
 //!
-//! The bound is on all of the space: block files at rest take no more than so many per cent of what
-//! the live extents would take if they were packed, and some slack. Over the bound some block is
-//! over it by itself, so there is always one to clean; the emptiest costs least for what it gives.
-//! Open blocks come on top: what dies in them can only be had once they are sealed.
+//! The bound is on the total space: block files at rest take no more than a percentage of what the
+//! live extents would take if packed, and some slack. If the total is over the bound, some block is
+//! over it by itself, so there is always one to drain; the emptiest costs the fewest bytes written
+//! per byte reclaimed. Open blocks are not included: their dead space can be reclaimed only after
+//! they are sealed.
 
 use crate::{
     Options,

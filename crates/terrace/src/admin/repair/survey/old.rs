@@ -1,9 +1,8 @@
-//! What the old index adds to the survey. It has what the log has lost: tiny values whose segments
-//! were recycled, deletes, and which versions there were in what is damaged.
+//! What the old index adds to the survey: tiny values whose segments were reclaimed, deletes, and
+//! the versions of damaged values.
 //!
-//! One that can be read to its end says of every key what it was as of its mark. Of one that is
-//! damaged each key that anything knows of is asked for by itself: what it does not answer stays
-//! unknown.
+//! An index that can be read to its end gives the state of every key as of its mark. In a damaged
+//! one, each known key is looked up separately; a key that cannot be read stays unknown.
 
 use super::{LOST_SEQS, OldIndex, Place, SEQ_LIMIT, Survey};
 use crate::{

@@ -1,15 +1,15 @@
-//! Pairs of a range of keys that a scan has read, one behind the other in one buffer.
+//! Contiguous pairs of a key range that a scan has read, in one buffer.
 //!
-//! The head of a pair is version, checksum, lengths, home, where its value begins, place, key,
-//! attributes. First come all heads, so that looking for a key and going from pair to pair touch
-//! memory that lies together; then the values; then where each head begins, where the values do,
-//! and how many pairs there are. Numbers are little-endian.
+//! The head of a pair is version, checksum, lengths, home, offset of its value, place, key,
+//! attributes. First come all heads, so that a key search and a step from pair to pair touch
+//! adjacent memory; then the values; then the offsets of the heads, the offset of the values, and
+//! the number of pairs. Numbers are little-endian.
 //!
-//! Of a short value a chunk has a second copy. A longer one it is the home of in RAM: the pair has
-//! the value's place, by which the cache leads to it.
+//! Of a short value a chunk has a second copy. For a longer one the chunk is the home in RAM: the
+//! pair has the value's place, by which the cache leads to it.
 //!
-//! Invariant: keys ascend. A chunk is made in RAM and stays there: whatever has other bytes is no
-//! chunk, and nothing is found in it.
+//! Invariant: keys ascend. A chunk is made in RAM and never stored: any other bytes are not a
+//! chunk, and nothing is found in them.
 
 use super::Place;
 use crate::{HomeKind, codec::Reader};

@@ -1,11 +1,10 @@
-//! The tables of the cache, and the segments that they lead to: what a reader needs, without a
-//! lock.
+//! The tables of the cache, and the segments that they lead to: the lock-free part for readers.
 //!
-//! A reader takes a slot, then the segment that the slot names, then looks at the slot again, and
-//! at whether the segment is still in use. A thread that lets a segment go changes the slots that
-//! lead to it, then marks it as not in use, and only then gives its number to another. So a reader
-//! that finds the slot as it was, and the segment in use, has the record that the slot was made
-//! for; a reference to the segment keeps its memory from being overwritten.
+//! A reader loads a slot, then the segment that the slot names, then checks the slot again, and
+//! that the segment is still in use. A thread that releases a segment changes the slots that lead
+//! to it, then marks it as not in use, and only then gives its number to another. So a reader that
+//! finds the slot unchanged, and the segment in use, has the record that the slot was made for; a
+//! reference to the segment keeps its memory from being overwritten.
 
 use super::{
     CachedValue, Place,

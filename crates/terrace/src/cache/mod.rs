@@ -1,14 +1,13 @@
-//! Values in RAM, found by where they live, not by key.
+//! Values in RAM, found by place, not by key.
 //!
-//! A place is written once: a segment's generation or a block's number makes it unique for ever. So
-//! a cached value never goes stale and nothing would have to be invalidated when a key is
-//! overwritten: the indexes lead to another place. The applier takes it out all the same, to have
-//! its room for what replaces it. A false match of the hash index is caught as on flash, by the
-//! key.
+//! A place is written once: a segment's generation or a block's number makes it unique. So a cached
+//! value never goes stale, and an overwrite need not invalidate anything: the indexes lead to
+//! another place. The applier removes the old value nevertheless, to make room for the new one. A
+//! false match of the hash index is detected as on flash, by the key.
 //!
-//! Short values lie densely in segments of RAM ([`values`]); docs/adr/0020-dense-cache.md says why.
-//! What scans read is kept once more in the order of keys ([`scans`]): that alone is made anew when
-//! a key changes.
+//! Short values are packed in segments of RAM ([`values`]); docs/adr/0020-dense-cache.md has the
+//! reasons. Scanned pairs are cached again in key order ([`scans`]); only these are dropped when a
+//! key changes.
 
 pub mod chunk;
 mod index;

@@ -1,10 +1,9 @@
-//! A record in a segment of RAM: where it lives in the store, its version, key, attributes and
-//! value, one behind the other.
+//! A record in a segment of RAM: its place in the store, its version, key, attributes and value,
+//! contiguous.
 //!
-//! Lengths and numbers are written in seven bits a byte, and nothing but the end is padded, so what
-//! a record of the usual size costs besides key and value is about 16 bytes. Memory is words that
-//! are read and written one by one: a reader may look at them while others are written, and no
-//! `unsafe` is needed for it.
+//! Lengths and numbers are written in seven bits per byte, and only the end is padded, so a record
+//! of the usual size costs about 16 bytes besides key and value. Memory is words that are read and
+//! written one by one: a reader may load them while others are written, without `unsafe`.
 
 use super::{CachedValue, Place};
 use crate::{

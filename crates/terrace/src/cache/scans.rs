@@ -1,26 +1,27 @@
-//! What scans have read, kept in key order: which ranges of keys there are chunks of.
+//! The scan cache: which key ranges have chunks of scanned pairs.
 //!
-//! A *chunk* has all pairs of a range of keys, so that a scan that comes through it asks neither
-//! the ordered index nor one place of a value after the other. It lies in the value cache like any
-//! value ([`super::values`]), so there is one budget and one order in which things leave; here is
-//! only where each begins and ends. docs/adr/0027-scan-cache.md says why.
+//! A *chunk* has all pairs of a key range, so a scan through it needs neither the ordered index nor
+//! a lookup per value. It is stored in the value cache like any value ([`super::values`]), so there
+//! is one budget and one eviction order; this module has only the borders.
+//! docs/adr/0027-scan-cache.md has the reasons.
 //!
 //! Invariants:
 //! - A range has a chunk with seq *b* only if its keys have had the same versions and values at all
-//!   times from *b* until now, where *now* is everything whose applying has begun. So a snapshot of
-//!   *b* or later that finds the chunk may use it, and one that is older asks the index.
-//! - Before the applier begins with a batch it says how far that goes ([`ScanCache::changing`]),
-//!   and before the batch is visible to any reader, chunks with keys of it are gone, or the keys
-//!   are noted as *changed* beside their range: then the chunk is not used until it was made anew.
+//!   times from *b* until now, where *now* is everything whose application has begun. So a snapshot
+//!   at *b* or later that finds the chunk may use it, and an older one reads the index.
+//! - Before the applier begins a batch it announces the batch's last seq ([`ScanCache::changing`]),
+//!   and before the batch is visible to any reader, chunks with its keys are dropped, or the keys
+//!   are noted as *changed* beside their range: then the chunk is not used until it is rebuilt.
 //!   Moves change neither version nor value, and drop nothing.
-//! - A chunk is *begun* before what is in it is read, at a snapshot with everything whose applying
-//!   has begun. What is applied from then on and lies in its range is noted, and it is not kept.
+//! - A chunk is *begun* before its contents are read, at a snapshot with everything whose
+//!   application has begun. If anything applied from then on is in its range, the chunk is not
+//!   kept.
 //! - Ranges do not overlap.
 //!
-//! Whether something is applied at the moment of beginning both sides can tell, without a lock
-//! where there is no chunk: the applier stores how far it goes and then looks whether there is
-//! anything here; a scan that begins one says that there is, then looks how far the applier goes.
-//! All four are sequentially consistent, so one of the two sees the other.
+//! Both sides detect a race at the moment of beginning, without a lock where there is no chunk: the
+//! applier stores its position and then loads whether anything is in the table; a scan that begins
+//! a chunk stores that, then loads the applier's position. All four operations are sequentially
+//! consistent, so one of the two sees the other.
 
 mod ranges;
 #[cfg(test)]

@@ -1,17 +1,16 @@
-//! Which segment of RAM has the record of a place: eight bytes for each.
+//! Maps a place to the segment of RAM with its record: eight bytes per slot.
 //!
-//! A place may be in one of two sets of eight slots, a line of memory each, and goes to the one
-//! that has fewer: so a table may be nearly full before a slot is lost. A slot has some bits of the
-//! place's hash, and the record is asked whether it is the one: so a slot may be lost, or lead to
-//! something else, and all that costs is a read from the device. Of what has left, the slot stays
-//! until it is needed, as a *ghost*: a value that comes back soon is recognised by it.
+//! A place may be in one of two sets of eight slots, a cache line each, and goes to the less full
+//! one, so a table may be nearly full before a slot is lost. A slot has some bits of the place's
+//! hash, and the record is compared: a lost or wrong slot costs only a device read. The slot of an
+//! evicted record stays until it is needed, as a *ghost*: a value that returns soon is recognised
+//! by it.
 //!
-//! Which sets is said by the bits of the hash that a slot has and eight more. So of a table with
-//! many sets where a slot is says what those eight are, and to copy the table nothing need be
-//! looked at that slots lead to.
+//! The sets are determined by the hash bits in a slot and eight more. In a table with many sets,
+//! the position of a slot gives these eight, so a table is copied without reading the records.
 //!
-//! Slots are read and changed without a lock. A table that is full is replaced by a longer one,
-//! with the owner's lock held; what is changed in the old one meanwhile is lost, which is allowed.
+//! Slots are read and changed without a lock. A full table is replaced by a longer one, with the
+//! owner's lock held; concurrent changes to the old one are lost, which is allowed.
 
 use std::sync::{
     Arc,

@@ -1,21 +1,21 @@
-//! What is in the cache and what leaves it: values in segments of RAM, in two queues.
+//! Admission and eviction: values in segments of RAM, in two queues.
 //!
-//! Short values are copied into segments of records; a long one is a segment of its own. What comes
-//! is behind the others in the queue of newcomers. When there is no room the first segment of a
-//! queue leaves: of the newcomers', if those have more than a tenth of the room, else of the
-//! others'. Of what it has, whatever was read since it came gets a second chance, behind all others
-//! in the second queue; what comes back soon after it has left goes there at once. So what is read
-//! once drives out nothing that is read often. (S3-FIFO, Yang and others, SOSP 2023; that records
-//! leave by segment is from Segcache, Yang and others, NSDI 2021.) Before either queue's first
-//! leaves a segment of which much is dead or has gone elsewhere: all that lives in it stays.
+//! Short values are copied into segments of records; a long value is a segment of its own. New
+//! values are appended to the queue of newcomers. When there is no room the first segment of a
+//! queue is evicted: of the newcomers, if those have more than a tenth of the room, else of the
+//! others. Its records that were read since they were added get a second chance, at the end of the
+//! second queue; a record that returns soon after its eviction goes there directly. So values read
+//! once do not evict values that are read often. (S3-FIFO, Yang and others, SOSP 2023; eviction by
+//! segment is from Segcache, Yang and others, NSDI 2021.) Before the head of either queue, a
+//! segment is evicted of which much is dead or has moved elsewhere: all its live records stay.
 //!
-//! One lock for all threads that put something in or let it leave; readers take none (`index`).
+//! One lock for all threads that add or evict; readers take none (`index`).
 //!
 //! Invariants:
-//! - Segments and the index together take no more than the capacity. A segment of records is always
-//!   free: what gets a second chance may need it before the room of its old segment is free.
-//! - A record is written before a slot leads to it, and not changed before its segment is in use
-//!   again, which is when no reader has it any more.
+//! - The segments and the index together take no more than the capacity. One segment of records is
+//!   always free: second chances may need it before the old segment's room is free.
+//! - A record is written before a slot leads to it, and not changed before its segment is reused,
+//!   when no reader has it any more.
 
 mod chunks;
 mod eviction;

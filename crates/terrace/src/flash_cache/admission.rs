@@ -1,23 +1,23 @@
-//! Which objects of the large space are worth a copy on flash: popularity of groups, decayed,
-//! against the margin.
+//! Admission policy: which objects of the large space are worth a copy on flash, by decayed
+//! popularity of groups.
 //!
-//! A hit bit is a trap for video: a title's segments are read once each and then not for hours, so
-//! what was read last says nothing. What says something is how often the *title* is read. So reads
-//! are counted per group (for a key, the part up to its last `/`), and all objects of a group are
-//! worth the same: reads per byte. Groups are ranked by that, and those that fit into the space for
-//! copies are *settled*: their objects are copied when they are read, and kept.
+//! Recency does not work for video: a title's segments are read once each and then not for hours.
+//! The read rate of the *title* does. Reads are therefore counted per group (for a key, the part up
+//! to its last `/`), and all objects of a group have the same score: reads per byte. Groups are
+//! ranked by score, and those that fit into the space for copies are *settled*: their objects are
+//! copied when they are read, and kept.
 //!
-//! There is something better than popularity where it is known: a reader on its way. If a reader
-//! goes through a group in order and has the object ahead of it, the object will be read again
-//! soon. Such an object is copied as *passing*, and is worthless once the last one has passed. The
-//! two kinds go to segments of their own, as they die in different ways.
+//! A better predictor than popularity is a sequential reader. If a reader reads a group in order
+//! and has the object ahead of it, the object will be read again soon. Such an object is copied as
+//! *passing*, and is worthless once the last reader has passed. The two kinds go to separate
+//! segments, because they become worthless in different ways.
 //!
-//! Objects whose group is too large to be of one heat (a million photos under one prefix) count one
-//! by one, in a sketch.
+//! Objects of a group that is too large to have one popularity (a million photos under one prefix)
+//! are counted one by one, in a sketch.
 //!
 //! Time is counted in reads, not in seconds: a store that is not read forgets nothing.
 //!
-//! Everything here may be wrong or lost at any time: it costs hits, never data.
+//! Errors and losses here cost hits, never data.
 
 use super::{forget_quarter, sequences::Sequences, sketch::Sketch};
 use crate::{

@@ -1,12 +1,11 @@
-//! The table of contents at the end of a segment of copies, from which they are found again after
-//! an open.
+//! The table of contents at the end of a segment of copies, which an open reads to find them again.
 //!
-//! Its head is the last of the segment, and the items end before it, so it takes no more of the
-//! segment than it must: with as little as 2 % set aside, a segment of 64 MiB had 28 segments of
-//! video of 2.3 MB where it has 29.
+//! Its head is at the end of the segment, and the items end before it, so it takes no more space
+//! than needed: with only 2 % reserved, a segment of 64 MiB had 28 segments of video of 2.3 MB
+//! instead of 29.
 //!
-//! Its checksum covers the store, the segment and its generation. That the copies it names are
-//! whole it does not promise: their own checksums tell.
+//! Its checksum covers the store, the segment and its generation. It does not guarantee that the
+//! copies it names are whole: they have checksums of their own.
 
 use super::Slice;
 use crate::{

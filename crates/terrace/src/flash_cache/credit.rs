@@ -1,11 +1,11 @@
-//! How much of a segment of copies may be written again to clean it.
+//! How much of a segment of copies may be rewritten to reclaim it.
 //!
-//! The fuller a segment is with what is worth keeping, the more is written for each new copy that
-//! finds room: two others where two thirds are kept, three where three quarters are, seven where
-//! seven eighths are. Two are always fair, and three where there are dozens. But where nearly all
-//! of the room is settled and a segment has dozens of copies, segments are seldom less than three
-//! quarters full: nothing would be cleaned any more, and titles that became popular would find no
-//! room. So more may be written again as long as little is written for what is read.
+//! The fuller a segment is with copies worth keeping, the more is rewritten per new copy: two
+//! others where two thirds are kept, three where three quarters are, seven where seven eighths are.
+//! Two are always allowed, and three where there are dozens. But where nearly all of the room is
+//! settled and a segment has dozens of copies, segments are seldom less than three quarters full:
+//! nothing would be reclaimed any more, and newly popular titles would find no room. So more may be
+//! rewritten as long as little is written compared with what is read.
 
 /// At most this share of a segment of many copies is written again in any case,
 const SHARE_PERCENT: u64 = 75;

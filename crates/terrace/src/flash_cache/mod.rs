@@ -1,19 +1,19 @@
-//! The flash cache: which objects of the large space get a copy on flash, and reading by way of
-//! that copy.
+//! The flash cache: copies on flash of popular objects of the large space, and reads of these
+//! copies.
 //!
-//! A copy is an exact image of an extent, in slices (docs/adr/0010-flash-cache.md). Every
-//! checksum in an extent names its place, so an image proves which extent it is of: a read by way
-//! of a copy is verified as a read of the block is, and what does not match is forgotten. Nothing
-//! here must be durable, ordered or invalidated; all of it may be lost at any time.
+//! A copy is an exact image of an extent, in slices (docs/adr/0010-flash-cache.md). Every checksum
+//! in an extent covers its place, so an image identifies its extent: a read of a copy is verified
+//! like a read of the block, and a copy that does not match is dropped. Nothing here must be
+//! durable, ordered or invalidated; all of it may be lost at any time.
 //!
 //! This is the state; the threads that fill it and make room are `maintenance::{promote,
 //! small_moves, prefetch}`.
 //!
-//! The way of a copy: a reader reads a block (`cached_reader`), and what it reads is gathered as an
-//! image in RAM, from which others that want the same object are served meanwhile (`staging`). If
-//! the object is worth it (`admission`) the image is queued, and a thread writes it to a segment,
-//! where readers then find it (`copies`). A reader that takes a group in order has the next object
-//! read to RAM before it asks (`prefetch`).
+//! The path of a copy: a reader reads a block (`cached_reader`), and the data is gathered as an
+//! image in RAM, which serves concurrent readers of the same object (`staging`). If the object is
+//! worth it (`admission`) the image is queued, and a thread writes it to a segment, where readers
+//! then find it (`copies`). For a reader that reads a group in order the next object is read to RAM
+//! ahead (`prefetch`).
 //!
 //! Values too small for copies move back to the log when they are read often (`small`): those moves
 //! are records.

@@ -1,16 +1,15 @@
-//! What is wanted ahead of its reader, and what was read ahead and waits for it: a group that is
-//! read in order has its next object in RAM.
+//! Read ahead: requests for objects ahead of a sequential reader, and the images read for them.
 //!
-//! A reader that has come to an object by two or more steps in order (`seg-0012`, `seg-0013`) will
-//! most likely ask for the next one. A thread (`maintenance::prefetch`) reads that from the disk
-//! meanwhile, as an image like those that readers fill (`staging`): a reader that comes while it is
-//! being read is served as it grows. It is kept until its reader has had it, and goes on to flash
-//! only then, if it is worth a copy: the reader it was read for is no reason to copy it, and what
-//! that finds in RAM it need not read from flash.
+//! A reader that has reached an object by two or more steps in order (`seg-0012`, `seg-0013`) will
+//! most likely read the next one. A thread (`maintenance::prefetch`) reads it from the disk
+//! meanwhile, as an image like those that readers fill (`staging`): a reader that arrives during
+//! the read is served as it grows. The image is kept until its reader has read it, and is copied to
+//! flash only then, if it is worth a copy: the reader it was read for is no reason for a copy, and
+//! reads the image from RAM instead of flash.
 //!
-//! Invariants: bounded. At most [`WANTED_MAX`] objects are wanted, what is read ahead has half of
-//! the room for images, and one object ahead of each reader: for a reader that stops asking nothing
-//! more is read. What no reader came for within [`KEPT`] is dropped.
+//! Invariants: bounded. At most [`WANTED_MAX`] objects are requested, images read ahead have half
+//! of the room for images, and there is one object ahead of each reader: nothing more is read for a
+//! reader that stops. An image not read within [`KEPT`] is dropped.
 
 use super::{FlashCache, SLICE_BYTES, admission::Worth, count, staging::Image};
 use crate::metrics::event::Event;

@@ -1,18 +1,18 @@
-//! Small values in blocks: which of them come back to the flash log, and where they wait for that.
+//! Small values in blocks: which of them return to the flash log, and the queue of those.
 //!
-//! Recycling destages what was not used while the log went round once. What it destaged and is read
-//! often later comes back, by a move that the thread `terrace-promote` commits. *Often* means: more
-//! often than the least used value that recycling keeps. So the unit is a *round*, the reads
-//! between the writing of a segment and its recycling: a value that is not used once in a round
-//! would leave again, and if values leave that were used several times, one must be used more often
-//! than these. Anything less strict makes values change places for ever, at a write to flash and
-//! one to the large device each.
+//! Log GC destages values that were not used while the log was written once around. A destaged
+//! value that is read often later returns, by a move that the thread `terrace-promote` commits.
+//! *Often* means: more often than the least used value that log GC keeps. The unit is a *round*,
+//! the reads between the writing of a segment and its reclamation: a value that is not used once in
+//! a round would leave again, and if values leave that were used several times, a value must be
+//! used more often than these. With a weaker condition values would change places for ever, each
+//! time with a write to flash and one to the large device.
 //!
-//! Reads are counted in a sketch, which halves its counts about once a round. A value that comes
-//! back is forgotten in the sketch: when it leaves the log again, it has to earn its place anew.
+//! Reads are counted in a sketch, which halves its counts about once a round. A returning value is
+//! removed from the sketch: when it leaves the log again, it has to qualify anew.
 //!
-//! What waits is not looked for by readers: it was just read, so the value cache has it at its
-//! block's place. All of this may be lost at any time.
+//! Readers do not look into the queue: a queued value was just read, so the value cache has it at
+//! its block's place. All of this may be lost at any time.
 
 use super::sketch::Sketch;
 use crate::log::move_queue::{Enqueued, MoveQueue, Moving};

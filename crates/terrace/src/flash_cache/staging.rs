@@ -1,12 +1,12 @@
-//! Images of slices in RAM: being filled by the one reader that reads the disk, read by all others
-//! that want the same, and kept until the copy is on flash.
+//! Images of slices in RAM: filled by the one reader that reads the disk, read by all others that
+//! want the same slice, and kept until the copy is on flash.
 //!
 //! Invariants:
 //! - Bounded in bytes; one image per slice; it is filled from its start on.
-//! - An image that is being filled has one filler, which must let go of it: complete or not. A
-//!   filler may be as slow as its caller, so a reader waits for bytes for a bounded time. After
-//!   that the reader that needs the next bytes becomes the filler, and no other reader waits until
-//!   more bytes have come.
+//! - An image that is being filled has one filler, which must release it: complete or not. A filler
+//!   may be as slow as its caller, so a reader waits for bytes for a bounded time. After that the
+//!   reader that needs the next bytes becomes the filler, and no other reader waits until more
+//!   bytes have arrived.
 //! - Complete bytes do not change and are read without a lock, also while they are written to
 //!   flash.
 

@@ -1,15 +1,15 @@
-//! Making room in two full buckets: a breadth-first search for the shortest chain of slots that can
+//! Makes room in two full buckets: a breadth-first search for the shortest chain of slots that can
 //! each move to their other bucket, the last of them into a vacancy.
 //!
 //! Invariants:
-//! - Moves are made from the vacancy backwards: a slot is written where it goes, then counted, then
-//!   overwritten where it was. So at every moment each class of the partition is in one of
-//!   its buckets at least, and a reader that missed it in both has seen the count change.
-//! - No bucket is twice on a chain, so no move makes a later one wrong.
+//! - Moves are made from the vacancy backwards: a slot is written to its new position, then
+//!   counted, then overwritten at its old one. So at every moment each class of the partition is in
+//!   at least one of its buckets, and a reader that missed it in both has seen the count change.
+//! - No bucket is twice on a chain, so no move invalidates a later one.
 //!
 //! If [`NODES_MAX`] buckets were searched and all are full, nothing has been moved and the caller
 //! grows the table. Breadth first keeps chains short: at 97 % load one bucket in five has a
-//! vacancy, so a chain of one or two moves is the rule.
+//! vacancy, so a chain of one or two moves is typical.
 
 use super::{
     geometry::{Geometry, Place},

@@ -1,9 +1,9 @@
-//! Which buckets a class may lie in, and back: the arithmetic that lets a partition have any number
-//! of buckets and grow by a few per cent without reading a key.
+//! Maps a class to its buckets, and back: the arithmetic that lets a partition have any number of
+//! buckets and grow by a few per cent without reading a key.
 //!
 //! A *class* is a number of `class_bits` bits taken from the key's hash. With `n` buckets, its
-//! primary bucket is the upper part of the product `class * n`, and the tag is what the lower part
-//! still has to say (order-preserving reduction and quotienting):
+//! primary bucket is the upper part of the product `class * n`, and the tag is the remaining
+//! information of the lower part (order-preserving reduction and quotienting):
 //!
 //! ```text
 //! class * n  =  bucket * 2^class_bits + rest        0 <= rest < 2^class_bits
@@ -14,10 +14,10 @@
 //! their tags differ: bucket and tag name exactly one class, the smallest whose product reaches
 //! `bucket * 2^class_bits + tag * 2^floor(log2 n)`. A tag has `class_bits - floor(log2 n)` bits.
 //! Therefore `class_bits` is `TAG_BITS` plus the log2 of the *smallest* number of buckets the
-//! partition ever has, and stays so for good: larger partitions use fewer bits of the tag, and no
-//! bit of the hash that was not stored is ever needed.
+//! partition ever has, and never changes: larger partitions use fewer bits of the tag, and no bit
+//! of the hash that was not stored is ever needed.
 //!
-//! The alternate bucket lies a distance behind the primary one that is computed from the tag alone,
+//! The alternate bucket is at a distance from the primary one that is computed from the tag alone,
 //! so either is found from the other, and a displacement reads neither key nor flash.
 
 use super::slot::{Identity, TAG_BITS};

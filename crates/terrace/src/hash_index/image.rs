@@ -1,12 +1,12 @@
 //! A partition's slots as bytes, for the checkpoint of the hash index; docs/format.md has the
 //! layout.
 //!
-//! Invariants: what [`decode`] gives has each slot where a partition of that shape looks for it,
-//! and at most one per class, as a partition itself has them. The checksum over the bytes is the
+//! Invariants: the result of [`decode`] has each slot where a partition of that shape looks for it,
+//! and at most one per class, like a partition itself. The checksum over the bytes is the
 //! checkpoint's; here the bytes may be anything.
 //!
 //! On failure: bytes that are not an image, or one of another shape, give `None`, before more
-//! memory is taken than they have.
+//! memory than their length is allocated.
 
 use super::{
     geometry::Geometry,

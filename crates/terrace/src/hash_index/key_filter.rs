@@ -1,12 +1,12 @@
 //! Which keys may have their home outside the flash log (FlashStore's disk-presence bloom filter,
 //! section 4.2).
 //!
-//! A Bloom filter that grows by layers, each for twice the keys of the one before, and knows no
-//! removal; it is built anew now and then. The applier alone adds keys; the checkpoint copies
-//! layers meanwhile. Since bits are only ever set, a copy has every key that was added before it
-//! was begun, and perhaps later ones.
+//! A Bloom filter that grows by layers, each for twice the keys of the previous one, without
+//! removal; it is rebuilt from time to time. The applier alone adds keys; the checkpoint copies
+//! layers meanwhile. Bits are only ever set, so a copy has every key that was added before it was
+//! begun, and perhaps later ones.
 //!
-//! On failure: a key that is wrongly taken for one of these costs a look at the ordered index.
+//! On failure: a false positive costs a lookup in the ordered index.
 
 use std::sync::{
     OnceLock,

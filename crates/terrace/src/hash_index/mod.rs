@@ -1,47 +1,47 @@
-//! The hash index: from the hash of a key to the record's address on flash, in RAM, at most 9
-//! bytes per record, so that a lookup costs one read of flash (FlashStore, sections 4.3 and 4.4).
+//! The hash index: maps the hash of a key to the record's address on flash, in RAM, at most 9 bytes
+//! per record, so that a lookup costs one flash read (FlashStore, sections 4.3 and 4.4).
 //!
 //! It is a bucketised cuckoo hash table. A slot is one 64-bit word, a bucket is eight slots in one
 //! cache line, and a key has two buckets, each computed from the other and the slot's tag. The
-//! table is cut into partitions by the top bits of the hash; each has a writer's mutex of its own
-//! and grows by itself, a few per cent at a time. Readers take no lock. See docs/design.md for
+//! table is divided into partitions by the top bits of the hash; each has a writer's mutex of its
+//! own and grows by itself, a few per cent at a time. Readers take no lock. See docs/design.md for
 //! figures and the room's files for the parts: `slot.rs` the word, `geometry.rs` hash to bucket and
 //! back, `table.rs` the memory, `displace.rs` making room, `partition.rs` readers against the
 //! writer.
 //!
-//! # Accelerator, yet truthful
+//! # Lossy, but never outdated
 //!
-//! Losing a slot costs time, never data: the ordered index knows every object. A slot that is
-//! present must not lie, though: it is allowed to belong to another key (the record's key tells),
-//! never to an older version of the same key. Why it does not:
+//! Losing a slot costs time, never data: the ordered index has every object. A present slot must
+//! not be outdated, though: it may belong to another key (the record's key tells), never to an
+//! older version of the same key. Why it does not:
 //!
 //! 1. The bits of the hash that the table uses (partition and class) split all keys into *classes*.
 //!    Bucket, tag and alternate flag name the class exactly, at every table size, so two classes
 //!    are never confused.
-//! 2. There is at most one slot per class: [`HashIndex::insert`] overwrites the one that is there.
+//! 2. There is at most one slot per class: [`HashIndex::insert`] overwrites the existing one.
 //! 3. Every put and every delete of any key of the class overwrites or removes that slot. So if the
 //!    slot's record has key K, no put or delete of K was applied after it: it is K's newest record.
 //!
 //! Two different keys in one class share its slot; the later insertion wins, and the other key is
-//! found by the ordered index. The argument rests on the callers: puts, deletes and moves come in
-//! the order they were committed, from one applier, and a thread that refills the index (after an
-//! open) inserts what it read from the ordered index *under the applier's exclusion*; otherwise an
-//! old address could be inserted after its key was overwritten or deleted. An old address that a
-//! reader got before a change may still be used for as long as the reader pins the segment.
+//! found by the ordered index. The argument depends on the callers: puts, deletes and moves come in
+//! commit order, from one applier, and a thread that refills the index (after an open) inserts what
+//! it read from the ordered index *under the applier's exclusion*; otherwise an old address could
+//! be inserted after its key was overwritten or deleted. An old address that a reader got before a
+//! change may still be used for as long as the reader pins the segment.
 //!
-//! # No key of this class
+//! # Absence
 //!
-//! Of a class that has no slot, and none whose slot was taken out ([`HashIndex::class_hash`] names
-//! it for the callers' filter), no key is on flash ([`HashIndex::has_none`]): the first key of a
-//! class that comes there makes a slot, and later ones take it over. What was given up for lack of
-//! room is the exception, so a partition that ever gave a slot up no longer says so.
+//! If a class has no slot, and none of its slots was removed ([`HashIndex::class_hash`] names it
+//! for the callers' filter), no key of it is on flash ([`HashIndex::has_none`]): the first key of a
+//! class on flash makes a slot, and later ones take it over. Slots given up for lack of room are
+//! the exception, so a partition that ever gave up a slot no longer gives this answer.
 //!
 //! # False matches
 //!
 //! A key that is not on flash finds a slot of its class with probability `entries /
 //! 2^(partition_bits + 19 + log2 buckets_min)`: with the defaults `entries / 2^35`, or 0.03 % with
-//! ten million entries, one read of flash in vain each. The same share of the keys on flash has
-//! lost its slot to a key of the same class.
+//! ten million entries, one wasted flash read each. The same share of the keys on flash has lost
+//! its slot to a key of the same class.
 
 pub(crate) mod checkpoint;
 mod displace;

@@ -1,27 +1,26 @@
-//! One partition of the hash index: readers without locks, one writer at a time, growth in place.
+//! One partition of the hash index: lock-free readers, one writer at a time, growth in place.
 //!
-//! Writers hold the partition's mutex. Readers hold nothing; they see that they raced by two
-//! counters:
+//! Writers hold the partition's mutex. Readers hold nothing; they detect races by two counters:
 //!
-//! - `moves` counts displacements. Each writes the slot where it goes, counts, then overwrites it
-//!   where it was. A reader that missed a class which was there throughout has therefore read a
-//!   word written after a count it had not seen at the start: a miss is believed only if `moves`
-//!   has not changed, and the reader looks again otherwise.
-//! - `generation` is odd while the table is being laid out anew (growth, clearing) and never
-//!   returns to an earlier value. What was read is believed, hit or miss, only if it has not
-//!   changed; while it is odd, readers use `frozen`, a copy of the table as it was.
+//! - `moves` counts displacements. Each writes the slot to its new position, counts, then
+//!   overwrites the old one. A reader that missed a class which was present throughout has
+//!   therefore read a word written after a count it had not seen at the start: a miss counts only
+//!   if `moves` has not changed; otherwise the reader retries.
+//! - `generation` is odd while the table is being rebuilt (growth, clearing) and never returns to
+//!   an earlier value. A result, hit or miss, counts only if it has not changed; while it is odd,
+//!   readers use `frozen`, a copy of the table before the rebuild.
 //!
 //! All loads of slots and counters acquire and all stores release. So a thread that reads a word
-//! that was written during a new layout also sees the odd generation, and one that reads the even
-//! generation after it sees the layout whole.
+//! that was written during a rebuild also sees the odd generation, and one that reads the even
+//! generation after it sees the whole new layout.
 //!
-//! Recency is raised by readers with a compare-and-swap on the word they saw, so a slot that has
-//! been replaced, moved or removed meanwhile stays as it is; what is lost then is one mark of use.
-//! Only the writer changes anything else in a slot.
+//! Readers raise recency with a compare-and-swap on the word they saw, so a slot that has been
+//! replaced, moved or removed meanwhile is not changed; then one use is not counted. Only the
+//! writer changes anything else in a slot.
 //!
-//! Nothing fails here except for memory: where no growth is allowed any more, or where it would not
-//! help since the keys were made to collide, an insertion overwrites the least used of the 16 slots
-//! it could have had, which costs the loser a detour, not its data.
+//! The only failure is lack of memory: where no growth is allowed any more, or where it would not
+//! help because the keys were made to collide, an insertion overwrites the least used of its 16
+//! candidate slots. Lookups of the key that lost it take the longer way; no data is lost.
 
 use super::{
     displace::{Cell, make_room, vacancy},

@@ -8,13 +8,13 @@
 //! +----------------+---+------------+---------+--------------------------+
 //! ```
 //!
-//! `a` (alternate) is set in a slot that lies in the second of its two buckets. The all-zero word
-//! is an empty slot; no other word is, because an address is never 0. The tag and `a` together are
-//! the slot's *identity*: with the bucket's number they say exactly which class the slot belongs to
-//! (see `geometry.rs`).
+//! `a` (alternate) is set in a slot that is in the second of its two buckets. The all-zero word is
+//! an empty slot; no other word is, because an address is never 0. The tag and `a` together are the
+//! slot's *identity*: with the bucket's number they determine the class of the slot (see
+//! `geometry.rs`).
 //!
-//! The word lives in RAM only; its layout is fixed by a test because changing it changes the limits
-//! stated in docs/design.md.
+//! The word exists in RAM only; its layout is fixed by a test because changing it changes the
+//! limits stated in docs/design.md.
 
 use crate::log::address::Address;
 

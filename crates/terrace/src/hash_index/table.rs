@@ -1,13 +1,12 @@
 //! The buckets of one partition: an array that grows in place and never moves or frees a bucket.
 //!
 //! Buckets come in segments. The first holds the smallest table; after it, each doubling of the
-//! table is cut into 32 segments (fewer while a doubling has fewer buckets). A reader holding a
-//! bucket number goes to its bucket through two set-once cells, so reading takes no lock and no
-//! reference count, and a stale number still names a bucket that exists.
+//! table is divided into 32 segments (fewer while a doubling has fewer buckets). A reader with a
+//! bucket number reaches its bucket through two set-once cells, so reading takes no lock and no
+//! reference count, and a stale number still names an existing bucket.
 //!
-//! Invariants: a segment once there stays; `reserve` is called by the partition's writer alone,
-//! before it makes the larger number of buckets known. There is no failure but running out of
-//! memory.
+//! Invariants: an existing segment stays; only the partition's writer calls `reserve`, before it
+//! publishes the larger number of buckets. The only failure is lack of memory.
 
 use super::sync::AtomicU64;
 use std::sync::{

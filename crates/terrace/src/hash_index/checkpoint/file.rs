@@ -1,8 +1,7 @@
-//! Writing a checkpoint's bytes one after the other, and reading them so.
+//! Sequential writing and reading of a checkpoint's bytes.
 //!
-//! Invariants: the file goes to the device in long, aligned writes, past the page cache. Its header
-//! is written last. What is read is held against the length of the file before memory is taken for
-//! it.
+//! Invariants: the file is written in long, aligned writes, bypassing the page cache. Its header is
+//! written last. Lengths are compared with the length of the file before memory is allocated.
 //!
 //! On failure: the device's errors, or `Corruption` that says what is wrong with the file.
 

@@ -2,19 +2,19 @@
 //! that an open does not have to walk the whole ordered index (FlashStore, section 4.7, but without
 //! stopping writers).
 //!
-//! In reading order: [`mod@format`] (bytes), [`mod@file`] (writing and reading them one after the
-//! other); above the engine `maintenance::checkpoint` (a picture of a table that others change
-//! meanwhile) and `write::apply::load` (the table of the last commit the index has persisted, from
-//! the picture and the log behind it). docs/durability.md argues why no slot lies afterwards.
+//! In reading order: [`mod@format`] (bytes), [`mod@file`] (sequential writing and reading); above
+//! the engine `maintenance::checkpoint` (a fuzzy snapshot of a table that changes meanwhile) and
+//! `write::apply::load` (the table as of the last commit that the index has persisted, from the
+//! snapshot and the log behind it). docs/durability.md argues why no slot is outdated afterwards.
 //!
 //! Invariants:
 //! - The file has its name only when it is durable, and when the ordered index has persisted every
 //!   commit that may be in it.
-//! - It is believed only if the log still has every commit after it that the index has persisted.
+//! - It is used only if the log still has every later commit that the index has persisted.
 //! - Nothing else depends on it, so no failure of it stops the store.
 //!
-//! On failure: of taking, the file before it stays, and the next one is tried later; of loading,
-//! the hash index is filled from the ordered index. Both cost time only.
+//! On failure: if taking one fails, the previous file stays, and it is tried again later; if
+//! loading fails, the hash index is filled from the ordered index. Both cost time only.
 
 pub mod file;
 pub mod format;

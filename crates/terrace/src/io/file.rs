@@ -1,18 +1,19 @@
 //! The operating system's file system as a [`Disk`].
 //!
 //! Invariants:
-//! - Every operation moves all its bytes or fails; short and interrupted calls are continued here.
-//! - A file asked to be direct and refused by the file system, when it is opened or at its first
-//!   transfer, goes on through the page cache; alignment is demanded of writers all the same, so
-//!   that a mistake shows on every file system.
-//! - A direct file takes reads of any alignment; unaligned ones go through a bounce buffer.
-//! - A directory is durable when `create_dir_all` returns; the files in it wait for `sync_dir`.
-//! - What is created here is the user's alone, whatever the umask: directories 0700, files 0600. A
-//!   directory below the root that others could enter is closed to them by `create_dir_all`.
+//! - Every operation transfers all its bytes or fails; short and interrupted calls are continued
+//!   here.
+//! - If the file system refuses direct I/O, at open or at the first transfer, the file uses the
+//!   page cache; writers must still align, so that a mistake shows on every file system.
+//! - A direct file accepts reads of any alignment; unaligned ones go through a bounce buffer.
+//! - A directory is durable when `create_dir_all` returns; the names of files in it, after
+//!   `sync_dir`.
+//! - Created files and directories are accessible to the user alone, whatever the umask:
+//!   directories 0700, files 0600. `create_dir_all` removes the access of others to a directory
+//!   below the root.
 //!
-//! On failure the error names the operation and the path and keeps its kind. Nothing is retried
-//! except interrupted calls; what was written of a failed write, or is durable after a failed sync,
-//! is unknown.
+//! On failure the error names the operation and the path and keeps its kind. Only interrupted calls
+//! are retried; what was written of a failed write, or is durable after a failed sync, is unknown.
 
 mod direct;
 #[cfg(test)]

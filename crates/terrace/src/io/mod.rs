@@ -1,5 +1,5 @@
-//! The I/O room: everything the engine asks of a device goes through [`Disk`] and [`DiskFile`], so
-//! that a test can put a simulated disk underneath that loses, reorders and tears unsynced writes.
+//! The I/O room: all device access of the engine goes through [`Disk`] and [`DiskFile`], so that a
+//! test can substitute a simulated disk that loses, reorders and tears unsynced writes.
 //!
 //! Invariants:
 //! - `write_at` of a file opened with [`OpenMode::direct`] takes buffers, offsets and lengths that
@@ -7,7 +7,7 @@
 //!   same calls.
 //! - Nothing is durable before `sync_data` of the file returned, and a file's name is not durable
 //!   before `sync_dir` of its directory returned.
-//! - Short reads and writes are never returned: an operation moves all bytes or fails.
+//! - Short reads and writes are never returned: an operation transfers all bytes or fails.
 
 mod buffer;
 mod checks;

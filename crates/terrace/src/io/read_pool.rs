@@ -1,12 +1,12 @@
 //! Threads that help a call which reads many values.
 //!
-//! Reads wait for a device, and a device answers several in little more time than one; so one
-//! caller's reads go on side by side. The threads stay for the next call, since starting them anew
-//! costs more than many a read. The calling thread works with them, so a call ends even if no
-//! thread can be started.
+//! Reads wait for a device, and a device serves several in little more time than one, so the reads
+//! of one caller run in parallel. The threads stay for the next call, since starting them costs
+//! more than many a read. The calling thread works with them, so a call ends even if no thread can
+//! be started.
 //!
-//! Invariant: what a call hands over is used up and dropped before the call returns. So no helper
-//! ever holds the last of anything.
+//! Invariant: everything that a call hands over is used up and dropped before the call returns. So
+//! a helper never holds the last reference to anything.
 
 use parking_lot::{Condvar, Mutex};
 use std::{

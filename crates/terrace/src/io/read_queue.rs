@@ -1,15 +1,16 @@
-//! Reads that one call needs at once.
+//! Batches of reads of one call.
 //!
-//! A batch goes to the kernel by one call, through a ring that each calling thread has (`ring`),
-//! and the call waits for all of it. So sixteen reads cost one change of context instead of some
-//! dozens, and a device sees as many reads at a time as the callers have. Where there is no ring
-//! the threads of `read_pool` make the reads side by side: kernels that refuse,
-//! files without a descriptor, as those of simulated disks are.
+//! A batch is submitted to the kernel by one call, through the calling thread's ring (`ring`), and
+//! the call waits for all of it. So sixteen reads cost one context switch instead of some dozens,
+//! and the queue depth of a device is not limited by the number of threads. Without a ring the
+//! threads of `read_pool` make the reads in parallel: on kernels that refuse, and for files without
+//! a descriptor, such as those of simulated disks.
 //!
-//! What a ring has not read whole, for whatever reason, the file reads itself: it goes on after a
-//! short read, gives up direct I/O where a file system refuses it, and names errors.
+//! A read that a ring does not complete, for whatever reason, is repeated by the file itself: it
+//! continues after a short read, disables direct I/O where a file system refuses it, and reports
+//! errors.
 //!
-//! Invariant: a read shows its bytes only once all of them are there.
+//! Invariant: a read exposes its bytes only when all of them are present.
 
 mod ring;
 #[cfg(test)]

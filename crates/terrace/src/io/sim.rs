@@ -1,18 +1,19 @@
-//! A simulated disk, for tests: in memory, deterministic from a seed, and as unkind as a disk may
-//! be.
+//! A simulated disk, for tests: in memory, deterministic from a seed, and adversarial within the
+//! guarantees of a disk.
 //!
-//! For every file it keeps what is durable and each change since the last sync, for the directories
-//! the durable names and the changes since. A power cut decides change by change what survives.
+//! For every file it keeps the durable state and each change since the last sync, for the
+//! directories the durable names and the changes since. A power cut decides for each change whether
+//! it survives.
 //!
 //! Invariants:
-//! - Whatever was written before a successful `sync_data` survives, under its name if the directory
-//!   was synced too. Nothing else is promised: a sector (512 bytes) is whole, old or new, and that
-//!   is all. A removal, a rename, a length may be undone; a new file may vanish although its data
-//!   was synced.
+//! - Data written before a successful `sync_data` survives, under its name if the directory was
+//!   synced too. Nothing else is guaranteed, except that a sector (512 bytes) is whole, old or new.
+//!   A removal, a rename, a length may be undone; a new file may vanish although its data was
+//!   synced.
 //! - The same calls in the same order with the same seed give the same results.
 //!
 //! On failure: with the power off every call fails, and files opened before a cut fail forever.
-//! Faults are those a test sets; see [`FaultKind`] for what they leave behind.
+//! Tests inject faults; see [`FaultKind`] for what these leave behind.
 
 mod fault;
 mod file;

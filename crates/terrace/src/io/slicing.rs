@@ -1,13 +1,13 @@
-//! Reads first, on one device: while short reads of a device are under way, long transfers are made
-//! in slices.
+//! Short reads first, on one device: while short reads of a device are under way, long transfers
+//! are split into slices.
 //!
-//! A read of 4 KiB that comes while a device takes a write of 1 MiB waits for it. Between slices it
-//! gets its turn. Without readers, long writes are faster in one piece; and on a disk that has to
-//! seek, reads between slices would cost both a seek each, so writes stay in one piece there. What
-//! kind of device it is its short reads tell: what a kernel says of virtual ones is often wrong.
+//! A read of 4 KiB that arrives while a device takes a write of 1 MiB waits for it. Between slices
+//! it is served. Without readers, long writes are faster in one piece; and on a disk that seeks,
+//! reads between slices would cost both a seek each, so writes are not split there. The kind of a
+//! device is measured by its short reads: what a kernel reports of virtual devices is often wrong.
 //!
-//! Invariant: only the size of transfers is decided here, never what is written or when a write is
-//! done.
+//! Invariant: this decides the size of transfers only, never what is written or when a write
+//! completes.
 
 use super::PAGE_BYTES;
 use crate::metrics::moving_average::MovingAverage;

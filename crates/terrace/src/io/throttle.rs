@@ -1,16 +1,16 @@
-//! Reads first: how much of a device's time background work may have.
+//! I/O throttle: the share of a device's time that background work may have.
 //!
-//! Promotion, recycling, destaging and cleaning work in steps of a few hundred kilobytes to a few
-//! megabytes. After a step its thread rests, the longer the smaller its *share* of the device is.
-//! The share is controlled by what callers' reads say: their latencies while nothing runs in the
-//! background are remembered (calm), and when more than a few of the reads are slower than nearly
-//! all of the calm ones, the share is halved; while they are not, it grows. Without readers,
-//! background work has the whole device.
+//! Promotion, log GC, destaging and block GC work in steps of a few hundred kilobytes to a few
+//! megabytes. After a step the thread rests, the longer the smaller its *share* of the device is.
+//! The share follows the latencies of callers' reads: latencies without background work are
+//! recorded (calm), and when more than a few of the reads are slower than nearly all of the calm
+//! ones, the share is halved; otherwise it grows. Without readers, background work has the whole
+//! device.
 //!
-//! A rest is cut short when callers stop reading, and there is none at all where waiting would cost
-//! more than it gains: the log is about to run out of segments, the store is being closed.
+//! A rest ends early when callers stop reading. There is none where waiting would cost more than it
+//! gains: the log is about to run out of segments, the store is being closed.
 //!
-//! Invariants: nothing here decides about correctness; a step is never refused, only put off, by
+//! Invariants: nothing here affects correctness; a step is never refused, only delayed, by
 //! [`REST_MAX`] at most.
 
 use crate::{io::SEEKS_NS, metrics::moving_average::MovingAverage};

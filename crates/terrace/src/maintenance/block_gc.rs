@@ -1,21 +1,20 @@
-//! Cleans blocks: moves what lives in blocks that are mostly dead to other blocks, so that these
-//! can be deleted.
+//! Block GC: moves the live values of mostly dead blocks to other blocks, so that the former can be
+//! deleted.
 //!
-//! A block is walked from one end to the other in long reads. What an entry of the index points to
-//! is alive; it is gathered up to a region's length, written in one run beside other things that
-//! have lived for long, synced, and moves are committed, exactly as log GC does it with cold values
-//! of the log. What has expired or was deleted by a range is dropped instead. Then nothing lives in
-//! the block, and log GC deletes it like any other.
+//! A block is walked from start to end in long reads. A value to which an entry of the index points
+//! is live; live values are gathered up to a region's length, written in one run to the block for
+//! moved values, synced, and moves are committed, exactly as log GC does with cold values of the
+//! log. Expired and range-deleted values are dropped instead. Then nothing lives in the block, and
+//! log GC deletes it like any other.
 //!
 //! Invariants:
-//! - The block is only read here. What is read is verified before it is written anywhere.
-//! - Only blocks at rest are cleaned, in which every extent is accounted: what points into them
-//!   points there in the index.
-//! - After a walk a block is empty, or it is set aside: no block is walked again and again for
-//!   nothing.
+//! - The block is only read here. Data is verified before it is written anywhere.
+//! - Only blocks at rest are drained, in which every extent is accounted: all references to them
+//!   are in the index.
+//! - After a walk a block is empty, or it is set aside: no block is walked repeatedly in vain.
 //!
-//! On failure: what cannot be read is left where it is, with all of its block, and reported; others
-//! are cleaned. If writing fails nothing was changed but for orphaned space; it is tried again.
+//! On failure: an unreadable value stays, with all of its block, and is reported; other blocks are
+//! drained. If writing fails nothing was changed except orphaned space; it is tried again.
 
 use crate::{
     Error, Result, Tier,

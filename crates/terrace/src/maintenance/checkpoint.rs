@@ -1,13 +1,12 @@
-//! Takes a checkpoint of the hash index while others read and write: one that is due, or at the
-//! end.
+//! Takes a checkpoint of the hash index while others read and write: when one is due, or at close.
 //!
-//! Order of events: (1) what is applied is noted, (2) the highest generation of a segment, (3)
-//! partition after partition of the hash index is copied and written, then the filter, (4) what is
-//! committed is noted, (5) the ordered index persists all of that, (6) the header is written, the
-//! file synced, renamed, and the directory synced.
+//! Order of events: (1) the applied seq is recorded, (2) the highest generation of a segment, (3)
+//! the partitions of the hash index are copied and written one after the other, then the filter,
+//! (4) the committed seq is recorded, (5) the ordered index persists everything up to it, (6) the
+//! header is written, the file synced, renamed, and the directory synced.
 //!
-//! On failure: what was written is removed. A sync that failed says nothing about any other file,
-//! and no caller depends on this one; so the store goes on.
+//! On failure: the written file is removed. A failed sync says nothing about any other file, and no
+//! caller depends on this one; so the store continues.
 
 use crate::{
     Error, Result, Tier,

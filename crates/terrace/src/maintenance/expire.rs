@@ -1,22 +1,20 @@
-//! Takes dead objects out of the index: those that range deletions hide, and those that have
-//! expired.
+//! Removes dead objects from the index: those that range deletions hide, and expired ones.
 //!
 //! A pass walks entries of the ordered index, not values, a bounded step at a time, and commits a
-//! *drop* for each that is dead: a move to nowhere, which the applier takes only if the entry still
-//! has that version. Between steps it waits until the drops are applied, and rests as long as the
-//! step took; so it delays no other work for long.
+//! *drop* for each dead one: a move without a destination, which the applier takes only if the
+//! entry still has that version. Between steps it waits until the drops are applied, and rests as
+//! long as the step took; so it delays no other work for long.
 //!
 //! - Ranges, the oldest first. A range is forgotten when nothing it hides can be found any more:
 //!   docs/durability.md, section 7.
-//! - Expired objects by a pass over all of the index, and only if the earliest expiry has come.
-//!   Passes keep a distance.
-//! - If there is both, they take turns, unless many ranges are outstanding: then these go first.
+//! - Expired objects by a pass over all of the index, and only if the earliest expiry has passed.
+//!   Passes have a minimum interval.
+//! - If there are both, they alternate, unless many ranges are outstanding: then ranges go first.
 //!
-//! Invariant: a pass that is given up changes nothing but what it dropped; the next one begins
-//! anew.
+//! Invariant: an aborted pass changes nothing except what it dropped; the next one starts over.
 //!
-//! On failure: the range stays in the set and its objects stay hidden, so nothing is wrong but the
-//! space. It is tried again.
+//! On failure: the range stays in the set and its objects stay hidden, so only the space is
+//! affected. It is tried again.
 
 use crate::{
     Error, Result,

@@ -1,13 +1,13 @@
-//! Makes room: drains the oldest segment of the flash log, frees drained segments and deletes dead
+//! Log GC: drains the oldest segment of the flash log, frees drained segments and deletes dead
 //! blocks.
 //!
 //! A live value whose only copy is in the segment is either reinserted into the log (if it was read
-//! lately, `second_chance`) or destaged to the large space, many in one sequential write; a record
-//! says so (a move), and the applier takes the move only if the entry still has that version. A
-//! dead value (expired, or deleted by a range) is dropped instead: a move to nowhere. A segment is
-//! free again when (a) the index has persisted everything up to the last move out of it, (b) no
-//! snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing
-//! lives. What makes blocks so is block GC, or time.
+//! recently, `second_chance`) or destaged to the large space, many in one sequential write; a
+//! record (a move) says so, and the applier takes the move only if the entry still has that
+//! version. A dead value (expired, or deleted by a range) is dropped instead: a move without a
+//! destination. A segment is free again when (a) the index has persisted everything up to the last
+//! move out of it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a
+//! block without live values. Overwrites and deletes empty blocks, or block GC does.
 
 mod blocks;
 mod burst;

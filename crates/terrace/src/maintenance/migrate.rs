@@ -1,22 +1,23 @@
-//! Brings values to where they belong, once after *SizeThreshold* or the pins of prefixes were
-//! changed.
+//! Migration: moves values to where they belong, once after *SizeThreshold* or the pins of prefixes
+//! were changed.
 //!
-//! A thread walks the ordered index, not the values, and moves what is misplaced, a bounded step at
-//! a time, within a rate. What that is:
+//! A thread walks the ordered index, not the values, and moves misplaced values, a bounded step at
+//! a time, within a rate limit:
 //!
 //! - a value in the log that belongs in the large space is destaged;
-//! - a value in a block that is pinned to the log moves there, as far as there is room: a pin is a
-//!   preference. Most that moves there in one walk is what log GC would keep of a whole log.
+//! - a value in a block that is pinned to the log moves there, if there is room: a pin is a
+//!   preference. One walk moves at most what log GC would keep of a whole log.
 //!
-//! A value in a block that is merely shorter than *SizeThreshold* stays, like one that was
-//! destaged: if it is read often it comes back by itself (`flash_cache::small`), and one that is
-//! not read has no business on flash. Log GC destages misplaced values, too.
+//! A value in a block that is merely shorter than *SizeThreshold* stays, like a destaged one: if it
+//! is read often it is promoted (`flash_cache::small`), and an unread one should not take flash.
+//! Log GC destages misplaced values, too.
 //!
-//! The manifest remembers by which rules values were placed, and whether the walk for them is over.
+//! The manifest records by which rules values were placed, and whether the walk for them is
+//! complete.
 //!
-//! Invariant: a walk that is given up changed nothing but what it moved.
+//! Invariant: an aborted walk changed nothing except what it moved.
 //!
-//! On failure: nothing is wrong but the place. The step is tried again.
+//! On failure: only the place is wrong. The step is tried again.
 
 use crate::{
     Error, Result, Tier,

@@ -2,14 +2,13 @@
 //! the version that moves.
 //!
 //! Invariants:
-//! - The applier takes a move only if the entry still has the version, so a move never loses to or
-//!   beats a concurrent write. Two moves of one value at the same time do no harm: the later one
-//!   counts, and the place of the other is dead.
+//! - The applier takes a move only if the entry still has the version, so a move never overrides a
+//!   concurrent write. Two concurrent moves of one value do no harm: the later one counts, and the
+//!   place of the other is dead.
 //! - A value is durable at its new place before its move is committed.
-//! - A value that was written and got no move is abandoned; one whose move may be in the log never
-//!   is.
+//! - A written value without a move is abandoned; one whose move may be in the log never is.
 //!
-//! On failure: what was committed counts, the rest is as it was. It can be tried again.
+//! On failure: what was committed counts, the rest is unchanged. It can be tried again.
 
 use crate::{
     Error, Result,

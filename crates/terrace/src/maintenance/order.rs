@@ -1,13 +1,13 @@
-//! Brings values to where scans find them, once scans have paid for it ([`crate::scan_order`]):
-//! short ones as copies into their entries, longer ones to the log in the order of their keys.
+//! Rewrites values in key order once scans have been charged for it ([`crate::scan_order`]): short
+//! ones as copies into their entries, longer ones to the log in key order.
 //!
-//! A copy is derived: no record has it, and the applier makes it, in the turn of a commit that
+//! A copy is derived: no record has it, and the applier makes it, in the batch of a commit that
 //! changes nothing, if the value is still the key's. A move is a record like any other: it holds
 //! the value, and counts only if the entry still has the version that moved. Until it is applied
-//! the value's old place answers. So nothing here has to be ordered with anything
+//! the value's old place serves reads. So nothing here has to be ordered with anything
 //! (docs/durability.md, sections 4 and 5).
 //!
-//! On failure: the values stay where they are, and scans pay again.
+//! On failure: the values stay where they are, and scans are charged again.
 
 mod sweep;
 

@@ -1,8 +1,8 @@
-//! Moves small values that wait back to the log.
+//! Moves queued small values back to the log.
 //!
 //! A move is a record like any other: it holds the value, and counts only if the entry still has
-//! the version that moved. Until it is applied the value's old place answers. So nothing here has
-//! to be ordered with anything (docs/durability.md, section 5).
+//! the version that moved. Until it is applied the value's old place serves reads. So nothing here
+//! has to be ordered with anything (docs/durability.md, section 5).
 //!
 //! On failure: the value stays where it is.
 

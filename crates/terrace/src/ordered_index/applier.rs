@@ -1,10 +1,10 @@
 //! The one writer of the ordered index.
 //!
 //! Invariants: there is one [`Applier`] at a time. It holds the active memtable, which only it
-//! replaces, and so inserts without any lock. Commits complete in the order of their seqs, one or
-//! many at once; between two completions entries may come in any order (in key order they go in up
-//! to twice as fast). A memtable is sealed only when no commit is begun, with a mark that says
-//! exactly what is in it.
+//! replaces, and so inserts without any lock. Commits complete in seq order, one or many at a time;
+//! between two completions entries may come in any order (in key order they are inserted up to
+//! twice as fast). A memtable is sealed only when no commit is begun, with a mark that says exactly
+//! what is in it.
 //!
 //! On failure: inserts cannot fail (memory only). A commit out of order is a bug that would corrupt
 //! the index, and panics before anything is changed.

@@ -1,11 +1,11 @@
-//! What background threads do: flush sealed memtables, compact tables.
+//! Background work: flushes of sealed memtables, compactions of tables.
 //!
 //! Invariants: one flush and one compaction at a time (they may overlap each other). The tree
 //! outlives both calls, so the library never sees its stop signal during a compaction, which would
 //! make it install half a result.
 //!
 //! On failure: nothing was installed, and the call can be repeated, unless the directory names
-//! another state than the one in memory (a failure after the rename) or the library gave up: then
+//! another state than the one in memory (a failure after the rename) or the library panicked: then
 //! every later call is `Failed`.
 
 use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, open::CURRENT_FILE, read_seqno};

@@ -1,8 +1,8 @@
-//! A note in the index's directory that a table of it was found damaged. Most of a table is read
-//! only when it is needed, so an open does not see such damage; the one after it has this note, and
-//! can do something about it.
+//! A note in the index's directory that one of its tables was found damaged. Most of a table is
+//! read only on demand, so an open does not see such damage; the next open finds this note, and can
+//! rebuild the index.
 //!
-//! The note goes with the directory when the index is built anew. On failure: there is none, and
+//! The note is removed with the directory when the index is rebuilt. On failure: there is none, and
 //! the next read that meets the damage tries again.
 
 use super::{OrderedIndex, errors, mark::MARK_KEY};

@@ -1,13 +1,13 @@
-//! An entry: what the ordered index holds for one key, and its bytes.
+//! An entry: the value of one key in the ordered index, and its bytes.
 //!
 //! Invariants: one entry has one encoding (`decode` accepts nothing that `encode_into` does not
 //! write), and the common entry, a value in the flash log without attributes, takes exactly 20
 //! bytes, the most that `lsm_tree::Slice` holds without a heap allocation. The layout is normative
 //! in docs/format.md.
 //!
-//! On failure: `decode` returns `None` for any bytes that are no entry; it never panics and
+//! On failure: `decode` returns `None` for any bytes that are not an entry; it never panics and
 //! allocates no more than the bytes it was given. `encode_into` asserts that the numbers fit,
-//! because a number cut short would be a wrong address on flash.
+//! because a truncated number would be a wrong address on flash.
 
 use crate::{
     ATTRIBUTES_BYTES_MAX, HomeKind, VALUE_BYTES_MAX, Version, api::object::Extent, codec::Reader,

@@ -1,8 +1,8 @@
-//! lsm-tree's errors, and its panics, in the words of this crate.
+//! Maps lsm-tree's errors, and its panics, to this crate's errors.
 //!
 //! lsm-tree verifies the checksum of every block it loads, and returns an error when it is wrong.
 //! Some of its decoders of metadata assert instead; and its locks panic once a thread panicked
-//! while holding them. Nothing on disk may take the process down, so every call that reads tables
+//! while holding them. Stored bytes must never abort the process, so every call that reads tables
 //! runs under [`guarded_read`] or [`guarded_write`], which turn a panic into `Corruption`.
 
 use crate::{Error, Result, Tier};

@@ -1,8 +1,8 @@
 //! The index's newest state on flash, held for a copy of it.
 //!
-//! Invariants: what is given are the bytes of one state and the tables it names, and their mark.
-//! Tables are written once and removed when the last state that has them is dropped; the image
-//! holds its state, so its files stay.
+//! Invariants: the result is the bytes of one state and the tables it names, and their mark. Tables
+//! are written once and removed when the last state that has them is dropped; the image holds its
+//! state, so its files stay.
 //!
 //! On failure: nothing was changed.
 

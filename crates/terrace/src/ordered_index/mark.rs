@@ -1,16 +1,15 @@
-//! The mark: how the index remembers how much of the log it holds.
+//! The mark: the seq up to which the index contains the log.
 //!
-//! Just before a memtable is sealed the applier writes a mark into it, under a key no object can
-//! have. The mark is therefore flushed in one atomic step with every entry up to its seq and with
-//! none after, and the newest mark found at open says where the replay of the log starts. The
-//! highest seqno found in the tables could not say it: compaction drops tombstones and overwritten
+//! Just before a memtable is sealed the applier writes a mark into it, under a key that no object
+//! can have. The mark is therefore flushed in one atomic step with every entry up to its seq and
+//! with none after, and the newest mark found at open says where the replay of the log starts. The
+//! highest seqno in the tables could not say it: compaction drops tombstones and overwritten
 //! entries, so that number can fall.
 //!
-//! Invariants: the mark's key sorts behind every key of at most [`KEY_BYTES_MAX`] bytes; scans end
+//! Invariants: the mark's key sorts after every key of at most [`KEY_BYTES_MAX`] bytes; scans end
 //! before it. It is the last key, not the first, so that ascending keys (where a flush does not
-//! overlap what was written before) still let compaction move or leave alone older tables; a mark
-//! in front of all keys would make every flush overlap every table. (The empty key is refused by
-//! lsm-tree anyway.)
+//! overlap earlier tables) still let compaction move or leave alone older tables; a mark before all
+//! keys would make every flush overlap every table. (The empty key is refused by lsm-tree anyway.)
 //!
 //! On failure: a mark that does not decode makes the open fail with `Corruption`; nothing is
 //! guessed.

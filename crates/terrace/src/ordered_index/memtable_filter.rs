@@ -1,31 +1,31 @@
-//! Which keys memtables may have: a filter for each, so that a lookup of a key that none of them
-//! has asks the tables alone.
+//! Memtable filters: one Bloom filter per memtable, so that a lookup of a key that is in none of
+//! them reads the tables alone.
 //!
-//! A memtable is a skip list whose nodes lie all over memory: to find that a key is not there takes
-//! some twenty waits for memory, in each. A filter says it with one or two.
+//! A memtable is a skip list whose nodes are scattered in memory: finding that a key is absent
+//! takes some twenty memory stalls per memtable. A filter takes one or two.
 //!
 //! # Why no key is hidden
 //!
 //! 1. The applier adds a key to its memtable's filter before it inserts the item.
-//! 2. A filter is in the list before anything is added to it, and leaves it only after the flush
+//! 2. A filter is in the list before anything is added to it, and is removed only after the flush
 //!    that wrote its memtable has installed the state with the tables: both lists are changed under
-//!    the lock of the marks, so a filter always leaves with its own memtable.
-//! 3. A lookup asks the filters first and takes the newest state after that.
+//!    the lock of the marks, so a filter is always removed with its own memtable.
+//! 3. A lookup checks the filters first and takes the newest state after that.
 //!
-//! Let an item be applied before a lookup of its key begins, so that what the applier did before is
-//! seen by the lookup (one that comes from the overlay knows by its filter or its count of frames
-//! that the frame has left; one that comes from `applied_seq`, by that). When the lookup looks at
+//! Let an item be applied before a lookup of its key begins, so that the lookup sees the applier's
+//! earlier writes (a lookup that comes from the overlay knows by its filter or its count of frames
+//! that the frame was released; one that comes from `applied_seq`, by that). When the lookup loads
 //! the list, the filter of the item's memtable either is in it: then it has the key, and the lookup
-//! asks the memtables as well. Or it has left: then the state with the item's table was installed
-//! before, and the lookup takes that state or a later one, in whose tables the item is, or a newer
-//! one of its key, or none if a compaction has dropped it as one that no reader can see. So a
-//! lookup misses only what was applied after it had begun, as any lookup may.
+//! searches the memtables as well. Or it was removed: then the state with the item's table was
+//! installed before, and the lookup takes that state or a later one, in whose tables the item is,
+//! or a newer one of its key, or none if a compaction has dropped it as one that no reader can see.
+//! So a lookup misses only what was applied after it had begun, as any lookup may.
 //!
-//! Lookups at a snapshot do not come here: the state they read may be an old one, with memtables
-//! that are flushed since.
+//! Lookups at a snapshot do not use the filters: the state they read may be an old one, with
+//! memtables that were flushed since.
 //!
-//! On failure: a flush that fails leaves the list as it is. A key too many in a filter costs a look
-//! into memtables in vain.
+//! On failure: a failed flush leaves the list unchanged. A false positive costs a useless lookup in
+//! memtables.
 
 use crate::hash_index::key_filter::KeyFilter;
 use parking_lot::RwLock;

@@ -1,14 +1,15 @@
 //! One thread's ring: `io_uring`.
 //!
 //! Invariants:
-//! - [`Ring::read`] returns with nothing under way: every read that the kernel has taken is over,
-//!   and no entry that it has not taken is left in the ring, where a later call would hand it over.
-//! - While a read is under way nothing else has its buffer: the batch is borrowed by [`Flight`],
-//!   whose `drop` waits for what is under way, and gives the buffer away for good if that fails.
-//!   That holds for a panic too.
+//! - [`Ring::read`] returns with nothing in flight: every read that the kernel has accepted is
+//!   complete, and no entry that it has not accepted is left in the ring, where a later call would
+//!   submit it.
+//! - While a read is in flight nothing else accesses its buffer: the batch is borrowed by
+//!   [`Flight`], whose `drop` waits for reads in flight, and leaks the buffer if that fails. That
+//!   holds for a panic too.
 //!
-//! On failure: a read that is not whole is left as not made. A ring that the kernel has refused a
-//! call to is not used again.
+//! On failure: an incomplete read is left as not made. A ring to which the kernel has refused a
+//! call is not used again.
 
 #![expect(unsafe_code, reason = "buffers that the kernel writes to")]
 

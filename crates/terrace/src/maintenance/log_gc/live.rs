@@ -1,9 +1,9 @@
-//! What lives in a segment that is drained.
+//! The live records of a segment that is being drained.
 //!
-//! A segment of short values has half a million of them, of which often few live. So of the segment
-//! only the records that live are kept in RAM, one behind the other, and a list that says where
-//! each begins; a record is parsed again where it is asked for. Of what the hash index does not
-//! know the keys are kept until the ordered index has been asked, in the order of the keys.
+//! A segment of short values has half a million of them, of which often few are live. Only the live
+//! records are therefore kept in RAM, contiguous, and a list of their offsets; a record is parsed
+//! again where it is needed. For records that are not in the hash index the keys are kept until the
+//! ordered index has been looked up, in key order.
 
 use super::{LogGc, sorting::sort_by_key};
 use crate::{

@@ -1,9 +1,9 @@
 //! Whether a segment is drained now. Pure arithmetic over the ring.
 //!
-//! Draining starts when too few segments are free and goes on until somewhat more are, so that
-//! values are destaged in few long bursts. Segments that are drained already, and those that copies
-//! only borrow, count as free: they will be without more work. A few drained ones are enough to
-//! wait for; one flush of the index then frees them all.
+//! Draining starts when too few segments are free and continues until somewhat more are, so that
+//! values are destaged in few long bursts. Drained segments, and those borrowed by copies, count as
+//! free: they become free without more work. A few drained ones are enough to wait for; one flush
+//! of the index then frees them all.
 
 use crate::{
     engine::HASH_INDEX_LOAD_WANTED,

@@ -1,25 +1,25 @@
-//! Which values of a segment that is drained get a second chance in the log (FlashStore, section
-//! 4.5), and how many.
+//! Which values of a drained segment get a second chance in the log (FlashStore, section 4.5), and
+//! how many.
 //!
-//! A value that was used since it was written there is written again, the most used first, as far
-//! as two bounds allow:
+//! A value that was used since it was written there is written again, the most used first, within
+//! two bounds:
 //!
-//! - of each segment a part becomes free, however hot it is; so a log full of hot values still
-//!   makes room for new ones;
-//! - what is written again is paid for by what else was written to the log. So recycling writes at
-//!   most a fixed multiple of what others do, and cannot go round by itself.
+//! - part of each segment becomes free, however hot it is; so a log full of hot values still makes
+//!   room for new ones;
+//! - reinsertion spends a credit that other writes to the log earn. So log GC writes at most a
+//!   fixed multiple of what others do, and cannot rewrite a log endlessly by itself.
 //!
-//! Writes of callers pay for half of their bytes: that bounds the write amplification of flash
-//! where everything is read between two writes. Values that were moved back pay for three times
-//! theirs: they come because they are read, so there are few of them, and for each of them the
-//! least used quarter of a segment leaves and not a hot half.
+//! Writes of callers earn half of their bytes: that bounds the write amplification of flash where
+//! everything is read between two writes. Promoted values earn three times theirs: they come
+//! because they are read, so there are few of them, and each of them displaces the least used
+//! quarter of a segment and not a hot half.
 //!
-//! A pinned value counts as used most. It costs no credit, so pins that ask for less than the share
-//! of each segment are kept whatever is written; of more, a quarter of each segment leaves. Found
-//! by a log full of pinned values: segments of nothing else gave nothing back, each took a little
-//! more room than before, since the next frame does not fit into a segment's end, and at last
-//! recycling had no room left to move anything. So their share is one of what a segment holds, not
-//! of its length.
+//! A pinned value counts as the most used. It costs no credit, so pins that need less than the
+//! share of each segment are kept whatever is written; of more, a quarter of each segment leaves. A
+//! log full of pinned values showed a problem: segments of nothing else gave nothing back, each
+//! took a little more room than before, since the next frame does not fit into a segment's end, and
+//! finally log GC had no room left to move anything. So the share is one of a segment's contents,
+//! not of its length.
 
 /// How often a pinned value counts as used.
 pub const PINNED: u8 = u8::MAX;

@@ -1,21 +1,21 @@
-//! The sweep: the log is read in long pieces, and the short values in it are written beside their
-//! entries by one merge of the index ([`crate::ordered_index::OrderedIndex::merge_with_copies`]).
+//! The sweep: the log is read sequentially, and its short values are written into their entries by
+//! one merge of the index ([`crate::ordered_index::OrderedIndex::merge_with_copies`]).
 //!
-//! The merge meets entries in the order of their keys, and the log has values in the order of their
-//! commits. So the log is read again for each *window*: the values of as many keys, from where the
-//! merge has come to, as there is RAM for.
+//! The merge meets entries in key order, and the log has values in commit order. So the log is read
+//! again for each *window*: the values of as many keys as fit in RAM, from the current position of
+//! the merge.
 //!
-//! Segments that a sweep has been through are left out by the next one: all short values that live
-//! there have copies, and what is written later is elsewhere. That is known in RAM only, so after
-//! an open the first sweep has all before it again, and its full price.
+//! The next sweep skips segments that a sweep has read: all short values that live there have
+//! copies, and later values are elsewhere. That is recorded in RAM only, so after an open the first
+//! sweep covers the whole log, at its full price.
 //!
-//! Invariants: no more is in RAM than a window may have. A segment is pinned while it is read. An
-//! entry gets only the value of its own key and version. Before the merge the index has flushed
-//! what these segments say.
+//! Invariants: RAM is bounded by the size of a window. A segment is pinned while it is read. An
+//! entry gets only the value of its own key and version. Before the merge the index has flushed the
+//! entries of these segments.
 //!
-//! On failure, or when there is no room, or a thread waits for what this holds up: no more copies
-//! are given, the merge ends without, and the segments count as not swept. When the store stops, or
-//! merges are far behind, the merge is given up.
+//! On failure, or when there is no room, or a thread waits because of the sweep: no more copies are
+//! given, the merge ends without them, and the segments count as not swept. When the store stops,
+//! or merges are far behind, the merge is aborted.
 
 mod window;
 

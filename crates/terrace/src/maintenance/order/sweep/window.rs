@@ -1,9 +1,9 @@
-//! Values of a range of keys that are read in any order and asked for in the order of their keys.
+//! Values of a key range that are read in any order and looked up in key order.
 //!
 //! Invariants: it has all values that were added since [`Window::begin`] from its first key up to
-//! its end, and no more bytes than it may have: where they become too many, the end comes down. Its
-//! RAM comes in blocks, so that an allocator has it from what the value cache has given back, and
-//! nothing is held twice while it grows.
+//! its end, and no more bytes than allowed: if they become too many, the end is lowered. Its RAM
+//! comes in blocks, so that an allocator can serve it from memory that the value cache has
+//! released, and nothing is held twice while it grows.
 //!
 //! In RAM only; nothing here can fail.
 

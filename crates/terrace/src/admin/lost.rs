@@ -13,12 +13,12 @@ use std::{collections::HashSet, ops::Bound, sync::Arc};
 /// Keys that are named before the rest is counted: a block may have a million.
 const KEYS_NAMED_MAX: usize = 1000;
 
-/// Names the objects whose values lie in what is gone: behind the end of a segment's file that was
-/// cut short, or in one of `blocks`. What the log has changed since, in `frames`, is passed over.
-/// Walks the index only if something is gone.
+/// Names the objects whose values are lost: behind the end of a truncated segment file, or in one
+/// of `blocks`. Objects that the log has changed since, in `frames`, are skipped. Walks the index
+/// only if something is lost.
 ///
 /// # Errors
-/// None but what is named: an index that cannot be walked is a finding.
+/// None: an index that cannot be walked is a finding.
 pub fn name_lost(index: &OrderedIndex, segments: &Segments, blocks: &[u64], frames: &[Arc<Frame>]) -> Vec<String> {
     if blocks.is_empty() && segments.iter().all(|segment| segment.cut_at().is_none()) {
         return Vec::new();

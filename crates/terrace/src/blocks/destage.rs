@@ -82,7 +82,7 @@ impl LargeSpace {
 
     /// Writes one value of this length piece by piece, as a region of its own: it is too long to be
     /// held in RAM, and is not in `item`. `read` appends a range of it to a buffer; the outer error
-    /// is that of writing, the inner one that of reading. The value is to be synced like those of a
+    /// is that of writing, the inner one that of reading. The value must be synced like those of a
     /// batch.
     ///
     /// # Errors

@@ -14,7 +14,7 @@
 //! again; reads continue. Bytes that do not match their checksums are an `Error::Corruption` of
 //! that value alone.
 //!
-//! Reading order: `format` (bytes), `block` (one block in RAM), `room` (the capacity of all of
+//! Reading order: `format` (bytes), `block` (one block in RAM), `capacity` (the limit of all of
 //! them), `group` (what of it is durable), `writer`, `queue` (write-behind), `reader`, `seal`,
 //! `meta`, `recover`.
 

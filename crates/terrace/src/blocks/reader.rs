@@ -230,10 +230,9 @@ impl ValueReader {
         result
     }
 
-    /// Reads the pieces with these numbers, of which there must be some and at most
-    /// [`PIECES_PER_READ`], into a buffer each. With the first the header is read, and checked to
-    /// be that of `key`: one device read, where two would be two seeks of a disk with others in
-    /// between.
+    /// Reads the pieces with these numbers, at least one and at most [`PIECES_PER_READ`], into a
+    /// buffer each. With the first piece the header is read, and compared with `key`: one device
+    /// read, because two would be two seeks of a disk with other reads in between.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.

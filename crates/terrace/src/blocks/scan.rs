@@ -89,9 +89,9 @@ impl LargeSpace {
         Ok(scan)
     }
 
-    /// The same for a caller that looks at headers only. On a disk that seeks it still reads what
-    /// lies between them: seeking to each of five hundred headers among callers' reads takes twenty
-    /// seconds, reading a block of 64 MiB in bursts takes two.
+    /// The same for a caller that needs headers only. On a disk that seeks it still reads the
+    /// values between them: seeking to each of five hundred headers among callers' reads takes
+    /// twenty seconds, reading a block of 64 MiB in bursts takes two.
     ///
     /// # Errors
     /// As [`LargeSpace::scan_block`].

@@ -95,7 +95,7 @@ impl LargeSpace {
         dead.map(|block| block.number).collect()
     }
 
-    /// Deletes a dead block whose last live value ended at `drained_seq`. `false`: it is not dead,
+    /// Deletes a dead block whose last live value died at `drained_seq`. `false`: it is not dead,
     /// or it is being read; try later.
     ///
     /// # Errors

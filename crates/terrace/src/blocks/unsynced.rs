@@ -47,8 +47,8 @@ impl UnsyncedLarge {
         self.values.lock().waiting.remove(&turn);
     }
 
-    /// Makes those up to `turn` durable, waiting for their writes, with one sync per block. Later
-    /// ones are not waited for: their writes go on meanwhile.
+    /// Makes the values up to `turn` durable, waiting for their writes, with one sync per block.
+    /// Writes of later values continue meanwhile.
     ///
     /// # Errors
     /// The large space's. No frame may then be written any more: its records could point to bytes

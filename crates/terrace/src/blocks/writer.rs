@@ -56,9 +56,8 @@ pub enum Length {
 }
 
 impl LargeSpace {
-    /// Starts a caller's value. `ticket` is a number no later than its version will be. The space
-    /// for it is reserved here as far as `length` says. The value must still be synced and
-    /// committed after `finish`.
+    /// Starts a caller's value. `ticket` is a lower bound of its version. If `length` is known, the
+    /// space is reserved here. The value must still be synced and committed after `finish`.
     ///
     /// # Errors
     /// `Invalid`, `OutOfSpace`, `Failed`, I/O errors.
@@ -192,8 +191,8 @@ impl LargeWriter {
     /// durable. Commit or abandon it; sync it before its record is written.
     ///
     /// # Errors
-    /// `Invalid` if fewer bytes came than announced, `OutOfSpace`, I/O errors. The value is then
-    /// abandoned. Whether writing behind failed says [`LargeSpace::sync_all`].
+    /// `Invalid` if there were fewer bytes than announced, `OutOfSpace`, I/O errors. The value is
+    /// then abandoned. [`LargeSpace::sync_all`] returns failures of write-behind.
     pub fn finish(mut self) -> Result<LargeValue> {
         // On an error `drop` abandons.
         self.finish_inner()

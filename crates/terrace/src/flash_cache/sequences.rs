@@ -138,12 +138,12 @@ impl Sequences {
 /// Groups of names that are remembered.
 const NAMED_GROUPS_MAX: usize = 1 << 12;
 
-/// Readers in order by names that are no keys of the large space.
+/// Sequential readers by names that are not keys of the large space.
 ///
-/// An application may keep a value under another key than the one its callers ask for, as the S3
-/// service does with objects that are written as they arrive. Then the keys that are read say
-/// nothing of the order. So such an application says which name was asked for, is told which will
-/// be asked for next, and knows the value's key.
+/// An application may store a value under another key than the requested one, as the S3 service
+/// does with objects that are written as they arrive. The keys read then say nothing about the
+/// order. Such an application reports the requested name, gets the expected next name, and looks up
+/// the value's key.
 #[derive(Debug)]
 pub struct NamedReaders {
     rule: GroupRule,

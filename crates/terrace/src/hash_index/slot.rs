@@ -112,14 +112,14 @@ impl Identity {
     }
 }
 
-/// How many bytes to read so that one read brings the whole record: one of 64 sizes.
+/// How many bytes to read to get the whole record in one read: one of 64 sizes.
 ///
-/// The ladder: 128, 256, 384 and 512 bytes, then four steps per doubling (640, 768, 896, 1024,
-/// 1280, …) up to 16 MiB, and [`SizeClass::HEAD_BYTES`] more: values like to be powers of two long,
-/// and a record is a header and a key longer than its value. Without that, records of 8 KiB values
-/// were read as 10 KiB, more often than not a page more than needed. Above 640 bytes a read is at
-/// most 25 % longer than its record. A record longer than all of that is in the last class: its
-/// reader sees in the header that bytes are missing and reads the rest with a second read.
+/// The sizes: 128, 256, 384 and 512 bytes, then four steps per doubling (640, 768, 896, 1024, 1280,
+/// …) up to 16 MiB, and [`SizeClass::HEAD_BYTES`] more: values often have a power of two as length,
+/// and a record is longer than its value by a header and a key. Without that, records of 8 KiB
+/// values were read as 10 KiB, usually one page more than needed. Above 640 bytes a read is at most
+/// 25 % longer than its record. A longer record is in the last class: its reader sees in the header
+/// that bytes are missing and reads the rest with a second read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SizeClass(u8);
 

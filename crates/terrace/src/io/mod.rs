@@ -194,9 +194,8 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's; afterwards the file's unsynced content is unknown.
     fn sync_data(&self) -> io::Result<()>;
-    /// Reserves `bytes` of space from the start of the file and makes the file that long, so that
-    /// later writes inside cannot run out of space. Writes zeros where the file system cannot
-    /// reserve.
+    /// Allocates `bytes` of space from the start of the file and sets its length, so that later
+    /// writes inside cannot run out of space. Writes zeros where the file system cannot allocate.
     ///
     /// # Errors
     /// `StorageFull` when there is no room, or the operating system's.

@@ -131,9 +131,9 @@ impl BlockGc {
         }
     }
 
-    /// Does the next turn. Cleaning that has used its own room up waits for what it has emptied to
-    /// be deleted: that is no failure, after which it would rest and writers be told that no room
-    /// is to come.
+    /// Runs the next turn. Block GC that has used up its own room waits until drained blocks are
+    /// deleted: this is not a failure, after which it would rest and report to writers that no room
+    /// will be freed.
     ///
     /// # Errors
     /// As [`BlockGc::turn`].

@@ -93,8 +93,8 @@ fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
     }
 }
 
-/// Takes a checkpoint, if it is still wanted when those before are done. Says whether it did: not
-/// before the hash index is filled, nor where nothing was ever committed.
+/// Takes a checkpoint, if it is still due when earlier ones are done. Returns whether it did: not
+/// before the hash index is filled, nor if nothing was ever committed.
 ///
 /// # Errors
 /// [`Error::OutOfSpace`] if the device is nearly full, the device's, or those of persisting the

@@ -90,9 +90,9 @@ impl Stalls {
         Self { by_reason, activity }
     }
 
-    /// Looks until there is something to return: at once, whenever `event` was raised, and from
-    /// time to time. From before the first look on the caller counts as one that waits, and the
-    /// threads that may help are told; if the first look is enough, it has not waited.
+    /// Calls `look` until it returns something: immediately, whenever `event` was raised, and from
+    /// time to time. From before the first call on the caller counts as waiting, and the threads
+    /// that may help are notified; if the first call suffices, it has not waited.
     ///
     /// # Errors
     /// Those of `look`, which end the wait.

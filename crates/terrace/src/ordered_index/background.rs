@@ -102,9 +102,9 @@ impl OrderedIndex {
         self.compact_by(watermark_seq, || Some(Choice::by(self.shape().strategy())))
     }
 
-    /// Merges the runs of the first level into the next if readers have paid for it (see
-    /// [`super::read_triggered`]), though they are fewer than [`OrderedIndex::compact`] merges.
-    /// `false` if they have not. For after that had nothing to do.
+    /// Merges the runs of the first level into the next if reads were charged for it (see
+    /// [`super::read_triggered`]), although there are fewer than [`OrderedIndex::compact`] merges.
+    /// `false` if not. To be called when `compact` had nothing to do.
     ///
     /// # Errors
     /// As for [`OrderedIndex::compact`].
@@ -117,13 +117,12 @@ impl OrderedIndex {
         })
     }
 
-    /// Forgets states that no reader can need any more, and with them the files of tables that were
-    /// merged. A flush or a compaction does so with the watermark it was given when it began; where
-    /// commits or snapshots have gone on meanwhile the state it replaced is left, until the next
-    /// one. On a full device there is no next one, and no room while the files are there.
+    /// Forgets states that no reader can need any more, and with them the files of merged tables. A
+    /// flush or a compaction does so with the watermark it was given when it began; if commits or
+    /// snapshots advanced meanwhile, the replaced state is left until the next one. On a full
+    /// device there is no next one, and no room while the files exist.
     ///
-    /// Nothing is removed of an index that has failed: which state its directory names is unknown
-    /// then.
+    /// Nothing is removed from a failed index: the state that its directory names is unknown then.
     ///
     /// # Errors
     /// `Io`: a file cannot be removed. Nothing is lost; try again later.

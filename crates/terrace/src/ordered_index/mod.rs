@@ -1,21 +1,21 @@
 //! The ordered index: key → [`Entry`], in key order, with versions by the store's own seqs.
 //!
 //! Purpose: one durable, ordered map on flash that is a fold of the flash log. It has no log of its
-//! own: what was in memory at a crash is replayed from the flash log, from the seq of the newest
-//! persisted [`IndexMark`]. This is the only module that knows `lsm_tree`. One [`Applier`] writes,
-//! any thread reads, background threads call [`OrderedIndex::flush_sealed`] and
+//! own: after a crash, memtable contents are replayed from the flash log, from the seq of the
+//! newest persisted [`IndexMark`]. This is the only module that uses `lsm_tree`. One [`Applier`]
+//! writes, any thread reads, background threads call [`OrderedIndex::flush_sealed`] and
 //! [`OrderedIndex::compact`].
 //!
-//! # Why a read at a snapshot is right
+//! # Why a read at a snapshot is correct
 //!
 //! The library keeps a history of *states* (which memtables, which tables), each with a seqno taken
 //! from the shared counter, under the history's write lock, when a flush or compaction installs it.
-//! A read at seqno `r` uses the newest state whose seqno is below `r`, and shows the newest item
-//! whose seqno is below `r`. Write `a` for the last applied commit and `s'` for `s <<
+//! A read at seqno `r` uses the newest state whose seqno is below `r`, and returns the newest item
+//! whose seqno is below `r`. Let `a` be the last applied commit and `s'` stand for `s <<
 //! UPGRADE_BITS`. Items of commit `s` have seqno `s'`; when commit `a` is complete the applier
 //! raises the counter to at least `a'`; a read at snapshot `S` uses `(S+1)'`; a read of the latest
-//! uses the largest seqno. Fewer than `2^UPGRADE_BITS` states are installed between two
-//! commits (`flush_sealed` and `compact` refuse sooner). Then:
+//! uses the largest seqno. Fewer than `2^UPGRADE_BITS` states are installed between two commits
+//! (`flush_sealed` and `compact` refuse before). Then:
 //!
 //! 1. A state installed while commit `a` is the last complete one has a seqno in `[a', (a+1)')`.
 //!    Seqnos of states rise in the order of installation.
@@ -30,14 +30,15 @@
 //!    `W.seqno` rounded down to a commit, `b'`. Readers of `W` have `(S+1)' > W.seqno`, so `S ≥ b`,
 //!    so all of these items are visible to each of them, and the newest per key is the only one
 //!    they can see. Dropping the shadowed ones, and tombstones in the last level, is therefore
-//!    right for every reader of `W`; readers of older snapshots use older states, which keep their
-//!    tables.
+//!    correct for every reader of `W`; readers of older snapshots use older states, which keep
+//!    their tables.
 //! 4. *Old states live long enough, and no longer.* A state is forgotten only when a newer one has
 //!    a seqno below the watermark `(w+1)'`, where `w` is at most the oldest snapshot still read and
 //!    at most `a`; such a reader would use the newer one. [`OrderedIndex::get_at`] refuses
 //!    snapshots older than a watermark it was given. With no snapshot but the latest, `w = a`, only
-//!    the live state is left ([`OrderedIndex::forget_states`]): what a compaction has merged does
-//!    not stay on flash until another is through, which on a full device would be never.
+//!    the live state is left ([`OrderedIndex::forget_states`]): otherwise tables merged by a
+//!    compaction would stay on flash until the next compaction is through, which on a full device
+//!    would be never.
 //!
 //! After an open there is one state with seqno 0, no snapshots, and the counter starts at `D'`,
 //! where `D` is the mark's seq; persisted items have seqnos of at most `D'`, and the applier only
@@ -46,16 +47,16 @@
 //! # What persists
 //!
 //! A memtable is sealed with its mark inside, memtables are flushed together and in order, and a
-//! flush installs its tables by replacing one small file. So what is on flash is always the fold of
-//! the log up to exactly the mark's seq. Nothing is flushed before the caller asks; the caller
-//! first makes the log durable up to that seq.
+//! flush installs its tables by replacing one small file. So the state on flash is always the fold
+//! of the log up to exactly the mark's seq. Nothing is flushed before the caller requests it; the
+//! caller first makes the log durable up to that seq.
 //!
 //! # On failure
 //!
 //! A failed flush keeps its memtables in memory and can be tried again; files it left behind are
 //! removed when neither a flush nor a compaction runs, and at the next open. If a failure leaves it
-//! unknown which state the directory names, flushes and compactions are refused from then
-//! on (`Failed`) and reads go on. Damaged files are `Corruption`, at open or when the block is
+//! unknown which state the directory names, flushes and compactions are refused from then on
+//! (`Failed`) and reads continue. Damaged files are `Corruption`, at open or when the block is
 //! read.
 
 mod applier;

@@ -52,8 +52,8 @@ pub(super) const CURRENT_FILE: &str = "current";
 pub(super) const TABLES_DIR: &str = "tables";
 
 impl OrderedIndex {
-    /// Opens or creates the index in `dir` and returns the newest mark on flash: what comes after
-    /// its seq is to be replayed. No mark means the index is empty.
+    /// Opens or creates the index in `dir` and returns the newest mark on flash: commits after its
+    /// seq must be replayed. No mark means the index is empty.
     ///
     /// # Errors
     /// `Corruption` if its files are damaged or incomplete: rebuild the index from the log. `Io`,

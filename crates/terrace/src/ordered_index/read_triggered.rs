@@ -1,30 +1,31 @@
-//! What readers pay for what is not merged, and when it is merged for them.
+//! Read-triggered compaction: charges for lookups in unmerged runs, and the merges that they
+//! trigger.
 //!
-//! A run of the first level is one more place where each step of a scan has to look, and each
+//! A run of the first level is one more place that each step of a scan must look into, and each
 //! lookup of a key that is not in a newer one; so is a memtable for a scan. The library merges the
-//! first level when some runs have come together ([`super::shape`]), so that each flush need not
-//! write the index anew. It does not know whether there are readers: after the last flush of a
-//! burst one run less than that may stay for as long as nothing is written.
+//! first level when some runs have accumulated ([`super::shape`]), so that not every flush rewrites
+//! the index. It has no information about readers: after the last flush of a burst one run less
+//! than that may stay for as long as nothing is written.
 //!
-//! So what readers pay is counted, in *looks*: steps of scans and lookups, each as often as it had
-//! to look at a run that a merge would have spared it. A memtable has every version of a key that
+//! Charges are therefore counted, in *looks*: steps of scans and lookups, each as often as it had
+//! to look into a run that a merge would have avoided. A memtable has every version of a key that
 //! was written since it was begun, and a scan steps over all but the newest: each step counts as
-//! many looks as there are versions of a key, on average. When they have paid for the runs as much
-//! as a merge costs, the first level is merged into the next; when they have paid for memtables as
-//! much as a flush costs, the memtable is sealed (the engine does so only while nothing is written:
-//! it would be followed by many short runs). This is ski rental, like LevelDB's `allowed_seeks`:
-//! whatever comes after, looks and merges together cost at most twice what they would if that had
-//! been known.
+//! many looks as there are versions of a key, on average. When the charges for runs have reached
+//! the cost of a merge, the first level is merged into the next; when the charges for memtables
+//! have reached the cost of a flush, the memtable is sealed (the engine does so only while nothing
+//! is written: otherwise many short runs would follow). This is ski rental, like LevelDB's
+//! `allowed_seeks`: in any case looks and merges together cost at most twice the optimum with known
+//! future.
 //!
 //! Invariants:
 //! - Without readers nothing is merged that the library would not merge: a store that is only
-//!   written has as many bytes written as ever. Of the engine's own walks and lookups none counts,
-//!   since they go on whether there are readers or not.
-//! - What is paid is spent once. Bytes written by merges for readers are at most [`BYTES_PER_LOOK`]
-//!   times what readers have paid.
+//!   written writes no more bytes. The engine's own walks and lookups are not counted, since they
+//!   happen with or without readers.
+//! - Charges are spent once. Bytes written by merges for readers are at most [`BYTES_PER_LOOK`]
+//!   times the charged looks.
 //!
-//! Only figures are kept here, in RAM; on failure, and when the index is closed, they are lost, and
-//! readers pay again.
+//! Only figures in RAM: on failure, and when the index is closed, they are lost, and counting
+//! starts over.
 
 use super::OrderedIndex;
 use crate::metrics::striped::Striped;

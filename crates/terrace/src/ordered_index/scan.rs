@@ -1,10 +1,10 @@
 //! Scans over the ordered index.
 //!
-//! A scan holds the tables and memtables it started with, so it sees one state however long it
-//! takes, and neither flush nor compaction waits for it.
+//! A scan holds the tables and memtables with which it started, so it sees one state however long
+//! it takes, and neither flush nor compaction waits for it.
 //!
-//! Invariants: a scan ends before the mark, so it never reads what is put into its memtable later.
-//! Keys come in order from both ends, each once.
+//! Invariants: a scan ends before the mark, so it never reads items that are inserted into its
+//! memtable later. Keys come in order from both ends, each once.
 //!
 //! On failure: the error is returned once and the scan is over.
 
@@ -101,10 +101,10 @@ pub(super) fn undecodable(key: &[u8]) -> Error {
 /// The same bounds in terms of keys: no longer than a key may be, and before the mark. `None` if
 /// nothing can be between them.
 ///
-/// Without an upper bound the library's iterator would meet the mark, which comes into the memtable
-/// that a scan is reading, behind what the scan has seen of it. Read from both ends, the iterator
-/// takes an item that is not before the one in hand for another version of the same key, and the
-/// one in hand is lost. All else that comes later has a seqno that the scan does not see.
+/// Without an upper bound the library's iterator would meet the mark, which is inserted into the
+/// memtable behind a scan's position. Read from both ends, the iterator takes an item that is not
+/// before the one in hand for another version of the same key, and the one in hand is lost. All
+/// other later items have a seqno that the scan does not see.
 pub(super) fn clamp((lower, upper): KeyBounds) -> Option<KeyBounds> {
     // No key is equal to a longer bound; it is above one if it is above what the bound's first
     // bytes spell.

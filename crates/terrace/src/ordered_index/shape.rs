@@ -1,17 +1,17 @@
-//! What is merged when: the larger the index, the more runs come together before they are.
+//! Compaction strategy: the larger the index, the more runs accumulate before they are merged.
 //!
-//! Each entry is written once by a flush and then again by every merge that it takes part in. With
+//! Each entry is written once by a flush and then again by every merge in which it takes part. With
 //! keys in random order a merge of the first level takes all of the next one with it, and that
-//! level's overflow some ten tables of the last one for each of its own. So what a put costs in
-//! merges grows with the index: by 8 runs and tables of 32 MiB, computed table by table, an entry
-//! is merged 4 times until there are 20 million of them, 8 times until 40 million, 11 times until
-//! 100 million. Twice as many runs bring twice as much to each merge; tables half as long keep the
-//! next level as it was. So it is 3, 5 and 7 times.
+//! level's overflow some ten tables of the last one for each of its own. So the merge cost of a put
+//! grows with the index: with 8 runs and tables of 32 MiB, computed table by table, an entry is
+//! merged 4 times until there are 20 million of them, 8 times until 40 million, 11 times until 100
+//! million. Twice as many runs bring twice as much to each merge; tables half as long keep the next
+//! level as it was. So it is 3, 5 and 7 times.
 //!
-//! What it costs: a lookup, and each step of a scan, looks at more runs, until readers have paid
-//! for their merge ([`super::read_triggered`]).
+//! Cost: a lookup, and each step of a scan, looks into more runs, until reads have been charged for
+//! their merge ([`super::read_triggered`]).
 //!
-//! Only figures; nothing here can fail. Tables made by another shape are as good as any.
+//! Only figures; nothing here can fail. Tables made with another shape stay valid.
 
 use super::OrderedIndex;
 use lsm_tree::{AbstractTree as _, compaction::Leveled};

@@ -1,14 +1,14 @@
-//! The two small files that say which tables the index has, once more.
+//! A second copy of the two small files that list the index's tables.
 //!
 //! `current` names a file `vN` and has its checksum; `vN` lists the tables. Without either of them
-//! nothing of the index can be used, and where the log was recycled nothing else has what they say.
-//! So both are in the file `copy`, too: `N u64, XXH3-128 of vN u128, vN`, numbers little-endian.
+//! the index is unusable, and where the log was reclaimed their contents exist nowhere else. So
+//! both are in the file `copy`, too: `N u64, XXH3-128 of vN u128, vN`, numbers little-endian.
 //!
 //! The copy is written after each change of the state, and may be one behind after a crash. It is
-//! therefore used only to replace one of the two where the other one is sound and agrees with it:
-//! then it is of the same state.
+//! therefore used only to replace one of the two if the other one is valid and agrees with it: then
+//! it is of the same state.
 //!
-//! On failure: there is no copy, or an old one, and the index is what it was.
+//! On failure: there is no copy, or an old one, and the index is unchanged.
 
 use super::open::CURRENT_FILE;
 use crate::{Error, Result, Tier, codec::u64_at};

@@ -1,14 +1,14 @@
 //! How many bytes of tables flushes and compactions have written, and which files are tables.
 //!
-//! The library tells neither, so its tables are looked at whenever a flush or a compaction is over,
-//! and before a compaction begins, and each is counted the first time it is seen. A flush's has an
-//! item newer than all that was known (at least its mark); a compaction's has not.
+//! The library reports neither, so its tables are listed after each flush or compaction, and before
+//! a compaction begins, and each is counted the first time it is seen. A table of a flush has an
+//! item newer than all before (at least its mark); a table of a compaction has not.
 //!
-//! What was never a table of any state is what a flush or compaction that failed has left behind:
-//! on a full device it would use up any room that is made.
+//! A file that was never a table of any state is left from a failed flush or compaction: on a full
+//! device such files would use up any room that is freed.
 //!
-//! On failure: tables of a flush or compaction that failed are not counted, nor are the small files
-//! that name the current state.
+//! On failure: tables of a failed flush or compaction are not counted, nor are the small files that
+//! name the current state.
 
 use lsm_tree::{AbstractTree as _, SeqNo, Table, TableId, Tree};
 use parking_lot::Mutex;

@@ -1,22 +1,21 @@
-//! When what deletions leave in the index is merged away.
+//! Compaction charged to deletions.
 //!
-//! A deletion adds an entry that says so, a *tombstone*; it and what it hides go when a merge takes
-//! both into the last level. The library merges by size alone: after many deletions, and nothing
-//! else, both stay for as long as nothing is written, and each scan over those keys steps over all
-//! of them.
+//! A deletion adds an entry, a *tombstone*; it and the entries that it hides are removed when a
+//! merge takes both into the last level. The library merges by size alone: after many deletions
+//! without other writes both stay, and each scan over those keys steps over all of them.
 //!
-//! So tombstones pay for the merge of their level with the next one: as soon as there are enough
-//! for what that reads and writes it is done, from the runs downwards, until they are gone. What
-//! lies in the memtable is flushed for that, if it is enough.
+//! So tombstones are charged for the merge of their level with the next one: when there are enough
+//! for what it reads and writes it is done, from the runs downwards, until they are gone. For that
+//! a memtable with enough of them is flushed.
 //!
 //! Invariants:
 //! - Merges for tombstones write at most [`ENTRIES_PER_TOMBSTONE`] entries for each, in each level,
 //!   or [`BYTES_PER_TOMBSTONE`] if those are more.
-//! - None is made in vain: tombstones leave their level by it. In the last one they do if no
-//!   snapshot is older, and only then it is merged with itself.
+//! - No merge is useless: it removes tombstones from their level. In the last level it does so if
+//!   no snapshot is older, and only then that level is merged with itself.
 //!
-//! Levels are merged whole, since the library takes no other choice from outside: so in an index
-//! much larger than what was deleted of it, tombstones wait for merges by size.
+//! Levels are merged whole, since the library offers no other choice from outside: so in an index
+//! much larger than its deleted part, tombstones wait for merges by size.
 
 use super::{OrderedIndex, background::Choice, read_seqno, read_triggered::LAST_LEVEL};
 use crate::Result;

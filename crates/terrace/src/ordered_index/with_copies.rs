@@ -1,13 +1,12 @@
-//! A merge of all tables that puts copies of short values beside their entries on its way.
+//! A merge of all tables that adds copies of short values to their entries.
 //!
-//! Entries come by in the order of their keys, all versions of each, and a source with values in
-//! that order gives each its copy. So copies of everything are written once, in one run, and
-//! neither the applier nor a memtable has anything to do with them.
+//! Entries pass in key order, all versions of each, and a source with values in that order gives
+//! each its copy. So all copies are written once, in one run, without the applier or a memtable.
 //!
-//! Invariants: nothing of an entry is changed but that it has a copy, and one that has a copy, or
-//! has its home elsewhere than in the log, is left as it is. No other merge asks for copies.
+//! Invariants: an entry is changed only by adding a copy; one that has a copy, or has its home
+//! elsewhere than in the log, is unchanged. No other merge adds copies.
 //!
-//! On failure, or when the source says that it is over: as for any merge, the tables are as before.
+//! On failure, or when the source ends early: as for any merge, the tables are as before.
 
 use super::{Entry, OrderedIndex, background::Choice, entry::may_gain_copy};
 use crate::Result;
@@ -88,12 +87,11 @@ impl CompactionFilter for CopyFilter {
 }
 
 impl OrderedIndex {
-    /// Merges all tables into the last level, and gives entries on the way the copies that `source`
-    /// has. `false` if there was nothing to merge. For `watermark_seq` see
-    /// [`OrderedIndex::flush_sealed`].
+    /// Merges all tables into the last level, and adds the copies of `source` to entries. `false`
+    /// if there was nothing to merge. For `watermark_seq` see [`OrderedIndex::flush_sealed`].
     ///
     /// # Errors
-    /// As for [`OrderedIndex::compact`]; `Io` if the source was over.
+    /// As for [`OrderedIndex::compact`]; `Io` if the source ended early.
     pub fn merge_with_copies(&self, watermark_seq: u64, source: Box<dyn CopySource>) -> Result<bool> {
         self.compact_by(watermark_seq, || {
             let has_tables = self.tree.table_count() > 0;

@@ -141,8 +141,8 @@ impl From<Hit> for Brief {
     }
 }
 
-/// What [`head`] says of a small value that RAM has, or of a key that is known to be absent,
-/// without asking a device or waiting. Of a frame not even the value is read: its record has the
+/// The result of [`head`] for a small value in RAM, or for a key that is known to be absent,
+/// without a device read or a wait. In a frame not even the value is read: its record has the
 /// checksum.
 ///
 /// # Errors

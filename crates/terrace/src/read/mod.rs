@@ -1,20 +1,20 @@
-//! The way of a read: pending frames → hash index (frames, cache, or one flash read) → ordered
-//! index → home.
+//! The read path: pending frames → hash index (frames, cache, or one flash read) → ordered index →
+//! home.
 //!
-//! What is found by an address is trusted only if key and checksums match; else the lookup starts
-//! again, since a move or an overwrite may have come between. A mismatch that stays is damage to
-//! that object and nothing else.
+//! Data found by an address is trusted only if key and checksums match; otherwise the lookup is
+//! repeated, since a move or an overwrite may have happened in between. A persistent mismatch is
+//! damage of that object alone.
 //!
 //! A hit of the hash index is the key's newest applied record if its key matches (see
-//! `flash::index`), so it needs no second opinion. Pending frames are asked first, and a frame is
+//! `hash_index`), so no other lookup is needed. Pending frames are searched first, and a frame is
 //! pending until the applier has updated the indexes; so a read never misses a commit that was
 //! acknowledged before it began. Where there is no slot, and the filter of keys elsewhere does not
 //! have the key, there is no such object. A `Sync` commit is neither found there nor applied before
-//! it is durable, so nothing that was read is taken back by a crash; until then reads find what was
-//! there before, and do not wait.
+//! it is durable, so a crash takes back nothing that was read; until then reads return the previous
+//! state, and do not wait.
 //!
-//! What is found may be dead: expired, or hidden by a range deletion. What decides about that is
-//! taken before the key is looked up (`presence`).
+//! An object that is found may be dead: expired, or hidden by a range deletion. The state that
+//! decides this is taken before the key is looked up (`presence`).
 
 mod describe;
 mod from_log;

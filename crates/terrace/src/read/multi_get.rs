@@ -27,9 +27,9 @@ const FETCHED_BYTES_MAX: usize = 1 << 10;
 
 /// Reads several objects, all as of one moment. The results are in the order of the keys.
 ///
-/// That moment is the last commit, *s*, up to which all is visible before the reads. An object with
-/// a version of at most *s* was there at *s* as it was read: all that came since is newer. What is
-/// absent was absent at *s* if nothing has taken it away since ([`Departures`]).
+/// That moment is the last commit, *s*, up to which everything is visible before the reads. An
+/// object with a version of at most *s* was present at *s* as it was read: later changes have
+/// higher versions. An absent key was absent at *s* if nothing was deleted since ([`Departures`]).
 ///
 /// [`Departures`]: crate::log::departures::Departures
 pub fn multi_get<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Option<Object>>> {

@@ -1,14 +1,14 @@
-//! A value of the large space in pieces: those that are in RAM are handed out as they are, the
-//! others are read from the device, up to a MiB at once, and kept in the cache.
+//! A value of the large space in pieces: those in RAM are returned as they are, the others are read
+//! from the device, up to a MiB at once, and cached.
 //!
-//! Pieces lie on a grid, so what one reader leaves in the cache is what the next one asks for. A
-//! piece is a place of its block like a value, and goes stale as little. It leaves the cache when
-//! it has not been asked for, not when its value is deleted: a long value has too many.
+//! Pieces are aligned, so pieces that one reader caches are those that the next one looks up. A
+//! piece is a place of its block like a value, and never goes stale. It is evicted when it is no
+//! longer read, not when its value is deleted: a long value has too many.
 //!
 //! Invariants: at most [`PIECES_PER_READ`] pieces are held besides those of the cache. No byte is
-//! handed out before the value is known to be the key's: by a piece in the cache, or by its header.
-//! Nothing is read before the caller wants bytes, and one that begins at the start gets the header
-//! by the same device read: on a disk with other readers two reads are two seeks.
+//! returned before the value is known to be the key's: by a piece in the cache, or by its header.
+//! Nothing is read before the caller needs bytes, and a read from the start gets the header by the
+//! same device read: on a disk with other readers two reads are two seeks.
 
 use crate::cache::{CachedValue, Place};
 
@@ -146,9 +146,9 @@ impl Pieces {
         Some(piece.slice((position - start) as usize..))
     }
 
-    /// The next piece, or what is left of it, or less if no more than `bytes` are wanted. What
-    /// `bytes` names beyond it is read from the device at once, as far as one read goes. Empty only
-    /// at the end.
+    /// The next piece, or the rest of it, or less if no more than `bytes` are requested. Requested
+    /// bytes beyond it are read from the device in the same read, as far as one read goes. Empty
+    /// only at the end.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.
@@ -156,8 +156,8 @@ impl Pieces {
         self.take_next(bytes as u64, Keep::InCache)
     }
 
-    /// Reads on into `out`; 0 only at the end, or for an empty `out`. Reads ahead by a chunk at
-    /// first, up to a MiB when more and more is asked for. What is read this way stays out of the
+    /// Continues reading into `out`; 0 only at the end, or for an empty `out`. Reads ahead by a
+    /// chunk at first, up to a MiB for a longer sequence of calls. Data read this way bypasses the
     /// cache.
     ///
     /// # Errors

@@ -162,10 +162,10 @@ impl Reader {
         }
     }
 
-    /// Reads on, without a copy: the next piece of the value, which is at most 256 KiB of a long
-    /// value and all of a small one. If it is not in RAM, up to 1 MiB of the `bytes` that the
-    /// caller will want are read for it and for the pieces after it. If less than the piece is
-    /// wanted it may be shorter, but has that unless the end comes before. Empty only at the end.
+    /// Continues reading, without a copy: the next piece of the value, which is at most 256 KiB of
+    /// a long value and all of a small one. If it is not in RAM, up to 1 MiB of the requested
+    /// `bytes` are read for it and for the pieces after it. If less than the piece is requested it
+    /// may be shorter, but not shorter than the request, except at the end. Empty only at the end.
     ///
     /// # Errors
     /// [`Error::Corruption`], the device's.

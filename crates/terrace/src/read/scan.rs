@@ -1,13 +1,13 @@
-//! Scans: objects in key order as of one moment, values read when asked for.
+//! Scans: objects in key order as of one moment, values read on demand.
 //!
-//! `next_values` takes what chunks of the scan cache have ([`chunks`]) and asks the ordered index
-//! for what lies between. Everything else asks the index alone, whose iterator is begun where and
-//! when it is needed: the snapshot keeps what it shows.
+//! `next_values` takes pairs from chunks of the scan cache ([`chunks`]) and reads the ordered index
+//! for the gaps. All other calls read the index alone, whose iterator is created where and when it
+//! is needed: the snapshot keeps the state.
 //!
-//! Invariants: what is not shown yet begins at `start`, inclusive, and ends before what was shown
-//! from the back. An iterator that is there stands at `start`, and goes as far as `index_end`. Once
-//! something was shown from the back there is one for both ends, which goes to the scan's end and
-//! stays: chunks are not looked for any more.
+//! Invariants: the remaining range begins at `start`, inclusive, and ends before what was returned
+//! from the back. An existing iterator stands at `start`, and goes as far as `index_end`. Once
+//! something was returned from the back there is one iterator for both ends, which goes to the
+//! scan's end and stays: chunks are not used any more.
 
 mod chunks;
 
@@ -164,8 +164,7 @@ impl Scan {
     }
 
     /// The next `count` objects (fewer at the end) with their values, read in parallel. Keys and
-    /// values of one call may share memory, up to 56 KiB: what is to be kept for long is better
-    /// copied.
+    /// values of one call may share memory, up to 56 KiB: copy those that are kept for long.
     ///
     /// # Errors
     /// The first error of the scan; a value's error is in its place.
@@ -178,12 +177,12 @@ impl Scan {
         Ok(pairs)
     }
 
-    /// Shows `visit` the keys and values of the next `count` objects (fewer at the end), where they
-    /// lie in RAM: for callers that look at them once it takes less time than
-    /// [`Scan::next_values`]. Gives how many it showed.
+    /// Calls `visit` with the keys and values of the next `count` objects (fewer at the end), in
+    /// place in RAM: for callers that need them once it takes less time than [`Scan::next_values`].
+    /// Returns the number of calls.
     ///
     /// # Errors
-    /// The first error of the scan; a value's error is shown in its place.
+    /// The first error of the scan; a value's error is passed in its place.
     ///
     /// # Example
     /// ```

@@ -1,17 +1,16 @@
 //! The applier: folds frames into the indexes, in seq order. One thread, the only one that changes
 //! them.
 //!
-//! Frames that wait together are applied at once, and of the records of one key that replace each
-//! other only the last one is: no reader can ask for a state in between, since what is applied is
-//! shown by frames.
+//! Waiting frames are applied as one batch, and of the records of one key that replace each other
+//! only the last one is applied: no reader can observe a state in between, since batches become
+//! visible as a whole.
 //!
-//! For each record: the ordered index's entry, the hash index's slot, the accounting. A move
-//! counts only if the entry still has the version that moved, so it never loses to or beats a
-//! concurrent overwrite.
+//! For each record: the ordered index's entry, the hash index's slot, the accounting. A move counts
+//! only if the entry still has the version that moved, so it never overrides a concurrent
+//! overwrite.
 //!
-//! Between frames it seals the memtable when it is full (with a mark that says how far it got, once
-//! the log is durable that far) and, after an open, fills the hash index a little at a time
-//! ([`fill`]).
+//! Between batches it seals the memtable when it is full (with a mark of its position, once the log
+//! is durable that far) and, after an open, fills the hash index a little at a time ([`fill`]).
 
 mod cache_transfer;
 mod copies;

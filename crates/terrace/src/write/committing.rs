@@ -1,13 +1,13 @@
-//! Writes of callers that must not be held up: committed where they arrive, and awaited.
+//! Asynchronous writes: committed on the thread that received them, and awaited.
 //!
-//! A `Sync` write waits for a device, and a thread that waits costs two changes of threads. A
-//! server with many requests on few threads commits at once instead, if RAM has all that the commit
-//! asks, and awaits a [`Committing`], which the end of a round of the group commit wakes. The
-//! flusher leads the rounds that no other thread leads.
+//! A `Sync` write waits for a device, and a thread that waits costs two context switches. A server
+//! with many requests on few threads instead commits immediately, if everything the commit needs is
+//! in RAM, and awaits a [`Committing`], which the end of a round of group commit wakes. The flusher
+//! leads the rounds that no other thread leads.
 //!
-//! Whatever would have to wait, for a device, for room or for what others have not made durable
-//! yet, is not committed here: the caller writes it where it may block. So nothing is judged here
-//! that [`super::write_batch`] would judge otherwise, and no refusal comes from here.
+//! A write that would have to wait, for a device, for room or until other commits are durable, is
+//! not committed here: the caller repeats it where it may block. So nothing is decided here that
+//! [`super::write_batch`] would decide differently, and no refusal comes from here.
 
 use super::{commit_placed, condition::Precheck, is_large, last_of_each_key, place_all};
 use crate::{

@@ -1,17 +1,17 @@
 //! Conditional writes: decided inside the commit, never before.
 //!
-//! What the ordered index says may take a device read, which must not happen while all other
-//! commits wait. So the index is asked before the commit, together with how far the overlay had
-//! been released by then. Inside the commit the overlay is asked first; if it does not know the key
-//! and has released nothing since, the index's answer still stands.
+//! A lookup in the ordered index may take a device read, which must not happen while all other
+//! commits wait. So the index is looked up before the commit, together with how far the overlay had
+//! been released by then. Inside the commit the overlay is searched first; if it does not have the
+//! key and has released nothing since, the index's answer is still valid.
 //!
-//! What is decided on is the newest committed state, whether it is visible yet or not: else two
-//! `Sync` writes of one version could both be accepted. So the answer may tell of a commit that is
-//! not durable. [`Judged::rests_on`] names it, and the log waits for it before it answers.
+//! The decision uses the newest committed state, visible or not: otherwise two `Sync` writes of one
+//! version could both be accepted. So the answer may depend on a commit that is not durable.
+//! [`Judged::rests_on`] names it, and the log waits for it before it answers.
 //!
-//! Whether what is found is dead is decided inside the commit, with the time and the range
+//! Whether the object found is dead is decided inside the commit, with the time and the range
 //! deletions as of then, and with the range deletions as of the precheck as well: one that was
-//! forgotten since may be what hides the index's answer.
+//! forgotten since may hide the index's answer.
 
 use crate::log::commit::Judged;
 use crate::{
@@ -60,12 +60,12 @@ impl<'a> Precheck<'a> {
         Self::asking(indexed, engine, key, condition)
     }
 
-    /// The same by what RAM has of what is applied, for a caller that must not be held up. What is
-    /// found by the hash index is as new as what the ordered index has: one thread changes both
-    /// before a frame leaves the overlay.
+    /// The same from the part of the applied state that is in RAM, for a caller that must not
+    /// block. A record found by the hash index is as new as the entry in the ordered index: one
+    /// thread changes both before a frame leaves the overlay.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if only the index can say, from here or inside the commit.
+    /// [`Error::Unavailable`] if only the ordered index can tell, here or inside the commit.
     pub fn in_ram(engine: &'a Engine, key: &[u8], condition: Condition) -> Result<Self> {
         Self::asking(in_ram, engine, key, condition)
     }

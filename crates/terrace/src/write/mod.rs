@@ -1,18 +1,17 @@
-//! The way of a write: check → place (by size) → commit → publish → apply.
+//! The write path: check → place (by size) → commit → publish → apply.
 //!
-//! 1. *Place*: a value of at least SizeThreshold goes to the large space first (`large`),
+//! 1. *Place*: a value of at least SizeThreshold goes to the large space first (`blocks`),
 //!    everything else into the log with its record; unless its prefix is pinned (`placement`).
 //! 2. *Commit* (`log`): the records get their seq and their place in the open frame. Those of a
 //!    `Buffered` write are visible.
-//! 3. *Durable*: a `Sync` write waits for the frame's fdatasync (`flash::writer`), grouped with
-//!    others, and is visible then. A caller that must not be held up is told of it
-//!    ([`committing`]).
+//! 3. *Durable*: a `Sync` write waits for the frame's fdatasync (`log::writer`), grouped with
+//!    others, and is visible then. A caller that must not block is notified ([`committing`]).
 //! 4. *Apply* (`apply`): one thread folds frames into the indexes, in seq order.
 //!
 //! A value is durable before the record that points to it is written: a `Sync` write syncs its
-//! value before it commits. A `Buffered` one does not even wait for its value to be written; its
-//! frame has the large space synced before it is written itself, up to that value's turn, and the
-//! writes of later values go on meanwhile.
+//! value before it commits. A `Buffered` write does not even wait for its value to be written; the
+//! large space is synced up to that value's turn before the frame is written, and the writes of
+//! later values continue meanwhile.
 
 pub mod apply;
 pub mod committing;

@@ -1,10 +1,10 @@
-//! Writes that let go of more than they take, on a full device.
+//! Writes that free more than they add, on a full device.
 //!
-//! What is new is refused there, and a delete may use what is kept for it. A write that replaces at
-//! least twice its own length makes room as well, but leaves something alive in the log: so there
-//! are segments of the reserve for such, and those of the deletes are left to these
-//! (`log::commit::room`). That it is one is looked up only where there is no room: when it was
-//! refused as any other, or before, where it would wait for nothing until it is.
+//! New data is refused there, and a delete may use the reserve. A write that replaces at least
+//! twice its own length frees room as well, but leaves live data in the log: so there are segments
+//! of the reserve for such writes, separate from those of deletes (`log::commit::room`). Whether a
+//! write is one is looked up only where there is no room: after it was refused as an ordinary one,
+//! or before, where it would wait in vain until then.
 
 use crate::{
     Batch, Error, Result, Tier,
@@ -58,11 +58,11 @@ pub fn commit_batch<'a>(
     commit(engine, exchange, commit_as)
 }
 
-/// Commits as a caller's write, and if the log has no room for such, as one that makes room. What
-/// it exchanges is asked for only then.
+/// Commits as a caller's write, and if the log has no room for such, as one that frees room. What
+/// it replaces is looked up only then.
 ///
-/// Where the log was seen to be full it is one that makes room at once: each would wait until
-/// recycling has found again, after the commit before, that it can free nothing.
+/// If the log was seen to be full it commits as one that frees room immediately: otherwise each
+/// would wait until log GC has found again, after the previous commit, that it can free nothing.
 ///
 /// # Errors
 /// Those of `commit`; the index's.

@@ -1,20 +1,21 @@
-//! Where writers of large values wait for room, and what block GC tells them.
+//! Write stalls: where writers of large values wait for room, and the state of block GC that they
+//! check.
 //!
-//! There are two reasons to wait. Blocks take more than they may (`hold_back`): a writer waits
-//! before it has reserved anything, until the space is within its limit again, until block GC says
-//! that it can do nothing, or for ten seconds in which nothing was moved or deleted. And there is
-//! no room (`find_room`): a writer waits while something is on its way to giving room back, tries
-//! again at each progress, and is refused at once if nothing is.
+//! There are two reasons to wait. Blocks exceed their limit (`hold_back`): a writer waits before it
+//! has reserved anything, until the space is within its limit again, until block GC reports that it
+//! can do nothing, or for ten seconds in which nothing was moved or deleted. And there is no room
+//! (`find_room`): a writer waits while an operation that frees room is under way, retries at each
+//! progress, and is refused immediately if there is none.
 //!
-//! What gives room back goes through these places, each entered before the one before it is left: a
-//! range deletion that is not swept; a commit that is not applied; a block that is being cleaned; a
-//! block in which nothing lives; a block that is being deleted, which leaves that place only after
-//! its room was given back; where the log is on the same device, a segment in which next to nothing
-//! lives, and one that is free; a device with room for the reserve, which is about to be restored.
-//! So a writer that looks at them in this order and then asks for room misses nothing: what had
-//! left a place before the look is met in a later one, or is room.
+//! Freed room passes through these states, each entered before the previous one is left: a range
+//! deletion that is not swept; a commit that is not applied; a block that is being drained; a block
+//! without live values; a block that is being deleted, which leaves that state only after its room
+//! was given back; where the log is on the same device, a segment with next to no live values, and
+//! one that is free; a device with room for the reserve, which is about to be restored. So a writer
+//! that checks them in this order and then tries to get room misses nothing: space that had left a
+//! state before its check is met in a later one, or is room.
 //!
-//! Invariant: whatever the threads do or fail to do, a writer goes on. A bound on space is not
+//! Invariant: whatever the threads do or fail to do, a writer proceeds. A bound on space is not
 //! worth a deadlock.
 
 use crate::{

@@ -105,12 +105,11 @@ impl Checkpoints {
         self.filter.read().clone()
     }
 
-    /// Whether there is no object of a key with this hash among what is applied: it is on flash by
-    /// no slot, and elsewhere by no filter. `false` says nothing. docs/durability.md argues why no
-    /// object is hidden.
+    /// Whether no object of a key with this hash is applied: it has no slot, and no bit in the
+    /// filter of keys elsewhere. `false` is inconclusive. docs/durability.md argues why no object
+    /// is hidden.
     ///
-    /// The filter is held while the slots are looked at: it is the one that gets what is taken out
-    /// of them.
+    /// The filter is held while the slots are searched: removed slots are added to this filter.
     pub fn know_absent(&self, index: &HashIndex, hash: u64) -> bool {
         let filter = self.filter.read();
         filter

@@ -112,12 +112,13 @@ impl Flight<'_> {
                 .build()
                 .user_data(number as u64);
             // SAFETY: the kernel writes `length` bytes, all of them the buffer's, from when it
-            // takes the entry until it says that the read is over. So long the bit in `under_way`
-            // is set, and so long the buffer stays where it is: `self` borrows the read, touches no
-            // buffer whose bit is set, and when it goes, in a panic too, it waits for these bits or
-            // gives the buffers away (`drop`). The file is kept open by the read, and by the kernel
-            // once it has the entry. An entry that the kernel has not taken is taken by no later
-            // call, since a ring with such entries is closed (`retreat`).
+            // accepts the entry until it reports completion. During that time the bit in
+            // `under_way` is set, and the buffer is neither moved nor freed: `self` borrows the
+            // read, touches no buffer whose bit is set, and when it is dropped, in a panic too, it
+            // waits for these bits or leaks the buffers (`drop`). The file is kept open by the
+            // read, and by the kernel once it has the entry. An entry that the kernel has not
+            // accepted is accepted by no later call, since a ring with such entries is closed
+            // (`retreat`).
             let pushed = unsafe { self.ring.ring.submission().push(&entry) };
             if pushed.is_err() {
                 break;

@@ -1,11 +1,13 @@
-//! What the cache has stays there when it is written anew or moved.
+//! Re-keys cached values whose location changed: popular values stay cached when they are
+//! overwritten or moved.
 //!
-//! The cache is asked by place, and what is written anew has another place. Without this, each time
-//! a value that is read often is overwritten, its next reader would ask a device, and the value
-//! before it would fill the cache until it aged out.
+//! The cache is keyed by place, and a rewritten value has another place. Without this, after each
+//! overwrite of a popular value its next reader would read a device, and the old value would take
+//! cache space until it ages out.
 //!
-//! The slot of the hash index already leads to the new place while the cache does not know it: its
-//! frame is in RAM, and answers. It only has to know that this value is wanted when it leaves.
+//! The slot of the hash index already leads to the new place while the cache does not have it: its
+//! frame is in RAM, and serves it. The frame only needs a mark that this value is to be cached when
+//! the frame is evicted.
 
 use super::{Applier, Replaced, flash};
 use crate::{

@@ -1,12 +1,12 @@
-//! Copies of short values into their entries, for scans that have paid for them.
+//! Copies of short values into their entries, charged to scans.
 //!
 //! A copy is derived: the record in the log is the home, and a write of the entry may leave the
-//! copy out. It is inserted at the end of a turn, with the seq of the last commit of it, where the
-//! entry is the key's present one (docs/durability.md, section 4).
+//! copy out. It is inserted at the end of a batch, with the seq of its last commit, if the entry is
+//! the key's present one (docs/durability.md, section 4).
 //!
-//! Invariant: what is inserted is the key's entry as it is, and its value beside it.
+//! Invariant: the inserted item is the key's entry unchanged, with the value in addition.
 //!
-//! On failure: the entry stays without a copy, and scans pay again.
+//! On failure: the entry stays without a copy, and scans are charged again.
 
 use super::{Applier, TOUCHED_TOGETHER, flash};
 use crate::{
@@ -45,12 +45,13 @@ impl Applier {
         self.engine.scan_order.copies.finish(copied);
     }
 
-    /// The key's present entry with this value beside it, if the value is that of the entry and
+    /// The key's present entry with this value as its copy, if the value is that of the entry and
     /// there is no copy yet.
     ///
-    /// Where the hash index leads to the very record that the value was read from, it is the
-    /// present one, and nothing else has to be asked. A place is given to another record only with
-    /// another generation of its segment. Then it may have a copy already; it gets the same.
+    /// If the hash index leads to the record from which the value was read, that record is the
+    /// present one, and no other lookup is needed. A place is given to another record only with
+    /// another generation of its segment. In this case the entry may have a copy already; it gets
+    /// the same one.
     fn entry_with_copy(&self, value: Moving) -> Option<Entry> {
         let address = value.place.and_then(|(address, generation)| {
             let is_present = self.engine.hash_index.recency(value.hash, address).is_some()

@@ -1,16 +1,15 @@
 //! Fills the hash index and the filter of keys elsewhere after an open: from the checkpoint if
-//! there is one that can be believed, else by a walk over the ordered index; a little at a time,
-//! between frames.
+//! there is a valid one, else by a walk over the ordered index; a little at a time, between frames.
 //!
 //! Invariants:
-//! - A walk inserts what the ordered index holds when it comes by, so no slot is ever older than
-//!   what is applied.
-//! - While a checkpoint is loaded the table is as of the open, and hidden. What is applied
-//!   meanwhile is noted, in order, and done to the table before it is shown.
-//! - Until either is over the ordered index tells what a commit replaces.
+//! - A walk inserts the present entries of the ordered index, so no slot is ever older than the
+//!   applied state.
+//! - While a checkpoint is loaded the table is as of the open, and hidden. Changes applied
+//!   meanwhile are recorded, in order, and executed on the table before it is shown.
+//! - Until either is complete the ordered index tells what a commit replaces.
 //!
-//! On failure: a checkpoint that turns out bad is given up for a walk; a walk that meets damage
-//! ends, and lookups go by the ordered index for good.
+//! On failure: an invalid checkpoint is rejected in favour of a walk; a walk that meets damage
+//! ends, and lookups use the ordered index permanently.
 
 use super::{Applier, load::Loader};
 use crate::{

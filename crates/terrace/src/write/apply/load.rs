@@ -1,16 +1,16 @@
-//! Puts the hash index and the filter back from a checkpoint and the log behind it, in steps.
+//! Restores the hash index and the filter from a checkpoint and the log behind it, in steps.
 //!
-//! Order of events: (1) the slots are taken over, but for those in segments that began after the
-//! checkpoint or hold nothing any more; (2) the filter; (3) each partition gets room for as many
-//! objects as the index has; (4) the keys of the log's records behind the checkpoint, up to what
-//! the index has persisted, are looked at in order: a put says where its object is, for anything
-//! else the ordered index is asked. Then the table is what it was after the last commit that the
-//! index has persisted.
+//! Order of events: (1) the slots are taken over, except those in segments that began after the
+//! checkpoint or are free; (2) the filter; (3) each partition gets room for as many objects as the
+//! index has; (4) the keys of the log's records behind the checkpoint, up to the seq that the index
+//! has persisted, are processed in order: a put sets the slot of its object, for anything else the
+//! ordered index is looked up. Then the table is as of the last commit that the index has
+//! persisted.
 //!
 //! Invariants: no reader sees the table before all of that is done. The log is read without a gap,
-//! or not believed.
+//! or the checkpoint is rejected.
 //!
-//! On failure: an error, and the hash index is to be filled in the other way.
+//! On failure: an error, and the hash index is to be filled by a walk.
 
 use super::{TOUCHED_TOGETHER, fill::set_place};
 use crate::{

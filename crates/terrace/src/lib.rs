@@ -1,11 +1,11 @@
-//! Terrace: a tiered object store. It keeps each object on the storage it deserves: size decides
-//! its first home, heat its later one.
+//! Terrace: a tiered object store for a small SSD and a large disk. The size of an object decides
+//! its first home, its read rate the later ones.
 //!
 //! *The log is the truth; the index is a fold of the log; every move is a record in the log.*
 //!
 //! # A tour
 //!
-//! A [`Store`] has two directories, a tier each, or one for both. An object is a key, a value and
+//! A [`Store`] has two directories, one per tier, or one for both. An object is a key, a value and
 //! some attributes, and has the version of the commit that wrote it.
 //!
 //! ```
@@ -17,10 +17,10 @@
 //! let store = Store::open(Options::new(dir))?; // tiers in dir/flash and dir/large
 //!
 //! store.put("greeting", "hello")?; // durable when it returns
-//! let found = store.get("greeting")?.expect("it was put just now");
+//! let found = store.get("greeting")?.expect("it was just put");
 //! assert_eq!(&*found, b"hello");
 //!
-//! // All of it or nothing, whatever the sizes; a small value stays on flash, a large one goes to a block.
+//! // Atomic for any sizes; a small value stays on flash, a large one goes to a block.
 //! let mut batch = Batch::new();
 //! batch.put("images/1/thumbnail", vec![1; 4 << 10]);
 //! batch.put("images/1/large", vec![2; 1 << 20]);
@@ -31,7 +31,7 @@
 //! store.put_with("greeting", "hello again", &swap)?;
 //! assert!(store.put_with("greeting", "too late", &swap).is_err());
 //!
-//! // Long values go in and out by pieces.
+//! // Long values are written and read as streams.
 //! let mut writer = store.writer("video/1", WriterOptions::default())?;
 //! for piece in [vec![3; 300_000], vec![4; 300_000]] {
 //!     writer.append(&piece)?;
@@ -39,9 +39,9 @@
 //! writer.finish()?;
 //! assert_eq!(store.get_range("video/1", 299_999..300_001)?.as_deref(), Some(&[3, 4][..]));
 //!
-//! // One moment, whatever is written meanwhile. Keys come in order, and values only when asked for.
+//! // A snapshot shows one moment. Keys come in order; values are read on demand.
 //! let before = store.snapshot()?;
-//! store.delete_prefix("images/", Durability::Sync)?; // one commit, however many
+//! store.delete_prefix("images/", Durability::Sync)?; // one commit for any number
 //! let keys: Vec<_> = before.scan(ScanRange::prefix("images/"))?.map(|item| item.map(|item| item.key)).collect();
 //! assert_eq!(keys.len(), 2);
 //! assert!(before.head("images/1/large")?.is_some_and(|info| info.version == version));
@@ -55,43 +55,43 @@
 //! | write | [`Store::put`], [`Store::delete`], [`Store::write`] with a [`Batch`], [`Store::writer`], [`Store::delete_range`]; without a thread that waits [`Store::try_write`] |
 //! | read | [`Store::get`], [`Store::head`], [`Store::get_range`], [`Store::reader`], [`Store::multi_get`] |
 //! | read in order, or as of one moment | [`Store::scan`], [`Store::snapshot`] |
-//! | say how durable, on which condition, for how long | [`PutOptions`]: [`Durability`], [`Condition`], [`Expiry`] |
-//! | say what belongs where | [`Options::size_threshold_bytes`], [`Options::pins`] |
-//! | look after it | [`Store::stats`], [`Store::verify`], [`Store::backup`], [`Store::repair`] |
-//! | know what went wrong | [`Error`], named by what the caller can do |
+//! | set durability, a condition, an expiry | [`PutOptions`]: [`Durability`], [`Condition`], [`Expiry`] |
+//! | set the placement rules | [`Options::size_threshold_bytes`], [`Options::pins`] |
+//! | administer a store | [`Store::stats`], [`Store::verify`], [`Store::backup`], [`Store::repair`] |
+//! | handle errors | [`Error`], named by what the caller can do |
 //!
 //! # The rooms
 //!
-//! State lies below the engine, workers lie above it. From the bottom up; ARCHITECTURE.md walks one
-//! put to the device and one get back, and `cargo xtask tidy` refuses what its table of rooms does
-//! not allow.
+//! From the bottom up: rooms of state, `engine`, rooms of workers. ARCHITECTURE.md follows one put
+//! to the device and one get back, and `cargo xtask tidy` refuses imports that its table of rooms
+//! does not allow.
 //!
-//! | room | what |
+//! | room | purpose |
 //! |---|---|
-//! | `metrics` | counters, and the small structures that policies are made of |
-//! | `codec` | numbers in stored bytes |
+//! | `metrics` | counters, and small building blocks of policies |
+//! | `codec` | encoding of numbers in stored bytes |
 //! | [`io`] | devices, direct I/O, slices and rests of background I/O; the simulated disk |
-//! | `api` | the words of the interface |
-//! | `visibility` | whether what is found is there: snapshots, range tombstones |
+//! | `api` | types of the public interface |
+//! | `visibility` | whether a version that was found is visible: snapshots, range tombstones |
 //! | `log` | the flash log: segments, frames, group commit, the overlay |
 //! | `cache` | values in RAM |
-//! | `hash_index` | which record of the log is a key's, in RAM, and its checkpoint |
-//! | `ordered_index` | key to entry; the only room that knows `lsm_tree` |
+//! | `hash_index` | maps a key's hash to its record in the log, in RAM; and its checkpoint |
+//! | `ordered_index` | maps a key to its entry; the only room that uses `lsm_tree` |
 //! | `blocks` | the large space |
 //! | `flash_cache` | copies on flash of large objects that are read often |
-//! | `scan_order` | what scans have paid for: values that are to lie in the order of their keys |
+//! | `scan_order` | charges of scans: values to be rewritten in key order |
 //! | `engine` | the parts of an open store, shared by callers and workers |
-//! | `figures` | one picture of all counters |
+//! | `figures` | one snapshot of all counters |
 //! | `write`, `read` | place, commit, apply; locate, fetch |
 //! | `maintenance` | the workers: log GC, block GC, migration, expiry |
 //! | `admin` | open, verify, repair, backup |
-//! | `store` | the calls of the interface: [`Store`] |
+//! | `store` | the calls of the public interface: [`Store`] |
 //!
 //! # Memory
 //!
-//! [`Options`] bounds what the store uses; the allocator may keep more. Values are read on one
-//! thread and freed on another, and the C library's allocator has a heap for each thread: it may
-//! keep twice as much. The server uses jemalloc, and so should a program with a store in it.
+//! [`Options`] bounds the memory of the store; the allocator may keep more. Values are read on one
+//! thread and freed on another, and the C library's allocator has a heap per thread: it may keep
+//! twice as much. The server uses jemalloc, which is recommended for any program with a store.
 
 mod accounting;
 mod admin;

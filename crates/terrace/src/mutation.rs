@@ -1,10 +1,10 @@
-//! Rules of docs/durability.md taken away one at a time, to show that the tests of that page
-//! notice.
+//! Fault injection: switches off one rule of docs/durability.md at a time, to show that the tests
+//! detect it.
 //!
-//! Invariants: without the feature `mutations` nothing here costs anything or can be switched on:
-//! [`active`] is a constant. With it, the variable `TERRACE_MUTATION` names the one rule this
-//! process breaks; it is read once. A name that is none ends the process: a run that breaks nothing
-//! by mistake would prove nothing.
+//! Invariants: without the feature `mutations` nothing here has a cost or can be switched on:
+//! [`active`] is a constant. With it, the variable `TERRACE_MUTATION` names the one rule that this
+//! process breaks; it is read once. An unknown name ends the process: a run that breaks no rule by
+//! mistake would prove nothing.
 
 /// What is known of a mutation.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,5 @@
-//! The store: the interface over the engine. Each call checks, measures, and hands over to `write`
-//! or `read`.
+//! The store: the public interface of the engine. Each call checks its arguments, counts, and calls
+//! `write` or `read`.
 
 use crate::{
     BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Committing, Condition, Durability, Error, Object,
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::{ops::Range, path::Path, sync::Arc, thread::JoinHandle};
 
-/// An open store. Cloning is cheap and shares it; all calls may come from any thread, and block.
+/// An open store. Clones share it and are cheap; calls block, and are safe from any thread.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
@@ -44,8 +44,8 @@ struct Handle {
 }
 
 impl Store {
-    /// Opens or creates a store, recovers it and serves at once; what remains of recovery goes on
-    /// in the background.
+    /// Opens or creates a store and recovers it. The store serves immediately; the rest of recovery
+    /// continues in the background.
     ///
     /// # Errors
     /// [`Error::Invalid`] for contradictory options, [`Error::NotAStore`], [`Error::Locked`],
@@ -120,10 +120,10 @@ impl Store {
     }
 
     /// Deletes every object with a key in `range`, by one atomic commit whose cost does not depend
-    /// on how many there are: nothing is read. They are absent when this returns; a background
-    /// thread takes their entries out later, and their space follows. With 256 such calls waiting
-    /// for that thread, or 64 KiB of their bounds, the next one waits until it has gone on. A range
-    /// in which no key can be commits nothing.
+    /// on their number: nothing is read. The objects are absent when this returns; a background
+    /// thread removes their entries later, and their space is reclaimed. With 256 outstanding
+    /// deletions, or 64 KiB of their bounds, the next call waits for that thread. An empty range
+    /// commits nothing.
     ///
     /// # Errors
     /// As [`Store::put_with`]; [`Error::Unavailable`] after waiting for a minute.
@@ -154,9 +154,9 @@ impl Store {
             .measure(|| engine.told(write::write_batch(engine, &batch, durability)))
     }
 
-    /// Commits a batch as [`Store::write`] does, if that asks no device and waits for nothing, and
-    /// gives what says when it is durable: for threads that must not be held up. `None` says that
-    /// nothing was written, and not why: [`Store::write`] does, where it may block.
+    /// Commits a batch like [`Store::write`], if that needs no device read and no wait, and returns
+    /// a future that resolves when it is durable: for threads that must not block. `None`: nothing
+    /// was written. The reason is not given; [`Store::write`] gives it, on a thread that may block.
     ///
     /// ```
     /// # async fn put(store: &terrace::Store) -> terrace::Result<()> {
@@ -202,7 +202,7 @@ impl Store {
             .measure(|| read::get(engine, key.as_ref())?.map(read::Hit::into_object).transpose())
     }
 
-    /// What is known of an object without reading its value.
+    /// Metadata of an object, without reading its value.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -211,8 +211,8 @@ impl Store {
         engine.metrics.head.measure(|| read::head(engine, key.as_ref()))
     }
 
-    /// What is known of an object whose value is small and in RAM, or that is known to be absent,
-    /// without asking a device or waiting for another thread: for threads that must not be held up.
+    /// Metadata of an object whose value is small and in RAM, or that is known to be absent,
+    /// without a device read or a wait for another thread: for threads that must not block.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -222,7 +222,7 @@ impl Store {
         engine.metrics.head.measure_unless(RamAnswer::is_unknown, head)
     }
 
-    /// Reads part of a value; the range is cut to the value's length.
+    /// Reads part of a value; the range is truncated to the value's length.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -256,9 +256,8 @@ impl Store {
         Ok(reader.map(|reader| reader.timed_by(clock)))
     }
 
-    /// A stream over a value, if all of it is in RAM and can be had without asking a device or
-    /// waiting for another thread: for threads that must not be held up. `None` says nothing about
-    /// the key.
+    /// A stream over a value, if all of it is in RAM and available without a device read or a wait
+    /// for another thread: for threads that must not block. `None` is inconclusive about the key.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -272,24 +271,22 @@ impl Store {
         Ok(Some(reader.timed_by(clock)))
     }
 
-    /// Notes that a client begins to read what it calls `name`, which need not be a key of the
-    /// store. Returns the name that it will ask for next, if it has asked for three or more in
-    /// order (`seg-0011`, `seg-0012`, `seg-0013`). For applications that keep values under other
-    /// keys than those they are asked for; where the keys themselves are in order the store does
-    /// this itself.
+    /// Records that a client begins to read `name`, which need not be a key of the store. Returns
+    /// the expected next name, if the client has read three or more in order (`seg-0011`,
+    /// `seg-0012`, `seg-0013`). For applications that store values under other keys than the
+    /// requested ones; if the keys themselves are in order the store does this itself.
     pub fn note_read(&self, name: impl AsRef<[u8]>) -> Option<Vec<u8>> {
         self.engine().flash_cache.named_readers.read(name.as_ref())
     }
 
-    /// Has a value of the large tier, of up to 8 MiB, read to RAM in the background, for a read
-    /// that will come soon. Does nothing if it is elsewhere.
+    /// Reads a value of the large tier, of up to 8 MiB, to RAM in the background, for an expected
+    /// read. Does nothing if the value is elsewhere.
     pub fn read_ahead(&self, key: impl AsRef<[u8]>) {
         self.engine().flash_cache.ahead.want(key.as_ref().into());
     }
 
-    /// Reads several objects, in parallel, all as of one moment: of a batch they show all or
-    /// nothing. Only what expires does so in between, too. The results are in the order of the
-    /// keys.
+    /// Reads several objects, in parallel, all as of one moment: a batch is visible as a whole or
+    /// not at all. Only expiry is not frozen. The results are in the order of the keys.
     pub fn multi_get<K: AsRef<[u8]> + Sync>(&self, keys: &[K]) -> Vec<Result<Option<Object>>> {
         let (engine, metrics) = self.engine_and_metrics();
         metrics
@@ -336,13 +333,12 @@ impl Store {
     }
 
     /// Writes a checkpoint of the hash index now, so that an open fills it by reading one file;
-    /// reads and writes go on. The store does this by itself
-    /// ([`crate::Tuning::checkpoint_log_bytes`]).
-    /// `false` if it cannot be had yet: the hash index is still being filled after the open, or
-    /// nothing was ever committed.
+    /// reads and writes continue. The store does this by itself
+    /// ([`crate::Tuning::checkpoint_log_bytes`]). `false` if it is not possible yet: the hash index
+    /// is still being filled after the open, or nothing was ever committed.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`], the device's: the one before is still there then. Those of
+    /// [`Error::OutOfSpace`], the device's: the previous checkpoint is kept then. Those of
     /// [`Store::flush`].
     pub fn checkpoint(&self) -> Result<bool> {
         let engine = self.engine();
@@ -350,9 +346,9 @@ impl Store {
         take_if(engine, Haste::AtOnce, |_| true)
     }
 
-    /// Changes [`Options::cache_bytes`] of the running store: of a larger cache use is made as
-    /// values are read, a smaller one lets go of what is too much before this returns. A store that
-    /// was opened with none has none.
+    /// Changes [`Options::cache_bytes`] of the running store: a larger cache fills as values are
+    /// read, a smaller one evicts before this returns. A store that was opened without a cache has
+    /// none.
     pub fn set_cache_bytes(&self, bytes: u64) {
         self.engine().cache.set_capacity(bytes);
     }
@@ -418,7 +414,8 @@ impl Store {
         self.handle.close()
     }
 
-    /// Reads every value and checks it against its entry, and every block and segment for damage.
+    /// Reads every value and compares it with its entry, and checks every block and segment for
+    /// damage.
     ///
     /// # Errors
     /// If the store cannot be read at all; findings are in the report.
@@ -426,23 +423,24 @@ impl Store {
         verify::verify(self.engine())
     }
 
-    /// Takes a backup of the running store into `dir`, which must be empty or hold a backup that
-    /// was cut short. It holds exactly the state after one commit, no earlier than the last one
-    /// before the call. Reads and writes go on.
+    /// Takes a backup of the running store into `dir`, which must be empty or hold an interrupted
+    /// backup. It holds exactly the state after one commit, no earlier than the last one before the
+    /// call. Reads and writes continue.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the directory holds something else or the earlier backup is another
-    /// store's, [`Error::Unavailable`] if it was stopped or the store closed, the devices'.
+    /// [`Error::Invalid`] if the directory has other contents or the earlier backup is of another
+    /// store, [`Error::Unavailable`] if it was stopped or the store closed, the devices'.
     pub fn backup(&self, dir: impl AsRef<Path>, options: &BackupOptions) -> Result<BackupReport> {
         backup::take(self.engine(), dir.as_ref(), options)
     }
 
-    /// Copies a backup to the directories that `options` names, which must be empty, and checks it
-    /// on the way. Nothing else of `options` matters. The store is then opened like any other.
+    /// Copies a backup to the directories that `options` names, which must be empty, and verifies
+    /// it while copying. Nothing else of `options` matters. The store is then opened like any
+    /// other.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a directory is not empty, [`Error::NotAStore`] if the backup is none
-    /// or not complete, [`Error::Corruption`] if a file of it is damaged, the devices'.
+    /// [`Error::Invalid`] if a directory is not empty, [`Error::NotAStore`] if there is no complete
+    /// backup, [`Error::Corruption`] if a file of it is damaged, the devices'.
     pub fn restore(backup: impl AsRef<Path>, options: &Options, how: &RestoreOptions) -> Result<RestoreReport> {
         backup::restore(backup.as_ref(), options, how)
     }
@@ -451,7 +449,7 @@ impl Store {
     /// everything in it read.
     ///
     /// # Errors
-    /// If there is no complete backup; findings are in what is returned.
+    /// If there is no complete backup; findings are in the result.
     pub fn verify_backup(backup: impl AsRef<Path>, progress: &BackupProgress) -> Result<BackupCheck> {
         backup::verify(backup.as_ref(), progress, |options| {
             let copy = Self::open(options)?;
@@ -493,8 +491,8 @@ impl Handle {
         outcome.and(self.stop())
     }
 
-    /// Ends all threads, and lets go of the lock when the last has ended: whatever they write, no
-    /// other process has the store open.
+    /// Ends all threads, and releases the lock when the last has ended: while they write, no other
+    /// process has the store open.
     fn stop(&self) -> Result<()> {
         let engine = &self.engine;
         let mut outcome = Ok(());

@@ -1,21 +1,20 @@
-//! What a directory says of itself: that it holds a tier of a store, of which store, in which
-//! format.
+//! The manifest of a directory: that it holds a tier of a store, of which store, in which format.
 //!
-//! A manifest is written when the store is created, the flash tier's first, and once more when a
-//! newer program raises its format, the large tier's first, so that nothing of the new format is
-//! ever under an old number: a flash tier without segments, so that nothing was ever committed,
-//! beside a large tier without a manifest is a creation that a crash cut short, and is finished
-//! with the same identity. The other way around it would be a store whose flash tier is missing.
+//! A manifest is written when the store is created, the flash tier's first, and again when a newer
+//! program upgrades its format, the large tier's first, so that nothing of the new format is ever
+//! stored under an old version. A flash tier without segments, in which nothing was ever committed,
+//! beside a large tier without a manifest is an interrupted creation, and is finished with the same
+//! identity. The opposite case would be a store whose flash tier is missing.
 //!
 //! Each tier has its manifest twice, in `TERRACE` and in `TERRACE.copy`, each written by a rename.
-//! `TERRACE` counts as long as it is sound; without it the copy does. An open for writing has both
-//! be the same before anything else of the store is written, so a copy that a crash left behind is
-//! never asked about anything that was written by the newer one.
+//! `TERRACE` counts if it is valid; without it the copy does. An open for writing makes both equal
+//! before anything else of the store is written, so an outdated copy left by a crash is never used
+//! for data that was written under the newer one.
 //!
-//! The flash tier's also says by which rules values were placed last, and whether all of them are
-//! where they belong. It is written anew when a store is opened by other rules than it names,
-//! before anything is written by those; so whatever happens then, an open by the rules before finds
-//! that it has to look at everything again. And once more when everything is in its place.
+//! The flash tier's manifest also records by which rules values were placed last, and whether all
+//! of them are where they belong. It is rewritten when a store is opened with other rules, before
+//! anything is written by those; so in any case a later open with the former rules finds that it
+//! has to check all values again. And once more when everything is in its place.
 
 mod lock;
 pub mod marks;
@@ -241,12 +240,13 @@ impl Manifest {
         }
     }
 
-    /// The store's manifest, for repair: a tier without a sound one gets it from its copy, from the
-    /// other tier, or from `otherwise` (store id and segment length). Returns the tiers whose
-    /// manifests were written anew, too.
+    /// The store's manifest, for repair: a tier without a valid one gets it from its copy, from the
+    /// other tier, or from `otherwise` (store id and segment length). Also returns the tiers whose
+    /// manifests were rewritten.
     ///
     /// # Errors
-    /// [`Error::NotAStore`] if nothing says which store this is, or the tiers are of two.
+    /// [`Error::NotAStore`] if the identity of the store cannot be determined, or the tiers are of
+    /// two stores.
     pub fn mend(
         options: &Options,
         flash: &dyn Disk,
@@ -345,8 +345,8 @@ impl Manifest {
             .map_err(|error| Error::io_on(tier, format!("write the manifest of the {tier} tier"), &error))
     }
 
-    /// Reads the manifests of both tiers, or creates the store. What was damaged and is written
-    /// anew goes to `mended`, in words.
+    /// Reads the manifests of both tiers, or creates the store. Descriptions of repaired damage are
+    /// appended to `mended`.
     ///
     /// # Errors
     /// [`Error::NotAStore`] if the directories hold something else, not the same store, or nothing

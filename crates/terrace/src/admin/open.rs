@@ -42,7 +42,7 @@ fn disk(given: Option<&Arc<dyn Disk>>, dir: &Path, read_only: bool) -> Result<Ar
     Ok(Arc::new(disk))
 }
 
-/// The disks under both tiers. Sizes that go by them are given then.
+/// The disks under both tiers. Options that default to device sizes are set then.
 ///
 /// # Errors
 /// The operating system's.

@@ -162,7 +162,7 @@ impl LargeSpace {
         self.space.room.lacks(bytes)
     }
 
-    /// What the device has left.
+    /// Free space of the device.
     ///
     /// # Errors
     /// The operating system's.

@@ -1,4 +1,4 @@
-//! Extents: finding room for one, and bringing its bytes to the device.
+//! Extents: allocation, and writing.
 //!
 //! Invariants:
 //! - An extent is reserved under a short lock and written without one, in whole pages.

@@ -33,7 +33,7 @@ pub struct HeldBlock {
 }
 
 impl LargeSpace {
-    /// Takes hold of all blocks.
+    /// Pins all blocks.
     ///
     /// # Errors
     /// The device's.
@@ -93,7 +93,7 @@ impl LargeSpace {
         self.space.disk.host_path(path)
     }
 
-    /// Whether a sealed block's footer is there and whole, at the very end of its file.
+    /// Whether a sealed block's footer is present and valid, at the very end of its file.
     ///
     /// # Errors
     /// The device's.

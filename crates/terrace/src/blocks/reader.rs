@@ -40,11 +40,11 @@ pub const PIECE_BYTES: u64 = 4 * CHUNK_DATA;
 pub const PIECES_PER_READ: u64 = 4;
 
 impl LargeSpace {
-    /// Opens a value for reading and pins its block. Where it lies comes from its entry; nothing is
+    /// Opens a value for reading and pins its block. Its place comes from its entry; nothing is
     /// read yet.
     ///
     /// # Errors
-    /// `Corruption` if it cannot lie there or there is no such block, I/O errors.
+    /// `Corruption` if it cannot be there or there is no such block, I/O errors.
     pub fn open_value(&self, extent: &Extent) -> Result<ValueReader> {
         let Extent { offset, length, .. } = *extent;
         let place = self.space.place(extent.block, offset);
@@ -72,8 +72,8 @@ impl LargeSpace {
         })
     }
 
-    /// The same for a caller that wants the value of `key`: it counts as a read of it, and comes
-    /// from a copy if there is one.
+    /// The same for a caller's read of `key`: it is counted, and served from a copy if there is
+    /// one.
     ///
     /// # Errors
     /// As [`LargeSpace::open_value`].
@@ -85,7 +85,7 @@ impl LargeSpace {
         Ok(reader)
     }
 
-    /// The same to read the value before any caller has asked for it. `None` if that is of no use.
+    /// The same for read-ahead. `None` if that would be useless.
     ///
     /// # Errors
     /// As [`LargeSpace::open_value`].

@@ -76,8 +76,8 @@ pub struct BlockScan {
 }
 
 impl LargeSpace {
-    /// The same as [`LargeSpace::scan_block`] for a caller that reads most values on the way: with
-    /// fewer, longer reads.
+    /// The same as [`LargeSpace::scan_block`] for a caller that reads most values: with fewer,
+    /// longer reads.
     ///
     /// # Errors
     /// As [`LargeSpace::scan_block`].
@@ -206,7 +206,7 @@ impl BlockScan {
     /// The value of a record that was just found, verified. It is held in RAM whole.
     ///
     /// # Errors
-    /// `Corruption`, I/O errors. The walk can go on after either.
+    /// `Corruption`, I/O errors. The walk can continue after either.
     pub fn value(&mut self, found: &ScannedExtent) -> Result<Vec<u8>> {
         let number = self.block.number;
         let failed = |error: io::Error| Error::io(format!("reading {}", block_path(number).display()), &error);

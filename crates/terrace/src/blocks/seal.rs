@@ -34,8 +34,8 @@ use std::{
 };
 
 impl LargeSpace {
-    /// Seals the blocks that are full and whose extents are all settled. The store calls this now
-    /// and then, away from its commit path.
+    /// Seals full blocks whose extents are all committed or abandoned. The store calls this
+    /// periodically, outside its commit path.
     ///
     /// # Errors
     /// `OutOfSpace` if there is no room for a footer (tried again next time), `Failed`, I/O errors.

@@ -165,8 +165,8 @@ impl LargeWriter {
         result
     }
 
-    /// Writes what there is and gives the memory back that it took, but for less than a page, until
-    /// more comes.
+    /// Writes the buffered bytes and frees their memory, except for less than a page, until more
+    /// are appended.
     ///
     /// # Errors
     /// As [`LargeWriter::write`].
@@ -216,8 +216,8 @@ impl LargeWriter {
         pushed.map_err(|error| Space::write_error(block, &error))
     }
 
-    /// Reserves what [`LargeWriter::write`] will need for so many bytes. Does nothing if there is
-    /// room for them; may be called again when it failed.
+    /// Reserves the space that [`LargeWriter::write`] needs for this many bytes. Does nothing if
+    /// there is room for them; may be called again after a failure.
     ///
     /// # Errors
     /// `OutOfSpace`, I/O errors. What was written stays.

@@ -334,9 +334,9 @@ impl ScanCache {
         self.may_move.load(Ordering::Relaxed)
     }
 
-    /// Keeps the chunks that were made since [`ScanCache::begin`], unless something in their ranges
-    /// was changed meanwhile. Says whether it kept one. Of a chunk that is made of another only
-    /// what `is_new` may be in RAM at no other place; see [`Values::move_to_chunk`].
+    /// Keeps the chunks that were made since [`ScanCache::begin`], unless a key in their ranges was
+    /// changed meanwhile. Returns whether it kept one. In a rebuilt chunk only pairs for which
+    /// `is_new` holds may be without another copy in RAM; see [`Values::move_to_chunk`].
     ///
     /// [`Values::move_to_chunk`]: super::values::Values::move_to_chunk
     pub fn finish(&self, making: &Making, made: Vec<Made>, is_new: impl Fn(&[u8]) -> bool) -> bool {

@@ -35,10 +35,10 @@ const GROUP_SHARE_MAX: f64 = 0.25;
 /// Share of the space for copies that settled groups may fill: the rest is what cleaning needs to
 /// be cheap.
 const SETTLED_SHARE: f64 = 0.98;
-/// Share of the space that passing copies can take from settled groups. Those that their reader has
-/// passed stay where they are until their segment is cleaned, which does not happen while passing
-/// ones are given more and more: without a bound they drove all settled groups out of a small
-/// flash, and kept it.
+/// Share of the space that passing copies can take from settled groups. Copies that their reader
+/// has passed stay until their segment is reclaimed, which does not happen while passing copies get
+/// more and more room: without a bound they evicted all settled groups from a small flash, and kept
+/// it.
 const PASSING_SHARE_MAX: f64 = 0.2;
 /// How much better than a settled group another one must be to take its place.
 const MARGIN: f64 = 0.5;
@@ -240,10 +240,10 @@ impl Popularity {
         self.with_score(key, bytes, |score, _| score.per_byte() >= bar)
     }
 
-    /// Whether a copy of this worth is copied again when its segment is cleaned: a passing one
-    /// serves a reader or two, so no others are written for it once passing ones have all that is
-    /// theirs, nor where it is not one of many in its segment. Of a dozen copies most are soon
-    /// passed by all readers, so that to keep the rest each would be written several times.
+    /// Whether a copy of this score is rewritten when its segment is reclaimed. A passing copy
+    /// serves a reader or two, so it is not once passing copies have their full share, nor in a
+    /// segment with few copies. Of a dozen copies most are soon passed by all readers, so keeping
+    /// the rest would write each several times.
     pub fn may_stay(&self, worth: Worth, is_of_many: bool) -> bool {
         match worth {
             Worth::None => false,

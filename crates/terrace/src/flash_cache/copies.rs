@@ -1,8 +1,8 @@
-//! The copies on flash: which there are, where each is, and reading one.
+//! The copies on flash: their table, and reads of them.
 //!
-//! Invariants: a slice has one copy at most. The table may point to bytes that are something else
-//! by now (the segment was used again while a reader was about to read): a reader checks the bytes
-//! and forgets what does not match.
+//! Invariants: a slice has at most one copy. The table may point to bytes that have been replaced
+//! (the segment was reused while a reader was about to read): a reader verifies the bytes and drops
+//! copies that do not match.
 
 use super::Slice;
 use crate::io::DiskFile;

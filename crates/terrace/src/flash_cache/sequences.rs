@@ -1,8 +1,8 @@
-//! The readers that read in order, and where they are: the play heads of each group, of a title for
-//! example.
+//! Sequence detector: readers that read in order, and their positions (*heads*) in each group, such
+//! as a title.
 //!
-//! Invariant: bounded. Of a group the head that has rested longest makes room, and of all groups
-//! those that were read longest ago. A head that does not move for long is taken for gone.
+//! Invariant: bounded. In a group the head idle for longest is evicted, among groups the least
+//! recently read ones. A head that does not move for long counts as ended.
 
 use super::{forget_quarter, prefetch};
 use crate::{

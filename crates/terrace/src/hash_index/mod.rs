@@ -95,11 +95,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// For a flash log of up to `flash_bytes`: 64 bytes of RAM per MiB of flash to begin with,
-    /// between 4 MiB and 256 MiB. False matches and the length of one growth then stay as they are
-    /// from 64 GiB up.
+    /// For a flash log of up to `flash_bytes`: initially 64 bytes of RAM per MiB of flash, between
+    /// 4 MiB and 256 MiB. False matches and the duration of one growth are then constant from 64
+    /// GiB up.
     ///
-    /// With a bound on RAM it begins with less than half of that, if it must with fewer partitions.
+    /// With a bound on RAM it begins with less than half of that bound, if necessary with fewer
+    /// partitions.
     pub fn for_flash_bytes(flash_bytes: u64, ram_bytes_max: Option<u64>) -> Self {
         let default = Self::default();
         let wanted = usize::try_from(flash_bytes >> 30).unwrap_or(usize::MAX);
@@ -340,8 +341,8 @@ impl HashIndex {
         self.partitions.iter().map(bytes).sum()
     }
 
-    /// Appends an image of one partition as it is at one moment. Writers to it wait meanwhile, for
-    /// some milliseconds at most; readers do not.
+    /// Appends an image of one partition at one moment. Its writers wait meanwhile, for some
+    /// milliseconds at most; readers do not.
     ///
     /// # Panics
     /// If there is no partition of that number.

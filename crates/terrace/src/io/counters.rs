@@ -1,4 +1,4 @@
-//! What a disk was asked to do, counted by it and the files it opened.
+//! Requests to a disk, counted by it and the files it opened.
 //!
 //! They are statistics: relaxed, exact in their sums, but not a snapshot of one moment. A request
 //! is counted when it is made, its bytes when it succeeded.

@@ -139,11 +139,11 @@ pub trait Disk: Send + Sync + fmt::Debug {
     }
 }
 
-/// Puts a small file in place of the one with this name, or where none is: the one or the other is
-/// there after a crash, and the new one when this has returned.
+/// Creates a small file or replaces the one with this name: after a crash one of them exists, and
+/// the new one once this has returned.
 ///
 /// # Errors
-/// The disk's; what was there before may be there still.
+/// The disk's; the former file may still exist.
 pub(crate) fn replace(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = format!("{name}.new");
     let temporary = Path::new(&temporary);
@@ -176,8 +176,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's. What was written of `buffer` is then unknown.
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()>;
-    /// Writes all of `buffers`, one behind the other, from `offset`: as one request where the
-    /// system can.
+    /// Writes all of `buffers`, contiguously, from `offset`: as one request where the system can.
     ///
     /// # Errors
     /// As [`DiskFile::write_all_at`]; what was written of any of them is then unknown.
@@ -200,7 +199,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// `StorageFull` when there is no room, or the operating system's.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
-    /// Cuts or extends the file to `bytes`.
+    /// Truncates or extends the file to `bytes`.
     ///
     /// # Errors
     /// The operating system's.

@@ -178,7 +178,7 @@ impl SimDisk {
         self.shared.state.lock().read_time = time;
     }
 
-    /// Flips one bit of a file, of what is read now and of what is durable.
+    /// Flips one bit of a file, in its visible and in its durable state.
     ///
     /// # Errors
     /// If the file is absent or has no such bit.
@@ -186,7 +186,7 @@ impl SimDisk {
         self.tamper(path, bit / 8, 1, |byte| byte[0] ^= 1 << (bit % 8))
     }
 
-    /// Overwrites a part of a file, both what is read now and what is durable.
+    /// Overwrites a part of a file, in its visible and in its durable state.
     ///
     /// # Errors
     /// If the file is absent or ends before the last byte.
@@ -213,8 +213,8 @@ impl SimDisk {
         })
     }
 
-    /// Cuts or extends a file, both what is read now and what is durable. What was not synced
-    /// before becomes durable, too.
+    /// Truncates or extends a file, in its visible and in its durable state. Unsynced data becomes
+    /// durable, too.
     ///
     /// # Errors
     /// If the file is absent.
@@ -241,8 +241,8 @@ impl SimDisk {
         })
     }
 
-    /// Puts a file with this content there, durably, in place of what has the name; creates
-    /// directories as needed. For feeding arbitrary bytes to what reads them.
+    /// Creates or replaces a file with this content, durably; creates directories as needed. For
+    /// feeding arbitrary bytes to readers.
     ///
     /// # Errors
     /// If the path is a directory or below a file.

@@ -92,7 +92,7 @@ impl BlockGc {
         }
     }
 
-    /// Cleans the next block, if one is due. `false` if none was.
+    /// Drains the next block, if one is due. `false` if none was.
     ///
     /// # Errors
     /// The devices'; it can be tried again.

@@ -95,7 +95,7 @@ impl Expirer {
         }
     }
 
-    /// Does the next step there is to do. `false` if there was none.
+    /// Executes the next step. `false` if there was none.
     ///
     /// # Errors
     /// The log's or the index's; it can be tried again.

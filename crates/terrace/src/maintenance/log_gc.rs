@@ -117,7 +117,7 @@ impl LogGc {
         }
     }
 
-    /// Does the next thing there is to do. `false` if there was nothing.
+    /// Executes the next step. `false` if there was none.
     ///
     /// # Errors
     /// The devices'; it can be tried again.

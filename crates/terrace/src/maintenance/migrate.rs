@@ -100,7 +100,7 @@ impl Migrator {
         }
     }
 
-    /// Does the next step there is to do. `false` if there was none.
+    /// Executes the next step. `false` if there was none.
     ///
     /// # Errors
     /// The log's, the index's, the devices'; it can be tried again.

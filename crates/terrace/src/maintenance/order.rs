@@ -42,8 +42,8 @@ impl Orderer {
         }
     }
 
-    /// Moves and copies what waits, and sweeps the log if that is paid. `false` if there was
-    /// nothing to do.
+    /// Executes queued moves and copies, and sweeps the log if its price has been charged. `false`
+    /// if there was nothing to do.
     ///
     /// # Errors
     /// The log's.

@@ -1,7 +1,7 @@
 //! The thread that writes images to flash as copies, and makes room for them.
 //!
-//! No caller waits for it: what it cannot write in time or has no room or budget for is dropped and
-//! counted. It writes in chunks and lets reads go first.
+//! No caller waits for it: images that it cannot write in time, or for which there is no room or
+//! budget, are dropped and counted. It writes in chunks and gives reads priority.
 
 use crate::{
     Error, Result, ScanRange,
@@ -404,10 +404,10 @@ impl Promoter {
         Ok(())
     }
 
-    /// What of a segment, in which `kept_bytes` are worth keeping, is copied again to make room for
-    /// a copy of `bytes`. `None` if the segment is to stay as it is: more of it than may be written
-    /// again is worth as much as the bar, and the copy would drive out what comes back soon for the
-    /// same price.
+    /// Which copies of a segment, in which `kept_bytes` are worth keeping, are rewritten to make
+    /// room for a copy of `bytes`. `None` if the segment stays unchanged: more of it than may be
+    /// rewritten is above the threshold, and the evicted copies would soon be made again at the
+    /// same cost.
     fn plan(
         &mut self,
         victim: u32,

@@ -16,8 +16,8 @@ const LOCK_STEP: Duration = Duration::from_millis(5);
 
 /// A file that is locked until this is dropped.
 ///
-/// The lock is given back in so many words: closing the file leaves it with a process that was just
-/// started from here, for as long as that takes to run its own program.
+/// The lock is released explicitly: after a mere close, a child process that was just forked holds
+/// it until its exec.
 #[derive(Debug)]
 pub struct Lock(pub(super) File);
 

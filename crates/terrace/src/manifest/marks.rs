@@ -31,8 +31,7 @@ pub fn exists_plainly(disk: &dyn Disk, name: &str) -> io::Result<bool> {
     }
 }
 
-/// Refuses to open or repair what is not a whole store to write: a backup, a restore that was cut
-/// short.
+/// Refuses to open or repair for writing a backup or an interrupted restore.
 ///
 /// # Errors
 /// [`Error::NotAStore`], the devices'.

@@ -466,7 +466,7 @@ impl Manifest {
         self.newest_of(Tier::Large).write(large, Tier::Large)
     }
 
-    /// Notes in the flash tier's manifest how values are placed; durable when this returns.
+    /// Records the state of placement in the flash tier's manifest; durable when this returns.
     ///
     /// # Errors
     /// The device's.

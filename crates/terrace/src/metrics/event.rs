@@ -1,8 +1,8 @@
-//! An event that many threads may raise and some wait for.
+//! An event that many threads may raise and for which some wait.
 //!
-//! Invariant: no event is lost. A thread that waits has read the count before looking for work; an
-//! event since then ends the wait at once. Raising one takes no lock while no thread waits, so it
-//! may be done wherever something happens.
+//! Invariant: no event is lost. A waiting thread has read the count before looking for work; an
+//! event since then ends the wait immediately. Raising one takes no lock while no thread waits, so
+//! it is cheap everywhere.
 
 use parking_lot::{Condvar, Mutex};
 use std::{

@@ -28,7 +28,7 @@ pub struct Applier {
 }
 
 impl OrderedIndex {
-    /// The writer. Dropping it gives the right back.
+    /// The writer. Dropping it releases the exclusive right to write.
     ///
     /// # Errors
     /// `Unavailable` while another one exists.

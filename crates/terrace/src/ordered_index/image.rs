@@ -37,7 +37,7 @@ pub struct IndexImage {
 }
 
 impl OrderedIndex {
-    /// Takes hold of the newest state on flash.
+    /// Pins the newest state on flash.
     ///
     /// # Errors
     /// `Failed` after a failure that left it unknown which state that is, `Io`, `Corruption`.

@@ -1,7 +1,7 @@
 //! Opening the ordered index.
 //!
-//! On failure: nothing was changed that a later open could miss. Files that no state names
-//! (leftovers of a flush or compaction cut short) are removed here and by the library.
+//! On failure: nothing was changed that a later open needs. Files that no state names (left by an
+//! interrupted flush or compaction) are removed here and by the library.
 
 use super::{
     IndexMark, IndexOptions, Marks, OrderedIndex,

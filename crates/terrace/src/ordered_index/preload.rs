@@ -1,8 +1,8 @@
-//! An index that fits into the block cache is read once, from one end to the other, after an open.
+//! After an open, an index that fits into the block cache is read once, sequentially.
 //!
-//! Lookups would otherwise read it block by block, in no order, each waiting for the device: two
-//! thousand waits for one long read. What is read here stays in the kernel's cache, from where the
-//! library has it at once.
+//! Lookups would otherwise read it block by block, in random order, each waiting for the device:
+//! two thousand waits instead of one long read. The data stays in the kernel's cache, from which
+//! the library reads it quickly.
 
 use super::{OrderedIndex, open::TABLES_DIR};
 use lsm_tree::AbstractTree as _;

@@ -35,10 +35,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Bytes of tables that are merged in the time of one look at a run. Measured by processor time,
-/// with 360,000 to 660,000 entries of 41 bytes: each run more costs a step of a scan 60 ns (179 in
-/// one run, 355 in four) and a lookup of an absent key 75; a flush takes 320 ns an entry, and a
-/// merge of eight runs, which also looks at each, about twice that.
+/// Bytes of tables that are merged in the time of one look into a run. Measured by processor time,
+/// with 360,000 to 660,000 entries of 41 bytes: each additional run costs a step of a scan 60 ns
+/// (179 in one run, 355 in four) and a lookup of an absent key 75; a flush takes 320 ns an entry,
+/// and a merge of eight runs about twice that.
 pub(super) const BYTES_PER_LOOK: u64 = 4;
 /// Bytes of a memtable, as the library counts them, that are flushed in the time of one look at it:
 /// 85 ns for a step of a scan, 3.2 ns for each of these bytes.

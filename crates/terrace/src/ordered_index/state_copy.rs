@@ -115,7 +115,7 @@ pub(super) fn update(dir: &Path) {
     }
 }
 
-/// Replaces the one of the two files that is damaged or gone, if the other one and the copy agree.
+/// Replaces the damaged or missing one of the two files, if the other one and the copy agree.
 /// Returns its name.
 ///
 /// # Errors

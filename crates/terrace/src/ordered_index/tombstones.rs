@@ -83,8 +83,8 @@ impl OrderedIndex {
         in_tables + self.tombstones.in_memtable.load(Ordering::Relaxed)
     }
 
-    /// Merges a level for its tombstones, if they pay for it. `false` if none do. For after
-    /// [`OrderedIndex::compact`] had nothing to do.
+    /// Merges a level for its tombstones, if their charge suffices. `false` if none does. To be
+    /// called when [`OrderedIndex::compact`] had nothing to do.
     ///
     /// # Errors
     /// As for [`OrderedIndex::compact`].

@@ -182,7 +182,7 @@ fn brief_at(engine: &Engine, key: &[u8], address: Address) -> Option<Brief> {
     }
 }
 
-/// An entry as the interface shows it.
+/// The public form of an entry.
 ///
 /// # Errors
 /// [`Error::Corruption`] if the attributes do not decode.

@@ -216,7 +216,7 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     })
 }
 
-/// What [`get`] gives, as far as it can be said without asking a device.
+/// The result of [`get`], if it is available without a device read.
 ///
 /// # Errors
 /// As [`get`].
@@ -439,8 +439,8 @@ pub fn not_there(engine: &Engine, key: &[u8], address: u64) -> Error {
     )
 }
 
-/// A value where its entry says that it is, to move or verify it: counts as no read, and is neither
-/// taken from the cache nor put there. `None` if it is not there.
+/// A value at the home in its entry, to move or verify it: not counted as a read, and bypasses the
+/// cache. `None` if it is not there.
 ///
 /// # Errors
 /// [`Error::Corruption`], the devices'.

@@ -1,8 +1,8 @@
 //! Reading many values for one call.
 //!
-//! First what RAM has. Then what is in the log, several reads of the device at once ([`from_log`]).
-//! What is left must ask the ordered index or a block, or tells of damage: it is read as any single
-//! value, by threads side by side.
+//! First values in RAM. Then values in the log, in batches of device reads ([`from_log`]). The
+//! others need the ordered index or a block, or are damaged: they are read like single values, by
+//! threads in parallel.
 
 use super::{
     Hit, Located, find_in_ram, from_log, get, in_order, is_wanted, locate_near, scan::Listed, snapshot::Snapshot,

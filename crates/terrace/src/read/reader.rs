@@ -206,7 +206,7 @@ impl Reader {
         copy
     }
 
-    /// Reads a range, cut to the value's length, wherever the stream is.
+    /// Reads a range, truncated to the value's length, independent of the stream's position.
     ///
     /// # Errors
     /// [`Error::Corruption`], the device's.

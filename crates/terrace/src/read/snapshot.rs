@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 /// The store as it was when the snapshot was taken. Reads go to the ordered index at the snapshot's
 /// seq: no later commit is seen. Until it is dropped, or older than
-/// [`crate::Options::snapshot_max_age`], space freed since cannot be reused; how many are open, how
-/// old the oldest is and what they hold back shows in the statistics. Its clock does not stand
-/// still: what expires meanwhile is absent from it, too.
+/// [`crate::Options::snapshot_max_age`], space freed since cannot be reused; the statistics show
+/// their number, the age of the oldest and the retained space. Expiry is not frozen: objects that
+/// expire meanwhile are absent from it, too.
 #[derive(Debug, Clone)]
 pub struct Snapshot(Arc<Taken>);
 
@@ -77,7 +77,7 @@ impl Snapshot {
         hit.map(Hit::into_object).transpose()
     }
 
-    /// What is known of an object.
+    /// Metadata of an object.
     ///
     /// # Errors
     /// As [`crate::Store::head`].

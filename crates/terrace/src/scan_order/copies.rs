@@ -1,8 +1,7 @@
-//! Values on their way to the applier, which copies them into their entries.
+//! Queue of values to the applier, which copies them into their entries.
 //!
-//! Invariants: at most one list of them is under way, so RAM is bounded by the thread that hands
-//! it over, and waits. The applier decides what becomes of each; all of this may be lost at any
-//! time.
+//! Invariants: at most one list of them is queued, so RAM is bounded by the thread that queues it,
+//! and waits. The applier decides about each value; all of this may be lost at any time.
 
 use crate::log::move_queue::Moving;
 use parking_lot::{Condvar, Mutex};

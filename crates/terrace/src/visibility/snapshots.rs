@@ -182,7 +182,7 @@ pub struct SnapshotSeq {
 }
 
 impl SnapshotSeq {
-    /// Whether it still counts.
+    /// Whether it is still valid.
     ///
     /// # Errors
     /// [`Error::SnapshotTooOld`].
@@ -200,8 +200,8 @@ impl SnapshotSeq {
         }
     }
 
-    /// Reads by the snapshot, which counts until the read is over. It is refused if it became too
-    /// old meanwhile.
+    /// Reads by the snapshot, which stays valid until the read is over. Refused if it has become
+    /// too old.
     ///
     /// # Errors
     /// [`Error::SnapshotTooOld`], or what `read` ends with.

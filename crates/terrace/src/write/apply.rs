@@ -131,10 +131,10 @@ const fn flash(address: Address) -> Home {
 }
 
 impl Applier {
-    /// Takes the applying side of the store.
+    /// Takes the applier of the store.
     ///
     /// # Errors
-    /// If it is taken; the device's.
+    /// If it is taken already; the device's.
     pub fn new(engine: Arc<Engine>) -> Result<Self> {
         let (opened, index) = (Instant::now(), engine.index.applier()?);
         let loader = Loader::begin(&engine)?;

@@ -22,8 +22,8 @@ use std::{
     time::Instant,
 };
 
-/// A write that is committed: a future that is ready when it is as durable as it was asked to be,
-/// with its version. For any runtime. To drop it changes nothing of the write.
+/// A committed write: a future that resolves to its version when it has the requested durability.
+/// For any runtime. Dropping it does not affect the write.
 ///
 /// # Errors
 /// [`crate::Error::Failed`]: whether it was written is unknown.

@@ -52,7 +52,7 @@ struct Found {
 }
 
 impl<'a> Precheck<'a> {
-    /// Asks the index. Free if there is no condition.
+    /// Looks the key up in the index. Free if there is no condition.
     ///
     /// # Errors
     /// The index's.

@@ -1,5 +1,5 @@
-//! Deletes a range of keys by one record, whatever is in it. The range joins the set of the log
-//! inside its commit; expiry takes the entries out later.
+//! Deletes a key range by one record, for any number of keys. The range is added to the set of the
+//! log inside its commit; expiry removes the entries later.
 //!
 //! On failure: as any commit. If expiry cannot keep up, the call waits for it before it commits
 //! anything.

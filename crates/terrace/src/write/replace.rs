@@ -37,7 +37,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Commits a batch, of which the keys are these: as one that frees space, or as it can be.
+/// Commits a batch with these keys: as one that frees space if it does, else as an ordinary one.
 ///
 /// # Errors
 /// As [`commit`].

@@ -65,11 +65,11 @@ pub fn hold_back(engine: &Engine) {
     }
 }
 
-/// Makes attempts to find room for a large value, the next one whenever something was moved or
-/// deleted, for as long as room is on its way.
+/// Retries to get room for a large value, whenever something was moved or deleted, as long as an
+/// operation that frees room is under way.
 ///
 /// # Errors
-/// The last attempt's; that of a store that stops.
+/// The last attempt's; that of a closing store.
 pub fn find_room<T>(engine: &Engine, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let mut attempt = || engine.log.reserve.refusal(Tier::Large).map_or_else(&mut attempt, Err);
     match attempt() {

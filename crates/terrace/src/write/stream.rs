@@ -21,7 +21,7 @@ pub struct PendingLarge<'a> {
 }
 
 impl<'a> PendingLarge<'a> {
-    /// Writes a whole value; `behind`, so that it need not be written when this returns.
+    /// Writes a whole value; with `behind`, it may be written after this returns.
     ///
     /// # Errors
     /// The large space's.
@@ -69,7 +69,7 @@ impl<'a> PendingLarge<'a> {
     }
 
     /// Before the commit of these: makes them durable with one sync per block, together with others
-    /// that finish now, or has that done with the frame of their records.
+    /// that finish at the same time, or defers that to the frame of their records.
     ///
     /// # Errors
     /// The large space's; if that refuses writes from now on, so does the store.
@@ -243,8 +243,8 @@ impl ValueWriter {
         }
     }
 
-    /// Gives back the memory that the stream takes, but for some KiB, until more is appended. What
-    /// was to be a short value goes into the large space for that.
+    /// Frees the memory of the stream, except for some KiB, until more is appended. A value that
+    /// would be short then goes to the large space.
     ///
     /// # Errors
     /// The large space's. The stream is then over.

@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::Xxh3;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Checks a backup. See [`crate::Store::verify_backup`]. `read_store` opens the copy as a store,
-/// reads everything in it and says with which commit it ends.
+/// reads everything in it and returns its last commit.
 ///
 /// # Errors
 /// See there.

@@ -117,7 +117,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Begins a backup in an empty directory, or again where one was cut short.
+    /// Begins a backup in an empty directory, or again in one with an interrupted backup.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the directory holds something else or another backup is being taken
@@ -247,9 +247,9 @@ fn remove_contents(disk: &dyn Disk, directories: &[&str]) -> io::Result<()> {
 
 /// The directories of a store that is being restored.
 ///
-/// The mark of the flash tier decides: it is durable before anything else is made, and while it is
-/// there the store is a part. The large tier's has the same text, a number that no other restore
-/// has; it only says that what is beside it may be removed by a restore that finds both.
+/// The mark of the flash tier decides: it is durable before anything else is made, and while it
+/// exists the store is incomplete. The large tier's mark has the same text, a number unique to this
+/// restore; it only says that a restore that finds both may remove the files beside it.
 #[derive(Debug)]
 pub(super) struct Restored {
     pub flash: Arc<dyn Disk>,
@@ -257,7 +257,7 @@ pub(super) struct Restored {
 }
 
 impl Restored {
-    /// Refuses a flash directory that holds something else than a restore that was cut short.
+    /// Refuses a flash directory with any contents other than an interrupted restore.
     ///
     /// # Errors
     /// [`Error::Invalid`], the device's.
@@ -269,7 +269,7 @@ impl Restored {
         }
     }
 
-    /// Begins a restore in empty directories, or again where one was cut short.
+    /// Begins a restore in empty directories, or again in those of an interrupted one.
     ///
     /// # Errors
     /// [`Error::Invalid`] if a directory holds something else, the devices'.
@@ -333,7 +333,7 @@ impl Restored {
         Ok(())
     }
 
-    /// Says that the store is whole.
+    /// Marks the store as complete.
     ///
     /// # Errors
     /// The devices'.

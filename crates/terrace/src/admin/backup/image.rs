@@ -1,8 +1,8 @@
-//! What a backup consists of: the index's state, and the segments and blocks it needs, held until
+//! The contents of a backup: the index's state, and the segments and blocks it needs, held until
 //! they are copied.
 //!
-//! Invariants: see docs/durability.md, section 7. The snapshot is let go of once everything is held
-//! by itself.
+//! Invariants: see docs/durability.md, section 7. The snapshot is dropped once everything is
+//! pinned.
 
 use crate::{
     Error, Result,
@@ -28,7 +28,7 @@ pub(super) struct StoreImage<'a> {
 }
 
 impl<'a> StoreImage<'a> {
-    /// Takes hold of a state no older than the call.
+    /// Pins a state no older than the call.
     ///
     /// # Errors
     /// If the index cannot persist it.

@@ -153,8 +153,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Takes what only the old index has: inline values, and entries whose values' records are
-    /// damaged or gone.
+    /// Takes the entries that only the old index has: inline values, and entries whose values'
+    /// records are damaged or lost.
     ///
     /// # Errors
     /// The new index's. What the old one refuses was noted in the survey.
@@ -200,8 +200,8 @@ impl<'a> Builder<'a> {
         matches!(found, Ok((Found::Record(true), _)))
     }
 
-    /// Looks for other places of the versions that did not verify where they should be; then
-    /// decides what becomes of the rest.
+    /// Searches other places for versions that did not verify at their expected place; then decides
+    /// about the others.
     ///
     /// # Errors
     /// The index's.

@@ -13,10 +13,10 @@ use crate::{
 };
 use std::path::Path;
 
-/// The store's manifest; those that are missing or damaged are written anew.
+/// The store's manifest; missing and damaged ones are rewritten.
 ///
 /// # Errors
-/// [`Error::NotAStore`] if nothing says which store this is, or two things disagree.
+/// [`Error::NotAStore`] if the identity of the store cannot be determined, or sources disagree.
 pub fn mend(options: &Options, flash: &dyn Disk, large: &dyn Disk, notes: &mut Notes) -> Result<Manifest> {
     let (manifest, written) = Manifest::mend(options, flash, large, || from_headers(options, flash, large))?;
     for tier in written {

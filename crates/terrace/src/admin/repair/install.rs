@@ -1,5 +1,5 @@
-//! Where the new index comes from and goes to: `index.new` while it grows, `index` once it is
-//! whole, and the one it replaces in `index.old-N` until then.
+//! Installs the new index: `index.new` while it is built, `index` once it is complete, and the
+//! replaced one in `index.old-N` until then.
 //!
 //! On failure between the two renames there is no `index`, only both others: the store refuses to
 //! open, and the next repair starts over. After any other failure the old index is where it was.
@@ -45,7 +45,7 @@ fn remove(directory: &Path) -> Result<()> {
     }
 }
 
-/// Removes what a repair that was cut short left of its new index.
+/// Removes the incomplete new index of an interrupted repair.
 ///
 /// # Errors
 /// The file system's.
@@ -70,7 +70,7 @@ fn old_directory(flash_dir: &Path, number: u64) -> PathBuf {
     flash_dir.join(format!("{OLD}{number}"))
 }
 
-/// Whether there is no index, but what an exchange that was cut short has left of two.
+/// Whether there is no index, but the remains of an interrupted exchange of two.
 ///
 /// # Errors
 /// The file system's.

@@ -22,7 +22,7 @@ use std::{io, path::Path, sync::Arc};
 /// Bytes per read request.
 const READ_BYTES: usize = 4 << 20;
 
-/// Mends what can be mended. Returns whether anything was found broken.
+/// Repairs segment files where possible. Returns whether damage was found.
 ///
 /// # Errors
 /// If the segments cannot be listed.

@@ -38,8 +38,7 @@ pub fn was_cut_short(options: &Options) -> Result<bool> {
     install::is_between(&options.flash_dir)
 }
 
-/// Builds the index anew from the log, if the log has all of it, and puts it in place of the one
-/// that is there.
+/// Rebuilds the index from the log, if the log has all of it, and replaces the existing one.
 ///
 /// # Errors
 /// The devices'. The old index is where it was, or nothing is.

@@ -137,10 +137,10 @@ impl Values {
         }
     }
 
-    /// Takes the records that were read out of a segment that leaves, those that were read most
-    /// first; the others are gone. Once many have been given a chance, half of a segment's are gone
-    /// whatever was read. Of one that `is_sparse` all stays, read or not: its room is free all the
-    /// same.
+    /// Takes the read records out of an evicted segment, the most read first; the others are
+    /// evicted. Once many have had a second chance, half of a segment's records are evicted in any
+    /// case. All records of a sparse segment (`is_sparse`) stay, read or not: it frees room
+    /// nevertheless.
     fn empty(
         &self,
         state: &mut State,

@@ -45,7 +45,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Begins a file, in place of one that was not finished.
+    /// Begins a file, replacing an unfinished one.
     ///
     /// # Errors
     /// The device's.
@@ -93,8 +93,9 @@ impl Sink {
         Ok(())
     }
 
-    /// Writes the slots of a table and the filter, each as it is when its turn comes; says after
-    /// each chunk how many bytes it had. Gives the number of layers of the filter.
+    /// Writes the slots of a table and the filter, each part as of the time when it is written;
+    /// reports the bytes of each chunk to `after_chunk`. Returns the number of layers of the
+    /// filter.
     ///
     /// # Errors
     /// The device's, and `after_chunk`'s.
@@ -138,7 +139,7 @@ impl Sink {
         Ok(layers as u32)
     }
 
-    /// Writes what is left, and the header with the file's length. Durable on return, but for its
+    /// Writes the rest, and the header with the file's length. Durable on return, except for its
     /// name.
     ///
     /// # Errors
@@ -240,8 +241,8 @@ impl Source {
         self.filter
     }
 
-    /// Reads the next part: slots go to `index`, if there is one, but for those whose address
-    /// `keep` refuses; the filter has their keys in the end. Says whether that was the last.
+    /// Reads the next part: slots go to `index`, if there is one, except those whose address `keep`
+    /// refuses; the filter finally has their keys. Returns whether that was the last part.
     ///
     /// # Errors
     /// [`Error::Corruption`], the device's.
@@ -370,7 +371,7 @@ impl Source {
     }
 }
 
-/// Reads a checkpoint as far as its checksums go, for `verify`.
+/// Reads a checkpoint and verifies its checksums, for `verify`.
 ///
 /// # Errors
 /// What is wrong with it; the device's.

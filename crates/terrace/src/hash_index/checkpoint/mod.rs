@@ -49,7 +49,7 @@ pub fn is_its_file(name: &str) -> bool {
     name == FILE || name == NEW_FILE
 }
 
-/// Removes the checkpoint, durably: it is not of the index that comes.
+/// Removes the checkpoint, durably: it does not belong to the new index.
 ///
 /// # Errors
 /// The device's.
@@ -152,8 +152,8 @@ impl Checkpoints {
         self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Has `take` take the next one; it is told of the newest, and may find that there is none to
-    /// take. One at a time.
+    /// Takes the next checkpoint by `take`, which gets the newest one and may decide that none is
+    /// due. One at a time.
     ///
     /// # Errors
     /// What `take` fails with.

@@ -1,8 +1,8 @@
-//! System calls that the standard library has no name for: direct I/O, reserving space, one write
-//! of many buffers.
+//! System calls missing in the standard library: direct I/O, allocating space, one write of many
+//! buffers.
 //!
-//! On failure: `enable` answers false where the file system has no direct I/O, `preallocate` fails
-//! with `Unsupported` where it cannot reserve; other errors are the operating system's.
+//! On failure: `enable` returns false where the file system has no direct I/O, `preallocate` fails
+//! with `Unsupported` where it cannot allocate; other errors are the operating system's.
 
 use crate::io::PAGE_BYTES;
 use std::{fs::File, io};

@@ -1,7 +1,7 @@
 //! The content of a simulated file: a length, and the pages that are not zero.
 //!
-//! Pages are shared between clones until one of them writes, so that keeping what is durable beside
-//! what readers see, and copying a whole disk, costs little.
+//! Pages are shared between clones (copy on write), so that keeping the durable and the visible
+//! state, and copying a whole disk, costs little.
 
 use crate::io::PAGE_BYTES;
 use std::{collections::BTreeMap, sync::Arc};

@@ -1,8 +1,8 @@
-//! Deletes blocks in which nothing lives.
+//! Deletes blocks without live values.
 //!
-//! Invariant: a block goes only when the index has persisted everything up to what killed it, no
-//! snapshot is older, no reader has it, and the index, asked for every key in it, agrees that
-//! nothing points there; block GC has asked for those in a block that it emptied.
+//! Invariant: a block is deleted only when the index has persisted everything up to the commit that
+//! made it dead, no snapshot is older, no reader has it, and a lookup of every key in it confirms
+//! that no entry points there; for a block that it drained, block GC has made these lookups.
 
 use super::LogGc;
 use crate::{

@@ -11,10 +11,10 @@ const LIVE_PERCENT_MAX: usize = 80;
 /// While the reserve of a full device is used, and one segment of it is left, so much of a segment
 /// must be dead, in its records.
 const DEAD_PERCENT_MIN_AT_THE_LAST: usize = 10;
-/// And so much where a writer waits: what is new is refused meanwhile, and overwrites that shrink
-/// let go of their values here and there. Their part of the reserve, a 32nd of the ring, is used up
-/// before a fifth of each segment is dead, if they lie in both tiers. It gives little: frames do
-/// not fill the next segment to its end, so that 296 MB were written for 3 of room.
+/// The same while a writer waits: new data is refused meanwhile, and overwrites that shrink free
+/// scattered values. Their part of the reserve, a 32nd of the ring, is used up before a fifth of
+/// each segment is dead, if the values are in both tiers. The gain is small: frames do not fill the
+/// next segment to its end, so that 296 MB were written for 3 of room.
 pub(super) const DEAD_PERCENT_MIN_AWAITED: usize = 5;
 /// For so long after a segment of the reserve was taken the others are used first, and segments are
 /// left to die: those with a twentieth dead cost twenty bytes written for each that they give, and

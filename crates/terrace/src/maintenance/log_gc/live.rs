@@ -111,10 +111,10 @@ impl UnknownValues {
 }
 
 impl LogGc {
-    /// Finds what lives in a segment.
+    /// Finds the live records of a segment.
     ///
     /// # Errors
-    /// The device's, or if the segment is not the second time what it was the first.
+    /// The device's, or if the segment differs between the first and the second read.
     pub(super) fn survey(&self, segment: &Segment) -> Result<Survey> {
         let base = u64::from(segment.number) * self.engine.log.segments.segment_bytes();
         let (mut live, mut kept, mut unknown) = (Vec::new(), Kept::default(), UnknownValues::default());

@@ -80,10 +80,10 @@ impl Scan {
         }
     }
 
-    /// Adds to what was read what comes behind it, as far as that is long, nearly all in RAM, and
-    /// has room in the last chunk: short chunks take more RAM, and more of them are met. Gives
-    /// where it ends (empty: no end), if there is anything to add. What was read is behind the scan
-    /// afterwards, and nothing else.
+    /// Appends the following pairs to those read, as long as they are long, nearly all in RAM, and
+    /// have room in the last chunk: short chunks take more RAM, and scans meet more of them.
+    /// Returns the end (empty: no end), if there is anything to append. The scan's position is
+    /// behind the pairs read, not behind the appended ones.
     fn read_ahead(&mut self, read: &mut Values) -> Option<Vec<u8>> {
         let last = read.items.last().filter(|last| is_long(last) && self.index.is_some());
         let last = last?.key.clone();

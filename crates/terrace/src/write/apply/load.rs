@@ -78,7 +78,7 @@ fn stale(reason: impl Into<String>) -> Error {
 }
 
 impl Loader {
-    /// Looks whether there is a checkpoint to load. To be called before any commit is made and any
+    /// Checks whether there is a checkpoint to load. To be called before any commit is made and any
     /// segment reused.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Loader {
         })
     }
 
-    /// Does the next part. Says whether that was the last.
+    /// Loads the next part. Returns whether that was the last.
     ///
     /// # Errors
     /// If the checkpoint cannot be used.

@@ -1,6 +1,6 @@
-//! Little-endian numbers in bytes: how every stored form is read.
+//! Little-endian numbers in bytes: the reader of all stored forms.
 //!
-//! Readers take any bytes: they return `None` where there are too few, and never panic.
+//! Readers accept any bytes: they return `None` where there are too few, and never panic.
 
 /// Takes numbers and bytes off the front, in order.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
-//! The figures of an open store: one picture, assembled from the counters of all rooms.
+//! The figures of an open store: one snapshot, assembled from the counters of all rooms.
 //!
-//! Above the engine, so that no room has to know how the others count.
+//! Above the engine, so that rooms do not depend on each other's counters.
 
 use crate::{
     CacheStats, ExpireStats, FlashCacheStats, HashIndexStats, HomeKind, LargeStats, LogStats, QueueStats, RamStats,

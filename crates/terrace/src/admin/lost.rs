@@ -1,6 +1,6 @@
-//! Which objects are lost with a part of the store that is gone: a segment's end, a block. Asked
-//! when a store is opened and something is gone, so that the loss is told by key and not only by
-//! file. Memory: one string per key named.
+//! Which objects are lost with a missing part of the store: a segment's end, a block. Used when a
+//! store with missing parts is opened, so that the loss is reported by key and not only by file.
+//! Memory: one string per key named.
 
 use crate::{
     Result,

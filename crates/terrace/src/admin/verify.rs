@@ -30,9 +30,8 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// Findings that mean loss or damage: corrupt values, entries that lead nowhere, bad frames.
     pub errors: Vec<String>,
-    /// Bytes in blocks that no entry points to: overwritten, abandoned or orphaned. Cleaning
-    /// reclaims them. (What has expired or was deleted by a range is not among them until it is
-    /// swept.)
+    /// Bytes in blocks that no entry points to: overwritten, abandoned or orphaned. Block GC
+    /// reclaims them. (Expired and range-deleted values are not included until they are swept.)
     pub orphaned_bytes: u64,
 }
 

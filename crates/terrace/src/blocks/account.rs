@@ -119,9 +119,9 @@ impl LargeSpace {
         }
     }
 
-    /// Bytes of blocks that are no longer written and have no footer yet. A block can be full while
-    /// the values in it are on their way, and for long if its writer is slow: there is nothing to
-    /// reclaim in it, so it must not look as if there were.
+    /// Bytes of blocks that are no longer written and have no footer yet. A full block may have
+    /// uncommitted values, for a long time if its writer is slow: these cannot be reclaimed, so the
+    /// block must not look reclaimable.
     fn full_bytes(&self) -> u64 {
         let full = self.space.full.lock();
         let bytes = full.iter().map(|block| {
@@ -132,9 +132,9 @@ impl LargeSpace {
         bytes.sum()
     }
 
-    /// Whether a block is about to give its room back: nothing lives in it and it is neither
-    /// written nor held, or it is being deleted. True before [`LargeSpace::accounting_complete`],
-    /// since until then it is not known.
+    /// Whether a block is about to free its room: it has no live values and is neither written nor
+    /// held, or it is being deleted. True before [`LargeSpace::accounting_complete`], since it is
+    /// unknown until then.
     pub fn is_giving_room(&self) -> bool {
         if !self.space.accounted.load(Ordering::Acquire) {
             return true;

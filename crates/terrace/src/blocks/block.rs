@@ -26,9 +26,9 @@ use std::{
     },
 };
 
-/// Space is taken from the file system in steps, so that a full disk shows at a reservation. Steps
-/// double, within these bounds: while one is taken no thread can write to the file. A block that is
-/// made ready before its first write has all of its space.
+/// Space is allocated from the file system in steps, so that a full disk fails at a reservation.
+/// Steps double, within these bounds: during an allocation no thread can write to the file. A block
+/// that is prepared before its first write has all of its space.
 const ALLOCATION_STEP_BYTES_MIN: u64 = 8 << 20;
 const ALLOCATION_STEP_BYTES_MAX: u64 = 32 << 20;
 
@@ -47,9 +47,8 @@ pub(super) struct Block {
     pub unapplied_bytes: AtomicU64,
     pub writing: Mutex<Option<Writing>>,
     pub group: GroupSync,
-    /// Extents that were handed to the queue and are not on the device, with their padding, by
-    /// offset. One whose write failed stays until it is abandoned: a commit that is visible may
-    /// point to it.
+    /// Queued extents that are not on the device yet, with their padding, by offset. One whose
+    /// write failed stays until it is abandoned: a visible commit may point to it.
     pub behind: Mutex<BTreeMap<u64, Arc<AlignedBuffer>>>,
 }
 
@@ -125,9 +124,9 @@ impl Block {
         self.settle_as(offset, ExtentKind::Put, version);
     }
 
-    /// Settles the extent at `offset`, which is a whole region. Its records carry their versions,
-    /// so the footer need not wait for the moves to commit. One that is not whole is abandoned: the
-    /// footer then names a value without a version, which is passed over.
+    /// Settles the extent at `offset`, which is a whole region. Its records have their versions, so
+    /// the footer need not wait for the moves to commit. An incomplete one is abandoned: the footer
+    /// then names a value without a version, which is skipped.
     pub fn settle_region(&self, offset: u64) {
         self.settle_as(offset, ExtentKind::Region, 0);
     }

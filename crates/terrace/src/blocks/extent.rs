@@ -71,9 +71,9 @@ impl Space {
         }
     }
 
-    /// Makes the block that comes after the shared one, which is `number`: in good time, since
-    /// making one takes several syncs, and every writer that needs it waits. Tried once; if it
-    /// fails, the writer that needs a block gets the error.
+    /// Creates the block after the shared one, which is `number`, ahead of need: creating one takes
+    /// several syncs, for which every writer that needs it would wait. Tried once; if it fails, the
+    /// writer that needs a block gets the error.
     fn prepare_next(&self, number: u64) {
         if self.prepared_for.swap(number, Ordering::AcqRel) == number || !self.idle.lock().is_empty() {
             return;
@@ -87,9 +87,9 @@ impl Space {
         }
     }
 
-    /// Takes all of a new block's space at once, if there is plenty: a file system that is asked in
-    /// steps scatters it. Only for a block that is not written yet: a writer would have to wait.
-    /// What is not taken here is taken when it is needed.
+    /// Allocates all of a new block's space in one step, if there is plenty: allocated in several
+    /// steps, file systems scatter it. Only for a block that is not written yet, since a writer
+    /// would have to wait. Space not allocated here is allocated on demand.
     fn take_whole(&self, block: &Block) {
         let split_bytes = self.options.split_threshold_bytes;
         if self.room.lacks(2 * split_bytes) {

@@ -184,9 +184,9 @@ impl BlockGcState {
         self.passes.lock().finding
     }
 
-    /// Whether a look at the blocks that begins now finds one to clean. There is no other look as
-    /// of the same after one that found none: what is refused on a full device would wait for the
-    /// thread each time.
+    /// Whether a check of the blocks that begins now finds one to drain. After a check without
+    /// result there is no other one until something changes: otherwise each refused write on a full
+    /// device would wait for the thread.
     pub fn cleans(&self, as_of: AsOf, is_stopping: impl Fn() -> bool) -> bool {
         // A worker at rest begins none by itself.
         self.activity.raise();

@@ -233,8 +233,8 @@ impl LargeSpace {
         self.space.queue.paces()
     }
 
-    /// After an open: has the operating system learn where the blocks lie before they are read. On
-    /// a disk the first read of each block costs two or three reads otherwise. Opens the newest, as
+    /// After an open: loads the file system's metadata of the blocks before they are read. On a
+    /// disk the first read of each block costs two or three reads otherwise. Opens the newest, as
     /// many as are kept open; until `is_over`. `step` does the work of each.
     pub fn warm(&self, is_over: impl Fn() -> bool, step: impl Fn(&dyn Fn())) {
         let newest: Vec<Arc<Block>> = {
@@ -300,9 +300,9 @@ impl LargeSpace {
         self.space.queue.close();
     }
 
-    /// The commit that points to `value` got `version` (above 0). Needed for every value that was
-    /// not abandoned: without it the block gets no footer. Bytes stay protected until they are
-    /// accounted live.
+    /// The commit that points to `value` got `version` (above 0). Must be called for every value
+    /// that was not abandoned: without it the block gets no footer. Bytes stay protected until they
+    /// are accounted live.
     pub fn committed(&self, value: &LargeValue, version: u64) {
         if let (RecordKind::Put, Ok(block)) = (value.kind, self.space.block(value.block)) {
             block.settle(value.offset, version);

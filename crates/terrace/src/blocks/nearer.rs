@@ -1,6 +1,6 @@
-//! What may be nearer than the blocks. A reader asks it before it reads a block for a caller, and
-//! tells it what it read of the block all the same. The flash cache is such; blocks know no more of
-//! it than this.
+//! Interface of a cache in front of the blocks: looked up before a block is read for a caller, and
+//! notified of reads of the block. The flash cache implements it; blocks depend on nothing else of
+//! it.
 
 use std::{fmt::Debug, sync::Arc};
 

@@ -42,8 +42,8 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 /// Room for what waits and what is being written.
 pub(super) const QUEUED_BYTES_MAX: usize = 8 << 20;
 /// How long values for a disk that seeks may gather, and the frames with their records: 30 values a
-/// second then cost readers a few seeks a second and not a hundred. What is buffered is lost with
-/// the process for so long.
+/// second then cost readers a few seeks a second and not a hundred. A crash of the process loses up
+/// to this much of buffered commits.
 pub const LARGE_GATHER_MAX: Duration = Duration::from_millis(500);
 /// With so many bytes they are written: the disk has them in a tenth of a second, and there is room
 /// for as many meanwhile.

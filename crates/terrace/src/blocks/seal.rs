@@ -50,9 +50,8 @@ impl LargeSpace {
             match &sealed {
                 // There may be room for a footer later.
                 Err(Error::OutOfSpace { .. }) if !block.has_nothing_live() => space.full.lock().push(block),
-                // Deleting it makes room, and it needs no footer for that. What could not be
-                // written is not tried again: a block can be read, cleaned and deleted without a
-                // footer, if it is at rest.
+                // Deleting it frees room, and needs no footer. A failed footer is not tried again:
+                // a block at rest can be read, drained and deleted without one.
                 Err(_) if space.check_writable().is_ok() => {
                     result = result.and(space.rest_without_footer(&block));
                 }
@@ -83,8 +82,8 @@ impl LargeSpace {
         self.seal_ready()
     }
 
-    /// Blocks in which nothing is live. The store deletes them once the index has persisted
-    /// everything up to what made them so and no snapshot is older. None before
+    /// Blocks without live values. The store deletes them once the index has persisted everything
+    /// up to the commit that made them dead and no snapshot is older. None before
     /// [`LargeSpace::accounting_complete`].
     pub fn dead_blocks(&self) -> Vec<u64> {
         if !self.space.accounted.load(Ordering::Acquire) {
@@ -192,8 +191,8 @@ impl Space {
                 Ok(block)
             }
             Err(error) => {
-                // After a failed sync LargeMeta may list the block or not. It stays, then: a file
-                // too many is a dead block at the next open, a listed one that is gone would look
+                // After a failed sync LargeMeta may list the block or not. So it stays: an unlisted
+                // file is a dead block at the next open, a listed one that is missing would look
                 // like a loss.
                 if matches!(error, Error::OutOfSpace { .. }) {
                     let _ = self.disk.remove(&path);

@@ -5,9 +5,8 @@ use crate::Result;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Values that commits point to and that are not known to be durable. Each gets a turn, rising; a
-/// frame with records of such values has them synced, up to the last of their turns, before it is
-/// written.
+/// Values that commits point to and that may not be durable yet. Each gets a rising turn; before a
+/// frame with records of such values is written, they are synced up to the last of their turns.
 #[derive(Debug)]
 pub struct UnsyncedLarge {
     large: LargeSpace,

@@ -195,9 +195,9 @@ impl Segment {
 }
 
 impl Drop for Index {
-    /// Letting go of a place for a segment asks each thread that there ever was whether it still
-    /// reads it. Most of a large cache's are empty, and of those there is nothing to ask: a million
-    /// and a half of them, after a hundred threads, kept a server from ending for half a minute.
+    /// Dropping a cell for a segment checks the debts of every thread that ever existed. Most cells
+    /// of a large cache are empty and need no check: a million and a half of them, after a hundred
+    /// threads, delayed a server's exit by half a minute.
     fn drop(&mut self) {
         for segment in std::mem::take(&mut self.segments) {
             if segment.load().is_none() {

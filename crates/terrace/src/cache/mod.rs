@@ -174,9 +174,8 @@ impl ValueCache {
         }
     }
 
-    /// Changes how much it holds together with the frames, which have their share. A
-    /// smaller one lets go of the rest before this returns. One that was opened with nothing stays
-    /// so.
+    /// Changes the capacity, which includes the frames' share. A smaller cache evicts before this
+    /// returns. One that was opened without capacity keeps none.
     pub fn set_capacity(&self, bytes: u64) {
         if self.values.is_off() {
             return;

@@ -50,9 +50,9 @@ const CHANGED_TOGETHER: usize = 64;
 const TABLE_PART: u64 = 32;
 /// Second copies are made while one part in so many of the cache's room is unused.
 const UNUSED_PART: u64 = 16;
-/// Longer values move to chunks while one part in so many of all RAM for values is free, or taken
-/// by what is dead. With less, what is emptied for them would have to leave. Half of it are the
-/// frames' then, which keep a thirty-second.
+/// Longer values move to chunks while one part in so many of all RAM for values is free or dead.
+/// With less, values of emptied frames and segments would have to be evicted. Half of it is the
+/// frames' share then, which keep a thirty-second.
 const SPARE_PART: u64 = 16;
 /// To see how much that is takes some 50 µs for each 256 MiB, so only one scan in so many looks.
 const LOOKS_AT_ROOM: u64 = 128;

@@ -44,9 +44,9 @@ const WORDS_MIN: usize = 512;
 const PART_OF_SEGMENT: usize = 16;
 /// Longer records are not copied: sharing them costs less.
 const RECORD_BYTES_MAX: usize = 4 << 10;
-/// A read of a device pays for so many copies of values as long in RAM: of 1 KiB one takes some
-/// 15 µs of the processor and 150 µs of its caller, the other less than 1 µs. With 16 half of what
-/// this gains was lost.
+/// A device read earns credit for this many copies of values of its length in RAM: for 1 KiB a read
+/// takes some 15 µs of processor time and 150 µs of its caller's, a copy less than 1 µs. With 16
+/// half of the gain was lost.
 const COPIES_FOR_READ: u64 = 64;
 /// Reads pay for copies of one part in so many of the room ahead, at most.
 const PAID_PART: u64 = 8;
@@ -259,9 +259,8 @@ impl Values {
         self.lendable_bytes.store(lendable_bytes, Ordering::Relaxed);
     }
 
-    /// Changes how much RAM it may have. What is too much then leaves before this returns, but for
-    /// the segments that are being filled. It never has more segments than the first capacity is
-    /// enough for.
+    /// Changes the capacity. Excess segments are evicted before this returns, except those that are
+    /// being filled. The number of segments is limited by the initial capacity.
     pub fn set_capacity(&self, bytes: u64) {
         self.capacity_bytes.store(bytes, Ordering::Relaxed);
         self.shrink();
@@ -412,9 +411,9 @@ impl Values {
         self.paid_bytes.store(paid_bytes.min(most_bytes), Ordering::Relaxed);
     }
 
-    /// Whether so many bytes are to be copied here that have not been read: nothing that lives has
-    /// to leave for them, and reads have paid. Where what has left RAM is not read again, keeping
-    /// it there would be work for nothing.
+    /// Whether this many unread bytes are copied here: no live value has to be evicted for them,
+    /// and reads have earned the credit. Where evicted values are not read again, keeping them
+    /// would be useless work.
     pub fn takes_unread(&self, bytes: u64) -> bool {
         let has_room = self.unused_bytes() > bytes || !self.state.lock().emptiest.is_empty();
         has_room && self.spend(bytes)

@@ -225,9 +225,10 @@ impl Popularity {
         self.with_score(key, bytes, |score, margin| score.worth(margin))
     }
 
-    /// How many reads per byte a copy must be worth to stay where this object wants to go. Nothing
-    /// gives way to objects of groups, as their ranks decide which of them have room; those counted
-    /// one by one have none, so each must be worth more than what it drives out.
+    /// The score (reads per byte) that a copy needs to stay when this object is to be copied.
+    /// Nothing is evicted for objects of groups, since their ranks decide which of them have room;
+    /// objects counted one by one have no ranks, so each must have a higher score than those it
+    /// evicts.
     pub fn bar(&self, key: &[u8], bytes: u64) -> Option<f64> {
         self.with_score(key, bytes, |score, _| match score {
             Score::OfGroup { .. } => None,

@@ -194,9 +194,9 @@ impl Copies {
         used.slices.iter().filter_map(copy).collect()
     }
 
-    /// Forgets a segment that is full with all copies in it; returns how many. `None` if another
-    /// thread did, or it is used again by now: of several threads that chose the same segment only
-    /// one may free it.
+    /// Drops a full segment with all its copies; returns their number. `None` if another thread
+    /// did, or it is reused by now: of several threads that chose the same segment only one may
+    /// free it.
     pub fn end(&self, segment: u32) -> Option<u64> {
         let mut table = self.table.write();
         table.segments.get(&segment).filter(|used| !used.is_open)?;

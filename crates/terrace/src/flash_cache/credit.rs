@@ -56,9 +56,9 @@ impl Credit {
         self.bytes = (self.bytes + read as f64 * PER_READ_BYTE - written as f64).clamp(-self.bytes_max, self.bytes_max);
     }
 
-    /// Most that may be written again of a segment that has room for `data_bytes` of copies, for a
-    /// copy of `bytes`. Those counted one by one are so many that are worth a little that for them
-    /// it is never more than three quarters.
+    /// Maximum bytes that may be rewritten of a segment with room for `data_bytes` of copies, for a
+    /// copy of `bytes`. Of objects counted one by one many have a low score, so for them it is at
+    /// most three quarters.
     pub fn written_again_max(&self, data_bytes: u64, bytes: u64, is_single: bool) -> u64 {
         let percent = match holds_many(data_bytes, bytes) {
             false => SHARE_PERCENT_OF_FEW,

@@ -96,8 +96,7 @@ pub enum Appended {
 
 impl Image {
     /// Copies the bytes at `from` into `out`; waits for them if another reader is reading them.
-    /// After a wait in vain the caller becomes the filler, if `may_fill` and the bytes are the
-    /// next.
+    /// After a timeout the caller becomes the filler, if `may_fill` and the bytes are the next.
     pub fn read(&self, from: usize, out: &mut [u8], may_fill: bool) -> ImageRead {
         let end = from + out.len();
         if let Some(bytes) = self.whole.get() {

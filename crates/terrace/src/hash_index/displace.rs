@@ -52,9 +52,8 @@ pub(super) fn vacancy(table: &Table, place: &Place) -> Option<Cell> {
         .next()
 }
 
-/// A slot at `place` whose occupant goes straight to a vacancy: nine cases in ten at 97 % load. The
-/// buckets are looked into before any of them is decided upon, so that their cache lines come side
-/// by side and not one after the other.
+/// A slot at `place` whose occupant can move directly to a vacancy: nine cases in ten at 97 % load.
+/// All buckets are loaded before one is chosen, so that their cache misses overlap.
 #[inline]
 fn one_move(table: &Table, place: &Place, buckets: usize, mut moved: impl FnMut()) -> Option<Cell> {
     for bucket in [place.primary, place.alternate] {

@@ -265,9 +265,8 @@ impl HashIndex {
         partition.peek(class)
     }
 
-    /// Brings what insertions or lookups of these hashes will read into the processor's cache, side
-    /// by side: one after the other, each would wait for memory twice. Worth it for ten to twenty
-    /// at once.
+    /// Prefetches the memory that insertions or lookups of these hashes will read, in parallel: one
+    /// after the other, each would stall twice. Worth it for ten to twenty hashes.
     pub fn touch(&self, hashes: impl IntoIterator<Item = u64>) {
         let touched = hashes.into_iter().fold(0, |touched, hash| {
             let (partition, class) = self.route(hash);
@@ -363,9 +362,9 @@ impl HashIndex {
         }
     }
 
-    /// Puts an image in place of a partition's slots, except those whose address `keep` refuses:
-    /// gives their classes ([`HashIndex::class_hash`]). `None`, and nothing done, if the bytes are
-    /// no image of a partition of this shape. The caller has hidden the table.
+    /// Replaces a partition's slots by those of an image, except those whose address `keep`
+    /// refuses: returns their classes ([`HashIndex::class_hash`]). `None`, and nothing done, if the
+    /// bytes are no image of a partition of this shape. The caller has hidden the table.
     pub fn restore_image(&self, number: usize, image: &[u8], keep: impl Fn(Address) -> bool) -> Option<Vec<u64>> {
         let partition = self.partitions.get(number)?;
         let mut slots = image::decode(image, partition)?;

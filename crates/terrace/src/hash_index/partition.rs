@@ -331,9 +331,9 @@ impl Partition {
         }
     }
 
-    /// Lays the slots of `frozen` out over `next` buckets: first in plain memory, where a slot goes
-    /// to the first of its buckets with room at the cost of two stores; then, in the table, the few
-    /// that found both full.
+    /// Distributes the slots of `frozen` over `next` buckets: first in plain memory, where a slot
+    /// goes to the first of its buckets with room at the cost of two stores; then, in the table,
+    /// the few that found both full.
     fn spread(&self, frozen: &Frozen, next: usize) {
         let (layout, homeless) = self.lay_out(frozen, next);
         self.fill_buckets(&layout);

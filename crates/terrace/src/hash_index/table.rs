@@ -23,9 +23,9 @@ pub(super) const DOUBLINGS_MAX: usize = 15;
 /// Segments per doubling, as a power of two.
 const SEGMENTS_LOG2: u32 = 5;
 
-/// Growth per step, in per cent, rounded down to whole segments. Each growth lays a whole partition
-/// out anew, and in a fuller one room is found later: shorter steps save RAM and cost insertions
-/// time (docs/adr/0026-a-hundred-million-objects.md).
+/// Growth per step, in per cent, rounded down to whole segments. Each growth rebuilds a whole
+/// partition, and searches for room take longer in a fuller one: smaller steps save RAM and cost
+/// insertion time (docs/adr/0026-a-hundred-million-objects.md).
 const GROWTH_PERCENT: usize = 7;
 
 /// One cache line of slots.

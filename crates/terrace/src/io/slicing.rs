@@ -82,8 +82,8 @@ impl Neighbours {
     }
 
     /// How many of `wanted` bytes to read or write at a time. No slice is much shorter than the
-    /// others: a request for a small rest costs more than the wait it saves, and many devices take
-    /// it for a reader in order, and read ahead for it.
+    /// others: a request for a small remainder costs more than the wait it saves, and many devices
+    /// take it for a sequential reader, and read ahead.
     pub fn slice_of(&self, wanted: usize, now: Instant) -> usize {
         let slices = wanted / SLICE_BYTES;
         if slices < 2 || !self.are_short_reads_under_way(now) {
@@ -125,9 +125,9 @@ mod tests {
         assert_eq!(neighbours.slice_of(LONG, later), LONG, "no readers any more");
     }
 
-    /// A value of 128 KiB with its header was read as 128 KiB and a rest of 8, twice as many
-    /// requests as values. An SSD that reads ahead for a reader that goes on where it was then was
-    /// busy with that when the next read came, which took 3.0 ms instead of 0.6.
+    /// A value of 128 KiB with its header was read as 128 KiB and a remainder of 8, twice as many
+    /// requests as values. An SSD that reads ahead for sequential readers was busy with that when
+    /// the next read arrived, which took 3.0 ms instead of 0.6.
     #[test]
     fn nothing_is_cut_into_a_slice_and_a_small_rest() {
         let neighbours = Neighbours::new();

@@ -181,9 +181,9 @@ impl Pace {
         }
     }
 
-    /// Whether reads are under way, and such reads take longer than `wait_max` lately, or none has
-    /// ended for so long. With no read under way a device is not busy, however slow it was: so
-    /// after a stall, readers are admitted one at a time until the mean has fallen.
+    /// Whether reads are under way, and recent reads take longer than `wait_max`, or none has ended
+    /// for that time. With no read under way a device is not busy, however slow it was: so after a
+    /// stall, readers are admitted one at a time until the mean has fallen.
     pub fn is_busy(&self, wait_max: Duration) -> bool {
         self.is_busy_at(Instant::now(), wait_max)
     }

@@ -23,9 +23,9 @@ const GENTLE_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Memtables that the index must have room for on the device, beside the checkpoint.
 const MEMTABLES_LEFT: u64 = 4;
 
-/// At least this many times a checkpoint's length is written to the log before the next one: so
-/// they stay below a quarter of it, and of the log less is to be read behind one than what takes as
-/// long as to load it.
+/// At least this many times a checkpoint's length is written to the log before the next one.
+/// Checkpoints thus stay below a quarter of the log's writes, and replaying the log behind one
+/// takes no longer than loading it.
 const LOG_PER_CHECKPOINT: u64 = 4;
 /// One is due after this part of the log at the latest: not so seldom that the log behind it is
 /// recycled before the next one.

@@ -273,9 +273,9 @@ mod tests {
     use super::*;
     use crate::{Durability, Expiry, Options, PutOptions, Store};
 
-    /// The thread read by a snapshot of the callers' kind: with a short `snapshot_max_age` the
-    /// index could forget its state in the midst of a step, which failed, and it was counted as a
-    /// caller's snapshot that had become too old.
+    /// The thread used an ordinary snapshot: with a short `snapshot_max_age` the index could forget
+    /// its state during a step, which failed, and it was counted as a caller's snapshot that had
+    /// become too old.
     #[test]
     fn what_a_step_reads_by_does_not_become_too_old() {
         let dir = tempfile::tempdir().unwrap();

@@ -230,8 +230,8 @@ impl LogGc {
         }
     }
 
-    /// Whether segments in which nothing lives are freed though there are enough free ones: where
-    /// room is short, and when nothing happens. Not before: a checkpoint of the hash index needs
+    /// Whether segments without live values are freed although there are enough free ones: where
+    /// room is short, and when the store is idle. Not before: a checkpoint of the hash index needs
     /// the log behind it.
     fn dead_are_wanted(&mut self) -> bool {
         let committed_seq = self.engine.log.committed_seq();
@@ -244,9 +244,9 @@ impl LogGc {
             || !self.engine.log.reserve.is_whole()
     }
 
-    /// Asks the hash index once what lives in segments of the store's former life. Until then they
-    /// count as full of life, and dead ones would be there until the log is full. Of an index that
-    /// has given slots up, or cannot be filled, nothing can be said.
+    /// Determines once, by the hash index, the live bytes of segments from before the open. Until
+    /// then they count as fully live, and dead ones would stay until the log is full. Not possible
+    /// with an index that has given up slots, or cannot be filled.
     fn weigh_former_segments(&mut self) {
         let engine = &self.engine;
         if engine.refilling.load(Ordering::Acquire) || engine.hash_index.evicted() > 0 {
@@ -284,9 +284,9 @@ impl LogGc {
         self.drain_or_refuse(segment).map(|()| true)
     }
 
-    /// The segment to drain next: the oldest that may be drained, or while the reserve is used that
-    /// of which most is dead. If none may, writers that wait for room are told so, and now and then
-    /// the oldest is tried all the same, since room may come from elsewhere.
+    /// The segment to drain next: the oldest that may be drained, or while the reserve is used the
+    /// one with most dead bytes. If there is none, waiting writers are notified, and the oldest is
+    /// tried periodically, since room may be freed elsewhere.
     fn next_segment<'a>(&mut self, segments: &'a Segments, some_are_drained: bool) -> Option<&'a Segment> {
         let log = &self.engine.log;
         let committed_seq = log.committed_seq();

@@ -32,9 +32,9 @@ const MOVES_BYTES: usize = 256 << 10;
 /// Commits of moves that fit into a segment, at least.
 const COMMITS_OF_SEGMENT: usize = 16;
 
-/// Record bytes of one commit of moves. A commit lies in one segment, and what is left of a segment
-/// that it does not fit into is lost: found by pinned values in a log of short segments, which took
-/// more room each time they were written again.
+/// Record bytes of one commit of moves. A commit is in one segment, and the rest of a segment into
+/// which it does not fit is lost: pinned values in a log of short segments took more room each time
+/// they were rewritten.
 // A segment has at most 1 GiB.
 pub fn commit_bytes(engine: &Engine) -> usize {
     MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / COMMITS_OF_SEGMENT)
@@ -178,9 +178,9 @@ impl<'a> Moved<'a> {
     }
 }
 
-/// Writes values to blocks and commits their moves: of a tier that becomes full those that it had
-/// room for, from the first. To abandon those as well would make a dead block of each attempt,
-/// which is room when it is deleted, for the next one.
+/// Writes values to blocks and commits their moves. If the tier becomes full, those that had room
+/// are kept, from the first. Abandoning them as well would make a dead block of each attempt, whose
+/// room the next attempt would take again.
 pub fn to_blocks(engine: &Engine, committer: Committer, origin: Origin, values: &[Moved<'_>]) -> Committed {
     let items: Vec<_> = values.iter().map(|moved| moved.item).collect();
     let (written, outcome) = write_regions(engine, origin, &items);

@@ -463,9 +463,9 @@ fn data_bytes(engine: &Engine) -> u64 {
     engine.log.segments.segment_bytes() - 2 * PAGE_BYTES as u64
 }
 
-/// Forgets the copies in a segment and gives it back to the ring, unless another thread was
-/// quicker: found by the model test, both freed it, the log had it by then, and lost it to the next
-/// thread that took it.
+/// Drops the copies in a segment and returns it to the ring, unless another thread was first. (The
+/// model test found that both freed it: the log had it by then, and lost it to the next thread that
+/// took it.)
 fn release(engine: &Engine, number: u32) {
     let Some(forgotten) = engine.flash_cache.copies.end(number) else {
         return;

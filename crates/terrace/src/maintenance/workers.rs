@@ -91,9 +91,9 @@ pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<
     Ok(())
 }
 
-/// Lets other threads go first, on the processor and, where the kernel's I/O scheduler knows
-/// priorities, at the devices: it derives them from this one. Where that is not allowed everything
-/// works all the same.
+/// Lowers the thread's priority, on the processor and, where the kernel's I/O scheduler has
+/// priorities, at the devices: it derives them from this one. Where that is not allowed nothing
+/// else changes.
 fn be_gentle() {
     let this = rustix::thread::gettid();
     let _ = rustix::process::setpriority_process(Some(this), NICENESS);

@@ -8,9 +8,8 @@ use std::{
 };
 
 pub(super) const LOCK_FILE: &str = "LOCK";
-/// How long a lock that is held is tried again. A process that starts another one shares its open
-/// files, and their locks, with it until the other program runs: the store of one that was just
-/// killed may be held for a moment more.
+/// How long a held lock is retried. A forked child shares open files, and their locks, until its
+/// exec: the store of a process that was just killed may be locked for a moment longer.
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 const LOCK_STEP: Duration = Duration::from_millis(5);
 

@@ -439,9 +439,9 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest anew if its format is older than what this program writes. To be done
-    /// before anything else is written: a program that does not know the format must not take what
-    /// it cannot read for damage.
+    /// Rewrites the manifest if its format is older than this program's. Must be done before
+    /// anything else is written: a program that does not support the format must not take newer
+    /// data for damage.
     fn raise(self, disk: &dyn Disk, tier: Tier) -> Result<Self> {
         if self.format_version >= FORMAT_VERSION {
             return Ok(self);

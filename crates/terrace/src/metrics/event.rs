@@ -14,9 +14,9 @@ use std::{
 #[derive(Debug, Default)]
 pub struct Event {
     count: AtomicU64,
-    /// Threads that wait or are about to: they count themselves before they look at `count`, which
-    /// is raised before this is looked at. All four are sequentially consistent, so one of the two
-    /// sees the other.
+    /// Threads that wait or are about to: they increment this before they load `count`; a raiser
+    /// increments `count` before it loads this. All four operations are sequentially consistent, so
+    /// one of the two sees the other.
     waiting: AtomicUsize,
     lock: Mutex<()>,
     signal: Condvar,

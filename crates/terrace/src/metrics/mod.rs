@@ -21,9 +21,9 @@ pub fn subtract(counter: &AtomicU64, amount: u64) -> u64 {
     before.unwrap_or_default().min(amount)
 }
 
-/// Declares figures and what counts them, each number once: a public structure, and one of atomics
-/// with the same names for those that are counted. Its `picture` has what they have come to; the
-/// other figures are left at their defaults.
+/// Declares figures and their counters, each number once: a public structure, and one of atomics
+/// with the same names for those that are counted. Its `picture` has the present values of the
+/// counters; the other figures are left at their defaults.
 macro_rules! counted {
     (
         $(#[$about:meta])*

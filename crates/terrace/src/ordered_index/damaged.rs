@@ -48,9 +48,8 @@ impl DamageNote {
 }
 
 impl OrderedIndex {
-    /// The keys that tables show which can be read in part only: of each table what is before its
-    /// first damaged block, and what is behind its last. What the index has for a key is to be
-    /// asked one by one.
+    /// The readable keys of partly damaged tables: of each table those before its first damaged
+    /// block and those behind its last. The entry of each key must be looked up separately.
     pub fn keys_in_sound_parts(&self) -> BTreeSet<Vec<u8>> {
         let mut keys = BTreeSet::new();
         let state = self.tree.current_version();

@@ -241,9 +241,9 @@ impl OrderedIndex {
         Ok(entry)
     }
 
-    /// The newest entry of a key, and how many runs it was looked for in that a merge would have
-    /// spared. If a memtable may have the key the library asks that and all the rest, and nothing
-    /// is counted.
+    /// The newest entry of a key, and the number of runs searched that a merge would have avoided.
+    /// If a memtable may have the key the library searches that and everything else, and nothing is
+    /// counted.
     fn look_up(&self, key: &[u8], hash: u64) -> Result<(Option<Entry>, u64)> {
         if self.unflushed.may_have(hash) {
             return Ok((self.read(key, SeqNo::MAX)?, 0));
@@ -413,9 +413,9 @@ const fn item_seqno(seq: u64) -> SeqNo {
     seq << UPGRADE_BITS
 }
 
-/// Seqno for reading as of commit `seq`, and for dropping what no reader needs from then on: the
-/// library shows what is strictly below it, and uses and keeps the states below it. It is that of
-/// the next commit, so that states installed since `seq` are.
+/// Seqno for reading as of commit `seq`, and watermark for dropping old versions: the library
+/// returns items strictly below it, and uses and keeps the states below it. It is that of the next
+/// commit, so that states installed since `seq` are included.
 const fn read_seqno(seq: u64) -> SeqNo {
     item_seqno(seq + 1)
 }

@@ -37,9 +37,9 @@ use std::{
     },
 };
 
-/// Bits per key of the bloom filters. An absent key asks every run: those of level 0 and a few
-/// deeper ones. At 16 bits a filter errs once in some 2,000 lookups, so a dozen stays below 0.01
-/// reads.
+/// Bits per key of the bloom filters. An absent key is looked up in every run: those of level 0 and
+/// a few deeper ones. At 16 bits a filter has one false positive in some 2,000 lookups, so a dozen
+/// filters stay below 0.01 reads.
 const FILTER_BITS_PER_KEY: f32 = 16.0;
 /// The same in the last level, which has one run and nine tenths of the keys: it errs once in 200
 /// lookups. Most absent keys are not looked for here at all, since hash index and filter know them.
@@ -147,8 +147,8 @@ fn read_mark(tree: &Tree, context: &str) -> Result<Option<IndexMark>> {
     }
 }
 
-/// Creates the directory durably, removes temporary files of a rename cut short, and verifies the
-/// state. Without the file that names the state the library would start over and write over the
+/// Creates the directory durably, removes temporary files of an interrupted rename, and verifies
+/// the state. Without the file that names the state the library would start over and overwrite the
 /// tables: refused here.
 fn prepare_directory(dir: &Path) -> Result<()> {
     let context = |what: &str, path: &Path| format!("{what} {}", path.display());

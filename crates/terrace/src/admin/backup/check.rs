@@ -1,6 +1,6 @@
 //! Checks a backup: its files against its manifest, and the copy as a store.
 //!
-//! Nothing is written into the backup. On failure of a file the next ones are still looked at.
+//! Nothing is written to the backup. After a failed file the next ones are still checked.
 
 use super::{
     BackupCheck, BackupProgress,

@@ -49,9 +49,9 @@ impl Values {
         }
     }
 
-    /// The chunk at a place is the home of its values with places from now on. One that was in no
-    /// home comes only if it `is_new`: of others it is known that they are, or that they have gone
-    /// elsewhere. Gives those that came.
+    /// The chunk at a place is the home of its values with places from now on. A value without a
+    /// home in RAM is added only if `is_new` holds for it; others have one, or have moved
+    /// elsewhere. Returns the added ones.
     pub fn move_to_chunk<'c>(
         &self,
         place: Place,

@@ -45,9 +45,9 @@ pub(super) struct Progress {
 }
 
 impl LogGc {
-    /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened
-    /// since the last time, and now and then for what leaves no trace here (a stream that was given
-    /// up, a reader that let a block go).
+    /// Whether to check the blocks, which may be a hundred thousand: if anything has happened since
+    /// the last time, and periodically for events that are not counted here (an abandoned stream, a
+    /// reader that released a block).
     pub(super) fn blocks_are_due(&mut self) -> bool {
         let engine = &self.engine;
         let now = Progress {

@@ -16,9 +16,9 @@ const DEAD_PERCENT_MIN_AT_THE_LAST: usize = 10;
 /// each segment is dead, if the values are in both tiers. The gain is small: frames do not fill the
 /// next segment to its end, so that 296 MB were written for 3 of room.
 pub(super) const DEAD_PERCENT_MIN_AWAITED: usize = 5;
-/// For so long after a segment of the reserve was taken the others are used first, and segments are
-/// left to die: those with a twentieth dead cost twenty bytes written for each that they give, and
-/// five a little later. After that the room is wanted for what is new.
+/// For this long after a segment of the reserve was taken the others are used first, while segments
+/// become emptier: draining one with a twentieth dead writes twenty bytes per byte freed, and five
+/// a little later. After that the room is needed for new data.
 const BURST: Duration = Duration::from_secs(3);
 
 impl LogGc {

@@ -116,9 +116,8 @@ pub struct Limits {
     pub all: usize,
 }
 
-/// Takes of `values` those that are written again: used ones, the most used first, of at most
-/// `limits` bytes. Gives them and the others. `facts` says of a value how often it was used, and
-/// its bytes.
+/// Selects from `values` those to be reinserted: used ones, the most used first, within `limits`.
+/// Returns them and the others. `facts` returns the number of uses and the bytes of a value.
 pub fn choose<T>(mut values: Vec<T>, limits: Limits, facts: impl Fn(&T) -> (u8, usize)) -> (Vec<T>, Vec<T>) {
     values.sort_by_key(|value| std::cmp::Reverse(facts(value).0));
     let mut taken_bytes = 0;

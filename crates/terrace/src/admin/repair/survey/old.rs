@@ -14,9 +14,9 @@ use crate::{
 use std::ops::Bound;
 
 impl Survey {
-    /// Adds what the old index says: values that live in it alone, versions whose records are
-    /// recycled or damaged, and, if it can be read to its end, by what it does not have, the
-    /// deletes.
+    /// Adds the contents of the old index: values that live in it alone, versions whose records are
+    /// reclaimed or damaged, and, if it can be read to its end, deletes: the keys that it does not
+    /// have.
     pub fn add_old_index(&mut self, old: &OldIndex, notes: &mut Notes) {
         let walked = for_each_entry(old, |key, entry| {
             if let Some(known) = self.keys.get_mut(key) {

@@ -44,21 +44,22 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// Keys of what is applied that are looked for at once: scans wait so long.
+/// Keys of applied records that are looked up at a time: scans wait for that long.
 const CHANGED_TOGETHER: usize = 64;
-/// One part in so many of the cache's room is for where chunks begin and end.
+/// This fraction of the cache's room (1/n) is for the table of chunk boundaries.
 const TABLE_PART: u64 = 32;
 /// Second copies are made while one part in so many of the cache's room is unused.
 const UNUSED_PART: u64 = 16;
-/// Longer values move to chunks while one part in so many of all RAM for values is free or dead.
+/// Longer values move to chunks while this fraction (1/n) of all RAM for values is free or dead.
 /// With less, values of emptied frames and segments would have to be evicted. Half of it is the
-/// frames' share then, which keep a thirty-second.
+/// share of the frames then, which keep a thirty-second.
 const SPARE_PART: u64 = 16;
-/// To see how much that is takes some 50 µs for each 256 MiB, so only one scan in so many looks.
+/// Determining that takes some 50 µs per 256 MiB, so only one scan in this many does.
 const LOOKS_AT_ROOM: u64 = 128;
-/// A chunk takes at most one part in so many of the cache's room,
+/// Maximum of a chunk, as a fraction (1/n) of the cache's room.
 const CHUNK_PART: u64 = 64;
-/// and the chunks that one scan makes one in so many: a scan of a large store is not kept.
+/// Maximum of the chunks that one scan makes, as a fraction (1/n) of the cache's room: a scan of a
+/// large store is not cached.
 const SCAN_PART: u64 = 64;
 /// Ranges that are looked at for room for a new one, since chunks leave the cache unasked; and for
 /// the next one that a snapshot may use, since one that is older than all would look at all.

@@ -46,12 +46,12 @@ const PART_OF_SEGMENT: usize = 16;
 const RECORD_BYTES_MAX: usize = 4 << 10;
 /// A device read earns credit for this many copies of values of its length in RAM: for 1 KiB a read
 /// takes some 15 µs of processor time and 150 µs of its caller's, a copy less than 1 µs. With 16
-/// half of the gain was lost.
+/// copies per read, half of the gain was lost.
 const COPIES_FOR_READ: u64 = 64;
-/// Reads pay for copies of one part in so many of the room ahead, at most.
+/// Maximum of saved credit, as a fraction (1/n) of the room.
 const PAID_PART: u64 = 8;
-/// Frames keep one part in so many of their share, however much is in chunks: what was just written
-/// is often read soon, and each frame is a MiB where many write.
+/// Frames keep this fraction (1/n) of their share, however much is in chunks: recently written
+/// values are often read soon, and with many writers each frame is a MiB.
 const FRAMES_KEEP_PART: u64 = 4;
 /// What a long value costs besides its bytes.
 const WHOLE_OVERHEAD_BYTES: u64 = 160;

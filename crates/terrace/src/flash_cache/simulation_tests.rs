@@ -369,9 +369,9 @@ fn hits_come_near_the_best_fixed_choice_with_few_writes() {
     check(STUDY, 0.05, 20.0);
 }
 
-/// Segments with dozens of copies are seldom less than three quarters full where nearly all is
-/// settled. Then nothing was cleaned, and what became popular found no room: 0.595 of 0.597 instead
-/// of 0.604.
+/// If the set of popular objects hardly changes, segments with dozens of copies are seldom less
+/// than three quarters full. Then none was cleaned, and newly popular objects found no room: 0.595
+/// of 0.597 instead of 0.604.
 #[test]
 fn what_becomes_popular_finds_room_among_full_segments() {
     let half = Workload {

@@ -464,8 +464,8 @@ fn data_bytes(engine: &Engine) -> u64 {
 }
 
 /// Drops the copies in a segment and returns it to the ring, unless another thread was first. (The
-/// model test found that both freed it: the log had it by then, and lost it to the next thread that
-/// took it.)
+/// model test found a case in which both threads freed it: the log was already using the segment,
+/// and it was given to another thread.)
 fn release(engine: &Engine, number: u32) {
     let Some(forgotten) = engine.flash_cache.copies.end(number) else {
         return;

@@ -295,9 +295,9 @@ impl Manifest {
         Ok((manifest, written))
     }
 
-    /// Writes the manifest to those of its two places that do not have it. Returns whether
-    /// `TERRACE` was one of them, or the copy was there and damaged: what is neither an older
-    /// store's first copy nor one that a crash kept from being raised.
+    /// Writes the manifest to those of its two files that do not have it. Returns whether `TERRACE`
+    /// was one of them, or the copy was present and damaged. It returns false for the first copy of
+    /// an older store, and for a copy that is behind because of a crash.
     fn secure(&self, disk: &dyn Disk, tier: Tier) -> Result<bool> {
         let bytes = self.encode();
         let mut was_damaged = false;

@@ -182,9 +182,9 @@ fn a_lock_that_goes_soon_is_waited_for() {
     });
 }
 
-/// Half a second was waited for the program that a process starts to let go of the files that it
-/// has from it. On a busy machine that was not enough, and a store that was closed could not be
-/// opened again.
+/// The lock was retried for half a second, until a started child process has closed the file
+/// descriptors that it inherited. On a busy machine that was not enough, and a closed store could
+/// not be opened again.
 #[test]
 fn a_lock_is_given_back_though_a_copy_of_its_file_is_still_open() {
     let dir = tempfile::tempdir().unwrap();

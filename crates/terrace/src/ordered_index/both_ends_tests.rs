@@ -38,9 +38,9 @@ fn shown(item: Option<Result<(bytes::Bytes, Entry)>>) -> Option<(Vec<u8>, u64)> 
     })
 }
 
-/// The mark was put into the memtable that a scan was reading, behind everything the scan had seen.
-/// The library's iterator took it for another version of the key it had in hand, and that key was
-/// lost: d here.
+/// The mark was inserted into the memtable that a scan was reading, after all items that the scan
+/// had seen. The library's iterator treated it as another version of the current key, and that key
+/// (d here) was missing from the scan.
 #[test]
 fn a_memtable_sealed_meanwhile_takes_nothing_from_a_scan() {
     let dir = tempfile::tempdir().unwrap();

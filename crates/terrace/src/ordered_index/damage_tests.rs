@@ -201,9 +201,9 @@ fn leftovers_of_a_crash_are_removed_at_open() {
     assert_eq!(files(dir.path()).len(), well);
 }
 
-/// On a full device flushes and compactions fail again and again, and overlap each other by chance.
-/// While each left the cleaning up to one that overlapped no other, what they left behind took the
-/// room that came back.
+/// On a full device flushes and compactions fail repeatedly and may overlap. Cleaning up was done
+/// only by one that overlapped no other, so the files that they left behind used up the room that
+/// had been freed.
 #[test]
 fn leftovers_of_a_flush_are_removed_once_the_compaction_beside_it_has_ended() {
     let dir = tempfile::tempdir().unwrap();

@@ -242,7 +242,7 @@ impl OrderedIndex {
     }
 
     /// The newest entry of a key, and the number of runs searched that a merge would have avoided.
-    /// If a memtable may have the key the library searches that and everything else, and nothing is
+    /// If a memtable may have the key, the library searches the memtables and all runs, and none is
     /// counted.
     fn look_up(&self, key: &[u8], hash: u64) -> Result<(Option<Entry>, u64)> {
         if self.unflushed.may_have(hash) {
@@ -414,8 +414,8 @@ const fn item_seqno(seq: u64) -> SeqNo {
 }
 
 /// Seqno for reading as of commit `seq`, and watermark for dropping old versions: the library
-/// returns items strictly below it, and uses and keeps the states below it. It is that of the next
-/// commit, so that states installed since `seq` are included.
+/// returns items strictly below it, and uses and keeps the states below it. It is the seqno of the
+/// next commit, so states installed since `seq` are included.
 const fn read_seqno(seq: u64) -> SeqNo {
     item_seqno(seq + 1)
 }

@@ -160,9 +160,10 @@ impl OrderedIndex {
         memtables * (items as u64 / self.unflushed.keys().max(1)).max(1)
     }
 
-    /// The merge that leaves no run in the first level, if there is one to make. It goes where the
-    /// library's own would, which is the first level that is not empty, or the one above if only
-    /// the last is and has outgrown what the library lets the first one have.
+    /// The merge that empties the first level (L0), if there is anything to merge. Its output level
+    /// is the one that the library would choose: the first level below that is not empty, or the
+    /// one above the last if only the last is not empty and is larger than the library allows the
+    /// first to be.
     pub(super) fn merge_of_runs(&self) -> Option<MergeOfRuns> {
         let state = self.tree.current_version();
         let levels: Vec<u64> = state.iter_levels().map(|level| level.size()).collect();

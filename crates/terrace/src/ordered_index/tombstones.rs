@@ -26,9 +26,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Entries that are merged for a tombstone, in each level: twice as many as are written anyway for
-/// one on its way down a tree whose levels are ten times each other. Then what is left alone of a
-/// million keys of which 600,000 are deleted is stepped over in 20 ms.
+/// Entries that may be merged per tombstone, in each level: twice as many as are rewritten anyway
+/// per entry that moves down a level, at a level ratio of ten. With this, if 600,000 of a million
+/// keys are deleted, a scan steps over the tombstones that are not merged in 20 ms.
 const ENTRIES_PER_TOMBSTONE: u64 = 20;
 /// Bytes of tables that are merged for one at least: ten of the shortest entries.
 const BYTES_PER_TOMBSTONE: u64 = 512;

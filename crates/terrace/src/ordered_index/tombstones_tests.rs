@@ -103,9 +103,10 @@ fn few_deletions_and_those_that_cannot_pay_are_left_alone() {
     assert_eq!(index.tombstones(), 8_000);
 }
 
-/// Entries of objects that came over S3 are some 150 bytes long. By bytes the last 71,000
-/// tombstones did not pay for the 471,000 entries beside them, and a minute after 600,000 of a
-/// million keys of a bucket were deleted each listing still stepped over them, for 50 ms.
+/// Entries of objects written over S3 are some 150 bytes long. With a limit in bytes, the last
+/// 71,000 tombstones did not justify merging the 471,000 entries beside them: a minute after
+/// 600,000 of a million keys of a bucket were deleted, each listing still stepped over them, for 50
+/// ms.
 #[test]
 fn deletions_of_long_entries_pay_as_those_of_short_ones_do() {
     let dir = tempfile::tempdir().unwrap();

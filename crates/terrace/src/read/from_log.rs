@@ -28,9 +28,10 @@ pub struct Wanted<'a> {
     pub bytes: Range<u64>,
 }
 
-/// Reads these values and hands those that are there to `found`, with their numbers. The others
-/// have moved, or their places are damaged or could not be read: read alone, each gets the error
-/// that belongs to it. Returns for each read the number of the first value that it was for.
+/// Reads these values and passes those that are at their addresses to `found`, with their numbers.
+/// The others have moved, or their records are damaged or could not be read: the caller reads each
+/// of them alone, which gives its own error. Returns for each read the number of the first value
+/// that it was for.
 pub fn read(engine: &Engine, mut wanted: Vec<Wanted<'_>>, mut found: impl FnMut(usize, Hit)) -> Vec<usize> {
     if wanted.is_empty() {
         return Vec::new();

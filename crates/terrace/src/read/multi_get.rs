@@ -15,7 +15,7 @@ use crate::{
 use bytes::Bytes;
 use std::{ops::Range, sync::Arc};
 
-/// How often all keys are read, if some of them changed meanwhile, before they are read by a
+/// Attempts to read all keys without a change to any of them meanwhile, before they are read by a
 /// snapshot, which waits for the applier. Few calls have to be repeated: only those whose own keys
 /// are written while they run.
 const MOMENT_ATTEMPTS: usize = 3;

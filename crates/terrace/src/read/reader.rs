@@ -187,9 +187,9 @@ impl Reader {
         Some(self.hand_out(piece)).filter(|piece| !piece.is_empty())
     }
 
-    /// From now on pieces are copies of `bytes_max` bytes at most; with `None` they are again what
-    /// the cache has. A piece of the cache that a caller keeps stays in RAM when it has left the
-    /// cache: a caller that may keep many, or keep them long, asks for copies.
+    /// From now on pieces are copies of at most `bytes_max` bytes; with `None` they are again
+    /// slices of the cache. A slice that a caller keeps stays in RAM after it is evicted: a caller
+    /// that may keep many, or keep them long, takes copies.
     pub const fn copy_pieces(&mut self, bytes_max: Option<usize>) {
         self.copied = bytes_max;
     }

@@ -127,9 +127,9 @@ mod tests {
     use crate::{Error, Options, Store};
     use std::time::Duration;
 
-    /// The index forgot the state of a snapshot that became too old while a read by it was under
-    /// way. The library panicked, which was caught, but told on the terminal, and ended programs
-    /// whose panics abort.
+    /// The index dropped the state of a snapshot that expired while a read of it was running. The
+    /// library panicked. The panic was caught, but was printed to stderr, and ended programs built
+    /// with `panic = "abort"`.
     #[test]
     fn a_state_is_kept_until_a_read_that_looks_at_it_is_over() {
         let dir = tempfile::tempdir().unwrap();

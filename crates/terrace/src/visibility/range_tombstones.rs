@@ -60,9 +60,9 @@ pub fn successor(key: &[u8]) -> Option<Vec<u8>> {
     Some(next)
 }
 
-/// The first key of a range and the first behind it (empty: no end), as a record has them. `None`
-/// if no key can be in the range. Bounds longer than a key may be are cut to what they mean for
-/// keys.
+/// The first key of a range and the first key after it (empty: no end), as a record stores them.
+/// `None` if no key can be in the range. A bound longer than the longest key is shortened to the
+/// equivalent bound for keys.
 pub fn first_and_end(range: &ScanRange) -> Option<(Vec<u8>, Vec<u8>)> {
     // A key as a lower bound: longer ones begin behind what their first 4096 bytes spell.
     let from = |key: &[u8], inclusive: bool| {

@@ -108,9 +108,10 @@ impl Snapshots {
         self
     }
 
-    /// Registers a snapshot at what `current_seq` gives. Both happen under the lock that
+    /// Registers a snapshot at the seq that `current_seq` returns. Both happen under the lock that
     /// [`Snapshots::oldest_or`] takes, so a snapshot is never older than a watermark computed
-    /// before it. A caller's ages, one of the store itself counts until it is dropped.
+    /// before it. A snapshot that `ages` (a caller's) expires by age; one of the store itself
+    /// counts until it is dropped.
     pub fn register(self: &Arc<Self>, ages: bool, current_seq: impl FnOnce() -> u64) -> SnapshotSeq {
         let mut all = self.open.lock();
         let seq = current_seq();

@@ -118,9 +118,9 @@ impl Arrived<'_> {
     }
 }
 
-/// What a put or delete replaced, as the ordered index has it, and what the hash index said of it;
-/// without either it is nothing, for all we know. Without an entry it is an object in the flash
-/// log, of about this length. It was at this address, if it was the same key's.
+/// What a put or delete replaced: its entry in the ordered index, and its slot in the hash index.
+/// With neither, nothing known was replaced. With a slot only, it is an object in the flash log of
+/// about this length, at this address if the slot was the same key's.
 type Replaced = (Option<Entry>, Option<Found>);
 
 /// A home in the flash log.
@@ -231,9 +231,9 @@ impl Applier {
             engine.index_work.raise();
             std::thread::sleep(ROOM_LOOK);
         }
-        // Durable before it is sealed, not before it is flushed: the library flushes whatever is
-        // sealed by then, so a memtable sealed behind the flusher's back would be persisted ahead
-        // of the log.
+        // The log is made durable before the memtable is sealed, not before it is flushed: the
+        // library flushes every memtable that is sealed by then, so one sealed concurrently with a
+        // flush would be persisted ahead of the log.
         unless(Mutation::LogBeforeMark, || {
             engine.log.make_durable(self.index.applied_seq())
         })?;
@@ -252,9 +252,9 @@ impl Applier {
     fn apply_frames(&mut self, frames: &[Arc<Frame>]) {
         let views: Vec<_> = frames.iter().map(|frame| frame.view()).collect();
         let after = self.index.applied_seq();
-        // Once nothing is written any more, some of what was not durable is in it. It is left out:
-        // no reader saw it, and nothing that this applier does now is persisted, so the next open
-        // decides.
+        // After the log has failed, a frame may contain commits that did not become durable. They
+        // are left out: no reader saw them, and nothing that this applier does now is persisted, so
+        // the next open decides about them.
         let durable_seq = self.engine.log.writer.durable_seq();
         // A frame that recovery found may begin with commits the index has persisted.
         let count = views.iter().map(|view| view.record_count() as usize).sum();
@@ -487,9 +487,10 @@ impl Drop for Applier {
     }
 }
 
-/// Numbers of the records to apply, each with how its key begins: in key order, since the memtable
-/// takes that up to twice as fast, those of one key in the order of their seqs, and of those that
-/// replace each other the last. Records are long; what is sorted is short.
+/// Numbers of the records to apply, each with the prefix of its key. They are in key order, as
+/// inserting into the memtable is up to twice as fast then; records of one key are in the order of
+/// their seqs, and of those that replace each other only the last is kept. Sorted are pairs of
+/// prefix and number, which are shorter than the records.
 fn in_key_order(records: &[Arrived<'_>]) -> Vec<(u64, usize)> {
     let numbered = records.iter().enumerate();
     let mut order: Vec<_> = numbered.map(|(number, arrived)| (arrived.key_prefix, number)).collect();

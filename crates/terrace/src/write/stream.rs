@@ -59,9 +59,9 @@ impl<'a> PendingLarge<'a> {
         self.place.checksum
     }
 
-    /// Inside its commit, which nothing refuses any more but want of room in the log: from now on
-    /// frames are not written before it is durable. Not earlier: if its write fails, that concerns
-    /// no other commit. May be called again.
+    /// Called inside its commit, which can then be refused only for lack of room in the log: from
+    /// now on no frame is written before the value is durable. It is not called earlier, so that a
+    /// failed write of the value affects no other commit. May be called again.
     pub fn enter(&self) {
         if self.turn > 0 {
             self.engine.unsynced.add(self.turn, self.place);

@@ -8,9 +8,9 @@ use crate::{
     tests::{bytes, small_options},
 };
 
-/// What was written again was paid for when it was chosen: a drain that failed, for want of room or
-/// of a device, paid again whenever it was tried again, and hot values left the log that others had
-/// paid for.
+/// The credit for rewritten values was spent when they were chosen: a drain that failed, for lack
+/// of room or because of a device error, spent it again at each retry, and hot values were moved
+/// out of the log although credit for them had been earned.
 #[test]
 fn a_drain_that_writes_nothing_again_costs_no_second_chances() {
     let dir = tempfile::tempdir().unwrap();

@@ -100,9 +100,9 @@ impl Applier {
         self.engine.hash_index.insert(hash, address, record_bytes)
     }
 
-    /// Takes the key out of the hash index. Gives what it said before, if that is known. Another
-    /// key of its class may have lost its slot to this one: the filter tells of both, before there
-    /// is no slot.
+    /// Removes the key's slot from the hash index, and returns it if it is known. Another key of
+    /// the class may have lost its slot to this one, so the class is added to the filter before the
+    /// slot is removed.
     pub(super) fn remove_slot(&mut self, hash: u64) -> Option<Found> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
             loading.noted.push((hash, None));
@@ -238,9 +238,8 @@ pub(super) fn set_place(index: &HashIndex, filter: &KeyFilter, hash: u64, place:
     }
 }
 
-/// Has the hash index say that the key's record is there. A slot that says so is left alone:
-/// written anew it would have forgotten its uses, and recycling would take for cold what is read
-/// all the time.
+/// Points the key's slot in the hash index to this address. A slot that already does is left
+/// unchanged: rewriting it would reset its use count, and log GC would treat a hot object as cold.
 fn fill_slot(index: &HashIndex, hash: u64, address: Address, record_bytes: u64) {
     if index.recency(hash, address).is_none() {
         index.insert(hash, address, record_bytes);

@@ -11,8 +11,8 @@
 //! ([`list`]); deleting unreferenced and expired data ([`collector`], [`walk`]). [`engine`] calls
 //! the engine, and [`error`] has the errors.
 //!
-//! Nothing here knows HTTP or S3's XML, so another protocol can use it, and a fuzzer reaches every
-//! decoder. docs/adr/0022-crates.md has the reasons.
+//! Nothing here depends on HTTP or S3's XML, so another protocol can use it, and a fuzzer reaches
+//! every decoder. docs/adr/0022-crates.md has the reasons.
 
 pub mod access;
 pub mod access_key;

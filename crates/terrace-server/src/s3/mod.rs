@@ -1,8 +1,8 @@
-//! The S3 service: the protocol by `s3s`, which only this room knows, over the engine.
+//! The S3 service: the protocol by `s3s`, which only this room uses, over the engine.
 //!
-//! The way of a request: the listener accepts it; [`head`] parses its head, which all later code
+//! The path of a request: the listener accepts it; [`head`] parses its head, which all later code
 //! uses; [`front`] adds what every answer has; [`refuse`] refuses features that the service does
-//! not have; `s3s` checks its signature and asks [`access`] for permission; [`service`] calls its
+//! not have; `s3s` checks its signature and calls [`access`] for permission; [`service`] calls its
 //! operation in [`ops`]; [`at_once`] answers plain GETs from RAM without `s3s`. Operations call the
 //! engine through [`Gateway::run`], a bounded number at a time, on threads for blocking work.
 //!

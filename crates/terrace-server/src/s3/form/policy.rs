@@ -1,12 +1,12 @@
-//! What the policy of a form demands of its fields.
+//! The conditions of a form's policy on its fields.
 //!
-//! `s3s` demands it too, but answers what a policy does not allow as if the policy were malformed,
-//! does not ask for a condition on the bucket, without which a form would do for any bucket of its
-//! signer, and knows neither `acl` nor `tagging` as fields. What the policy itself is like, its
-//! signature, its time and the length of the file stay its business.
+//! `s3s` checks them too, but it reports a violated condition as a malformed policy, does not
+//! require a condition on the bucket, without which a form would be valid for any bucket of its
+//! signer, and does not support the fields `acl` and `tagging`. `s3s` still checks the syntax of
+//! the policy, its signature, its time and the length of the file.
 //!
-//! Policies of buckets and of sessions are asked about a form's fields ([`Extras::said`]), as they
-//! are about another request's headers.
+//! Policies of buckets and of sessions are evaluated with a form's fields ([`Extras::said`]), as
+//! they are with the headers of other requests.
 
 use super::fields::Form;
 use crate::s3::{crypt::request, ops::tagging, signature::is_scope};

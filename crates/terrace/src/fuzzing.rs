@@ -22,13 +22,13 @@ use crate::{
 };
 use std::path::Path;
 
-/// Reads a manifest; gives what it encodes to.
+/// Decodes a manifest; returns its encoding.
 #[must_use]
 pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     Manifest::decode(bytes).ok().map(|manifest| manifest.encode().to_vec())
 }
 
-/// Reads the manifest of a backup; gives what it encodes to.
+/// Decodes the manifest of a backup; returns its encoding.
 #[must_use]
 pub fn backup_manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     let manifest = BackupManifest::decode(bytes, Path::new("BACKUP")).ok()?;
@@ -41,7 +41,7 @@ pub fn backup_manifest_end(before: &[u8], files: usize) -> String {
     end_line(before, files)
 }
 
-/// Reads what a mark holds, in the form of now or of before; gives what it encodes to.
+/// Decodes the payload of a mark, in the current or a former form; returns its encoding.
 #[must_use]
 pub fn mark_payload(bytes: &[u8]) -> Option<Vec<u8>> {
     MarkPayload::decode(bytes).map(|payload| payload.encode())
@@ -80,7 +80,7 @@ pub fn encode_expiring(attributes: &Attributes, expires_ms: Option<u64>) -> Opti
 /// A hash index larger than this is not made for a checkpoint that only claims to be of one.
 const CHECKPOINT_BUCKETS_MAX: usize = 1 << 10;
 
-/// Reads a checkpoint of a small hash index to its end; gives what it is when it is written again.
+/// Decodes a checkpoint of a small hash index to its end; returns its encoding.
 #[must_use]
 pub fn checkpoint(bytes: &[u8]) -> Option<Vec<u8>> {
     let disk = SimDisk::new(1);

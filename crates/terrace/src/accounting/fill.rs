@@ -16,23 +16,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// At most this often the devices are asked.
+/// Minimum interval of measurements.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How far back the rate of growth goes,
+/// The rate of growth is of at most this span,
 const RATE_SPAN: Duration = Duration::from_secs(24 * 3600);
-/// by a sample of each such time,
+/// from samples at this interval,
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(600);
-/// and what it must have seen at least to be one.
+/// and of at least this span.
 const RATE_SPAN_MIN: Duration = Duration::from_secs(60);
-/// Shares in per cent of which a tier is warned of once when they are passed,
+/// Fill levels, in per cent, at which a warning is logged once,
 const WARN_PERCENT: [u64; 2] = [85, 95];
-/// and again after it was so much below.
+/// and again after the level was this much lower.
 const WARN_AGAIN_BELOW: u64 = 2;
-/// So long must new data be taken before it is said that there is room again: on a full device each
-/// deletion makes some, and the next write has it.
+/// New data must be accepted for this long before the end of the shortage is logged: on a full device
+/// each deletion frees some room, which the next write uses.
 const ROOM_AGAIN: Duration = Duration::from_secs(10);
 
-/// What was seen last.
+/// The last measurement.
 #[derive(Debug, Default)]
 pub struct FillWatch(Mutex<State>);
 
@@ -48,8 +48,8 @@ struct State {
 }
 
 impl FillWatch {
-    /// Looks by `measure`, which also says why nothing new is taken if it is not, warns, and says
-    /// what it has seen. What is younger than a second is not looked at again.
+    /// Measures by `measure`, which also returns why no new data is accepted, if so; logs warnings,
+    /// and returns the figures. Figures less than a second old are not measured again.
     pub fn look(&self, measure: impl FnOnce() -> (FillStats, Option<String>)) -> FillStats {
         let mut state = self.0.lock();
         let now = Instant::now();
@@ -129,7 +129,7 @@ impl State {
     }
 }
 
-/// How long what is left lasts if it goes on as since then.
+/// Hours until the tier is full at the rate of growth since then.
 fn hours(tier: &TierFill, used_then: u64, since: Duration) -> Option<f64> {
     let grown = tier.used_bytes.saturating_sub(used_then);
     let left = tier.capacity_bytes.saturating_sub(tier.used_bytes);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Migration {
     /// The index is walked since the rules have changed.
     pub is_under_way: AtomicBool,
-    /// What was looked at and moved.
+    /// Values visited and moved.
     pub counters: PlacementCounters,
 }
 

@@ -135,7 +135,7 @@ fn check_value(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Resul
         }
         _ => {
             decode_attributes(&entry.attributes).map_err(|error| error.to_string())?;
-            // What the device has is wanted, not what RAM still knows.
+            // The value is read from the device, not from RAM.
             let value = stored_value(engine, key, entry).map_err(|error| error.to_string())?;
             let value = match (value, &entry.home) {
                 (Some(value), _) => value,
@@ -165,7 +165,7 @@ fn check_account(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> 
     for _ in 0..RECOUNTS_MAX {
         engine.log.wait_applied()?;
         let held = engine.snapshots.register(false, || engine.log.applied_seq());
-        // What is damaged has been told.
+        // The damage has been reported.
         let Ok(counted) = count_live(&engine.index, held.seq) else {
             return Ok(());
         };

@@ -63,7 +63,7 @@ pub struct BlockShare {
     pub is_held: bool,
 }
 
-/// What an extent counts as while it is live: what it takes among packed ones.
+/// Live bytes that an extent is counted with: its size among packed extents.
 pub const fn live_bytes_of(extent_bytes: u64) -> u64 {
     match extent_bytes.checked_next_multiple_of(RECORD_ALIGNMENT) {
         Some(bytes) => bytes,
@@ -145,7 +145,7 @@ impl LargeSpace {
         is_dead || self.space.leaving.load(Ordering::Acquire) > 0
     }
 
-    /// Whether it is known what lives in each block.
+    /// Whether the live bytes of each block are known.
     pub fn is_accounted(&self) -> bool {
         self.space.accounted.load(Ordering::Acquire)
     }
@@ -157,7 +157,7 @@ impl LargeSpace {
         }
     }
 
-    /// Whether the capacity leaves callers no room for so many bytes more.
+    /// Whether the capacity has no room for this many more bytes of callers.
     pub fn lacks_room(&self, bytes: u64) -> bool {
         self.space.room.lacks(bytes)
     }
@@ -180,8 +180,8 @@ impl LargeSpace {
         self.space.room.set_limit(bytes);
     }
 
-    /// Takes over the live bytes of blocks from the mark the index is opened at. Blocks that are
-    /// gone are passed over: `open` reported them.
+    /// Restores the live bytes of blocks from the mark at which the index is opened. Missing blocks
+    /// are skipped: `open` has reported them.
     pub fn restore_live(&self, live: &[(u64, u64)]) {
         let blocks = self.space.blocks.read();
         let mut total = 0;
@@ -214,7 +214,7 @@ impl LargeSpace {
 
 fn share(block: &Arc<Block>) -> Option<BlockShare> {
     let bytes = block.rest_bytes.load(Ordering::Acquire);
-    // Before the live ones: what is accounted becomes live first.
+    // Loaded before the live bytes: an accounted extent becomes live first.
     let is_settled = block.unapplied_bytes.load(Ordering::Acquire) == 0;
     let live_bytes = block.live_bytes.load(Ordering::Acquire);
     (bytes > 0).then(|| BlockShare {

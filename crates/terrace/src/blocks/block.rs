@@ -32,7 +32,7 @@ use std::{
 const ALLOCATION_STEP_BYTES_MIN: u64 = 8 << 20;
 const ALLOCATION_STEP_BYTES_MAX: u64 = 32 << 20;
 
-/// A block and what is known of it. `Arc` clones beside the one in the space's table pin it.
+/// A block and its state. An `Arc` clone other than the one in the space's table pins it.
 #[derive(Debug)]
 pub(super) struct Block {
     pub number: u64,
@@ -40,7 +40,7 @@ pub(super) struct Block {
     pub live_bytes: AtomicU64,
     /// Bytes of its file once it is no longer written; 0 before.
     pub rest_bytes: AtomicU64,
-    /// Nothing lives in it, and a snapshot or a reader keeps it all the same.
+    /// It has no live bytes, but a snapshot or a reader holds it.
     pub is_held: AtomicBool,
     /// Bytes of extents written but not yet accounted by the applier. While there are any, the
     /// block is not dead.
@@ -53,7 +53,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// A block this process will not write, with a file of so many bytes.
+    /// A block that this process will not write, with a file of this many bytes.
     pub fn at_rest(number: u64, bytes: u64) -> Self {
         Self {
             number,
@@ -95,8 +95,8 @@ impl Block {
             .map_or(0, |writing| writing.allocated_bytes)
     }
 
-    /// Gives the file its last length by `write`, and counts what it takes from then on: once,
-    /// however often sealing the block is tried.
+    /// Sets the final length of the file by `write`, and counts its bytes from then on: once, even
+    /// if sealing is tried again.
     pub fn note_length(&self, bytes: u64, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let allocated_bytes = self.allocated_bytes();
         let Some(room) = self.writing.lock().as_ref().map(|writing| Arc::clone(&writing.room)) else {
@@ -112,7 +112,7 @@ impl Block {
         Ok(())
     }
 
-    /// No further extent goes into this block.
+    /// No more extents are added to this block.
     pub fn close(&self) {
         if let Some(writing) = self.writing.lock().as_mut() {
             writing.closed = true;
@@ -172,8 +172,7 @@ impl Block {
 
     /// No entry points into it, nor will one that is on its way.
     pub fn has_nothing_live(&self) -> bool {
-        // In this order: what is accounted becomes live first, and is on its way no more after
-        // that.
+        // In this order: an extent becomes live before it is no longer counted as unapplied.
         self.unapplied_bytes.load(Ordering::Acquire) == 0 && self.live_bytes.load(Ordering::Acquire) == 0
     }
 }

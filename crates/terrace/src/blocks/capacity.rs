@@ -33,8 +33,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Which of the open blocks takes it: what is moved has lived for long and goes on living, so
-    /// it is kept apart from what is new.
+    /// Open block for this origin. Moved values are old and likely to stay live, so they are kept
+    /// apart from new ones.
     pub(super) const fn stream(self) -> usize {
         match self {
             Self::User => 0,
@@ -73,7 +73,7 @@ pub(super) struct Room {
     drain_bytes: AtomicU64,
     /// Of the limit, for cleaning alone, a quarter of it at most; and of what the device has left.
     kept_bytes: u64,
-    /// What of the device cleaning itself leaves, since the index must persist what it moved.
+    /// Bytes of the device that block GC leaves free, since the index must persist its moves.
     pub left_to_index_bytes: OnceLock<Arc<AtomicU64>>,
 }
 
@@ -85,7 +85,7 @@ impl Room {
             used_bytes: AtomicU64::new(used_bytes),
             limit_bytes: AtomicU64::new(NO_LIMIT),
             drain_bytes: AtomicU64::new(0),
-            // What cleaning has open and what it begins next; it gets the rest back as it goes on.
+            // The open block of block GC and its next one; space is freed as it continues.
             kept_bytes: 2 * split_bytes,
             left_to_index_bytes: OnceLock::new(),
         };
@@ -142,7 +142,7 @@ impl Room {
         self.used_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// A file has shrunk, or is gone.
+    /// A file was shortened or deleted.
     pub fn give_back(&self, bytes: u64) {
         subtract(&self.used_bytes, bytes);
         let used = self.used_bytes();
@@ -165,8 +165,8 @@ impl Room {
         Some(self.limit_bytes.load(Ordering::Acquire)).filter(|limit| *limit != NO_LIMIT)
     }
 
-    /// Sets another limit. Below what is there, only cleaning takes more until enough is given
-    /// back.
+    /// Sets another limit. If it is below the present use, only block GC takes more space until
+    /// enough is freed.
     pub fn set_limit(&self, limit_bytes: Option<u64>) {
         self.drain_bytes.store(0, Ordering::Release);
         self.limit_bytes
@@ -183,7 +183,7 @@ impl Room {
         self.used_bytes.load(Ordering::Acquire)
     }
 
-    /// Whether callers cannot have so many bytes more.
+    /// Whether there is no room for this many more bytes of callers.
     pub fn lacks(&self, bytes: u64) -> bool {
         let limit = self.limit_for(Origin::User);
         limit.is_some_and(|limit| self.used_bytes().saturating_add(bytes) > limit)

@@ -60,7 +60,7 @@ impl LargeSpace {
         Ok(values)
     }
 
-    /// Divides items into those of one region each: what is written in one burst.
+    /// Groups items by region: the unit of one burst of writes.
     pub fn regions<'a, 'b>(
         &self,
         items: &'a [DestageItem<'b>],

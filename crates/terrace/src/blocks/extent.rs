@@ -41,7 +41,7 @@ impl Space {
             return Ok((block, offset.ok_or_else(refused)?));
         }
         let (block, offset, is_half_full) = self.reserve_shared(bytes, origin)?;
-        // No caller waits for what is moved.
+        // No caller waits for moved values.
         if is_half_full && origin == Origin::User {
             self.prepare_next(block.number);
         }
@@ -199,7 +199,7 @@ impl ExtentWriter {
         Ok(())
     }
 
-    /// Takes memory for what comes.
+    /// Allocates memory for the next bytes.
     pub fn go_on(&mut self, space: &Space) {
         if self.rests {
             let mut buffer = space.buffers.take();
@@ -264,8 +264,7 @@ impl ExtentWriter {
         })
     }
 
-    /// Writes what is left, padded with zeros to a page. Returns the bytes written to the device in
-    /// all.
+    /// Writes the rest, padded with zeros to a page. Returns the total bytes written to the device.
     pub fn flush_rest(&mut self) -> io::Result<u64> {
         self.buffer.pad_to_page();
         self.flush_pages()?;

@@ -301,7 +301,7 @@ pub enum ExtentKind {
 /// One line of a block's table of contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FooterEntry {
-    /// What it is.
+    /// Kind of the extent.
     pub kind: ExtentKind,
     /// Where it starts.
     pub offset: u64,

@@ -21,7 +21,7 @@ use std::{
 
 /// How often waiting writers look whether the store stops.
 const WAIT_STEP: Duration = Duration::from_millis(20);
-/// At most this often it is logged that writers are let go.
+/// Minimum interval of warnings about writers over the limit.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What block GC does and which writers wait for it, shared.
@@ -29,7 +29,7 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 pub struct BlockGcState {
     /// Held by the thread while it changes anything.
     at_work: Mutex<()>,
-    /// Counts what was moved or deleted.
+    /// Incremented for each move and deletion.
     progress: AtomicU64,
     passes: Mutex<Passes>,
     /// Raised when something was found, moved or deleted, and when a writer begins to wait.
@@ -37,7 +37,7 @@ pub struct BlockGcState {
     /// Wakes the thread where nothing else does.
     activity: Arc<Event>,
     warned_at: Mutex<Option<Instant>>,
-    /// Blocks that were emptied and are still there. The index was asked for every key in them.
+    /// Drained blocks that still exist. Every key in them was looked up in the index.
     emptied: Mutex<BTreeSet<u64>>,
     /// Blocks emptied since the store was opened.
     pub blocks_reclaimed: AtomicU64,
@@ -45,7 +45,7 @@ pub struct BlockGcState {
     pub blocks_set_aside: AtomicU64,
     /// What could be reclaimed of those.
     pub set_aside_bytes: AtomicU64,
-    /// Writes over the limit that went on all the same.
+    /// Writes that were admitted although the limit was exceeded.
     pub writers_let_go: AtomicU64,
 }
 
@@ -61,26 +61,26 @@ struct Passes {
     finding: Finding,
     /// As of this there was nothing to clean.
     idle_as_of: Option<AsOf>,
-    /// Counts what may have changed what a look finds, beside that.
+    /// Incremented for other changes that may affect the result of a check.
     changes: u64,
 }
 
 impl Passes {
-    /// What was found by looks that have begun may be otherwise by now.
+    /// Invalidates the results of checks that have begun.
     fn change(&mut self) {
         self.idle_as_of = None;
         self.changes += 1;
     }
 }
 
-/// What a look at the blocks goes by, beside what was moved and deleted.
+/// The inputs of a check of the blocks, besides moves and deletions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsOf {
     /// Everything up to this seq is applied.
     pub applied_seq: u64,
     /// No snapshot is older than this.
     pub watermark_seq: u64,
-    /// It is known what lives in each block.
+    /// The live bytes of each block are known.
     pub is_accounted: bool,
 }
 
@@ -91,12 +91,12 @@ pub struct Finding {
     pub tolerated_bytes: u64,
     /// Blocks take more than they may, and nothing can be done.
     pub is_stuck: bool,
-    /// It goes on to clean a block.
+    /// It drains another block next.
     pub cleans: bool,
 }
 
 impl BlockGcState {
-    /// Nothing was found yet. A call that asks what would be found raises `activity`.
+    /// No result yet. A call that needs the result of a check raises `activity`.
     pub fn raising(activity: Arc<Event>) -> Self {
         Self {
             activity,
@@ -123,14 +123,14 @@ impl BlockGcState {
         self.emptied.lock().contains(&number)
     }
 
-    /// Those that were emptied, without those that `is_there` does not know any more.
+    /// Drained blocks, without those that `is_there` does not find.
     pub fn emptied_and_there(&self, is_there: impl Fn(u64) -> bool) -> Vec<u64> {
         let mut emptied = self.emptied.lock();
         emptied.retain(|number| is_there(*number));
         emptied.iter().copied().collect()
     }
 
-    /// Says what it has found.
+    /// Publishes the result of a check.
     pub fn publish(&self, finding: Finding) {
         let mut passes = self.passes.lock();
         passes.ended = passes.begun;
@@ -149,7 +149,7 @@ impl BlockGcState {
         self.changed.raise();
     }
 
-    /// What may be there has changed.
+    /// A new check may have another result.
     pub fn look_again(&self) {
         self.passes.lock().change();
         self.activity.raise();
@@ -179,7 +179,7 @@ impl BlockGcState {
         self.at_work.lock()
     }
 
-    /// What it has found last.
+    /// The last result.
     pub fn finding(&self) -> Finding {
         self.passes.lock().finding
     }
@@ -216,7 +216,7 @@ impl BlockGcState {
         }
     }
 
-    /// A writer goes on over the limit.
+    /// Admits a writer over the limit.
     pub fn let_go(&self, why: &str) {
         self.writers_let_go.fetch_add(1, Ordering::Relaxed);
         let mut warned_at = self.warned_at.lock();
@@ -234,8 +234,8 @@ impl BlockGcState {
 mod tests {
     use super::*;
 
-    /// Four clients had values of 1 MB refused. One refusal in a hundred took 8 to 47 ms beside
-    /// other work: each refusal had the thread of block GC look at all blocks.
+    /// Four clients had values of 1 MB refused. One refusal in a hundred took 8 to 47 ms under
+    /// other load: each refusal made the thread of block GC check all blocks.
     #[test]
     fn one_look_at_the_blocks_answers_all_who_ask_of_one_seq() {
         let gc = BlockGcState::default();
@@ -263,7 +263,7 @@ mod tests {
         assert!(asks(7) > 0);
         let is_stopping = || panic!("it waits");
         assert!(!gc.cleans(as_of(7), is_stopping), "at once");
-        // Something else was committed, moved, or let go.
+        // Something else was committed, moved, or admitted.
         assert!(asks(8) > 0);
         gc.progress();
         assert_eq!(gc.passes.lock().idle_as_of, None);
@@ -278,8 +278,8 @@ mod tests {
         assert!(gc.cleans(as_of(8), is_stopping), "what it found since");
     }
 
-    /// What was deleted after a look had begun was not seen by it, and all callers that asked of
-    /// the same seq were told that nothing is to come.
+    /// A check did not see what was deleted after it had begun, and all callers with the same seq
+    /// got the result that no room will be freed.
     #[test]
     fn a_look_that_something_came_after_is_no_answer_for_others() {
         let gc = BlockGcState::default();

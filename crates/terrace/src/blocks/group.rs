@@ -44,7 +44,7 @@ struct SyncState {
     failed: Option<io::Error>,
 }
 
-/// The same error, for the next caller that asks.
+/// The same error for the next caller.
 fn again(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
@@ -86,7 +86,7 @@ impl GroupSync {
         self.written.notify_all();
     }
 
-    /// An ordinal for what has been written already.
+    /// An ordinal that covers everything written so far.
     pub fn mark(&self) -> u64 {
         let mut state = self.state.lock();
         state.next += 1;

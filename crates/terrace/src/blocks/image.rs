@@ -46,7 +46,7 @@ impl LargeSpace {
                 .map(|block| (Arc::clone(block), open_bytes(block)))
                 .collect()
         };
-        // Asked after: sealing lists a block before it closes it.
+        // Read afterwards: sealing lists a block before it closes it.
         let listed = self.space.table.lock().meta.blocks.clone();
         let mut found = Vec::with_capacity(held.len());
         for (block, open_bytes) in held {
@@ -62,7 +62,7 @@ impl LargeSpace {
             let bytes = match open_bytes {
                 Some(tail) => tail,
                 None if sealed => listed.bytes,
-                // It got no footer for want of room.
+                // It has no footer, for lack of room.
                 None => self.file_bytes(&block)?,
             };
             found.push(HeldBlock {
@@ -118,7 +118,7 @@ impl LargeSpace {
         (meta_path(meta.number), encode_meta(&meta))
     }
 
-    /// Bytes of the files of these blocks, which are at rest; those that are gone left out.
+    /// Bytes of the files of these blocks, which are at rest; missing ones are not counted.
     pub fn bytes_of(&self, numbers: &[u64]) -> u64 {
         let blocks = self.space.blocks.read();
         let found = numbers.iter().filter_map(|number| blocks.get(number));

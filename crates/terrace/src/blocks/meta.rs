@@ -41,7 +41,7 @@ pub enum BlockState {
     Sealed,
     /// Its live values are being moved away.
     Draining,
-    /// Nothing in it is live since this seq; the file goes next.
+    /// It has no live bytes since this seq; its file is deleted next.
     Drained(u64),
 }
 

@@ -134,7 +134,7 @@ pub struct OpenReport {
     pub left_open: Vec<u64>,
     /// Blocks LargeMeta did not list.
     pub unlisted: Vec<u64>,
-    /// Blocks LargeMeta lists that are gone: the values in them are lost.
+    /// Blocks in LargeMeta without a file: their values are lost.
     pub missing: Vec<u64>,
     /// Files in the block directory that belong to another store, or to none. They are left alone.
     pub foreign: Vec<String>,
@@ -154,7 +154,7 @@ pub struct BlockInfo {
 }
 
 counted! {
-    /// What was read and written since the space was opened. Bytes on the device.
+    /// Reads and writes since the space was opened. Bytes are those on the device.
     pub struct LargeCounters {}
     /// As they are counted.
     struct Counters {
@@ -205,7 +205,7 @@ struct Space {
     leaving: AtomicU64,
     handles: quick_cache::sync::Cache<u64, Arc<dyn DiskFile>>,
     buffers: Arc<Buffers>,
-    /// What may be nearer than the blocks.
+    /// The cache in front of the blocks.
     nearer: OnceLock<Arc<dyn Nearer>>,
     queue: WriteQueue,
     counters: Counters,
@@ -223,7 +223,8 @@ impl LargeSpace {
         &self.space.disk
     }
 
-    /// From now on reads for callers count, and use what is nearer.
+    /// Attaches the cache in front of the blocks; from now on reads for callers are counted and use
+    /// it.
     pub fn attach(&self, nearer: Arc<dyn Nearer>) {
         let _ = self.space.nearer.set(nearer);
     }
@@ -241,11 +242,10 @@ impl LargeSpace {
             let blocks = self.space.blocks.read();
             blocks.values().rev().take(READ_HANDLES_MAX).map(Arc::clone).collect()
         };
-        // In the order of their names: what the file system knows of them lies in about that order
-        // too.
+        // In order of their names: the file system's metadata of them is in about that order.
         for block in newest.iter().rev().filter(|_| !is_over()) {
             step(&|| {
-                // A read of it will report what is wrong.
+                // A read of it will report the error.
                 if let Ok(file) = self.space.file(block) {
                     file.warm();
                 }
@@ -253,7 +253,7 @@ impl LargeSpace {
         }
     }
 
-    /// From now on cleaning leaves the device so many bytes.
+    /// From now on block GC leaves this many bytes of the device free.
     pub fn leave_to_index(&self, bytes: Arc<AtomicU64>) {
         let _ = self.space.room.left_to_index_bytes.set(bytes);
     }
@@ -294,8 +294,7 @@ impl LargeSpace {
         self.paces().large.seeks()
     }
 
-    /// Writes what waits to be written, and ends the threads that write it. What is written behind
-    /// after that fails.
+    /// Writes queued extents, and ends the threads of write-behind. Later queued writes fail.
     pub fn stop(&self) {
         self.space.queue.close();
     }
@@ -321,7 +320,7 @@ impl LargeSpace {
         }
     }
 
-    /// What was read and written since the space was opened.
+    /// Counters of reads and writes since the space was opened.
     pub fn counters(&self) -> LargeCounters {
         self.space.counters.picture()
     }

@@ -32,12 +32,12 @@ pub struct Wanted<'a> {
     pub value_bytes: u64,
 }
 
-/// What may be nearer than the blocks.
+/// A cache in front of the blocks.
 pub trait Nearer: Debug + Send + Sync {
     /// Begins to read an extent for a caller. `None` if this extent is never nearer.
     fn begin(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>>;
 
-    /// Begins to read an extent before any caller has asked for it. `None` if that is of no use.
+    /// Begins to read an extent ahead of callers. `None` if that is of no use.
     fn begin_ahead(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>>;
 }
 
@@ -46,7 +46,7 @@ pub trait NearReader: Debug + Send + Sync {
     /// Fills `out` with the bytes at `position` if they are nearer than the block.
     fn read(&self, position: u64, out: &mut [u8]) -> bool;
 
-    /// Takes note of what was read of the block at `position`.
+    /// Notifies of bytes that were read from the block at `position`.
     fn gather(&self, position: u64, bytes: &[u8]);
 
     /// Whether its beginning is nearer than the block.
@@ -55,7 +55,7 @@ pub trait NearReader: Debug + Send + Sync {
     /// The farthest that anything read so far came from.
     fn source(&self) -> Option<Source>;
 
-    /// Bytes did not match their checksums. Whether a copy may be to blame: it is forgotten then,
-    /// and to read again is worth it.
+    /// Bytes did not match their checksums. Returns whether a copy may be the cause: it is dropped
+    /// then, and the read should be repeated.
     fn blames_copy(&self) -> bool;
 }

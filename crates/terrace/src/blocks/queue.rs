@@ -39,14 +39,14 @@ use std::{
 const WRITERS: usize = 2;
 /// No write gets longer by gathering.
 const RUN_BYTES_MAX: usize = 1 << 20;
-/// Room for what waits and what is being written.
+/// Limit of queued bytes and bytes being written.
 pub(super) const QUEUED_BYTES_MAX: usize = 8 << 20;
 /// How long values for a disk that seeks may gather, and the frames with their records: 30 values a
 /// second then cost readers a few seeks a second and not a hundred. A crash of the process loses up
 /// to this much of buffered commits.
 pub const LARGE_GATHER_MAX: Duration = Duration::from_millis(500);
-/// With so many bytes they are written: the disk has them in a tenth of a second, and there is room
-/// for as many meanwhile.
+/// At this many bytes they are written: the disk writes them in a tenth of a second, and there is
+/// room for as many meanwhile.
 pub(super) const LARGE_GATHER_BYTES: usize = QUEUED_BYTES_MAX / 2;
 
 /// Buffers for the next write or read.
@@ -131,7 +131,7 @@ struct State {
     bytes: usize,
     /// When the first of those that wait was handed over.
     since: Option<Instant>,
-    /// Those that want something written now.
+    /// Waiters that need queued extents written now.
     hurrying: usize,
     /// They have gathered, and are written to the last.
     is_due: bool,
@@ -210,14 +210,13 @@ impl WriteQueue {
         ordinal
     }
 
-    /// What callers' reads take is told to these: extents gather while they say that the device
-    /// seeks.
+    /// Latencies of callers' reads are recorded here: extents gather while the device seeks.
     pub fn paces(&self) -> &Arc<Paces> {
         &self.shared.paces
     }
 
-    /// For a thread that waits for extents to be written: what is queued is written now, and
-    /// nothing gathers while this lives.
+    /// For a thread that waits for extents to be written: queued ones are written now, and none
+    /// gathers until this is dropped.
     pub fn hurry(&self) -> Hurry<'_> {
         let mut state = self.shared.state.lock();
         state.hurrying += 1;
@@ -233,13 +232,13 @@ impl WriteQueue {
         group.wait_written();
     }
 
-    /// Writes what waits, and ends the threads. What is pushed after that fails.
+    /// Writes queued extents, and ends the threads. Later pushes fail.
     pub fn close(&self) {
         self.shared.state.lock().closed = true;
         self.shared.work.notify_all();
         self.shared.room.notify_all();
         for thread in self.threads.lock().drain(..) {
-            // It ended all the same if it panicked.
+            // The thread has ended even if it panicked.
             let _ = thread.join();
         }
     }

@@ -31,7 +31,7 @@ use std::{io, ops::Range, sync::Arc};
 const ONE_READ_BYTES_MAX: u64 = 1 << 20;
 /// Chunks per device read of a range: 1 MiB of value, wherever it starts.
 const CHUNKS_PER_READ: u64 = 18;
-/// Bytes of a chunk: what is verified at once.
+/// Bytes of a chunk, the unit of verification.
 pub const CHUNK_DATA: u64 = CHUNK_DATA_BYTES as u64;
 /// Bytes of a piece: a quarter of what one device read brings. A value's pieces lie on a grid, its
 /// last one is shorter.
@@ -122,9 +122,9 @@ pub struct ValueReader {
     place: Place,
     head_bytes: u64,
     length: u64,
-    /// What may be nearer than the block.
+    /// Reader of the cache in front of the block.
     near: Option<Box<dyn NearReader>>,
-    /// A caller waits for what is read.
+    /// The read is for a caller.
     is_callers: bool,
 }
 
@@ -146,7 +146,7 @@ impl ValueReader {
         }
     }
 
-    /// The farthest that anything read so far came from; `None` if that was not looked at.
+    /// The slowest source of the bytes read so far; `None` if it was not recorded.
     pub fn source(&self) -> Option<Source> {
         self.near.as_ref().and_then(|near| near.source())
     }
@@ -364,8 +364,9 @@ impl ValueReader {
             || self.near.as_ref().is_some_and(|near| near.is_near())
     }
 
-    /// Fills `buffer` from the extent's bytes in RAM, if it is not on the device. If they are not
-    /// there it is: what was handed over stays there until it is written.
+    /// Fills `buffer` from the extent's queued bytes in RAM, if they are not on the device yet.
+    /// Queued bytes stay in RAM until they are written, so bytes that are not there are on the
+    /// device.
     fn copy_waiting(&self, buffer: &mut AlignedBuffer, page_start: u64) -> Result<bool> {
         let waiting = self.block.behind.lock().get(&self.place.offset).map(Arc::clone);
         let Some(bytes) = waiting else { return Ok(false) };

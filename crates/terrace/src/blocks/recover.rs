@@ -32,7 +32,7 @@ use std::{
     },
 };
 
-/// At most this much of the end of a block left open is looked at for space to give back.
+/// At most this much of the end of an open block is searched for space to trim.
 const TRIM_BYTES_MAX: u64 = 32 << 20;
 /// Zeros kept after the last byte that is not: a chunk of zeros may, in theory, have checksum zero.
 const TRIM_MARGIN_BYTES: u64 = 128 << 10;
@@ -134,7 +134,7 @@ fn prepare_directories(disk: &dyn Disk) -> io::Result<()> {
     unless(Mutation::NewDirectory, || disk.sync_dir(Path::new("")))
 }
 
-/// What LargeMeta should list, given what it lists and what is there.
+/// The contents that LargeMeta should have, by its present contents and the files found.
 fn reconcile(
     disk: &dyn Disk,
     options: &LargeOptions,
@@ -173,7 +173,7 @@ fn reconcile(
         blocks.insert(number, block);
     }
     if removed {
-        // Durable before LargeMeta forgets them, or they would come back unlisted.
+        // Durable before LargeMeta drops them, or they would reappear unlisted.
         let synced = unless(Mutation::BlockRemoval, || disk.sync_dir(Path::new(BLOCK_DIR)));
         synced.map_err(|error| Error::io("syncing the block directory", &error))?;
     }
@@ -218,7 +218,7 @@ fn trimmed_bytes(disk: &dyn Disk, options: &LargeOptions, number: u64) -> Result
         }
         Ok(end)
     })();
-    // If it cannot be read, leave it as it is: reads of its values will say what is wrong.
+    // If it cannot be read, leave it unchanged: reads of its values will report the error.
     let Ok::<u64, io::Error>(used) = used else {
         return Ok(bytes);
     };

@@ -114,8 +114,7 @@ impl LargeSpace {
         let io_error = |error: io::Error| Error::io(format!("reading {}", block_path(number).display()), &error);
         let file_bytes = file.len().map_err(io_error)? / PAGE * PAGE;
         let header = self.space.header(number);
-        // A crash may have undone the trimming that belongs to the footer; LargeMeta knows the
-        // length.
+        // A crash may have undone the trimming after the footer; LargeMeta has the length.
         let listed = self
             .space
             .table

@@ -204,7 +204,8 @@ impl Space {
     }
 
     fn seal(&self, block: &Block) -> Result<()> {
-        // The footer speaks of what is there; a write that fails takes its version out of it.
+        // The footer lists the extents that were written; a failed write removes its version from
+        // it.
         self.queue.wait_written(&block.group);
         let Some((file, tail, entries)) = block.writing.lock().as_ref().map(|writing| {
             let entries: Vec<FooterEntry> = writing.extents.iter().map(|extent| extent.entry).collect();
@@ -267,7 +268,7 @@ impl Space {
         Ok(())
     }
 
-    /// The block is no longer written, and what was written to it is durable.
+    /// The block is no longer written, and its contents are durable.
     fn rest(&self, block: &Block) {
         let bytes = block.allocated_bytes();
         block.rest_bytes.store(bytes, Ordering::Release);
@@ -275,7 +276,7 @@ impl Space {
         *block.writing.lock() = None;
     }
 
-    /// The file of a dead block is gone.
+    /// The file of a dead block was deleted.
     fn forget(&self, block: &Block) {
         let bytes = block.rest_bytes.load(Ordering::Acquire);
         self.room.give_back(bytes);
@@ -301,7 +302,7 @@ impl Space {
     pub(super) fn remove_file(&self, number: u64) -> Result<()> {
         let path = block_path(number);
         let removed = match self.disk.remove(&path) {
-            // Another thread was faster; that it is gone must still be durable.
+            // Another thread deleted it first; the deletion must still be made durable.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
         };

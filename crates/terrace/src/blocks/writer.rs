@@ -49,9 +49,9 @@ pub(super) fn check_lengths(key: &[u8], attributes: &[u8], length: Option<u64>) 
 /// How long a value will be.
 #[derive(Debug, Clone, Copy)]
 pub enum Length {
-    /// So many bytes.
+    /// This many bytes.
     Known(u64),
-    /// Not known; there is to be room for so many bytes at once.
+    /// Unknown; room for this many bytes is needed immediately.
     AtLeast(u64),
 }
 
@@ -286,8 +286,8 @@ impl LargeWriter {
         if self.expected.is_none() {
             let split_bytes = self.space.options.split_threshold_bytes;
             let _ = with_writing(&block, |writing| {
-                // Even bytes of a write that failed may have reached the device: what was allocated
-                // is dead.
+                // Even bytes of a failed write may have reached the device: the allocated range is
+                // dead.
                 let end = writing.allocated_bytes.max(extent.offset + PAGE);
                 let touched = (extent.offset + extent.bytes() + PAGE).next_multiple_of(PAGE).min(end);
                 writing.push(extent.offset, touched - extent.offset, split_bytes);
@@ -346,7 +346,7 @@ impl Drop for LargeWriter {
     }
 }
 
-/// What so many more bytes of a value take at most, checksums and padding included.
+/// Maximum bytes that this many more bytes of a value take, checksums and padding included.
 const fn room_for(bytes: u64) -> u64 {
     stored_bytes(bytes) + 2 * PAGE
 }

@@ -176,7 +176,7 @@ impl Target {
             disk.sync_dir(Path::new(""))
         };
         complete().map_err(|error| self.error("complete the backup", &error))?;
-        // Left behind, it says nothing beside the manifest.
+        // If it is left behind, it is harmless beside the manifest.
         let _ = disk
             .remove(Path::new(PART_FILE))
             .and_then(|()| disk.sync_dir(Path::new("")));
@@ -306,7 +306,7 @@ impl Restored {
                 }
             }
         } else {
-            // One whose bytes a power cut took, with nothing beside it.
+            // A file whose bytes were lost in a power cut, in an otherwise empty directory.
             if exists_plainly(disk, RESTORING_FILE)? {
                 disk.remove(Path::new(RESTORING_FILE))?;
             }

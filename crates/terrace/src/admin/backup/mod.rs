@@ -57,8 +57,8 @@ pub struct BackupOptions {
 /// How a backup is restored.
 #[derive(Debug, Clone, Default)]
 pub struct RestoreOptions {
-    /// Go on where a file of the backup is damaged, and report it: what is in it is found damaged
-    /// when it is read.
+    /// Continue if a file of the backup is damaged, and report it; damaged values are detected when
+    /// they are read.
     pub keep_damaged: bool,
     /// How far it is, and the way to stop it.
     pub progress: Arc<BackupProgress>,
@@ -115,14 +115,14 @@ impl BackupProgress {
     }
 }
 
-/// What a backup holds and what it took.
+/// Contents and cost of a backup.
 #[derive(Debug, Clone)]
 pub struct BackupReport {
     /// The last commit in it.
     pub version: Version,
     /// Files.
     pub files: u64,
-    /// Bytes of all files. Of segments, what is in use.
+    /// Bytes of all files; of segments, the used bytes.
     pub bytes: u64,
     /// Of these, copied.
     pub copied_bytes: u64,

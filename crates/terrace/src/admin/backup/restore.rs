@@ -46,7 +46,7 @@ pub fn restore(backup_dir: &Path, options: &Options, how: &RestoreOptions) -> Re
     };
     let flash = created(options.flash_disk.as_ref(), &options.flash_dir)?;
     let large = created(options.large_disk.as_ref(), &options.large_dir)?;
-    // Looked at before the lock is made there, and again after.
+    // Checked before the lock file is created there, and again after.
     Restored::check(&*flash, &options)?;
     let _lock = manifest::lock(&options)?;
     let mut restore = Restore {
@@ -150,7 +150,7 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// A file of the backup is not what it was.
+    /// Reports a file of the backup that has changed.
     fn damage(&mut self, path: &str, reason: &str) -> Result<()> {
         let place = self.backup_dir.join(path).display().to_string();
         if !self.how.keep_damaged {

@@ -49,7 +49,7 @@ pub(super) struct Source<'a> {
     /// What tells this use of the file from others, if files are used again. `None` if it may be
     /// written while it is copied: two such states cannot be told apart for certain.
     pub tag: Option<String>,
-    /// Whether the store never writes it again; asked only if it would be linked.
+    /// Whether the store never writes the file again; called only for files that would be linked.
     pub is_final: Box<dyn Fn() -> Result<bool> + 'a>,
     /// Opens it for reading.
     pub open: Box<dyn Fn() -> Result<Arc<dyn DiskFile>> + 'a>,
@@ -231,7 +231,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Where a copy goes.
+/// Destination of a copy.
 pub(super) struct CopyTo<'a> {
     pub disk: &'a dyn Disk,
     pub path: &'a Path,

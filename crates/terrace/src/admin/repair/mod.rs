@@ -65,7 +65,7 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     options.segment_bytes = manifest.segment_bytes;
     options.validate()?;
     install::remove_unfinished(&options.flash_dir)?;
-    // Of the index that was, and gone before there is another.
+    // The checkpoint belongs to the former index, and is deleted before there is another.
     checkpoint::remove(&*flash_disk).map_err(|error| Error::io("remove the checkpoint of the hash index", &error))?;
     let mended = mend::segments(&*flash_disk, &manifest, options.tuning.direct_io, &mut notes)?;
     let unbounded = unbounded(&options);
@@ -122,7 +122,7 @@ fn refuse_absent(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What is there is there, whatever the large tier may have.
+/// Options without a capacity: existing values are kept even if the large tier exceeds it.
 fn unbounded(options: &Options) -> Options {
     Options {
         large_capacity_bytes: None,

@@ -26,7 +26,7 @@ pub enum Rebuilt {
         objects: u64,
         /// How long it took.
         elapsed: Duration,
-        /// What is lost all the same, in words.
+        /// Losses that remain, as messages.
         notes: Vec<String>,
     },
     /// The log does not have all of it, for this reason. Nothing was written.
@@ -49,7 +49,7 @@ pub fn rebuild(
     large_disk: &Arc<dyn Disk>,
 ) -> Result<Rebuilt> {
     let begun = Instant::now();
-    // Only looked at: what is damaged in the log stays for `repair` to see.
+    // Only read: damage in the log stays for `repair` to find.
     let looking = only_read(&unbounded(options));
     let segments = open::open_segments(&looking, manifest, flash_disk)?;
     if let Some(damage) = segments.take_damage().first() {
@@ -66,7 +66,7 @@ pub fn rebuild(
     }
     survey.settle(&mut notes);
     install::remove_unfinished(&options.flash_dir)?;
-    // Of the index that was, and gone before there is another.
+    // The checkpoint belongs to the former index, and is deleted before there is another.
     checkpoint::remove(&**flash_disk).map_err(|error| Error::io("remove the checkpoint of the hash index", &error))?;
     let (large, _) = open::open_large(&looking, manifest, large_disk)?;
     let mut builder = Builder::new(&install::new_directory(&options.flash_dir), options, &segments, &large)?;

@@ -66,7 +66,7 @@ pub struct Known {
     pub is_indexed: bool,
 }
 
-/// An extent whose version is not known, only what it is at least.
+/// An extent of which only the lowest possible version is known.
 #[derive(Debug, Clone, Copy)]
 struct Orphan {
     ticket: u64,
@@ -271,7 +271,7 @@ impl Survey {
         }
     }
 
-    /// A version that something else than the log knows of.
+    /// A version found in a source other than the log.
     fn offer_outside(&mut self, key: &[u8], version: u64, place: Place) {
         let log_knows = self.covered.contains(version, version);
         let log_agrees = || self.keys.get(key).is_some_and(|known| known.version == version);
@@ -351,7 +351,7 @@ impl Survey {
         set
     }
 
-    /// Names what was there in the first pass and not in the second.
+    /// Notes what was found in the first pass and not in the second.
     pub fn note_unread(&self, notes: &mut Notes) {
         for (key, known) in &self.keys {
             if !matches!(known.place, Place::Settled | Place::Deleted) {

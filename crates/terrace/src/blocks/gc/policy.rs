@@ -12,10 +12,10 @@ use crate::{
     io::PAGE_BYTES,
 };
 
-/// A block written anew has a header, a footer and what rounding its regions takes: less is not
+/// A rewritten block has a header, a footer and the rounding of its regions: a smaller gain is not
 /// worth a move.
 const GAIN_BYTES_MIN: u64 = 4 * PAGE_BYTES as u64;
-/// The bound while the tier has no room for what is to be written.
+/// The bound while the tier has no room for new data.
 const PERCENT_WITHOUT_ROOM: u64 = 110;
 /// Emptied blocks that may wait for the index, for snapshots and for readers before no more are
 /// made, in blocks,
@@ -32,8 +32,8 @@ pub struct Bounds {
     pub hold_percent: u64,
     /// *SplitThreshold*.
     pub split_bytes: u64,
-    /// Beyond the share so many bytes are left alone. Writers are held beyond twice as many: half
-    /// of them are what cleaning may be behind.
+    /// Bytes tolerated in addition to the percentage. Writers are held above twice as many: half of
+    /// that is the allowed lag of block GC.
     pub slack_bytes: u64,
 }
 
@@ -48,7 +48,7 @@ impl Bounds {
         }
     }
 
-    /// What blocks take at most, without the open ones, that have been cleaned for want of room.
+    /// Maximum bytes of blocks, without the open ones, after GC for lack of room.
     pub const fn packed_tightly(packed_bytes: u64) -> u64 {
         packed_bytes.saturating_add(packed_bytes / 100 * (PERCENT_WITHOUT_ROOM - 100))
     }
@@ -62,7 +62,7 @@ impl Bounds {
         }
     }
 
-    /// Whether so many bytes at rest are more than cleaning leaves alone.
+    /// Whether this many bytes at rest exceed what block GC tolerates.
     pub fn is_over(&self, rest_bytes: u64, live_bytes: u64) -> bool {
         exceeds(
             rest_bytes.saturating_sub(self.slack_bytes),
@@ -85,7 +85,8 @@ impl Bounds {
         )
     }
 
-    /// Whether emptied blocks of so many bytes are enough to wait for, with `living_bytes` at rest.
+    /// Whether drained blocks of `emptied_bytes` are enough to wait for, with `living_bytes` at
+    /// rest.
     pub fn are_outstanding(&self, emptied_bytes: u64, living_bytes: u64) -> bool {
         emptied_bytes > (OUTSTANDING_BLOCKS * self.split_bytes).max(living_bytes / 100 * OUTSTANDING_PERCENT)
     }
@@ -113,7 +114,7 @@ pub struct Picture {
     pub held_bytes: u64,
     /// What could be reclaimed of blocks that are set aside.
     pub set_aside_bytes: u64,
-    /// The emptiest block that is worth it; of equal ones the oldest.
+    /// The emptiest block that is worth draining; of equal ones the oldest.
     pub emptiest: Option<BlockShare>,
 }
 
@@ -124,13 +125,13 @@ pub enum Plan {
     Clean(BlockShare),
     /// Waits: dead blocks that are not held are room that is on its way.
     Wait,
-    /// Nothing: none is worth it, or enough are emptied, and no room is on its way.
+    /// Does nothing: no block is worth draining, or enough are drained, and no room will be freed.
     Stuck,
 }
 
 impl Picture {
-    /// What to do with so many live bytes in all, when blocks of `emptied_bytes` are emptied and
-    /// not deleted yet.
+    /// The action for this many live bytes in total, with drained blocks of `emptied_bytes` not yet
+    /// deleted.
     pub fn plan(&self, bounds: &Bounds, live_bytes: u64, emptied_bytes: u64) -> Plan {
         let is_over = bounds.is_over(self.living_bytes, live_bytes);
         let must_wait = bounds.are_outstanding(emptied_bytes, self.living_bytes);

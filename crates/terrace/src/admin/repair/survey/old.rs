@@ -42,7 +42,7 @@ impl Survey {
         }
     }
 
-    /// Asks an index that can be read in part only for each key that anything knows of.
+    /// Looks up in a partly readable index only keys that another source has.
     fn ask_old_index(&mut self, old: &OldIndex) {
         let mut keys = old.keys_in_sound_parts();
         keys.extend(self.keys.keys().map(|key| key.to_vec()));
@@ -96,7 +96,7 @@ impl Survey {
         }
     }
 
-    /// Whether log and old index together know of every commit.
+    /// Whether log and old index together contain every commit.
     pub(super) fn all_is_known(&self) -> bool {
         let indexed = |seq: u64| !self.log_is_damaged && self.covered.contains(seq + 1, self.last_seq);
         self.log_is_complete() || self.indexed_seq.is_some_and(indexed)

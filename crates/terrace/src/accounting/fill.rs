@@ -28,8 +28,8 @@ const RATE_SPAN_MIN: Duration = Duration::from_secs(60);
 const WARN_PERCENT: [u64; 2] = [85, 95];
 /// and again after the level was this much lower.
 const WARN_AGAIN_BELOW: u64 = 2;
-/// New data must be accepted for this long before the end of the shortage is logged: on a full device
-/// each deletion frees some room, which the next write uses.
+/// New data must be accepted for this long before the end of the shortage is logged: on a full
+/// device each deletion frees some room, which the next write uses.
 const ROOM_AGAIN: Duration = Duration::from_secs(10);
 
 /// The last measurement.

@@ -21,20 +21,19 @@ use std::ops::Range;
 pub const SHORT_CHUNK_BYTES_MAX: usize = 14 << 10;
 /// Bytes of any chunk, at most: some fifty values of 1 KiB, which are copied when one is changed.
 pub const CHUNK_BYTES_MAX: usize = 56 << 10;
-/// Key, attributes and value of a short pair have so many bytes together at most. Of longer ones
-/// second copies would take the room of first ones: docs/adr/0027-scan-cache.md.
+/// Maximum bytes of key, attributes and value of a short pair. For longer ones second copies would
+/// displace first copies: docs/adr/0027-scan-cache.md.
 pub const SHORT_PAIR_BYTES_MAX: usize = 512;
 /// The same of any pair in a chunk.
 pub const PAIR_BYTES_MAX: usize = 4 << 10;
 
 const OFFSET_BYTES: usize = 2;
-/// What a chunk takes besides its pairs: where the values begin, and how many there are.
+/// Bytes of a chunk besides its pairs: the offset of the values, and the number of pairs.
 pub const END_BYTES: usize = 2 * OFFSET_BYTES;
-/// What a pair takes besides key, attributes and value: the rest of its head, and where that
-/// begins.
+/// Bytes of a pair besides key, attributes and value: the rest of its head, and the head's offset.
 const HEAD_BYTES: usize = 8 + 4 + 3 * 2 + 1 + 2 * OFFSET_BYTES;
 const PLACE_BYTES: usize = 16;
-/// Heads that are got from memory side by side, when a key is looked for among fifty or ninety.
+/// Heads that are prefetched in parallel when a key is searched among fifty or ninety.
 const LOOKED_AT_TOGETHER: usize = 9;
 /// Beside the home: there is a place.
 const HAS_PLACE: u8 = 0x80;
@@ -91,7 +90,7 @@ pub struct Pair<'a> {
     pub value: &'a [u8],
 }
 
-/// Bytes of a chunk that a longer pair takes, with so many of key, attributes and value.
+/// Bytes that a longer pair takes in a chunk, with this many bytes of key, attributes and value.
 pub const fn bytes_of_long(bytes: usize) -> usize {
     HEAD_BYTES + PLACE_BYTES + bytes
 }
@@ -143,7 +142,7 @@ impl Pair<'_> {
 #[derive(Debug, Default)]
 pub struct ChunkWriter<'a> {
     pairs: Vec<Pair<'a>>,
-    /// What they take.
+    /// Their bytes.
     pairs_bytes: usize,
     /// There are pairs that are not short.
     is_long: bool,
@@ -295,8 +294,7 @@ impl Chunk {
         among.start
     }
 
-    /// Begins to get the head of a pair from memory. What it gives is to be used for something, or
-    /// it is not done.
+    /// Prefetches the head of a pair. The result must be used, or the compiler removes the load.
     fn fetch_head(&self, number: usize) -> u8 {
         let start = u16_at(&self.bytes, self.starts_at + number * OFFSET_BYTES).unwrap_or(0);
         let byte = |at| self.bytes.get(at).copied().unwrap_or(0);

@@ -21,7 +21,7 @@ use std::sync::{
 
 /// Tables at most, each of which becomes longer by itself: to copy one takes some milliseconds.
 const TABLES_MAX: u64 = 64;
-/// There is one for so many bytes of values.
+/// One table per this many bytes of values.
 const TABLE_FOR_BYTES: u64 = 4 << 20;
 /// Sets of slots that a table begins with.
 const SETS: usize = 8;
@@ -47,16 +47,16 @@ pub enum Contents {
         /// The object's key.
         key: Box<[u8]>,
         value: CachedValue,
-        /// What it takes.
+        /// Its size.
         bytes: u64,
     },
     /// A chunk of the scan cache: a slot leads to it, and one to each pair that has a place.
     Chunk {
-        /// What it is found by.
+        /// Its key in the index.
         place: Place,
         /// Its pairs: that with number *n* is at "word" *n*.
         chunk: Chunk,
-        /// What it takes.
+        /// Its size.
         bytes: u64,
     },
 }
@@ -64,10 +64,10 @@ pub enum Contents {
 /// A piece of RAM with values.
 #[derive(Debug)]
 pub struct Segment {
-    /// What it has.
+    /// Its contents.
     pub contents: Contents,
     is_retired: AtomicBool,
-    /// Words of records that a slot led to when it was last looked at.
+    /// Words of live records, as of the last check of their slots.
     live_words: AtomicU64,
 }
 
@@ -86,7 +86,7 @@ impl Segment {
         self.live_words.load(Ordering::Relaxed)
     }
 
-    /// A record of so many words was appended.
+    /// A record of this many words was appended.
     pub fn add_live(&self, words: usize) {
         self.live_words.fetch_add(words as u64, Ordering::Relaxed);
     }
@@ -98,8 +98,8 @@ impl Segment {
         (live + taken, live)
     }
 
-    /// How much of the segment what is at a word takes, in words; of a chunk itself all pairs that
-    /// no slot of their own leads to.
+    /// Words of the segment that the item at a word takes; for a chunk itself, all pairs without a
+    /// slot of their own.
     pub fn words_of(&self, at: usize) -> usize {
         let words_of = |pair: Pair<'_>| pair.bytes().div_ceil(WORD_BYTES);
         match &self.contents {
@@ -157,7 +157,7 @@ impl Segment {
         }
     }
 
-    /// Begins to get what is at a word from memory, of about so many bytes. See [`Table::fetch`].
+    /// Prefetches the item at a word, of about this many bytes. See [`Table::fetch`].
     fn fetch(&self, at: usize, bytes: usize) -> u64 {
         let words = self.words(at).0;
         let words = &words[..words.len().min(bytes / WORD_BYTES + HEAD_BYTES_MAX / WORD_BYTES)];
@@ -220,7 +220,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// For so many bytes of values in at most so many segments.
+    /// For this many bytes of values in at most this many segments.
     pub fn new(capacity_bytes: u64, segments: usize) -> Self {
         let tables = (capacity_bytes / TABLE_FOR_BYTES)
             .clamp(1, TABLES_MAX)
@@ -278,8 +278,8 @@ impl Index {
         std::hint::black_box(slots.fold(0, |sum, slots| sum ^ slots));
     }
 
-    /// Begins to get what finding the values of these places will need from memory: their slots,
-    /// and of each about so many bytes.
+    /// Prefetches the memory needed to find the values of these places: their slots, and about this
+    /// many bytes of each value.
     pub fn fetch(&self, wanted: &[(Place, usize)]) {
         self.fetch_slots(wanted.iter().map(|(place, _)| *place));
         let tables = self.tables.load();
@@ -393,7 +393,7 @@ impl Index {
         self.segment_of(number)?.load_full()
     }
 
-    /// RAM of what is led to in the segment with a number.
+    /// Live bytes of RAM in the segment with this number.
     pub fn living_bytes(&self, number: u32) -> u64 {
         let segment = self.segment_of(number).map(ArcSwapOption::load);
         let segment = segment.as_ref().and_then(|segment| segment.as_ref());

@@ -161,7 +161,7 @@ impl Heir for ValuesOfFrames {
 }
 
 impl ValueCache {
-    /// A cache of this many bytes, 0 turns it off; `frames` have what it does not use.
+    /// A cache of this many bytes, 0 turns it off; `frames` use the rest of the RAM for values.
     pub fn new(capacity_bytes: u64, frames: &Arc<FrameTable>) -> Self {
         let values = Arc::new(Values::new(capacity_bytes));
         values.set_frames_share(frames.share_bytes());
@@ -207,7 +207,7 @@ impl ValueCache {
         }
     }
 
-    /// What is at one place is found at another from now on. Says whether it was here.
+    /// Moves the entry of one place to another. Returns whether it was cached.
     pub fn rename(&self, from: Place, to: Place, key: &[u8]) -> bool {
         let found = self.get(from, key);
         if let Some(value) = &found {

@@ -18,13 +18,13 @@ use std::{
 
 /// Length of a word of memory.
 pub const WORD_BYTES: usize = 8;
-/// So many words hold the longest head.
+/// Words of the longest head.
 const HEAD_WORDS_MAX: usize = 7;
-/// A record is longer than what it has by so many bytes at most.
+/// Maximum bytes of a record besides its contents.
 pub const HEAD_BYTES_MAX: usize = HEAD_WORDS_MAX * WORD_BYTES;
 const UNIT: u64 = RECORD_UNIT_BYTES as u64;
 
-/// What is to be kept.
+/// A value to be cached.
 #[derive(Debug, Clone, Copy)]
 pub struct Item<'a> {
     /// Where it is read from without a cache.

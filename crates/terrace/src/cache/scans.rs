@@ -120,12 +120,12 @@ impl Changed {
     }
 }
 
-/// What is known of a key.
+/// State of a key.
 #[derive(Debug)]
 pub enum Found {
     /// It is in the range of a chunk.
     Chunk(Chunk),
-    /// No chunk has it, and none has what comes before this key, if it is known where one begins.
+    /// No chunk has it. With the key at which the next chunk begins, if one is known.
     Nothing(Option<Vec<u8>>),
     /// It is in a range from here to there (empty: no end) that had a chunk until lately.
     Lost(Vec<u8>, Vec<u8>),
@@ -159,8 +159,8 @@ const fn place(number: u64) -> Place {
 }
 
 impl ScanCache {
-    /// Of chunks in this cache. For a value with a record of so many bytes frames count
-    /// `counted_bytes`.
+    /// For chunks in this cache. A value with a record of this many bytes counts as `counted_bytes`
+    /// in frames.
     pub fn new(values: ValueCache, counted_bytes: fn(u64) -> u64) -> Self {
         Self {
             values,
@@ -178,15 +178,15 @@ impl ScanCache {
         }
     }
 
-    /// Bytes of records that a chunk has at most; 0 if none are kept. What lives in one fits into a
-    /// segment, of which one is always free.
+    /// Maximum bytes of records in a chunk; 0 if none are kept. Its live pairs fit into one
+    /// segment, and one is always free.
     pub fn chunk_bytes_max(&self) -> usize {
         let part = (self.values.capacity_bytes() / CHUNK_PART).min(self.values.segment_bytes());
         usize::try_from(part).map_or(CHUNK_BYTES_MAX, |part| part.min(CHUNK_BYTES_MAX))
     }
 
-    /// Key, attributes and value of a pair that moves to a chunk have so many bytes at most.
-    /// Longer ones could not be copied when their chunk is emptied.
+    /// Maximum bytes of key, attributes and value of a pair that moves to a chunk. Longer ones
+    /// could not be copied when their chunk is emptied.
     pub fn long_pair_bytes_max(&self) -> usize {
         self.values.copied_bytes_max().min(PAIR_BYTES_MAX)
     }
@@ -305,8 +305,8 @@ impl ScanCache {
         shows_all.then_some(Making { number, seq, from })
     }
 
-    /// The chunk that was to be made in the range that a key is in cannot be. Forgets the range, if
-    /// it is as it was then.
+    /// The chunk for the range of this key could not be made. Drops the range, if it has not
+    /// changed since.
     pub fn give_up(&self, making: &Making, key: &[u8]) {
         let mut table = self.table.write();
         let found = table
@@ -324,8 +324,8 @@ impl ScanCache {
         }
     }
 
-    /// Whether values may move to chunks: there is room to spare, in which frames and segments are
-    /// emptied that they leave behind. Looked at only now and then.
+    /// Whether values may move to chunks: there is spare room to empty the frames and segments that
+    /// they leave. Checked only periodically.
     fn may_move(&self) -> bool {
         if self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOKS_AT_ROOM) {
             let (living_bytes, room_bytes) = self.values.living_and_room_bytes();
@@ -352,7 +352,7 @@ impl ScanCache {
         let at = table.begun.iter().position(|other| other.number == making.number);
         let changed = at.map(|at| table.begun.swap_remove(at)).and_then(|begun| begun.changed);
         for (made, number) in made.into_iter().zip(numbers) {
-            // The lowest of what was changed is known: nothing of what lies behind it.
+            // The lowest changed key is known: nothing from it on is valid.
             let is_so_still = changed
                 .as_ref()
                 .is_none_or(|changed| !made.end.is_empty() && *made.end <= **changed);
@@ -443,8 +443,8 @@ impl ScanCache {
         }
     }
 
-    /// The applier goes on up to `seq`, and these are the keys that it gives another version or
-    /// value, or takes out. To be called before any of that is visible to readers.
+    /// The applier will apply records up to `seq`, and change or remove these keys. Must be called
+    /// before any of the changes is visible to readers.
     pub fn changing<'k>(&self, seq: u64, keys: impl Iterator<Item = &'k [u8]>) {
         self.applying_seq.store(seq, Ordering::SeqCst);
         if !self.is_used.load(Ordering::SeqCst) || active(Mutation::ScanCacheDrop) {

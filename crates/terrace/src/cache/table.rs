@@ -27,8 +27,8 @@ const TAG_BITS: u32 = 64 - USES_BITS - AT_BITS - SEGMENT_BITS;
 /// Bits of the number by which a set is found: those that a slot has, and above them as many more.
 const HIGH_BITS: u32 = 8;
 const HIGH_MASK: u64 = ((1 << HIGH_BITS) - 1) << TAG_BITS;
-/// From so many sets on where a slot is says what the higher bits are: no two numbers that differ
-/// in these alone have the same set.
+/// From this many sets on, the number of a slot's set gives the higher bits: no two numbers that
+/// differ only in these have the same set.
 const SETS_THAT_SAY: usize = 1 << HIGH_BITS;
 /// More reads are not counted.
 const USES_MAX: u64 = (1 << USES_BITS) - 1;
@@ -47,8 +47,8 @@ const fn tag(hash: u64) -> u64 {
     hash >> (64 - TAG_BITS) << (64 - TAG_BITS)
 }
 
-/// The two numbers by which the sets of a place are found: what they differ in is said by the bits
-/// of the hash that a slot has, so either gives the other.
+/// The two set numbers of a place. Their difference is computed from the hash bits that a slot has,
+/// so either gives the other.
 const fn set_numbers(hash: u64) -> [u64; 2] {
     let tag = hash >> (64 - TAG_BITS);
     let number = hash & HIGH_MASK | tag;
@@ -98,11 +98,11 @@ impl Slot {
     }
 }
 
-/// A slot of the table, and what it says.
+/// A slot of the table, and its value.
 #[derive(Debug, Clone, Copy)]
 pub struct Found<'a> {
     cell: &'a AtomicU64,
-    /// What it said when it was found.
+    /// Its value when it was found.
     pub slot: Slot,
 }
 
@@ -112,8 +112,8 @@ impl Found<'_> {
         Slot(self.cell.load(Ordering::Acquire)).is_same(self.slot)
     }
 
-    /// Counts a read. What is read often has all it can have, and its slot is not written any more:
-    /// its line stays with all cores.
+    /// Counts a read. The count of a hot value is saturated, so its slot is not written any more,
+    /// and its cache line stays shared by all cores.
     pub fn count_use(&self) {
         if self.slot.uses() < USES_MAX {
             // A thread that counted in between has counted for both.
@@ -203,8 +203,7 @@ impl Table {
         Some(tag << (64 - TAG_BITS) | number & HIGH_MASK)
     }
 
-    /// Begins to get the slots of a place from memory, for a caller that looks at something else
-    /// before. What it gives is to be used for something, or it is not done.
+    /// Prefetches the slots of a place. The result must be used, or the compiler removes the load.
     pub fn fetch(&self, hash: u64) -> u64 {
         let ends = |set: &[AtomicU64]| set[0].load(Ordering::Relaxed) ^ set[WAYS - 1].load(Ordering::Relaxed);
         let [one, other] = self.sets(hash);
@@ -235,8 +234,7 @@ impl Table {
             .any(|cell| cell.load(Ordering::Relaxed) == ghost.0)
     }
 
-    /// Adds a slot: where there is none, else instead of a ghost, else instead of what is read
-    /// least.
+    /// Adds a slot: in an empty one, else in place of a ghost, else of the least read one.
     pub fn insert(&self, hash: u64, slot: Slot) -> Inserted {
         let ghost = Slot::ghost(hash).0;
         let worth = |cell: &&AtomicU64| {
@@ -268,8 +266,8 @@ impl Table {
         }
     }
 
-    /// Copies what it has to a longer table; `hash_of` says the hash of what a slot leads to, where
-    /// the table does not. Returns how many it has.
+    /// Copies its slots to a longer table; `hash_of` returns the hash of a slot's item, where the
+    /// table does not have all bits. Returns the number of slots.
     pub fn copy_to(&self, longer: &Self, hash_of: impl Fn(Slot) -> Option<u64>) -> usize {
         let slots = self.0.iter().map(|cell| Slot(cell.load(Ordering::Acquire)));
         let live = slots.enumerate().filter(|(_, slot)| slot.is_live());

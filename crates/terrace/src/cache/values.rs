@@ -36,11 +36,11 @@ use std::{
     },
 };
 
-/// There are at least so many segments of records, if all room is theirs.
+/// Minimum number of segments of records, if they have all the room.
 const SEGMENTS_MIN: u64 = 64;
-/// A segment of records has at least so many words.
+/// Minimum words of a segment of records.
 const WORDS_MIN: usize = 512;
-/// A record takes at most one part in so many of a segment, so little is left over at the end.
+/// A record takes at most this fraction (1/n) of a segment, so little is wasted at its end.
 const PART_OF_SEGMENT: usize = 16;
 /// Longer records are not copied: sharing them costs less.
 const RECORD_BYTES_MAX: usize = 4 << 10;
@@ -53,15 +53,15 @@ const PAID_PART: u64 = 8;
 /// Frames keep this fraction (1/n) of their share, however much is in chunks: recently written
 /// values are often read soon, and with many writers each frame is a MiB.
 const FRAMES_KEEP_PART: u64 = 4;
-/// What a long value costs besides its bytes.
+/// Overhead of a long value.
 const WHOLE_OVERHEAD_BYTES: u64 = 160;
-/// Segments that have left before their turn are forgotten when there are more than so many,
+/// Segments that left out of turn are removed from the queues when there are more than this many,
 const LEFT_EARLY_MIN: usize = 64;
-/// and more than one part in so many of those that the queues know.
+/// and more than this fraction (1/n) of the segments in the queues.
 const LEFT_EARLY_PART: usize = 8;
 
-/// What a general allocator takes for so many bytes. It has four lengths for each power of two, as
-/// jemalloc's size classes are; the C library's takes less.
+/// Bytes that a general allocator takes for this many bytes. It has four sizes per power of two,
+/// like the size classes of jemalloc; the C library's takes less.
 pub const fn allocated_bytes(bytes: usize) -> u64 {
     let step = if bytes <= 128 {
         16
@@ -86,7 +86,7 @@ struct Queued {
     number: u32,
     /// Words with records.
     words: usize,
-    /// What it takes.
+    /// Its size.
     bytes: u64,
 }
 
@@ -102,26 +102,26 @@ struct Queue {
     sealed: VecDeque<Queued>,
     /// Where records are appended.
     open: Option<Open>,
-    /// What it takes, the open one included.
+    /// Its size, including the open segment.
     bytes: u64,
 }
 
-/// Segments of records and chunks by their numbers. One of which more than half lives is emptied
-/// only if readers have paid for it.
+/// Segments of records and chunks by their numbers. One that is more than half live is emptied only
+/// if reads have earned the credit.
 type EmptiestSegments = Emptiest<u32, 7>;
 
 /// How little of a segment is led to after something in it is not any more.
 enum Fallen {
     /// Not little, or as little as before.
     Little,
-    /// So many words of so many: others want the room more.
+    /// This many live words of this many in total: the rest of its room should be reused.
     Sparse(u64, u64),
     /// Nothing of a segment to which nothing is appended.
     Empty,
 }
 
 impl Fallen {
-    /// Of a segment, of which no slot leads to what is at a word any more.
+    /// For a segment in which the item at a word has lost its slot.
     fn of(segment: &Segment, at: usize) -> Self {
         let (before, after) = segment.remove_live(at);
         let is_full = match &segment.contents {
@@ -147,9 +147,9 @@ struct State {
     numbers: Vec<u32>,
     /// Memory of a segment that has left.
     spare: Option<Box<[AtomicU64]>>,
-    /// Segments of which much is dead or has gone elsewhere; some may have left.
+    /// Segments with many dead or moved words; some may have been evicted since.
     emptiest: EmptiestSegments,
-    /// Segments that were taken out, and of which a queue knows still.
+    /// Segments that were removed out of turn and are still in a queue.
     left_early: usize,
     /// Where a record is put together.
     encoded: Vec<u8>,
@@ -171,8 +171,8 @@ pub struct Values {
     homes_bytes: AtomicU64,
     /// Of the frames' share so much may be borrowed for them.
     lendable_bytes: AtomicU64,
-    /// So much may be copied here that has not been read since it came: reads of devices pay for
-    /// it.
+    /// Credit: bytes that may be copied here without having been read since they were written.
+    /// Earned by device reads.
     paid_bytes: AtomicU64,
 }
 
@@ -245,8 +245,8 @@ impl Values {
         bytes.saturating_sub(lent_bytes)
     }
 
-    /// RAM of the frames' share that it has for now. Frames have a part of all RAM for values; of
-    /// what is in chunks of longer values they keep nothing, and have no part.
+    /// RAM of the frames' share that the cache uses now. Frames have a fraction of all RAM for
+    /// values, but none of the RAM of longer values in chunks, for which they keep nothing.
     pub fn borrowed_bytes(&self) -> u64 {
         let homes_bytes = self.homes_bytes.load(Ordering::Relaxed);
         let lendable_bytes = self.lendable_bytes.load(Ordering::Relaxed);
@@ -266,8 +266,8 @@ impl Values {
         self.shrink();
     }
 
-    /// Leaves so much of its RAM to another user of it, until it is told another amount: what is
-    /// too much leaves as for [`Values::set_capacity`].
+    /// Lends this much of its RAM to another user, until called again: excess segments are evicted
+    /// as by [`Values::set_capacity`].
     pub fn lend(&self, bytes: u64) {
         self.lent_bytes.store(bytes, Ordering::Relaxed);
         self.shrink();
@@ -363,8 +363,8 @@ impl Values {
         Some(slot.uses())
     }
 
-    /// Has the slot of a place, if there is one, lead to where `to` says, or nowhere. Gives what it
-    /// said before, and what became of the segment.
+    /// Points the slot of a place, if there is one, to the result of `to`, or removes it. Returns
+    /// its former value, and the effect on the segment.
     fn lead(&self, place: Place, to: impl Fn(Slot) -> Option<Slot>) -> Option<(Slot, Fallen)> {
         let look = || {
             self.index.with_slot(place, |found, segment| {
@@ -399,12 +399,12 @@ impl Values {
         }
     }
 
-    /// Takes note that a value of so many bytes had to be read from a device.
+    /// Records that a value of this many bytes was read from a device.
     pub fn note_read(&self, bytes: usize) {
         self.pay(bytes.min(RECORD_BYTES_MAX) as u64 * COPIES_FOR_READ);
     }
 
-    /// So many bytes may be copied to RAM that have not been read since they came.
+    /// Earns credit for this many bytes.
     fn pay(&self, bytes: u64) {
         let paid_bytes = self.paid_bytes.load(Ordering::Relaxed) + bytes;
         let most_bytes = self.capacity_bytes() / PAID_PART;
@@ -419,7 +419,7 @@ impl Values {
         has_room && self.spend(bytes)
     }
 
-    /// Whether readers have paid for so many bytes; then they are spent.
+    /// Spends credit for this many bytes. `false` if there is not enough.
     fn spend(&self, bytes: u64) -> bool {
         let paid = |paid_bytes: u64| paid_bytes.checked_sub(bytes);
         let spent = self.paid_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid);
@@ -436,7 +436,7 @@ impl Values {
         Some(segment)
     }
 
-    /// The same of one in which nothing is led to but perhaps a chunk whose values are gone.
+    /// The same for a segment with no item, or only a chunk whose values are gone.
     fn let_go_empty(&self, state: &mut State, number: u32) {
         if let Some(segment) = self.let_go(number)
             && let Contents::Chunk { place, .. } = &segment.contents
@@ -472,7 +472,7 @@ impl Values {
         }
     }
 
-    /// Appends a record of so many words to a queue, and says where it is.
+    /// Appends a record of this many words to a queue, and returns its position.
     fn append(
         &self,
         state: &mut State,

@@ -52,21 +52,21 @@ const HALF_LIFE_READS_MIN: f64 = 100_000.0;
 /// The ranking is made anew after this share of a half-life.
 const RANKING_SHARE: f64 = 0.0025;
 
-/// What copying an object is worth.
+/// Value of copying an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Worth {
     /// Nothing: it stays where it is.
     None,
     /// Its group is popular.
     Settled,
-    /// A reader that goes through its group in order will reach it.
+    /// A reader that reads its group in order will reach it.
     Passing,
 }
 
 /// What a read told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// What copying the object is worth.
+    /// Value of copying the object.
     pub worth: Worth,
     /// How many objects of its group the reader has read in order, this one included; 0 if that
     /// cannot be said.
@@ -94,7 +94,7 @@ struct Group {
     settled: bool,
 }
 
-/// An object that is asked about.
+/// An object to be judged.
 #[derive(Debug, Clone, Copy)]
 struct Asked<'a> {
     /// Hash of what its group's keys begin with,
@@ -112,7 +112,7 @@ enum Score {
     OfGroup {
         per_byte: f64,
         is_settled: bool,
-        /// By the next reader that goes through the group in order, if there is one.
+        /// By the next reader that reads the group in order, if there is one.
         passing: Option<f64>,
     },
     /// By its own reads: its group is of no one heat, or not measured yet.
@@ -143,9 +143,9 @@ struct State {
     /// Space for copies, and what passing ones take of it.
     space_bytes: u64,
     passing_bytes: u64,
-    /// Worth per byte that the last settled group has.
+    /// Reads per byte of the last settled group.
     margin: f64,
-    /// Groups in the order in which they were first read: what is read often tends to come early.
+    /// Groups in the order of their first reads: popular ones tend to be read early.
     unmeasured: VecDeque<u64>,
     sketch: Sketch,
 }
@@ -220,7 +220,7 @@ impl Popularity {
         say(state.score(&asked), state.margin)
     }
 
-    /// What copying an object is worth; counts nothing.
+    /// The value of copying an object; counts nothing.
     pub fn worth(&self, key: &[u8], bytes: u64) -> Worth {
         self.with_score(key, bytes, |score, margin| score.worth(margin))
     }
@@ -236,7 +236,7 @@ impl Popularity {
         })
     }
 
-    /// Whether an object is worth as many reads per byte as the bar says.
+    /// Whether an object has at least this many reads per byte.
     pub fn reaches(&self, bar: f64, key: &[u8], bytes: u64) -> bool {
         self.with_score(key, bytes, |score, _| score.per_byte() >= bar)
     }
@@ -297,7 +297,7 @@ impl Group {
 }
 
 impl Score {
-    /// What a copy is worth, where the last settled group has `margin` reads per byte.
+    /// The value of a copy, if the last settled group has `margin` reads per byte.
     fn worth(self, margin: f64) -> Worth {
         match self {
             Self::OfGroup { is_settled: true, .. } => Worth::Settled,
@@ -339,8 +339,8 @@ impl State {
         }
     }
 
-    /// What the next reader on its way makes of an object: one read after so many others, as a rate
-    /// that compares with the groups' scores.
+    /// Score of an object by the next reader that approaches it: one read after this many others,
+    /// as a rate comparable with the groups' scores.
     fn passing(&self, asked: &Asked<'_>) -> Option<f64> {
         let reads = self.readers.reads_until(asked.group, ordinal(asked.name)?, self.now)?;
         Some(self.half_life / std::f64::consts::LN_2 / reads / asked.bytes.max(1) as f64)

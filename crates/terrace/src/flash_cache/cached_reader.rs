@@ -1,5 +1,5 @@
-//! Reading an extent by what is nearer than its block: an image in RAM, a copy on flash; and
-//! gathering an image from what is read of the block all the same.
+//! Reads an extent through the flash cache: from an image in RAM, or a copy on flash. Bytes that
+//! are read from the block are gathered in an image.
 
 use super::{
     COPY_BYTES_MIN, FlashCache, SLICE_BYTES, Slice,
@@ -25,16 +25,16 @@ struct CachedReader {
     extent_bytes: u64,
     key: Arc<[u8]>,
     value_bytes: u64,
-    /// What copying it is worth, once the read is counted.
+    /// Value of copying it, once the read is counted.
     worth: OnceLock<Worth>,
     /// The image this reader fills, or did before another became its filler.
     filling: Mutex<Option<Filling>>,
-    /// A copy was used since this was last asked.
+    /// A copy was used since the last call that reset this.
     used_copy: AtomicBool,
     /// Copies are not to be trusted any more.
     avoids_copies: AtomicBool,
     farthest: AtomicU8,
-    /// Not asked for yet.
+    /// Not requested by a caller yet.
     is_ahead: bool,
 }
 
@@ -52,14 +52,15 @@ impl Filling {
 }
 
 impl Nearer for FlashCache {
-    /// Counts the read when bytes are first asked for, as what a cache in RAM has needs no copy.
+    /// Counts the read when bytes are first requested, since objects served by the RAM cache need
+    /// no copy.
     fn begin(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>> {
         let may_be_near =
             wanted.page_bytes >= COPY_BYTES_MIN && self.images.has_room_at_all() && self.may_copy(wanted.key);
         may_be_near.then(|| Box::new(CachedReader::new(self, wanted, false)) as Box<dyn NearReader>)
     }
 
-    /// Of no use for what is near, and for objects of more than one slice.
+    /// Of no use for cached extents, and for objects of more than one slice.
     fn begin_ahead(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>> {
         if !(COPY_BYTES_MIN..=SLICE_BYTES).contains(&wanted.page_bytes) {
             return None;
@@ -206,7 +207,7 @@ impl CachedReader {
         self.let_go(before);
     }
 
-    /// What is neither complete nor another's to fill is given up.
+    /// Drops the image unless it is complete or filled by another reader.
     fn let_go(&self, filling: Option<Filling>) {
         if let Some(filling) = filling.filter(Filling::goes_on) {
             self.cache.images.drop_image(&filling.image);
@@ -317,8 +318,8 @@ mod tests {
     use super::*;
     use crate::{Options, api::placement::Placement, io::throttle::Paces};
 
-    /// Streams that the cache in RAM served counted as reads, as gets did not: what needs no copy
-    /// drove out what does.
+    /// Streams served by the RAM cache counted as reads, unlike gets: objects that need no copy
+    /// evicted objects that do.
     #[test]
     fn a_read_counts_when_bytes_are_asked_for() {
         let dir = tempfile::tempdir().unwrap();

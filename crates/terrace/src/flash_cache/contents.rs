@@ -206,7 +206,7 @@ mod tests {
         let bytes = contents.encode(OWNER);
         assert_eq!(length_by(&bytes[bytes.len() - PAGE_BYTES..]), Some(bytes.len()));
         assert_eq!(decode(&bytes, OWNER).unwrap(), items);
-        // What is before the table does not matter.
+        // Bytes before the table do not matter.
         assert_eq!(decode(&[&[7; 99], &bytes[..]].concat(), OWNER).unwrap(), items);
         for other in [
             Owner { store_id: 8, ..OWNER },

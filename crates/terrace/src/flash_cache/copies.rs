@@ -49,8 +49,8 @@ pub struct Copies {
     looked_to: AtomicU32,
 }
 
-/// Segments looked at for the one with the least worth: nearly as good as all of them, and quick
-/// however many there are.
+/// Segments compared to find the one of least value: nearly as good as comparing all, and fast for
+/// any number.
 const LOOKED_AT: usize = 64;
 
 #[derive(Debug, Default)]
@@ -102,8 +102,8 @@ impl Copies {
         table.copies.get(&slice).is_some_and(|copy| copy.segment == segment)
     }
 
-    /// The file that has so many bytes of the copy of a slice, from `from` on, and where in it.
-    /// `None` if there is no copy that long.
+    /// The file with this many bytes of the copy of a slice, starting at `from`, and the position
+    /// in it. `None` if there is no copy of that length.
     pub fn find(&self, slice: Slice, from: u64, bytes: usize) -> Option<(Arc<dyn DiskFile>, u64)> {
         let table = self.table.read();
         let copy = table.copies.get(&slice)?;
@@ -151,8 +151,8 @@ impl Copies {
         }
     }
 
-    /// Of the next segments that are full the one with the least that is worth keeping, and how
-    /// much that is: `worth` says how many of a copy's bytes are.
+    /// Of the next full segments the one with the fewest bytes worth keeping, and their number:
+    /// `worth` returns those of a copy.
     pub fn least_worth(&self, worth: impl Fn(&Copy) -> u64) -> Option<(u32, u64)> {
         let table = self.table.read();
         let mut least: Option<(u32, u64)> = None;
@@ -271,8 +271,8 @@ mod tests {
         copies.seal(2);
         assert_eq!((copies.end(1), copies.end(2)), (Some(0), Some(1)));
         assert_eq!(copies.end(2), None, "it is free already");
-        // Found by reading: what was read of a segment that recycling had just freed was the log's,
-        // and was written as a copy.
+        // Found by reading the code: bytes read from a segment that log GC had just freed were the
+        // log's, and were written as a copy.
         assert!(!copies.holds(slice(7), 2));
         assert_eq!(copies.size(), (0, 0, 0));
     }
@@ -288,7 +288,7 @@ mod tests {
             }
         }
         (1..=3).for_each(|segment| copies.seal(segment));
-        // Of the open one nothing is asked.
+        // `worth` is not called for the open segment.
         let worth = |copy: &Copy| {
             if copy.segment == 2 {
                 10

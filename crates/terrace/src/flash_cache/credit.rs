@@ -17,7 +17,7 @@ const SHARE_PERCENT_WITH_CREDIT: u64 = 88;
 /// if a segment holds many copies, at least as many. With a dozen it would be half as much again to
 /// write, and no more hits.
 const MANY_COPIES: u64 = 20;
-/// Bytes of copies, new ones and those written again, that one byte read pays for.
+/// Bytes of copies, new and rewritten, that one byte read earns.
 const PER_READ_BYTE: f64 = 0.07;
 /// Segments' bytes that may be saved up, or owed.
 const SEGMENTS_MAX: f64 = 8.0;
@@ -27,7 +27,7 @@ pub const fn holds_many(data_bytes: u64, bytes: u64) -> bool {
     bytes * MANY_COPIES <= data_bytes
 }
 
-/// What reads have paid for and has not been written.
+/// Credit that reads have earned and that is not spent.
 #[derive(Debug)]
 pub struct Credit {
     bytes: f64,
@@ -47,8 +47,8 @@ impl Credit {
         }
     }
 
-    /// So many bytes have been read of objects that may have copies, and been written as copies,
-    /// since the store was opened.
+    /// Sets the bytes read of objects that may have copies, and the bytes written as copies, since
+    /// the store was opened.
     pub fn update(&mut self, read_bytes: u64, written_bytes: u64) {
         let read = read_bytes.saturating_sub(self.read_bytes);
         let written = written_bytes.saturating_sub(self.written_bytes);

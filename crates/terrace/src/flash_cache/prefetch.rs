@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_millis(250);
 /// and while none does.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// What is wanted, and what waits for its reader.
+/// Requested keys, and images that wait for their readers.
 #[derive(Debug, Default)]
 pub struct Ahead {
     wanted: Mutex<VecDeque<Arc<[u8]>>>,
@@ -42,10 +42,10 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// The object with this key will be asked for soon.
+    /// The object with this key will be read soon.
     pub fn want(&self, key: Arc<[u8]>) {
         let mut wanted = self.wanted.lock();
-        // One reader asks with each of its reads.
+        // A reader calls this with each of its reads.
         if wanted.contains(&key) {
             return;
         }
@@ -85,7 +85,7 @@ impl Ahead {
         at.and_then(|at| kept.remove(at)).is_some()
     }
 
-    /// Images that were not asked for in time.
+    /// Images that were not read in time.
     fn overdue(&self) -> Vec<Arc<Image>> {
         let mut kept = self.kept.lock();
         // They are in the order of time.
@@ -110,8 +110,8 @@ impl FlashCache {
         }
     }
 
-    /// The next key to read ahead, if one comes before long. Drops what was not asked for in time.
-    /// `seen` is the waiting thread's alone.
+    /// The next key to read ahead, if one comes soon. Drops images that were not read in time.
+    /// `seen` belongs to the waiting thread.
     pub fn next_ahead(&self, seen: &mut u64) -> Option<Arc<[u8]>> {
         let idle = if self.ahead.keeps_none() { IDLE_MAX } else { IDLE };
         let wanted = self.ahead.next(seen, idle);
@@ -119,8 +119,8 @@ impl FlashCache {
         wanted
     }
 
-    /// Makes room to read an extent of so many bytes ahead, of what has waited longest for its
-    /// reader. `false` if there is none.
+    /// Makes room to read an extent of this many bytes ahead: drops the images that have waited
+    /// longest for their readers. `false` if there are none.
     pub fn make_room_ahead(&self, extent_bytes: u64) -> bool {
         while self.images.bytes() + extent_bytes.min(SLICE_BYTES) > self.images.ahead_bytes_max() {
             let Some(oldest) = self.ahead.oldest() else {
@@ -136,8 +136,7 @@ impl FlashCache {
         images.iter().for_each(|image| self.images.drop_image(image));
     }
 
-    /// Has a complete image that was read written to flash, if that is worth it; else lets go of
-    /// it.
+    /// Queues a complete image to be written to flash, if that is worth it; else drops it.
     pub fn pass_on(&self, image: Arc<Image>, worth: Worth) {
         if worth != Worth::None && !self.copies.has(image.slice) {
             self.images.enqueue(image);

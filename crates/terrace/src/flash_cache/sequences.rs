@@ -16,11 +16,11 @@ use parking_lot::Mutex;
 const HEADS_MAX: usize = 16;
 /// Reads in order before a reader counts as one of the whole group.
 const RUN_MIN: u32 = 2;
-/// A head that rests this many times as long as it usually does is gone.
+/// A head that rests this many times as long as usual is removed.
 const REST_MAX: f64 = 24.0;
-/// How much the last rest counts in what is usual.
+/// Weight of the last rest in the average.
 const WEIGHT: f64 = 0.125;
-/// What is taken for usual before a head has moved often.
+/// Initial value of the average.
 const REST_FIRST: f64 = 512.0;
 
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +43,7 @@ impl Heads {
     /// it; 0 if this one was read before.
     fn read(&mut self, ordinal: u64, now: f64) -> u32 {
         self.0.retain(|head| !head.is_gone(now));
-        // The one that comes from nearest before; a reader may skip one, and may ask for one twice.
+        // The nearest head before it; a reader may skip an object, or read one twice.
         let moved = self
             .0
             .iter_mut()
@@ -109,7 +109,7 @@ pub(super) struct Sequences {
 }
 
 impl Sequences {
-    /// No reader yet. At most so many groups are remembered.
+    /// No reader yet. At most this many groups are kept.
     pub(super) fn new(groups_max: usize) -> Self {
         Self {
             groups_max,
@@ -160,8 +160,8 @@ impl NamedReaders {
         }
     }
 
-    /// Counts a read of `name`. What its reader will ask for next, if it has come by steps in
-    /// order.
+    /// Counts a read of `name`. Returns the object that its reader will read next, if it has
+    /// advanced in order.
     #[must_use]
     pub fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
         let prefix = self.rule.group(name);

@@ -21,8 +21,8 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    /// A sketch with so many counters, a power of two, that are halved after so many reads;
-    /// infinity: by [`Sketch::halve`] alone.
+    /// A sketch with this many counters, a power of two, which are halved after this many reads;
+    /// infinity: only by [`Sketch::halve`].
     pub(super) fn with_counters(counters: usize, period: f64) -> Self {
         Self {
             counters: vec![0; counters].into_boxed_slice(),
@@ -63,8 +63,8 @@ impl Sketch {
         self.counters.iter_mut().for_each(|counter| *counter /= 2);
     }
 
-    /// Takes back what was counted of an object. Others that share its counters may then seem to
-    /// have been read less often.
+    /// Subtracts the counts of an object. Objects that share its counters may then seem to have
+    /// been read less often.
     pub(super) fn forget(&mut self, hash: u64) {
         let least = self.places(hash).map(|place| self.counters[place]).min().unwrap_or(0);
         for place in self.places(hash) {

@@ -22,13 +22,13 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Reads of a value before it may come back, however long a round is.
+/// Minimum reads of a value before it may be promoted, however long a round is.
 const COUNT_MIN: f64 = 2.0;
 /// How much more often than the least used that stays it must be used.
 const MARGIN: f64 = 1.2;
-/// Counts are halved after so many reads at least,
+/// Minimum reads between two halvings of the counts,
 const PERIOD_MIN: f64 = 10_000.0;
-/// and after so many per counter of the sketch at most.
+/// and maximum reads per counter of the sketch.
 const PERIOD_PER_COUNTER_MAX: f64 = 8.0;
 /// Share of the last drained segment in the average of what values were used that left.
 const WEIGHT: f64 = 0.125;
@@ -54,7 +54,7 @@ impl SmallValues {
         let wanted = usize::try_from(flash_bytes >> 14).unwrap_or(usize::MAX);
         let counters = wanted.clamp(COUNTERS_MIN, COUNTERS_MAX).next_power_of_two();
         Self {
-            // Where nothing comes back nothing is counted.
+            // Nothing is counted if promotion is off.
             policy: Mutex::new(Policy::new(if bytes_max == 0 { 1 } else { counters })),
             queue: MoveQueue::new(bytes_max),
             reads: AtomicU64::new(0),
@@ -66,22 +66,22 @@ impl SmallValues {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Counts a read of a value in a block, with the store's reads of small values so far. Whether
-    /// it should come back.
+    /// Counts a read of a value in a block, with the store's reads of small values so far. Returns
+    /// whether the value should be promoted.
     #[must_use]
     pub fn read(&self, hash: u64, reads: u64) -> bool {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.policy.lock().read(hash, reads)
     }
 
-    /// A segment was recycled when so many reads had been made; the log has `segments`. Of what
-    /// left it, `left` values, the uses add up to `uses`.
+    /// Log GC drained a segment after this many reads; the log has `segments`. The `left` values
+    /// that left it have `uses` in total.
     pub fn drained(&self, reads: u64, segments: usize, left: u64, uses: u64) {
         self.policy.lock().drained(reads, segments, left, uses);
     }
 
-    /// Has a value come back. Its reads are forgotten. Says also whether so much waits now that it
-    /// should be moved soon.
+    /// Queues a value for promotion and resets its read count. Also returns whether the queue is
+    /// long enough to be moved soon.
     pub fn enqueue(&self, value: Moving) -> (Enqueued, bool) {
         let (hash, before) = (value.hash, self.queue.bytes());
         let enqueued = self.queue.enqueue(value);
@@ -93,11 +93,11 @@ impl SmallValues {
     }
 }
 
-/// Which values may come back. Time is counted in reads of small values, wherever they are.
+/// Decides which values are promoted. Time is counted in reads of small values in any home.
 #[derive(Debug)]
 pub(super) struct Policy {
     sketch: Sketch,
-    /// Counts are halved after so many reads.
+    /// Counts are halved after this many reads.
     period: f64,
     period_max: f64,
     halved_at: f64,
@@ -106,7 +106,7 @@ pub(super) struct Policy {
     /// When segments were recycled, as many as the log has.
     drains: VecDeque<f64>,
     segments: usize,
-    /// Uses in a round of what left the log, on average.
+    /// Mean uses per round of the values that left the log.
     left_uses: f64,
 }
 
@@ -207,7 +207,7 @@ mod tests {
         assert!(!policy.read(7, 5_000));
         assert!(!policy.read(7, 19_900));
         assert!(policy.read(7, 19_950), "twice is");
-        // Where what leaves was used twice in a round, more is asked for.
+        // If the values that leave were used twice in a round, the threshold is higher.
         let mut policy = Policy::new(1 << 12);
         (0..40).for_each(|drain| policy.drained(drain * 500, 10, 100, 200));
         let earned = (0..40).find(|read| policy.read(7, 19_600 + read));

@@ -26,7 +26,7 @@ use std::{
 /// How long a reader waits for bytes that another is reading. A disk under load answers within
 /// that.
 pub const PATIENCE: Duration = Duration::from_millis(100);
-/// Part of the room for images that what is read ahead may have: present readers come first.
+/// Fraction (1/n) of the room for images that prefetched ones may use: present readers come first.
 const AHEAD_PART: u64 = 2;
 
 /// The bytes of a slice, as far as they were read.
@@ -38,7 +38,7 @@ pub struct Image {
     pub key: Arc<[u8]>,
     /// How many bytes it will have.
     pub slice_bytes: usize,
-    /// It is read before any caller asked for it.
+    /// It is prefetched.
     pub is_ahead: bool,
     /// A caller has read it to its end.
     was_read: AtomicBool,
@@ -56,7 +56,7 @@ struct Filling {
     given_up: bool,
     /// Which filler it is: how often it has changed.
     filler: u64,
-    /// A reader has waited in vain since the last bytes came.
+    /// A reader has waited without result since the last bytes arrived.
     stalled: bool,
 }
 
@@ -122,7 +122,7 @@ impl Image {
                 continue;
             }
             if filling.filler != filler {
-                // Another has waited as long, and is reading what comes next.
+                // Another reader has waited as long, and reads the next bytes.
                 return ImageRead::Absent;
             }
             if may_fill && from <= filling.bytes.len() {
@@ -136,7 +136,7 @@ impl Image {
         }
     }
 
-    /// Takes bytes that were read at `from`: those that are not there yet.
+    /// Adds bytes that were read at `from`, except those that are present.
     pub fn append(&self, from: usize, bytes: &[u8]) -> Appended {
         let mut filling = self.filling.lock();
         let filled = filling.bytes.len();
@@ -202,7 +202,7 @@ pub enum Joined {
 }
 
 impl Images {
-    /// Room for so many bytes.
+    /// Room for this many bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
@@ -237,8 +237,8 @@ impl Images {
         self.table.lock().get(&slice).map(Arc::clone)
     }
 
-    /// The image of a slice, or a new one that the caller fills. Those that are read ahead have
-    /// half of the room.
+    /// The image of a slice, or a new one that the caller fills. Prefetched ones have half of the
+    /// room.
     pub fn join(&self, slice: Slice, slice_bytes: usize, key: &Arc<[u8]>, is_ahead: bool) -> Joined {
         let mut table = self.table.lock();
         if let Some(image) = table.get(&slice) {
@@ -267,7 +267,7 @@ impl Images {
         Joined::Fill(image)
     }
 
-    /// Lets go of an image, complete or not.
+    /// Drops an image, complete or not.
     pub fn drop_image(&self, image: &Arc<Image>) {
         let mut table = self.table.lock();
         if table.get(&image.slice).is_some_and(|there| Arc::ptr_eq(there, image)) {
@@ -408,8 +408,8 @@ mod tests {
         assert_eq!((image.read(100, &mut out, true), out), (ImageRead::Done, [2; 100]));
     }
 
-    /// The thread that wrote an image to flash held its lock meanwhile, for seconds beside other
-    /// work: readers of the object, which is hot, waited for that.
+    /// The thread that wrote an image to flash held its lock meanwhile, for seconds under other
+    /// load: readers of the object, which is hot, waited for it.
     #[test]
     fn a_whole_image_is_read_while_it_is_being_written() {
         let images = Images::new(1 << 20);

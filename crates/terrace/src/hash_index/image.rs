@@ -19,7 +19,7 @@ use crate::codec::Reader;
 /// Buckets u32, slots in use u32.
 const HEAD_BYTES: usize = 8;
 
-/// Bytes of the image of a partition with so many buckets and slots in use.
+/// Bytes of the image of a partition with this many buckets and used slots.
 pub(super) fn image_bytes(buckets: u64, entries: u64) -> u64 {
     HEAD_BYTES as u64 + buckets + entries * 8
 }
@@ -83,7 +83,7 @@ fn is_sound(frozen: &Frozen, geometry: Geometry) -> bool {
             };
             let is_twice =
                 |others: &[u64], other: super::slot::Identity| others.iter().any(|word| other.matches(*word));
-            // The other bucket is asked from one side only.
+            // The other bucket is compared from one side only.
             own == number
                 && place.identity_in(number) == identity
                 && !is_twice(&words[at + 1..], identity)
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(decode(&huge, &empty), None);
     }
 
-    /// Words of an image with their places, through `change`, and what comes of it.
+    /// Applies `change` to the words of an image with their places, and returns the result.
     fn changed(from: &Partition, change: impl FnOnce(&mut Vec<u64>)) -> Option<Frozen> {
         let mut frozen = from.image();
         change(&mut frozen.words);

@@ -159,8 +159,8 @@ impl KeyFilter {
         true
     }
 
-    /// Puts words into the lines of the last layer from `first` on. `false`, and nothing done, if
-    /// it has not so many.
+    /// Stores words in the lines of the last layer from `first` on. `false`, and nothing done, if
+    /// it does not have that many.
     pub fn restore_words(&self, first: usize, words: &[u64]) -> bool {
         let Some(layer) = self.made().last() else {
             return false;

@@ -151,7 +151,7 @@ impl Config {
     }
 }
 
-/// What a lookup found.
+/// Result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// Where the record is.
@@ -275,15 +275,15 @@ impl HashIndex {
         std::hint::black_box(touched);
     }
 
-    /// Makes `address` the place of the key with this hash; `record_bytes` is the record's length
-    /// there. Returns what was there before, which may be another key's. The slot starts unused.
+    /// Sets `address` as the place of the key with this hash; `record_bytes` is the record's length
+    /// there. Returns the former value, which may be another key's. The slot starts unused.
     pub fn insert(&self, hash: u64, address: Address, record_bytes: u64) -> Option<Found> {
         let (partition, class) = self.route(hash);
         let replaced = partition.insert(class, SizeClass::of(record_bytes), address);
         replaced.and_then(found)
     }
 
-    /// Removes the slot of this hash. Returns what it said, which may be of another key.
+    /// Removes the slot of this hash. Returns its value, which may be of another key.
     pub fn remove(&self, hash: u64) -> Option<Found> {
         let (partition, class) = self.route(hash);
         partition.remove(class).and_then(found)
@@ -317,7 +317,7 @@ impl HashIndex {
         self.hidden.store(true, Ordering::Release);
     }
 
-    /// The table tells the truth again: lookups find what it holds.
+    /// Makes the table visible again: lookups use its slots.
     pub fn show(&self) {
         self.hidden.store(false, Ordering::Release);
     }
@@ -383,7 +383,7 @@ impl HashIndex {
         Some(refused)
     }
 
-    /// Makes room in one partition for its part of so many entries of all, at once.
+    /// Makes room in one partition for its share of this many entries, in one step.
     pub fn make_room(&self, partition: usize, entries: u64) {
         let share = entries / self.partitions.len() as u64;
         // Hashes are spread evenly, but for some.

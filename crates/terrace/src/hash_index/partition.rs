@@ -51,7 +51,7 @@ pub(super) struct Partition {
     buckets_max: usize,
     table: Table,
     counts: Counts,
-    /// The table as it was, while it is being laid out anew.
+    /// The former table, while it is being rebuilt.
     frozen: RwLock<Option<Frozen>>,
     writer: Mutex<()>,
 }
@@ -203,7 +203,7 @@ impl Partition {
             }
             let crowded = self.entries() * 100 >= self.slots() * LOAD_PERCENT_MIN;
             if !crowded || !self.grow() {
-                // Counted first: a reader that misses what is overwritten sees the count.
+                // Counted first: a reader that misses the overwritten slot sees the count.
                 self.counts.evicted.store(self.evicted() + 1, Release);
                 self.write(self.least_used(&place, address), &place, size, address);
                 return;
@@ -239,7 +239,7 @@ impl Partition {
         Some(old)
     }
 
-    /// Removes everything. Keeps the memory for what comes next.
+    /// Removes all slots. Keeps the memory for reuse.
     pub(super) fn clear(&self) {
         self.restore(&self.nothing());
     }
@@ -257,8 +257,8 @@ impl Partition {
         self.freeze()
     }
 
-    /// Takes over the slots of an image, in place of what is there. The caller made sure that they
-    /// are where a partition of this shape has them.
+    /// Replaces the slots by those of an image. The caller has checked that each is where a
+    /// partition of this shape would have it.
     pub(super) fn restore(&self, image: &Frozen) {
         let _writer = self.writer.lock();
         self.table.reserve(self.buckets.load(Relaxed) as usize, image.buckets);
@@ -300,8 +300,7 @@ impl Partition {
         *self.frozen.write() = None;
     }
 
-    /// Goes to the next larger number of buckets. Says false, having changed nothing, at the
-    /// largest.
+    /// Grows to the next larger number of buckets. `false`, and nothing done, at the largest.
     fn grow(&self) -> bool {
         let buckets = self.buckets.load(Relaxed) as usize;
         let next = Table::next_buckets(buckets);
@@ -319,8 +318,8 @@ impl Partition {
         self.counts.growths.store(self.growths() + 1, Relaxed);
     }
 
-    /// Grows at once to where so many slots can be in use, or to the largest: insertions that are
-    /// known to come then need no growth, and find room sooner.
+    /// Grows in one step to a size for this many used slots, or to the largest: expected insertions
+    /// then need no growth, and find room faster.
     pub(super) fn make_room_for(&self, entries: u64) {
         let _writer = self.writer.lock();
         let buckets = self.buckets.load(Relaxed) as usize;
@@ -380,7 +379,7 @@ impl Partition {
         (words, homeless)
     }
 
-    /// Whether a partition of this shape can have so many buckets.
+    /// Whether a partition of this shape can have this many buckets.
     pub(super) fn can_have(&self, buckets: usize) -> bool {
         let ladder = Table::ladder(self.buckets_min);
         buckets <= self.buckets_max && ladder.take_while(|rung| *rung <= buckets).last() == Some(buckets)

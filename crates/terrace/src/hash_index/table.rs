@@ -107,7 +107,7 @@ impl Table {
         next / segment_buckets(next.ilog2()) * segment_buckets(next.ilog2())
     }
 
-    /// The numbers of buckets that a table has one after the other as it grows, from so many on.
+    /// The sequence of bucket counts of a growing table, starting at this many.
     pub(super) fn ladder(buckets: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(buckets), |rung| Some(Self::next_buckets(*rung)))
     }

@@ -1,4 +1,4 @@
-//! Page-aligned memory, as direct I/O asks for.
+//! Page-aligned memory, as required by direct I/O.
 
 use super::PAGE_BYTES;
 use bytemuck::{Pod, Zeroable, zeroed_vec};

@@ -38,7 +38,7 @@ pub(super) fn at(operation: &'static str, path: &Path, source: io::Error) -> io:
     io::Error::new(kind, error)
 }
 
-/// The same for what is refused here already.
+/// The same for requests that are refused here already.
 fn refused(operation: &'static str, path: &Path, kind: io::ErrorKind, why: impl Into<String>) -> io::Error {
     at(operation, path, io::Error::new(kind, why.into()))
 }

@@ -6,7 +6,7 @@
 use crate::metrics::counted;
 
 counted! {
-    /// What a disk was asked to do.
+    /// Requests to a disk.
     #[derive(PartialEq, Eq)]
     pub struct DiskCounters {}
     /// As it is counted.

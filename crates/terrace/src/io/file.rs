@@ -212,8 +212,8 @@ pub fn create_private_dir_all(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
-/// Keeps other users out of a directory that an earlier version left open to all. A process that
-/// may not do that uses a store that another user made, and goes on.
+/// Removes other users' permissions from a directory that an earlier version left open to all. A
+/// process without the right to do so uses a store that another user made, and continues.
 pub fn close_to_others(path: &Path) {
     let Ok(metadata) = fs::metadata(path) else { return };
     if metadata.is_dir() && metadata.permissions().mode() & 0o077 != 0 {
@@ -302,13 +302,14 @@ impl DiskFile for OpenFile {
         uninterrupted(|| self.file.sync_data()).map_err(|error| at("sync", &self.path, error))
     }
 
-    /// Never shortens the file. Must not run beside writes to the same file.
+    /// Never shortens the file. Must not run concurrently with writes to the same file.
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         check_len(&self.path, bytes)?;
         check_writable("allocate", &self.path, self.writable)?;
         let length = self.len()?;
         self.reserve(bytes).map_err(|error| {
-            // ext4 keeps what it found before the device was full: that is others' room.
+            // ext4 keeps the extents that it allocated before the device was full: free them for
+            // others.
             let _ = self.file.set_len(length);
             at("allocate", &self.path, error)
         })
@@ -432,8 +433,8 @@ impl OpenFile {
         self.neighbours.slice_of(wanted, Instant::now())
     }
 
-    /// Writes all of `buffers`: in one call, unless that would be too long, and what is left buffer
-    /// by buffer.
+    /// Writes all of `buffers`: in one call, unless that would be too long, and the rest buffer by
+    /// buffer.
     fn write_vectored_fully(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {
         let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let mut written = if self.slice_of(bytes) == bytes {
@@ -445,7 +446,7 @@ impl OpenFile {
         for buffer in buffers {
             let done = written.min(buffer.len());
             written -= done;
-            // A direct write goes on at a page boundary; what is before it may be written again.
+            // A direct write continues at a page boundary; bytes before it may be written again.
             let from = if done < buffer.len() && self.is_direct() {
                 done - done % PAGE_BYTES
             } else {
@@ -482,7 +483,7 @@ impl OpenFile {
             result => result,
         };
         if reserved.is_err() && self.file.metadata()?.len() > len {
-            // Give back what was taken before there was no more. The first error is the one to
+            // Free what was allocated before the device was full. The first error is the one to
             // report.
             let _ = self.file.set_len(len);
         }
@@ -506,7 +507,7 @@ impl OpenFile {
             }
             position += wanted as u64;
         }
-        // Whole pages were written; the length asked for may end inside the last one.
+        // Whole pages were written; the requested length may end inside the last one.
         uninterrupted(|| self.file.set_len(len.max(bytes)))
     }
 }

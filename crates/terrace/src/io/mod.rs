@@ -123,7 +123,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn total_bytes(&self) -> io::Result<u64> {
         self.available_bytes()
     }
-    /// Counters of what this disk was asked to do since it was opened.
+    /// Counters of the requests to this disk since it was opened.
     fn counters(&self) -> DiskCounters;
     /// Where a file, or the root for an empty path, is in the operating system's file system, if it
     /// is there.
@@ -211,8 +211,8 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     fn len(&self) -> io::Result<u64>;
     /// Whether the file really bypasses the page cache.
     fn is_direct(&self) -> bool;
-    /// Has the operating system read what it must know about the file before it can read the file,
-    /// so that the first read of it is one read of the device. Reads no data; may do nothing.
+    /// Loads the file system's metadata of the file, so that the first read of it is one read of
+    /// the device. Reads no data; may do nothing.
     fn warm(&self) {}
     /// The system's descriptor of the file, by which a [`read_queue`] may read it. None if every
     /// read must go through [`DiskFile::read_exact_at`].

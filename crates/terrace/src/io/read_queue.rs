@@ -109,7 +109,7 @@ impl ReadQueue {
         made.into_iter().map(|(_, read)| read).collect()
     }
 
-    /// Runs `run` on every item, side by side, for what is more than reads: the results are in no
+    /// Runs `run` on every item, in parallel, for work other than reads: the results are in no
     /// order.
     pub fn each<T: Send + 'static, R: Send + 'static>(&self, items: Vec<T>, run: fn(T) -> R) -> Vec<R> {
         self.pool.each(items, run)
@@ -154,8 +154,8 @@ impl ReadQueue {
         slot.as_mut()
     }
 
-    /// Whether it is worth asking again depends on why the kernel gave no ring: descriptors and
-    /// memory may be there later.
+    /// Whether to try again depends on why the kernel refused a ring: descriptors and memory may be
+    /// available later.
     fn refused(&self, error: &io::Error) {
         use rustix::io::Errno;
         let later = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN];

@@ -202,7 +202,7 @@ impl SimDisk {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "the file ends before"));
             }
             for image in [&mut inode.live, &mut inode.durable] {
-                // What was never synced may not be there.
+                // Bytes that were never synced may be missing.
                 let mut present = vec![0; bytes];
                 if image.read(&mut present, offset) == bytes {
                     change(&mut present);

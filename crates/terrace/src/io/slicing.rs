@@ -33,13 +33,13 @@ const SLICE_BYTES: usize = 128 << 10;
 const LATELY: Duration = Duration::from_millis(20);
 /// A device whose short reads take longer than this on average, in nanoseconds, seeks.
 pub const SEEKS_NS: u64 = 3_000_000;
-/// Of the mean the latest read is one part in so many.
+/// Weight (1/n) of the latest read in the mean.
 const MEAN_PARTS: u64 = 16;
 
 /// Devices in use by their numbers.
 static DEVICES: Mutex<BTreeMap<u64, Weak<Neighbours>>> = Mutex::new(BTreeMap::new());
 
-/// What is known of a device's short reads.
+/// Statistics of a device's short reads.
 #[derive(Debug)]
 pub(super) struct Neighbours {
     born: Instant,

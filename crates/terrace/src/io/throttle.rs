@@ -36,7 +36,7 @@ pub struct ThrottleStats {
 const SHARE_MIN: u32 = 30;
 /// Share it has at most while callers read: the rest is when calm reads can be seen.
 const SHARE_MAX: u32 = 900;
-/// Share that work has at least which callers have paid for: they wait for it.
+/// Minimum share of work that callers have paid for: they wait for it.
 const SHARE_PAID: u32 = 900;
 /// Share without readers.
 const SHARE_WHOLE: u32 = 1000;
@@ -46,17 +46,17 @@ const CALM_REST_PER_MILLE: u64 = 10;
 const SLOW_PERCENT: u64 = 150;
 /// More slow reads than this, per mille, and background work is slowed down;
 const SLOW_SHARE_MAX: u64 = 15;
-/// with fewer than this it is let go faster.
+/// with fewer than this it is sped up.
 const SLOW_SHARE_MIN: u64 = 10;
 /// Calm reads that must have been seen before anything counts as slow.
 const CALM_READS_MIN: u64 = 100;
-/// Of so many calm reads half is forgotten: devices change.
+/// At this many calm reads the counts are halved: devices change.
 const CALM_READS_MAX: u64 = 20_000;
-/// The share is looked at after so many reads,
+/// The share is adjusted after this many reads,
 const WINDOW_READS: u64 = 200;
 /// or after this time,
 const WINDOW: Duration = Duration::from_secs(1);
-/// if there are so many reads by then.
+/// if there are at least this many reads by then.
 const WINDOW_READS_MIN: u64 = 20;
 /// A device counts as without readers if no read ended for so long.
 const QUIET: Duration = Duration::from_millis(50);
@@ -64,7 +64,7 @@ const QUIET: Duration = Duration::from_millis(50);
 const REST_MAX: Duration = Duration::from_millis(500);
 /// A rest looks this often whether it is still needed.
 const REST_SLICE: Duration = Duration::from_millis(5);
-/// Of the mean time of reads the latest read's is one part in so many.
+/// Weight (1/n) of the latest read in the mean time of reads.
 const MEAN_PARTS: u64 = 8;
 /// The mean is forgotten when no read has ended for so long.
 const MEAN_LASTS: Duration = Duration::from_secs(10);
@@ -90,7 +90,7 @@ pub struct Pace {
     /// Steps under way, and how many were begun.
     stepping: AtomicU32,
     steps: AtomicU64,
-    /// Latencies of reads beside which no step ran.
+    /// Latencies of reads during which no step ran.
     calm: [AtomicU32; BUCKETS],
     /// From where on a read is slow, in nanoseconds.
     slow_ns: AtomicU64,
@@ -215,7 +215,7 @@ impl Pace {
         self.step_with(bytes, SHARE_MIN, is_urgent, work)
     }
 
-    /// Does a step that callers have paid for, and of which nothing is written later.
+    /// Runs a step that callers have paid for, and whose bytes are all written during the step.
     pub fn paid_step<T>(&self, is_urgent: impl Fn() -> bool, work: impl FnOnce() -> T) -> T {
         self.step_with(0, SHARE_PAID, is_urgent, work)
     }
@@ -311,7 +311,7 @@ impl Pace {
             .store(bucket_end_ns(at) * SLOW_PERCENT / 100, Ordering::Relaxed);
         if total > CALM_READS_MAX {
             for (count, seen) in self.calm.iter().zip(counts) {
-                // What is counted meanwhile stays.
+                // Reads counted meanwhile are kept.
                 count.fetch_sub(u32::try_from(seen / 2).unwrap_or(0), Ordering::Relaxed);
             }
         }
@@ -424,8 +424,8 @@ mod tests {
         let pace = pace();
         pace.share.store(100, Ordering::Relaxed);
         let busy = || std::thread::sleep(Duration::from_millis(4));
-        // A rest asks before each of its slices whether there is time for it. How long it took
-        // would say more of the machine.
+        // A rest checks before each of its slices whether it is still needed. Its duration would
+        // depend on the machine.
         let asked = std::cell::Cell::new(0);
         let ask = |is_urgent: bool| {
             asked.set(asked.get() + 1);

@@ -1,11 +1,11 @@
-//! Which ranges of keys have a chunk, and what has changed in them.
+//! Ranges of keys that have a chunk, and the changes in them.
 
 use std::{collections::BTreeMap, ops::Bound};
 
-/// What a range takes in the table besides its two keys: the node's share, and two allocations.
+/// Bytes of a range in the table besides its two keys: the share of a node, and two allocations.
 pub(super) const RANGE_OVERHEAD_BYTES: u64 = 112;
-/// So many keys of a chunk that is the home of values may change before it is dropped: the next
-/// scan copies what has not changed, which is less than to list it.
+/// Changed keys of a chunk that is the home of values before it is dropped: the next scan copies
+/// the unchanged ones, which costs less than listing it.
 pub(super) const CHANGED_MAX: usize = 8;
 
 /// Keys from where a range begins (which is its key in the table) up to an end.
@@ -24,7 +24,7 @@ pub(super) struct Range {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InRange {
     pub(super) number: u64,
-    /// What it has is so from this seq on.
+    /// Its contents are valid from this seq on.
     pub(super) seq: u64,
     /// Whether it is the home of values in RAM.
     pub(super) is_home: bool,
@@ -39,7 +39,7 @@ impl Range {
         self.changed.iter().map(|key| bytes_of_changed(key)).sum()
     }
 
-    /// What it takes in the table, where it begins at a key.
+    /// Its bytes in the table, if it begins at this key.
     pub(super) fn bytes(&self, start: &[u8]) -> u64 {
         bytes_of(start, &self.end) + self.changed_bytes()
     }

@@ -10,8 +10,8 @@ use crate::cache::{
     table::Slot,
 };
 
-/// A scan that makes a chunk pays for so many copies of it: those with which the frames and
-/// segments are emptied that its values have left behind.
+/// A scan that makes a chunk earns credit for this many copies of it, with which the frames and
+/// segments that its values have left are emptied.
 const COPIES_FOR_CHUNK: u64 = 8;
 
 impl Values {

@@ -9,11 +9,11 @@ use crate::cache::{
 };
 use std::sync::Arc;
 
-/// One part in so many of the room is for newcomers.
+/// Fraction (1/n) of the room for new values.
 const NEWCOMERS_PART: u64 = 10;
-/// So many long values get a second chance before one leaves all the same,
+/// This many long values get a second chance before one is evicted in any case,
 const CHANCES_MAX: usize = 64;
-/// or one in so many segments of records, of which then half leaves all the same.
+/// or one in this many segments of records, half of which is then evicted in any case.
 const CHANCES_OF_SEGMENT: usize = 8;
 
 /// A record of a segment that leaves.
@@ -25,8 +25,8 @@ struct Leaving {
 }
 
 impl Values {
-    /// Lets segments leave until there is room for so many bytes more, and numbers for what comes
-    /// and for what gets a second chance. Says whether there is room now.
+    /// Evicts segments until there is room for this many more bytes, and numbers for new segments
+    /// and for second chances. Returns whether there is room now.
     pub(super) fn make_room(&self, state: &mut State, bytes: u64) -> bool {
         let room = self.capacity_bytes().saturating_sub(self.segment_bytes() + bytes);
         let mut chances = CHANCES_MAX;
@@ -38,7 +38,8 @@ impl Values {
         self.bytes() + self.index_bytes() + bytes <= self.capacity_bytes()
     }
 
-    /// Empties the segment of which least lives. `false` if none is worth it, or paid for.
+    /// Empties the segment with the fewest live words. `false` if none is worth it, or there is no
+    /// credit for it.
     fn evict_sparse(&self, state: &mut State) -> bool {
         while let Some(number) = state.emptiest.take() {
             let is_open = |queue: &Queue| queue.open.as_ref().is_some_and(|open| open.number == number);

@@ -176,7 +176,7 @@ pub struct Source {
     refused: Vec<u64>,
 }
 
-/// What comes next in the file.
+/// The next part of the file.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Slots { partition: usize },
@@ -231,7 +231,7 @@ impl Source {
         &self.header
     }
 
-    /// The filter, as far as it was read.
+    /// The filter, as far as it has been read.
     pub const fn filter(&self) -> &KeyFilter {
         &self.filter
     }
@@ -284,8 +284,8 @@ impl Source {
         damaged(format!("part {} at byte {} is damaged", self.chunks, self.at))
     }
 
-    /// Takes lines over; gives what comes after them. `None` if they are not the ones that come
-    /// here.
+    /// Adds lines to the filter; returns the part that follows. `None` if they are not the expected
+    /// lines.
     fn add_to_filter(&self, payload: &[u8], layer: usize, line: usize) -> Option<Part> {
         let (head, words) = FilterHead::decode(payload)?;
         let lines = layer_lines(layer);

@@ -121,7 +121,7 @@ impl Header {
     }
 }
 
-/// What is in a chunk.
+/// Kind of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkKind {
     /// The slots of a partition.

@@ -61,7 +61,7 @@ pub fn remove(disk: &dyn Disk) -> io::Result<()> {
     }
 }
 
-/// What is known of checkpoints in an open store.
+/// State of checkpoints in an open store.
 #[derive(Debug, Default)]
 pub struct Checkpoints {
     /// Classes of keys that are elsewhere, or whose slot was taken out, while that is known of all
@@ -72,7 +72,7 @@ pub struct Checkpoints {
     /// Bytes of log applied since the open.
     applied_bytes: AtomicU64,
     filled: OnceLock<(FilledFrom, Duration)>,
-    /// The length of the newest one among them; beside its lock, which is held for long.
+    /// Includes the length of the newest checkpoint; outside its lock, which is held for long.
     counters: CheckpointCounters,
 }
 
@@ -122,7 +122,7 @@ impl Checkpoints {
         self.filter().map_or(0, |filter| filter.bytes())
     }
 
-    /// A checkpoint was loaded; so many bytes of log behind it were in the index before the open.
+    /// A checkpoint was loaded; this many bytes of log after it were in the index before the open.
     pub fn found(&self, file_bytes: u64, behind_bytes: u64) {
         self.counters.file_bytes.store(file_bytes, Ordering::Relaxed);
         *self.newest.lock() = Some(Newest {
@@ -147,7 +147,7 @@ impl Checkpoints {
         newest.behind_bytes + self.applied_bytes().saturating_sub(newest.applied_bytes)
     }
 
-    /// So many bytes were written for one.
+    /// This many bytes were written for a checkpoint.
     pub fn wrote(&self, bytes: u64) {
         self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

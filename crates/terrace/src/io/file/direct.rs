@@ -58,7 +58,7 @@ pub(super) fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
 /// Writes `buffers` one behind the other in one call. Returns how much of them it wrote, which may
 /// be nothing.
 pub(super) fn write_vectored(file: &File, buffers: &[&[u8]], offset: u64) -> io::Result<usize> {
-    /// No system call takes more; what is left over the caller writes.
+    /// Limit of the system call; the caller writes the rest.
     const BUFFERS_MAX: usize = 1024;
     let slices: Vec<io::IoSlice<'_>> = buffers
         .iter()

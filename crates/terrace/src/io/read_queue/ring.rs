@@ -127,7 +127,7 @@ impl Flight<'_> {
         }
     }
 
-    /// Hands over what is in the ring and waits for all of it.
+    /// Submits all entries of the ring and waits for them.
     fn finish(&mut self) {
         while self.under_way != 0 {
             let wanted = self.under_way.count_ones() as usize;
@@ -142,8 +142,8 @@ impl Flight<'_> {
         }
     }
 
-    /// Waits for what the kernel has taken, and takes back what it has not. The ring is of no use
-    /// then: it still has the entries.
+    /// Waits for the entries that the kernel has accepted, and takes the others back. The ring is
+    /// unusable then: it still has the entries.
     fn retreat(&mut self) {
         self.ring.is_broken = true;
         let mut left = self.ring.ring.submission().len();
@@ -199,8 +199,8 @@ impl Drop for Flight<'_> {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // A child process does not have the ring's memory (`dontfork`), and may have something else
-        // in its place by now, which must not be unmapped.
+        // A child process does not have the ring's memory (`dontfork`), and may have mapped
+        // something else at its address, which must not be unmapped.
         if self.process == process::id() {
             // SAFETY: here only, and nothing uses it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.ring) };

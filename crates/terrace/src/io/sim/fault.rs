@@ -1,4 +1,4 @@
-//! What a test can ask a simulated disk to do wrong.
+//! Faults that a test can inject into a simulated disk.
 
 /// Which part of the unsynced changes a power cut leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,8 +28,8 @@ pub enum FaultKind {
     /// Writes, allocations, changes of length, creations, removals and renames. Some sectors of a
     /// failed write may have been written.
     Write,
-    /// Syncs of files and directories. Some of what was to be synced becomes durable, the rest
-    /// never does, whatever later syncs say; reads show it until the power is cut.
+    /// Syncs of files and directories. Some of the changes become durable, the others never do,
+    /// whatever later syncs return; reads show them until the power is cut.
     Sync,
 }
 

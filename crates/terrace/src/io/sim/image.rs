@@ -40,7 +40,7 @@ impl Image {
         (pages.max(self.reserved_pages()) + behind - self.pages_used) * PAGE
     }
 
-    /// Bytes read; fewer than asked for only at the end.
+    /// Bytes read; fewer than requested only at the end.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
         let bytes = self.len.saturating_sub(offset).min(buffer.len() as u64) as usize;
         for span in spans(offset, bytes) {

@@ -42,7 +42,7 @@ enum ChangeKind {
 }
 
 impl Inode {
-    /// Writes, and remembers which sectors now differ from what is durable.
+    /// Writes, and records the sectors that now differ from the durable state.
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64, next_order: &mut u64) {
         if bytes.is_empty() {
             return;
@@ -95,7 +95,8 @@ impl Inode {
         *next_order += orders;
     }
 
-    /// Makes the changes `keep` chooses by their order durable, forgets the others, for good.
+    /// Makes the changes that `keep` chooses by their order durable, and drops the others
+    /// permanently.
     pub(super) fn settle(&mut self, mut keep: impl FnMut(u64) -> bool) {
         for change in std::mem::take(&mut self.journal) {
             match change.kind {

@@ -136,7 +136,7 @@ impl Names {
     }
 
     /// Takes the changes in `directory` that a sync makes durable, makes those durable that `keep`
-    /// chooses, and forgets the others, for good.
+    /// chooses, and drops the others permanently.
     pub(super) fn sync(&mut self, directory: &str, mut keep: impl FnMut() -> bool) {
         let mut taken = Vec::new();
         let mut needed = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Everything a simulated disk knows, behind its one lock: files, names, power, faults and space.
+//! State of a simulated disk behind its one lock: files, names, power, faults and space.
 
 use super::{Fault, FaultKind, Survival, inode::Inode, names::Names, random::Random};
 use std::{
@@ -129,7 +129,7 @@ impl State {
         number
     }
 
-    /// A file by number. Files that can still be asked for are never dropped, so absence is a bug
+    /// A file by number. Files that are still referenced are never dropped, so absence is a bug
     /// here, reported as an error rather than a panic inside the program under test.
     pub(super) fn inode(&mut self, number: u64) -> io::Result<(&mut Inode, &mut Random, &mut u64)> {
         match self.inodes.get_mut(&number) {

@@ -25,7 +25,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("chunk", chunk),
     ("conditions", conditions),
     ("continuation_token", continuation_token),
-    ("control_line", control_line),
+    ("admin_call", admin_call),
     ("expiry", expiry),
     ("footer", footer),
     ("frame", frame),

@@ -49,7 +49,7 @@ Exit codes:
   130  interrupted";
 
 /// A failed command.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Failure {
     /// The exit code.
     pub code: Code,

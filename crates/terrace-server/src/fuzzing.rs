@@ -4,7 +4,7 @@
 //! bytes, panics if a property is broken, and returns whether the bytes were accepted.
 
 pub use crate::{
-    control::fuzzing::control_line,
+    admin::fuzzing::admin_call,
     http::fuzzing::{key_text, page_query},
     s3::fuzzing::{
         conditions, continuation_token, grants, nats_answer, post_form, ranges, request_head, settings_xml,

@@ -6,10 +6,10 @@
 //! It is a library so that fuzz targets reach the decoders of what comes over the wire
 //! (`fuzzing`, with the feature of that name). Its interface is [`run`], for `main.rs` alone.
 
+mod admin;
 mod bench;
 mod cli;
 mod commands;
-mod control;
 mod failure;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

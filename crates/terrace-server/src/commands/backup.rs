@@ -3,10 +3,10 @@
 //! A backup is taken by the process that has the store: a running `serve`, or else this process.
 //! Ctrl-C leaves the store and earlier backups unchanged.
 
-use super::{Access, open, print, print_json};
+use super::{Access, print, print_json, watched_call};
 use crate::{
+    admin::{self, BackupRequest},
     cli::{BackupArgs, RestoreArgs},
-    control::{self, Answer, BackupRequest, BackupSummary, Request},
     failure::{Code, Failure, Outcome},
     settings::Settings,
     signals,
@@ -24,13 +24,13 @@ use std::{
     thread,
     time::{Duration, UNIX_EPOCH},
 };
-use terrace::{BackupCheck, BackupOptions, BackupProgress, RestoreOptions, Store};
+use terrace::{BackupCheck, BackupProgress, RestoreOptions, Store};
 
 /// How often the bar is drawn and the stop flag checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// `terrace backup DIR`
-pub fn backup(args: &BackupArgs, settings: Settings) -> Outcome {
+pub fn backup(args: &BackupArgs, settings: &Settings) -> Outcome {
     if args.verify {
         return verify(args);
     }
@@ -42,35 +42,14 @@ pub fn backup(args: &BackupArgs, settings: Settings) -> Outcome {
         return Err(Failure::usage("--rate 0 would never end; leave it out for no limit"));
     }
     let bar = Bar::new("backing up");
-    let summary = match open(&settings, Access::Change) {
-        Ok(store) => {
-            let progress = Arc::new(BackupProgress::default());
-            let options = BackupOptions {
-                onto,
-                copy: args.copy,
-                bytes_per_second: rate,
-                progress: Arc::clone(&progress),
-                ..BackupOptions::default()
-            };
-            let report = watched(&progress, &stop, &bar, || store.backup(&dir, &options));
-            super::close(&store)?;
-            BackupSummary::from(report?)
-        }
-        Err(failure) if failure.code == Code::InUse => {
-            let request = Request::Backup(BackupRequest {
-                dir,
-                onto,
-                copy: args.copy,
-                bytes_per_second: rate,
-            });
-            let show = |done, total| bar.show(done, total);
-            match control::ask(&settings.options.flash_dir, &request, &stop, show)? {
-                Some(Answer::BackedUp(summary)) => summary,
-                _ => return Err(failure),
-            }
-        }
-        Err(failure) => return Err(failure),
+    let request = BackupRequest {
+        dir,
+        onto,
+        copy: args.copy,
+        bytes_per_second: rate,
     };
+    let show = |done, total| bar.show(done, total);
+    let summary = watched_call(settings, Access::Change, (&admin::BACKUP, request), &stop, show)?;
     drop(bar);
     if args.json {
         return print_json(&summary);
@@ -91,7 +70,10 @@ fn verify(args: &BackupArgs) -> Outcome {
     let stop = signals::install()?;
     let progress = Arc::new(BackupProgress::default());
     let bar = Bar::new("checking");
-    let check = watched(&progress, &stop, &bar, || Store::verify_backup(&args.dir, &progress))?;
+    let show = |done, total| bar.show(done, total);
+    let check = watched(&progress, &stop, show, || {
+        Ok(Store::verify_backup(&args.dir, &progress)?)
+    })?;
     drop(bar);
     let objects = check.store.as_ref().map(|report| report.objects);
     if args.json {
@@ -148,8 +130,9 @@ pub fn restore(args: &RestoreArgs, settings: &Settings) -> Outcome {
         ..RestoreOptions::default()
     };
     let bar = Bar::new("restoring");
-    let report = watched(&progress, &stop, &bar, || {
-        Store::restore(&args.backup, &settings.options, &how)
+    let show = |done, total| bar.show(done, total);
+    let report = watched(&progress, &stop, show, || {
+        Ok(Store::restore(&args.backup, &settings.options, &how)?)
     })?;
     drop(bar);
     if args.json {
@@ -187,30 +170,34 @@ pub fn restore(args: &RestoreArgs, settings: &Settings) -> Outcome {
 }
 
 /// Runs `work` on a thread of its own, shows its progress, and stops it on request.
-fn watched<T: Send>(
+pub(super) fn watched<T: Send>(
     progress: &BackupProgress,
     stop: &AtomicBool,
-    bar: &Bar,
-    work: impl FnOnce() -> terrace::Result<T> + Send,
+    show: impl Fn(u64, u64),
+    work: impl FnOnce() -> Outcome<T> + Send,
 ) -> Outcome<T> {
+    let watcher = thread::current();
     let outcome = thread::scope(|scope| {
-        let work = scope.spawn(work);
+        let work = scope.spawn(move || {
+            let done = work();
+            watcher.unpark();
+            done
+        });
         while !work.is_finished() {
             if stop.load(Ordering::Relaxed) {
                 progress.stop();
             }
-            bar.show(progress.done_bytes(), progress.total_bytes());
-            thread::sleep(LOOK_INTERVAL);
+            show(progress.done_bytes(), progress.total_bytes());
+            thread::park_timeout(LOOK_INTERVAL);
         }
         work.join()
     });
     match outcome {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(_)) if progress.is_stopped() => Err(Failure::new(
+        Ok(Err(_)) if stop.load(Ordering::Relaxed) => Err(Failure::new(
             Code::Interrupted,
             "interrupted before it was complete; the next run begins again",
         )),
-        Ok(Err(error)) => Err(error.into()),
+        Ok(done) => done,
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{print, print_json};
 use crate::{
+    admin::{self, TierBytes},
     cli::{Capacity, CapacityArgs, TierName},
-    control::{self, Answer, Request},
     failure::{Code, Failure, Outcome},
     settings::Settings,
     signals,
@@ -15,8 +15,8 @@ pub fn run(args: &CapacityArgs, settings: &Settings) -> Outcome {
     let Capacity(wanted) = args.size;
     let bytes = wanted.map(|Size(bytes)| bytes);
     let (request, what) = match (args.tier, bytes) {
-        (TierName::Large, large_bytes) => (Request::Capacity { large_bytes }, "blocks"),
-        (TierName::Flash, Some(bytes)) => (Request::FlashCapacity { bytes }, "segments"),
+        (TierName::Large, large_bytes) => (TierBytes::Large(large_bytes), "blocks"),
+        (TierName::Flash, Some(bytes)) => (TierBytes::Flash(bytes), "segments"),
         (TierName::Flash, None) => {
             return Err(Failure::new(
                 Code::Usage,
@@ -25,7 +25,14 @@ pub fn run(args: &CapacityArgs, settings: &Settings) -> Outcome {
         }
     };
     let stop = signals::install()?;
-    let Some(Answer::Capacity(tier)) = control::ask(&settings.options.flash_dir, &request, &stop, |_, _| {})? else {
+    let asked = admin::ask(
+        &settings.options.flash_dir,
+        &admin::CAPACITY,
+        &request,
+        &stop,
+        |_, _| {},
+    )?;
+    let Some(tier) = asked else {
         return Err(Failure::new(
             Code::Error,
             "no server has this store open; give --large-capacity or --flash-capacity when it is opened",

@@ -1,50 +1,25 @@
 //! `terrace key`: access keys of the S3 service.
 
-use super::{Access, here_or_asked, print, print_json};
+use super::{Access, call, print, print_json};
 use crate::{
+    admin::{self, KeyPolicy, KeySummary},
     cli::{KeyCommand, KeyCreateArgs, KeyPolicyArgs},
-    control::{Answer, KeyRequest, KeySummary, Request},
     failure::{Code, Failure, Outcome},
-    s3::{
-        access_key::{self, NewKey},
-        account, keyspace,
-    },
+    s3::{access_key::NewKey, account, keyspace},
     settings::Settings,
 };
 use serde_json::json;
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, sync::atomic::AtomicBool};
-use terrace::Store;
+use std::{fmt::Write as _, fs, path::Path};
 use terrace_objects::policy::Policy;
 
 /// `terrace key create|list|policy|remove`
-pub fn run(command: KeyCommand, settings: Settings) -> Outcome {
+pub fn run(command: KeyCommand, settings: &Settings) -> Outcome {
     match command {
-        KeyCommand::Create(args) => create(&args, &settings),
-        KeyCommand::List(args) => list(args.json, &settings),
-        KeyCommand::Policy(args) => policy(&args, &settings),
-        KeyCommand::Remove(args) => remove(&args.id, &settings),
+        KeyCommand::Create(args) => create(&args, settings),
+        KeyCommand::List(args) => list(args.json, settings),
+        KeyCommand::Policy(args) => policy(&args, settings),
+        KeyCommand::Remove(args) => remove(&args.id, settings),
     }
-}
-
-/// Runs a request on the keys of a store: here, or, while a server has the store, by that server.
-fn with_keys(
-    settings: &Settings,
-    access: Access,
-    request: KeyRequest,
-    here: impl FnOnce(&Store) -> Outcome<Vec<KeySummary>>,
-) -> Outcome<Vec<KeySummary>> {
-    let told = |answer| match answer {
-        Answer::Keys(keys) => Some(keys),
-        _ => None,
-    };
-    here_or_asked(
-        settings,
-        access,
-        &Request::Key(request),
-        &AtomicBool::new(false),
-        here,
-        told,
-    )
 }
 
 fn create(args: &KeyCreateArgs, settings: &Settings) -> Outcome {
@@ -58,29 +33,14 @@ fn create(args: &KeyCreateArgs, settings: &Settings) -> Outcome {
         expires_ms: lives_ms.map(|lives| keyspace::now_ms().saturating_add(lives)),
         policy: args.policy.as_deref().map(read_policy).transpose()?,
     };
-    let made = with_keys(settings, Access::Create, KeyRequest::Create(new.clone()), |store| {
-        let (id, key) = access_key::create(store, &new, &settings.secrets()?)?;
-        Ok(vec![KeySummary::of_new(id, &key)])
-    })?;
-    let [
-        KeySummary {
-            id,
-            secret: Some(secret),
-            grants,
-            account,
-            expires_ms,
-            policy,
-            ..
-        },
-    ] = made.as_slice()
-    else {
-        return Err(Failure::error("the server's answer is not understood"));
-    };
+    let made = call(settings, Access::Create, &admin::KEY_CREATE, new)?;
+    let (id, account) = (&made.id, &made.account);
+    let secret = made.secret.as_deref().unwrap_or_default();
     let canonical_id = account::canonical_id(account);
     if args.json {
         return print_json(&json!({
-            "access_key_id": id, "secret_access_key": secret, "grants": grants, "expires_ms": expires_ms,
-            "account": account, "account_id": canonical_id, "policy": policy,
+            "access_key_id": id, "secret_access_key": secret, "grants": made.grants,
+            "expires_ms": made.expires_ms, "account": account, "account_id": canonical_id, "policy": made.policy,
         }));
     }
     print(&format!(
@@ -95,10 +55,7 @@ pub fn credentials(id: &str, secret: &str) -> String {
 }
 
 fn all(settings: &Settings) -> Outcome<Vec<KeySummary>> {
-    with_keys(settings, Access::Look, KeyRequest::List, |store| {
-        let keys = access_key::stored(store)?.into_iter();
-        Ok(keys.map(|(id, key)| KeySummary::of_stored(id, &key)).collect())
-    })
+    call(settings, Access::Look, &admin::KEYS, ())
 }
 
 fn list(json: bool, settings: &Settings) -> Outcome {
@@ -147,6 +104,10 @@ fn no_key(id: &str) -> Failure {
     Failure::new(Code::NotFound, format!("there is no access key {id}"))
 }
 
+fn found(id: &str, is_there: bool) -> Outcome {
+    if is_there { Ok(()) } else { Err(no_key(id)) }
+}
+
 fn policy(args: &KeyPolicyArgs, settings: &Settings) -> Outcome {
     let id = &args.id;
     if args.set.is_none() && !args.remove {
@@ -157,33 +118,10 @@ fn policy(args: &KeyPolicyArgs, settings: &Settings) -> Outcome {
         return print(&format!("{}\n", policy.ok_or_else(none)?.trim_end()));
     }
     let policy = args.set.as_deref().map(read_policy).transpose()?;
-    let request = KeyRequest::SetPolicy(id.clone(), policy.clone());
-    let changed = with_keys(settings, Access::Change, request, |store| {
-        let changed = access_key::set_policy(store, id, policy.as_deref())?.into_iter();
-        Ok(changed.map(|key| KeySummary::of_stored(id.clone(), &key)).collect())
-    })?;
-    if changed.is_empty() {
-        return Err(no_key(id));
-    }
-    Ok(())
+    let request = KeyPolicy { id: id.clone(), policy };
+    found(id, call(settings, Access::Change, &admin::KEY_POLICY, request)?)
 }
 
 fn remove(id: &str, settings: &Settings) -> Outcome {
-    let removed = with_keys(settings, Access::Change, KeyRequest::Remove(id.to_owned()), |store| {
-        let was_there = access_key::remove(store, id)?;
-        let removed = was_there.then(|| KeySummary {
-            id: id.to_owned(),
-            secret: None,
-            created_ms: 0,
-            grants: BTreeMap::new(),
-            account: String::new(),
-            expires_ms: None,
-            policy: None,
-        });
-        Ok(removed.into_iter().collect())
-    })?;
-    if removed.is_empty() {
-        return Err(no_key(id));
-    }
-    Ok(())
+    found(id, call(settings, Access::Change, &admin::KEY_REMOVE, id.to_owned())?)
 }

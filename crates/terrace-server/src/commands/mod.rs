@@ -12,9 +12,9 @@ mod store;
 mod top;
 
 use crate::{
+    admin::{self, Call, Served, Work},
     bench,
     cli::{BenchCommand, Command},
-    control::{self, Answer, Request},
     failure::{Code, Failure, Outcome},
     key_text,
     output::{finish_output, print, print_json},
@@ -22,7 +22,8 @@ use crate::{
     time_span::Moment,
 };
 use rustix::fs::Mode;
-use std::sync::atomic::AtomicBool;
+use serde::{Serialize, de::DeserializeOwned};
+use std::sync::{Arc, atomic::AtomicBool};
 use terrace::{ObjectInfo, Store};
 
 /// Runs a command.
@@ -37,7 +38,7 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
     }
     match command {
         Command::Serve(args) => serve::serve(*args, settings),
-        Command::Key(args) => keys::run(args.command, settings),
+        Command::Key(args) => keys::run(args.command, &settings),
         Command::Kms(args) => kms::run(args.command, &settings),
         Command::Rewrap(args) => rewrap::run(args.json, &settings),
         Command::Import(args) => serve::import(&args, settings),
@@ -53,7 +54,7 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
         Command::Top(args) => top::top(&args, &settings),
         Command::Verify(args) => store::verify(args.json, settings),
         Command::Repair(args) => store::repair(args.json, settings),
-        Command::Backup(args) => backup::backup(&args, settings),
+        Command::Backup(args) => backup::backup(&args, &settings),
         Command::Restore(args) => backup::restore(&args, &settings),
         Command::Capacity(args) => capacity::run(&args, &settings),
         Command::Bench(args) => match args.command {
@@ -80,27 +81,42 @@ fn open(settings: &Settings, access: Access) -> Outcome<Store> {
     Ok(Store::open(options)?)
 }
 
-/// Runs a command on a store: `here`, or, while a server has the store, by that server; `told`
-/// extracts the result from the answer.
-fn here_or_asked<T>(
+/// Makes a call of the admin table: here, or, while a server has the store, by that server.
+fn call<T: Serialize + Send, G: DeserializeOwned + Send>(
     settings: &Settings,
     access: Access,
-    request: &Request,
-    stop: &AtomicBool,
-    here: impl FnOnce(&Store) -> Outcome<T>,
-    told: impl FnOnce(Answer) -> Option<T>,
-) -> Outcome<T> {
+    call: &Call<T, G>,
+    takes: T,
+) -> Outcome<G> {
+    watched_call(settings, access, (call, takes), &Arc::default(), |_, _| {})
+}
+
+/// The same, until `stop`; `show` gets the progress.
+fn watched_call<T: Serialize + Send, G: DeserializeOwned + Send>(
+    settings: &Settings,
+    access: Access,
+    (call, takes): (&Call<T, G>, T),
+    stop: &Arc<AtomicBool>,
+    show: impl Fn(u64, u64),
+) -> Outcome<G> {
     match open(settings, access) {
         Ok(store) => {
-            let done = here(&store)?;
+            let served = Served {
+                store,
+                running: None,
+                settings: settings.clone(),
+                stop: Arc::clone(stop),
+            };
+            let (work, run) = (Work::default(), call.work);
+            let done = backup::watched(&work.backup, stop, &show, || run(&served, takes, &work));
             if access != Access::Look {
-                close(&store)?;
+                close(&served.store)?;
             }
-            Ok(done)
+            done
         }
         Err(failure) if failure.code == Code::InUse => {
-            let answer = control::ask(&settings.options.flash_dir, request, stop, |_, _| {})?;
-            answer.and_then(told).ok_or(failure)
+            let answer = admin::ask(&settings.options.flash_dir, call, &takes, stop, show)?;
+            answer.ok_or(failure)
         }
         Err(failure) => Err(failure),
     }

@@ -1,34 +1,13 @@
 //! `terrace rewrap`: rotation of the master key, and of named keys.
 
-use super::{Access, here_or_asked, print, print_json};
-use crate::{
-    control::{Answer, Request},
-    failure::Outcome,
-    s3::{
-        Shared,
-        rewrap::{self, Report},
-    },
-    settings::Settings,
-    signals,
-};
-use terrace::Store;
+use super::{Access, print, print_json, watched_call};
+use crate::{admin, failure::Outcome, s3::rewrap::Report, settings::Settings, signals};
 
 /// `terrace rewrap`: here, or, while a server has the store, by that server, which reads the master
 /// keys again.
 pub fn run(json: bool, settings: &Settings) -> Outcome {
     let stop = signals::install()?;
-    let here = |store: &Store| {
-        let secrets = settings.secrets()?;
-        secrets.load_own(store)?;
-        secrets.kms().load(store, &secrets)?;
-        let shared = Shared::new(None, secrets);
-        Ok(rewrap::run(store, &shared, None, &stop, &mut |_| {})?)
-    };
-    let told = |answer| match answer {
-        Answer::Rewrapped(report) => Some(report),
-        _ => None,
-    };
-    let report = here_or_asked(settings, Access::Change, &Request::Rewrap, &stop, here, told)?;
+    let report = watched_call(settings, Access::Change, (&admin::REWRAP, ()), &stop, |_, _| {})?;
     if json {
         return print_json(&report);
     }

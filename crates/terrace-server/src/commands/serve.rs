@@ -6,8 +6,8 @@
 
 use super::{Access, close, keys, open, print, print_json};
 use crate::{
+    admin::{self, Served},
     cli::{ImportArgs, ImportTuning, ServeArgs},
-    control::{Control, Served},
     failure::{Code, Failure, Outcome},
     http::{self, App, Beside, Door, ImportWatch, read_ahead::ReadAhead, tls::Tls},
     key_text, memory,
@@ -84,15 +84,12 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     let access_keys = access_keys(&store, listeners.s3.as_ref().map(|(_, address)| *address), secrets)?;
     let served = Served {
         store: store.clone(),
-        keys: Arc::clone(&access_keys),
-        shared: shared.clone(),
-        read_secrets: Box::new({
-            let settings = settings.clone();
-            move || settings.secrets()
-        }),
+        running: Some((Arc::clone(&access_keys), shared.clone())),
+        settings: settings.clone(),
+        stop: Arc::clone(&stop),
     };
-    let control = Control::start(served, &settings.options.flash_dir);
-    if let Err(failure) = &control {
+    let admin = runtime.block_on(async { admin::serve(served, &settings.options.flash_dir, Stopping::of(&stop)?) });
+    if let Err(failure) = &admin {
         eprintln!("warning: backups and changes of access keys need the server to be stopped: {failure}");
     }
     let choices = s3::Choices { access_keys, ..choices };
@@ -112,8 +109,9 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
         // It checks the flag itself; a panic in it has been printed already.
         let _ = importing.join();
     }
-    if let Ok(control) = control {
-        control.stop();
+    if let Ok(admin) = admin {
+        // A panic in it has been printed already.
+        let _ = runtime.block_on(admin);
     }
     drop(keeper);
     // Waits for engine calls in progress, so that the store is unused when it is closed.

@@ -37,7 +37,7 @@ pub use connections::{CONNECTIONS_DEFAULT, Limits};
 pub use guard::Door;
 use prometheus_client::registry::Registry;
 use read_ahead::ReadAhead;
-pub use server::{LISTEN_DEFAULT, Listener, bind, run, serve};
+pub use server::{Accept, LISTEN_DEFAULT, Listener, bind, run, serve};
 use terrace_objects::local::Reading;
 pub use traffic::Traffic;
 

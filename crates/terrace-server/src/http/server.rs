@@ -64,11 +64,41 @@ const WAITING_MAX: u32 = 4096;
 /// Pause after a failed accept, which usually means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// What connections come from.
+pub trait Accept {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Waits for a connection, and returns it with the sender that it counts for.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
+
+    /// Sends an answer, if the client can receive it at once.
+    fn send_at_once(stream: &Self::Stream, answer: &[u8]);
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let accepted = Self::accept(self).await?;
+        // Sends small answers at once. Failure only costs latency.
+        let _ = accepted.0.set_nodelay(true);
+        Ok(accepted)
+    }
+
+    fn send_at_once(stream: &TcpStream, answer: &[u8]) {
+        let _ = stream.try_write(answer);
+    }
+}
+
 /// A listener.
 #[derive(Debug)]
-pub struct Listener {
+pub struct Listener<L = TcpListener> {
     /// The address.
-    pub listener: TcpListener,
+    pub listener: L,
     /// TLS, if it is enabled.
     pub tls: Option<Arc<Tls>>,
     /// Limits on connections.
@@ -92,14 +122,14 @@ pub async fn run(app: Arc<App>, listener: Listener, stop: impl Future<Output = (
 
 /// Serves until `stop` resolves, then finishes requests in progress, for at most `patience`.
 /// `service_for` makes the service of a connection with that peer.
-pub async fn serve<S, B>(
+pub async fn serve<S, B, L: Accept>(
     service_for: impl Fn(SocketAddr) -> S,
     Listener {
         listener,
         tls,
         limits,
         traffic,
-    }: Listener,
+    }: Listener<L>,
     stop: impl Future<Output = ()>,
     patience: Duration,
 ) where
@@ -133,7 +163,7 @@ pub async fn serve<S, B>(
             }
         };
         let Some(place) = place else {
-            refuse(&stream, tls.is_some());
+            refuse::<L>(&stream, tls.is_some());
             continue;
         };
         let stream = outgoing(stream, &place, traffic.clone());
@@ -164,9 +194,7 @@ pub async fn serve<S, B>(
 }
 
 /// The stream of a connection.
-fn outgoing(stream: TcpStream, place: &Place, traffic: Option<Arc<Traffic>>) -> Outgoing<TcpStream> {
-    // Sends small answers at once. Failure only costs latency.
-    let _ = stream.set_nodelay(true);
+fn outgoing<S>(stream: S, place: &Place, traffic: Option<Arc<Traffic>>) -> Outgoing<S> {
     Outgoing::new(stream, CLIENT_TIME_MAX)
         .telling(place.sending())
         .counted_by(traffic)
@@ -231,11 +259,10 @@ where
     connection.await
 }
 
-/// Answers that there are too many connections, if the client can receive it at once. Within TLS it
-/// would break the handshake.
-fn refuse(stream: &TcpStream, is_encrypted: bool) {
+/// Answers that there are too many connections. Within TLS it would break the handshake.
+fn refuse<L: Accept>(stream: &L::Stream, is_encrypted: bool) {
     if !is_encrypted {
-        let _ = stream.try_write(TOO_MANY);
+        L::send_at_once(stream, TOO_MANY);
     }
 }
 

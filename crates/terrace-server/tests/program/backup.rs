@@ -4,8 +4,7 @@
 use crate::common::{PATIENCE, Place, bytes, eventually, files, signal, wait};
 use std::{
     fs,
-    io::Write as _,
-    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Child, Stdio},
     time::Instant,
@@ -166,38 +165,6 @@ fn an_interrupted_backup_leaves_a_part_and_the_server_goes_on() {
     assert_eq!(server.interrupt().code(), Some(0));
     assert_eq!(wait(&mut child).code(), Some(1));
     place.run(&["verify"]).code(0);
-}
-
-#[test]
-fn what_else_comes_to_the_socket_is_refused() {
-    let place = Place::new();
-    filled(&place);
-    let server = place.serve(&[]);
-    let ask = |request: &[u8]| {
-        let mut stream = UnixStream::connect(place.path("terrace-data/flash/control.sock")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // What is too long is not read to its end, which may cost the answer.
-        let _ = stream.write_all(request);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut answer = String::new();
-        let _ = std::io::Read::read_to_string(&mut stream, &mut answer);
-        answer
-    };
-    for request in [&b"{}\n"[..], b"nonsense\n", b"", b"\xff\xfe\n", &[b'x'; 100_000]] {
-        // One that is no text, or too long to be read whole, may find the connection closed.
-        if let Some(answer) = Some(ask(request)).filter(|answer| !answer.is_empty()) {
-            assert!(
-                answer.contains("failed") && answer.contains("does not understand"),
-                "{answer}"
-            );
-        }
-    }
-    server.get("/healthz").status(200);
-    // A store whose server died without removing the socket is opened by the command itself.
-    drop(server);
-    assert!(place.path("terrace-data/flash/control.sock").exists());
-    place.run(&["backup", "b"]).code(0);
-    place.serve(&[]).get("/healthz").status(200);
 }
 
 #[test]

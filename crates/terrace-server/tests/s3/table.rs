@@ -484,12 +484,17 @@ fn every_operation_by_what_another_account_is_granted() {
 /// by its socket: the program takes longer to start than a row takes.
 fn set_policy(place: &Place, id: &str, statements: &str) {
     let policy = format!(r#"{{"Version":"2012-10-17","Statement":[{statements}]}}"#);
-    let request = serde_json::json!({ "key": { "set-policy": [id, policy] } });
+    let body = serde_json::json!({ "id": id, "policy": policy }).to_string();
     let mut stream = UnixStream::connect(place.path("terrace-data/flash/control.sock")).unwrap();
-    writeln!(stream, "{request}").unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST /keys/policy HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains(id), "{answer}");
+    assert!(answer.ends_with("{\"done\":true}\n"), "{answer}");
 }
 
 /// What a policy allows and denies could be tried of some operations only; of keys there was none.

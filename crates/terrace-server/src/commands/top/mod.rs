@@ -5,8 +5,8 @@ mod view;
 
 use super::print;
 use crate::{
+    admin,
     cli::TopArgs,
-    control::{self, Answer, Request},
     failure::{Code, Failure, Outcome},
     settings::Settings,
 };
@@ -45,12 +45,12 @@ pub fn top(args: &TopArgs, settings: &Settings) -> Outcome {
 }
 
 fn sample(flash_dir: &Path) -> Outcome<Sample> {
-    match control::ask(flash_dir, &Request::Stats, &AtomicBool::new(false), |_, _| ())? {
-        Some(Answer::Stats(stats)) => Ok(Sample {
+    match admin::ask(flash_dir, &admin::STATS, &(), &AtomicBool::new(false), |_, _| ())? {
+        Some(stats) => Ok(Sample {
             stats,
             at: Instant::now(),
         }),
-        _ => Err(Failure::new(
+        None => Err(Failure::new(
             Code::Error,
             format!(
                 "no server has the store in {} open; start `terrace serve`, or see `terrace stat` for a store at rest",

@@ -5,6 +5,7 @@ use crate::{
     common::{Answer, Place, bytes, eventually},
     operating::{ask, plain},
     sign::{Client, Mode, raw},
+    upload::Upload,
 };
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -157,9 +158,7 @@ fn a_copy_reads_no_more_than_a_get() {
     let old = old.header("x-amz-version-id").unwrap().to_owned();
     client.put("/open/k", b"new", Mode::Whole).status(200);
     let writer = key(&place, &service, "target=write");
-    let created = writer.send("POST", "/target/parts?uploads=", &[], b"").status(200);
-    let upload = crate::elements(&created, "UploadId").remove(0);
-    let part = format!("/target/parts?partNumber=1&uploadId={upload}");
+    let part = Upload::begin(&writer, "/target/parts", &[]).part(1);
     let named = format!("/open/k?versionId={old}");
     for (source, expected) in [
         ("/open/k", None),

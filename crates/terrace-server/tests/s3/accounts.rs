@@ -6,6 +6,7 @@ use crate::{
     elements,
     operating::plain,
     sign::{Client, Mode, post_form},
+    upload::Upload,
 };
 use std::{
     io::{Read as _, Write as _},
@@ -77,15 +78,12 @@ fn buckets_have_owners() {
             elements(&client.get(&format!("/{bucket}?acl")).status(200), "ID"),
             [id, id]
         );
-        let upload = client
-            .send("POST", &format!("/{bucket}/u?uploads"), &[], b"")
-            .status(200);
+        let upload = Upload::begin(client, &format!("/{bucket}/u"), &[]);
         assert_eq!(
             elements(&client.get(&format!("/{bucket}?uploads")).status(200), "ID"),
             [id, id]
         );
-        let upload = elements(&upload, "UploadId").remove(0);
-        let parts = client.get(&format!("/{bucket}/u?uploadId={upload}")).status(200);
+        let parts = client.get(&upload.target()).status(200);
         assert_eq!(elements(&parts, "ID"), [id, id]);
         denied(&client.get(&format!("/{other}/k")));
         denied(&client.get(&format!("/{other}")));
@@ -187,25 +185,9 @@ fn the_writers(own: &Client, press: &Client, id: &str) {
         .status(200);
     assert_eq!(owner(own, "copy"), id);
     denied(&own.send("PUT", "/mine/own", &[("x-amz-copy-source", "/mine/k")], b""));
-    let upload = elements(
-        &press.send("POST", "/mine/parts?uploads", &[], b"").status(200),
-        "UploadId",
-    )
-    .remove(0);
-    let part = press
-        .put(
-            &format!("/mine/parts?partNumber=1&uploadId={upload}"),
-            b"part",
-            Mode::Whole,
-        )
-        .status(200);
-    let list = format!(
-        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{}</ETag></Part></CompleteMultipartUpload>",
-        part.header("etag").unwrap()
-    );
-    press
-        .send("POST", &format!("/mine/parts?uploadId={upload}"), &[], list.as_bytes())
-        .status(200);
+    let upload = Upload::begin(press, "/mine/parts", &[]);
+    let tag = upload.put(press, 1, b"part", Mode::Whole);
+    upload.complete(press, &[], &[tag]).status(200);
     assert_eq!(owner(own, "parts"), id);
     denied(&own.get("/mine/parts"));
 }

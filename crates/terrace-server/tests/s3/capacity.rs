@@ -5,6 +5,7 @@ use crate::{
     common::{Place, bytes, eventually, files, signal, wait},
     operating::plain,
     sign::Mode,
+    upload::Upload,
 };
 use std::{
     io::{Read as _, Write as _},
@@ -109,17 +110,7 @@ fn a_full_store_is_given_more_while_it_serves() {
     );
 
     // A part of an upload that is not completed counts as well.
-    let upload = service
-        .client
-        .send("POST", "/bucket/upload?uploads", &[], b"")
-        .status(200)
-        .text();
-    let id = upload
-        .split("<UploadId>")
-        .nth(1)
-        .and_then(|rest| rest.split('<').next())
-        .unwrap();
-    let part = format!("/bucket/upload?partNumber=1&uploadId={id}");
+    let part = Upload::begin(&service.client, "/bucket/upload", &[]).part(1);
 
     let told = place.run(&["capacity", "24MiB", "--json"]).code(0).json();
     service.client.put(&part, &bytes(VALUE_BYTES), Mode::Whole).status(200);

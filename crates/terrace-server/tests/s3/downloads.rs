@@ -4,11 +4,11 @@ use crate::{
     Service,
     budget::most_memory_bytes,
     common::{Place, bytes, eventually},
-    elements,
     encryption::ALGORITHM,
     operating::ask,
     sign::{Client, Mode},
     sites::{EVERYBODY_READS, parts},
+    upload::Upload,
 };
 use std::{io::Write as _, net::TcpStream};
 
@@ -28,21 +28,10 @@ fn stalled(client: &Client, target: &str) -> TcpStream {
 }
 
 fn put_in_parts(client: &Client, target: &str, body: &[u8], first: usize) {
-    let begun = client.send("POST", &format!("{target}?uploads"), &[], b"").status(200);
-    let id = elements(&begun, "UploadId").remove(0);
-    let mut list = String::new();
-    for (number, part) in [(1, &body[..first]), (2, &body[first..])] {
-        let put = client.put(
-            &format!("{target}?partNumber={number}&uploadId={id}"),
-            part,
-            Mode::Whole,
-        );
-        let tag = put.status(200).header("etag").unwrap().to_owned();
-        list += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>");
-    }
-    let list = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
-    let target = format!("{target}?uploadId={id}");
-    client.send("POST", &target, &[], list.as_bytes()).status(200);
+    let upload = Upload::begin(client, target, &[]);
+    let put = |(number, part)| upload.put(client, number, part, Mode::Whole);
+    let tags = [(1, &body[..first]), (2, &body[first..])].map(put);
+    upload.complete(client, &[], &tags).status(200);
 }
 
 /// Ranges within pieces, across them, and longer ones.

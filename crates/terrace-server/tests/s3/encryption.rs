@@ -5,6 +5,7 @@ use crate::{
     common::{Answer, Place, bytes, files, signal, wait},
     elements,
     sign::{Client, Mode, raw},
+    upload::Upload,
 };
 
 pub const ALGORITHM: &str = "x-amz-server-side-encryption";
@@ -312,31 +313,6 @@ fn what_cannot_be_encrypted_so() {
     is(&client.get("/bucket?encryption"), 404, not_found);
 }
 
-/// Begins an upload with these headers.
-pub fn begin(client: &Client, headers: &[(String, String)], more: &[(&str, &str)]) -> String {
-    let with = With {
-        client,
-        headers: headers.to_vec(),
-    };
-    let begun = with.send("POST", "/bucket/parts?uploads", more, b"").status(200);
-    elements(&begun, "UploadId").remove(0)
-}
-
-pub fn complete(client: &Client, upload: &str, tags: &[String]) -> Answer {
-    let parts: String = tags
-        .iter()
-        .enumerate()
-        .map(|(at, tag)| format!("<Part><PartNumber>{}</PartNumber><ETag>{tag}</ETag></Part>", at + 1))
-        .collect();
-    let body = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
-    client.send(
-        "POST",
-        &format!("/bucket/parts?uploadId={upload}"),
-        &[],
-        body.as_bytes(),
-    )
-}
-
 #[test]
 fn uploads_in_parts() {
     let place = Place::new();
@@ -344,29 +320,24 @@ fn uploads_in_parts() {
     let client = &service.client;
     let (first, last) = (bytes(5 << 20), bytes(300_001));
     let whole = [&first[..], &last].concat();
-    let target = |upload: &str, number: usize| format!("/bucket/parts?partNumber={number}&uploadId={upload}");
     let (own, other, none) = (with_key(client, 0), with_key(client, 1), plainly(client));
 
-    let upload = begin(client, &own.headers, &[]);
-    is(&none.send("PUT", &target(&upload, 1), &[], b"x"), 400, "InvalidRequest");
-    is(
-        &other.send("PUT", &target(&upload, 1), &[], b"x"),
-        400,
-        "InvalidRequest",
-    );
-    own.send("PUT", &target(&upload, 1), &[], b"sent again below")
-        .status(200);
+    let begun = own.send("POST", "/bucket/parts?uploads", &[], b"").status(200);
+    let upload = Upload::of("/bucket/parts", &begun);
+    is(&none.send("PUT", &upload.part(1), &[], b"x"), 400, "InvalidRequest");
+    is(&other.send("PUT", &upload.part(1), &[], b"x"), 400, "InvalidRequest");
+    own.send("PUT", &upload.part(1), &[], b"sent again below").status(200);
     let tags: Vec<_> = [&first, &last]
         .iter()
         .enumerate()
         .map(|(at, part)| {
-            let put = own.send("PUT", &target(&upload, at + 1), &[], part).status(200);
+            let put = own.send("PUT", &upload.part(at + 1), &[], part).status(200);
             assert_eq!(put.header(&format!("{CUSTOMER}algorithm")), Some("AES256"));
             put.header("etag").unwrap().to_owned()
         })
         .collect();
-    complete(client, &upload, &tags).status(200);
-    complete(client, &upload, &tags).status(200);
+    upload.complete(client, &[], &tags).status(200);
+    upload.complete(client, &[], &tags).status(200);
     let got = own.send("GET", "/bucket/parts", &[], b"").status(200);
     assert!(got.body == whole && got.header("etag").unwrap().ends_with("-2\""));
     let range = [("range", "bytes=5242870-5242890")];
@@ -379,20 +350,16 @@ fn uploads_in_parts() {
 
     // By the master key, and a part that is copied out of the object of before.
     own.send("PUT", "/bucket/source", &[], &first).status(200);
-    let upload = begin(client, &[], &[(ALGORITHM, "AES256")]);
-    is(&own.send("PUT", &target(&upload, 1), &[], b"x"), 400, "InvalidRequest");
+    let upload = Upload::begin(client, "/bucket/parts", &[(ALGORITHM, "AES256")]);
+    is(&own.send("PUT", &upload.part(1), &[], b"x"), 400, "InvalidRequest");
     let source = With {
         client,
         headers: key_headers(SOURCE, 0),
     };
     let from = [("x-amz-copy-source", "/bucket/source")];
-    is(
-        &none.send("PUT", &target(&upload, 1), &from, b""),
-        400,
-        "InvalidRequest",
-    );
-    let copied = source.send("PUT", &target(&upload, 1), &from, b"").status(200);
-    let put = none.send("PUT", &target(&upload, 2), &[], &last).status(200);
+    is(&none.send("PUT", &upload.part(1), &from, b""), 400, "InvalidRequest");
+    let copied = source.send("PUT", &upload.part(1), &from, b"").status(200);
+    let put = none.send("PUT", &upload.part(2), &[], &last).status(200);
     for answer in [&copied, &put] {
         assert_eq!(answer.header(ALGORITHM), Some("AES256"));
     }
@@ -400,13 +367,13 @@ fn uploads_in_parts() {
         elements(&copied, "ETag").remove(0),
         put.header("etag").unwrap().to_owned(),
     ];
-    let done = complete(client, &upload, &tags).status(200);
+    let done = upload.complete(client, &[], &tags).status(200);
     assert_eq!(done.header(ALGORITHM), Some("AES256"));
     assert!(client.get("/bucket/parts").status(200).body == whole);
 
     // An upload without encryption takes no key.
-    let upload = begin(client, &[], &[]);
-    is(&own.send("PUT", &target(&upload, 1), &[], b"x"), 400, "InvalidRequest");
+    let upload = Upload::begin(client, "/bucket/parts", &[]);
+    is(&own.send("PUT", &upload.part(1), &[], b"x"), 400, "InvalidRequest");
 }
 
 #[test]

@@ -4,9 +4,10 @@ use crate::{
     Service,
     access::key,
     common::{Answer, Place, bytes, files},
-    encryption::{ALGORITHM, begin, complete, is, master_keys, stop},
+    encryption::{ALGORITHM, is, master_keys, stop},
     operating::plain,
     sign::{Client, Mode},
+    upload::Upload,
 };
 use std::{
     io::{Read as _, Write as _},
@@ -56,15 +57,9 @@ fn keys_that_are_named() {
     // A new version encrypts from now on, and the former one opens what it encrypted.
     place.run(&["kms", "rotate", "photos"]).code(0);
     put(client, "/bucket/new", "alias/photos", b"new").status(200);
-    let upload = begin(client, &[], &[KMS, (KEY_ID, "photos")]);
-    let target = format!("/bucket/parts?partNumber=1&uploadId={upload}");
-    let tag = client
-        .put(&target, &long, Mode::Chunks)
-        .status(200)
-        .header("etag")
-        .unwrap()
-        .to_owned();
-    complete(client, &upload, &[tag]).status(200);
+    let upload = Upload::begin(client, "/bucket/parts", &[KMS, (KEY_ID, "photos")]);
+    let tag = upload.put(client, 1, &long, Mode::Chunks);
+    upload.complete(client, &[], &[tag]).status(200);
     let read_all = |client: &Client| {
         assert_eq!(client.get("/bucket/1").status(200).text(), "the plain text of a value");
         assert_eq!(client.get("/bucket/new").status(200).text(), "new");
@@ -148,8 +143,7 @@ fn keys_need_permission() {
         is(&stranger.get("/bucket/k"), 403, "AccessDenied");
         let copied = stranger.send("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/k")], b"");
         is(&copied, 403, "AccessDenied");
-        let upload = begin(&one, &[], &[KMS, (KEY_ID, "ours")]);
-        let part = format!("/bucket/parts?partNumber=1&uploadId={upload}");
+        let part = Upload::begin(&one, "/bucket/parts", &[KMS, (KEY_ID, "ours")]).part(1);
         is(&stranger.put(&part, b"v", Mode::Whole), 403, "AccessDenied");
         let from = [("x-amz-copy-source", "/bucket/k")];
         is(&stranger.send("PUT", &part, &from, b""), 403, "AccessDenied");
@@ -221,7 +215,7 @@ fn a_key_is_deleted_when_nothing_needs_it() {
     }
     put(client, "/bucket/other", "other", b"of another").status(200);
     let first = put(client, "/bucket/k", "photos", b"first").status(200);
-    let upload = begin(client, &[], &[KMS, (KEY_ID, "photos")]);
+    let upload = Upload::begin(client, "/bucket/parts", &[KMS, (KEY_ID, "photos")]);
     let refused = |why: &str| {
         let refused = place.run(&["kms", "delete", "photos"]).code(2);
         assert!(refused.error().contains(why), "{}", refused.error());
@@ -231,9 +225,7 @@ fn a_key_is_deleted_when_nothing_needs_it() {
     refused("is encrypted with the key");
     // A version is enough, and so is an upload that is not complete.
     client.send("DELETE", "/bucket/k", &[], b"").status(204);
-    client
-        .send("DELETE", &format!("/bucket/parts?uploadId={upload}"), &[], b"")
-        .status(204);
+    client.send("DELETE", &upload.target(), &[], b"").status(204);
     refused("bucket/k");
     let version = first.header("x-amz-version-id").unwrap();
     client
@@ -304,12 +296,8 @@ fn former_versions_of_a_key_are_struck_out() {
     client
         .send("PUT", "/bucket/bound", &[KMS, (KEY_ID, "photos"), context], b"bound")
         .status(200);
-    let upload = begin(client, &[], &[KMS, (KEY_ID, "photos")]);
-    let part = |number: u32, body: &[u8]| {
-        let target = format!("/bucket/parts?partNumber={number}&uploadId={upload}");
-        let sent = client.put(&target, body, Mode::Whole).status(200);
-        sent.header("etag").unwrap().to_owned()
-    };
+    let upload = Upload::begin(client, "/bucket/parts", &[KMS, (KEY_ID, "photos")]);
+    let part = |number, body: &[u8]| upload.put(client, number, body, Mode::Whole);
     let mut tags = vec![part(1, &bytes(5 << 20))];
     // Without a master key there was nothing to do.
     place.run(&["kms", "rotate", "photos"]).code(0);
@@ -319,7 +307,7 @@ fn former_versions_of_a_key_are_struck_out() {
     assert_eq!(done["data_keys"], 4);
     assert_eq!(count(), Some(1));
     tags.push(part(2, b"end"));
-    complete(client, &upload, &tags).status(200);
+    upload.complete(client, &[], &tags).status(200);
     place.run(&["kms", "rotate", "photos"]).code(0);
     // A disabled key's objects are rewrapped all the same, but cannot be read.
     place.run(&["kms", "disable", "photos"]).code(0);

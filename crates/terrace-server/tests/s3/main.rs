@@ -33,6 +33,7 @@ mod sign;
 mod sites;
 mod table;
 mod unreadable;
+mod upload;
 mod version_2;
 mod versions;
 
@@ -46,6 +47,7 @@ use std::{
     thread,
     time::Duration,
 };
+use upload::Upload;
 
 /// A server whose store already has access keys, or makes the first one.
 struct Service {
@@ -317,21 +319,11 @@ fn a_kill_in_the_middle() {
     let large = bytes(900_000);
     client.put("/bucket/large", &large, Mode::Whole).status(200);
     client.put("/bucket/small", b"small", Mode::Whole).status(200);
-    let upload = elements(
-        &client.send("POST", "/bucket/parts?uploads", &[], b"").status(200),
-        "UploadId",
-    )
-    .remove(0);
-    let part = |number| format!("/bucket/parts?partNumber={number}&uploadId={upload}");
+    let upload = Upload::begin(&client, "/bucket/parts", &[]);
     let first = bytes(5 << 20);
-    let etag = client
-        .put(&part(1), &first, Mode::Unsigned)
-        .status(200)
-        .header("etag")
-        .unwrap()
-        .to_owned();
+    let tag = upload.put(&client, 1, &first, Mode::Unsigned);
     // Half a body, and then the power goes.
-    let halves: Vec<_> = ["/bucket/half", &part(3)]
+    let halves: Vec<_> = ["/bucket/half", &upload.part(3)]
         .map(|target| {
             let half = client.sign("PUT", target, &[], &large, Mode::Unsigned);
             let mut stream = TcpStream::connect(&client.address).unwrap();
@@ -347,24 +339,8 @@ fn a_kill_in_the_middle() {
     assert!(client.get("/bucket/large").status(200).body == large);
     assert_eq!(client.get("/bucket/small").status(200).body, b"small");
     client.get("/bucket/half").status(404);
-    let last = client
-        .put(&part(2), b"end", Mode::Whole)
-        .status(200)
-        .header("etag")
-        .unwrap()
-        .to_owned();
-    let list = format!(
-        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>\
-         <Part><PartNumber>2</PartNumber><ETag>{last}</ETag></Part></CompleteMultipartUpload>"
-    );
-    client
-        .send(
-            "POST",
-            &format!("/bucket/parts?uploadId={upload}"),
-            &[],
-            list.as_bytes(),
-        )
-        .status(200);
+    let last = upload.put(client, 2, b"end", Mode::Whole);
+    upload.complete(client, &[], &[tag, last]).status(200);
     let service = service.restart(&place, "KILL");
     let client = &service.client;
     assert!(client.get("/bucket/parts").status(200).body == [&first[..], b"end"].concat());

@@ -4,8 +4,9 @@ use crate::{
     Service,
     common::{Place, bytes, files, signal, wait},
     elements,
-    encryption::{ALGORITHM, DEFAULT, begin, complete, master_keys, serve, stop, with_key},
+    encryption::{ALGORITHM, DEFAULT, master_keys, serve, stop, with_key},
     sign::{Client, Mode},
+    upload::Upload,
 };
 use std::process::Stdio;
 use terrace::{Options, PutOptions, Store};
@@ -78,9 +79,8 @@ fn a_store_without_a_master_key_has_its_own() {
     let client = service.client.clone();
     client.send("PUT", "/bucket?encryption", &[], DEFAULT).status(200);
     client.put("/bucket/long", &bytes(1_200_000), Mode::Whole).status(200);
-    let upload = begin(&client, &[], &[]);
-    let target = format!("/bucket/parts?partNumber=1&uploadId={upload}");
-    let part = client.send("PUT", &target, &[], b"a part").status(200);
+    let upload = Upload::begin(&client, "/bucket/parts", &[]);
+    let part = client.send("PUT", &upload.part(1), &[], b"a part").status(200);
     signal(&service.child, "KILL");
     drop(service);
     assert!(own_key(&place) && !has(&place, secret));
@@ -98,7 +98,7 @@ fn a_store_without_a_master_key_has_its_own() {
     let service = Service::with_key(&place, &[], &client.id, &client.secret);
     let client = service.client.clone();
     let tag = part.header("etag").unwrap().to_owned();
-    complete(&client, &upload, &[tag]).status(200);
+    upload.complete(&client, &[], &[tag]).status(200);
     let all = |client: &Client| {
         for (key, body) in [
             ("k", secret.to_vec()),
@@ -152,7 +152,7 @@ fn a_wrong_master_key_is_not_noted() {
 }
 
 /// Objects to rotate: short and long ones, versions, and an upload that goes on.
-fn fill(client: &Client) -> String {
+fn fill(client: &Client) -> Upload {
     let by_master = [(ALGORITHM, "AES256")];
     let versioning = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
     client.send("PUT", "/bucket?versioning", &[], versioning).status(200);
@@ -163,9 +163,8 @@ fn fill(client: &Client) -> String {
     }
     with_key(client, 0).send("PUT", "/bucket/own", &[], b"own").status(200);
     client.put("/bucket/plain", b"plain", Mode::Whole).status(200);
-    let upload = begin(client, &[], &by_master);
-    let target = format!("/bucket/parts?partNumber=1&uploadId={upload}");
-    client.send("PUT", &target, &[], &bytes(5 << 20)).status(200);
+    let upload = Upload::begin(client, "/bucket/parts", &by_master);
+    client.send("PUT", &upload.part(1), &[], &bytes(5 << 20)).status(200);
     upload
 }
 
@@ -209,9 +208,8 @@ fn a_new_master_key_while_the_store_serves() {
         .send("PUT", "/bucket/new", &[(ALGORITHM, "AES256")], b"new")
         .status(200);
     // The upload goes on with its key wrapped anew.
-    let target = format!("/bucket/parts?partNumber=2&uploadId={upload}");
-    let put = client.send("PUT", &target, &[], b"the last part").status(200);
-    let parts = client.get(&format!("/bucket/parts?uploadId={upload}")).status(200);
+    let put = client.send("PUT", &upload.part(2), &[], b"the last part").status(200);
+    let parts = client.get(&upload.target()).status(200);
     assert_eq!(elements(&parts, "ETag").len(), 2);
     let client = stop(service);
     master_keys(&place, &["0e"]);
@@ -223,7 +221,7 @@ fn a_new_master_key_while_the_store_serves() {
         elements(&parts, "ETag").remove(0),
         put.header("etag").unwrap().to_owned(),
     ];
-    complete(client, &upload, &tags).status(200);
+    upload.complete(client, &[], &tags).status(200);
     assert!(client.get("/bucket/parts").status(200).body[5 << 20..] == *b"the last part");
     assert_eq!(client.get("/bucket/new").status(200).body, b"new");
     drop(stop(service));

@@ -8,6 +8,7 @@ use crate::{
     protocol::bucket,
     sessions::session,
     sign::{Mode, post_form},
+    upload::Upload,
 };
 
 fn denied(answer: &Answer) {
@@ -524,20 +525,11 @@ fn policies_know_what_makes_an_object() {
         .form("bucket", &[("key", "posted"), condition], 0, 60)
         .status(204);
 
-    let upload = client.send("POST", "/bucket/parts?uploads", &[], b"").status(200);
-    let upload = elements(&upload, "UploadId").remove(0);
-    let part = format!("/bucket/parts?partNumber=1&uploadId={upload}");
-    client.send("PUT", &part, &[copy], b"").status(200);
-    let put = client.send("PUT", &part, &[], b"v").status(200);
-    let complete = format!(
-        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{}</ETag></Part></CompleteMultipartUpload>",
-        put.header("etag").unwrap()
-    );
-    let target = format!("/bucket/parts?uploadId={upload}");
-    denied(&client.send("POST", &target, &[], complete.as_bytes()));
-    client
-        .send("POST", &target, &[condition], complete.as_bytes())
-        .status(200);
+    let upload = Upload::begin(client, "/bucket/parts", &[]);
+    client.send("PUT", &upload.part(1), &[copy], b"").status(200);
+    let tags = [upload.put(client, 1, b"v", Mode::Whole)];
+    denied(&upload.complete(client, &[], &tags));
+    upload.complete(client, &[condition], &tags).status(200);
 }
 
 /// A denial under a condition that no request can meet was taken, and denied nothing.

@@ -6,6 +6,7 @@ use crate::{
     elements,
     operating::plain,
     sign::Mode,
+    upload::Upload,
 };
 
 /// A server with an empty bucket.
@@ -57,8 +58,7 @@ fn a_bucket_with_an_unfinished_upload_goes() {
     // Only what the client chose was named.
     assert_eq!(begun.header("x-amz-checksum-algorithm"), Some("CRC64NVME"));
     assert_eq!(begun.header("x-amz-checksum-type"), Some("FULL_OBJECT"));
-    let id = elements(&begun, "UploadId").remove(0);
-    let part = format!("/bucket/k?partNumber=1&uploadId={id}");
+    let part = Upload::of("/bucket/k", &begun).part(1);
     client.put(&part, &bytes(300_000), Mode::Whole).status(200);
     client.send("DELETE", "/bucket", &[], b"").status(204);
     client.send("PUT", "/bucket", &[], b"").status(200);
@@ -242,9 +242,8 @@ fn where_lists_of_parts_end() {
     let place = Place::new();
     let service = bucket(&place);
     let client = &service.client;
-    let begun = client.send("POST", "/bucket/k?uploads", &[], b"").status(200);
-    let upload = elements(&begun, "UploadId").remove(0);
-    let list = |query: &str| client.get(&format!("/bucket/k?{query}uploadId={upload}")).status(200);
+    let upload = Upload::begin(client, "/bucket/k", &[]);
+    let list = |query: &str| client.get(&upload.target().replace('?', query)).status(200);
     let ends = |query: &str| {
         (
             elements(&list(query), "NextPartNumberMarker"),
@@ -252,14 +251,13 @@ fn where_lists_of_parts_end() {
         )
     };
     let is = |end: &str, truncated: &str| (vec![end.to_owned()], vec![truncated.to_owned()]);
-    assert_eq!(ends(""), is("0", "false"));
+    assert_eq!(ends("?"), is("0", "false"));
     for number in [2, 5] {
-        let target = format!("/bucket/k?partNumber={number}&uploadId={upload}");
-        client.put(&target, b"part", Mode::Whole).status(200);
+        upload.put(client, number, b"part", Mode::Whole);
     }
-    assert_eq!(ends(""), is("5", "false"));
-    assert_eq!(ends("max-parts=1&"), is("2", "true"));
-    assert_eq!(ends("max-parts=1&part-number-marker=2&"), is("5", "false"));
+    assert_eq!(ends("?"), is("5", "false"));
+    assert_eq!(ends("?max-parts=1&"), is("2", "true"));
+    assert_eq!(ends("?max-parts=1&part-number-marker=2&"), is("5", "false"));
 }
 
 /// A part without a checksum was taken for an upload whose checksum is made of its parts'.
@@ -270,11 +268,7 @@ fn parts_of_a_composite_checksum_have_theirs() {
     let client = &service.client;
     let begin = |kind: &str| {
         let chosen = [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-type", kind)];
-        let begun = client.send("POST", "/bucket/k?uploads", &chosen, b"").status(200);
-        format!(
-            "/bucket/k?partNumber=1&uploadId={}",
-            elements(&begun, "UploadId").remove(0)
-        )
+        Upload::begin(client, "/bucket/k", &chosen).part(1)
     };
     let composite = begin("COMPOSITE");
     let refused = client.put(&composite, b"hello", Mode::Whole);

@@ -5,6 +5,7 @@ use crate::{
     common::{Answer, Place},
     protocol::bucket,
     sign::{Client, Mode},
+    upload::Upload,
     version_2::ask,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -124,8 +125,7 @@ fn checksums_by_another_algorithm() {
     let service = bucket(&place);
     let client = &service.client;
     let created = client.send("POST", "/bucket/parts?uploads=", &[], b"").status(200);
-    let upload = crate::elements(&created, "UploadId").remove(0);
-    let part = format!("/bucket/parts?partNumber=1&uploadId={upload}");
+    let part = Upload::of("/bucket/parts", &created).part(1);
     for target in ["/bucket/k", part.as_str()] {
         let put = |algorithm: &str| {
             let headers = [

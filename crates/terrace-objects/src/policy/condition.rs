@@ -6,6 +6,7 @@
 
 use super::{
     Context,
+    date::seconds_of,
     pattern::{self, Variables},
 };
 use std::net::IpAddr;
@@ -245,7 +246,7 @@ impl Condition {
         }
         let is_right = |value: &String| match test {
             Test::Number(_) => number(value).is_some(),
-            Test::Date(_) => date(value).is_some(),
+            Test::Date(_) => seconds_of(value).is_some(),
             Test::Bool | Test::Null => flag(value).is_some(),
             Test::Address => network(value).is_some(),
             _ => true,
@@ -301,7 +302,7 @@ impl Condition {
             Test::Like => pattern::matches(value, given, variables),
             Test::Arn => is_like_arn(value, given, variables),
             Test::Number(order) => compare(order, number(given), number(value)),
-            Test::Date(order) => compare(order, date(given), date(value)),
+            Test::Date(order) => compare(order, seconds_of(given), seconds_of(value)),
             Test::Bool => flag(given).is_some() && flag(given) == flag(value),
             Test::Address => network(value)
                 .zip(given.parse().ok())
@@ -361,7 +362,7 @@ fn is_like_arn(value: &str, given: &str, variables: Variables<'_>) -> bool {
             .all(|(value, given)| pattern::matches(value, given, variables))
 }
 
-fn number(text: &str) -> Option<f64> {
+pub(super) fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
 
@@ -369,51 +370,6 @@ fn flag(text: &str) -> Option<bool> {
     [("true", true), ("false", false)]
         .into_iter()
         .find_map(|(name, flag)| text.eq_ignore_ascii_case(name).then_some(flag))
-}
-
-/// Seconds since 1970, from a number or an ISO 8601 date with or without a time.
-pub fn date(text: &str) -> Option<f64> {
-    if let Some(seconds) = number(text) {
-        return Some(seconds);
-    }
-    let (day, rest) = text.split_once(['T', 't']).unwrap_or((text, "00:00Z"));
-    let [year, month, of_month]: [i64; 3] = numbers(day, '-')?.try_into().ok()?;
-    if !(1..=12).contains(&month) || !(1..=31).contains(&of_month) || !(0..=9999).contains(&year) {
-        return None;
-    }
-    let at = rest.find(['Z', 'z', '+', '-'])?;
-    let (time, zone) = rest.split_at(at);
-    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let mut parts = numbers(time, ':')?.into_iter();
-    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next().unwrap_or(0));
-    let offset = match zone {
-        "Z" | "z" => 0,
-        zone => {
-            let [hours, minutes]: [i64; 2] = numbers(&zone[1..], ':')?.try_into().ok()?;
-            (hours * 60 + minutes) * if zone.starts_with('-') { -60 } else { 60 }
-        }
-    };
-    if parts.next().is_some() || hours > 23 || minutes > 59 || seconds > 60 {
-        return None;
-    }
-    let seconds = days_from_civil(year, month, of_month) * 86_400 + hours * 3600 + minutes * 60 + seconds - offset;
-    Some(seconds as f64 + format!("0.{fraction}").parse::<f64>().ok()?)
-}
-
-fn numbers(text: &str, between: char) -> Option<Vec<i64>> {
-    let is_number = |part: &&str| !part.is_empty() && part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit());
-    text.split(between)
-        .map(|part| Some(part).filter(is_number)?.parse().ok())
-        .collect()
-}
-
-/// Days since 1970 (Howard Hinnant, "chrono-compatible low-level date algorithms").
-const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
 /// Prefix length of an IPv4 address in IPv6 form (RFC 4291, section 2.5.5.2).

@@ -6,6 +6,7 @@
 
 pub mod actions;
 pub mod condition;
+pub mod date;
 mod pattern;
 mod read;
 

@@ -10,6 +10,7 @@ use super::{
     policy::{
         Caller, Context, IDLE_CONDITIONS, Policy, actions,
         condition::{self, Standing, TLS_VERSION},
+        date,
     },
     session::{self, Session},
     signature,
@@ -227,24 +228,17 @@ pub fn milliseconds_of(text: &str) -> Option<u64> {
     }
     let (year, month, of_month) = (&text[..4], &text[4..6], &text[6..8]);
     let (hours, minutes, seconds) = (&text[9..11], &text[11..13], &text[13..15]);
-    let is_leap = |year: u32| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let last = match month {
-        "02" if year.parse().is_ok_and(is_leap) => "29",
-        "02" => "28",
-        "04" | "06" | "09" | "11" => "30",
-        _ => "31",
-    };
-    if of_month > last || seconds > "59" || year < "1970" {
+    if seconds > "59" || year < "1970" {
         return None;
     }
-    let seconds = condition::date(&format!("{year}-{month}-{of_month}T{hours}:{minutes}:{seconds}Z"))?;
+    let seconds = date::seconds_of(&format!("{year}-{month}-{of_month}T{hours}:{minutes}:{seconds}Z"))?;
     Some((seconds * 1000.0) as u64)
 }
 
 /// Adds a requested lock, and its duration.
 fn add_lock(context: &mut Context, header: &str, key: &str, value: &str) {
     context.add(key, value);
-    let until = condition::date(value).filter(|_| header == LOCKED_UNTIL);
+    let until = date::seconds_of(value).filter(|_| header == LOCKED_UNTIL);
     if let Some(until) = until {
         let days = (until - super::keyspace::now_ms() as f64 / 1000.0) / DAY_SECONDS;
         context.add(

@@ -120,6 +120,12 @@ impl<'s> Shown<'s> {
         Ok(self.claim()?.on(&Facts::of(info)).is_ok())
     }
 
+    /// The same for an object of a snapshot that is older than this value: nothing that was put
+    /// after the bucket was closed is in it, so the bucket is not looked up again.
+    pub fn had(&self, info: &ObjectInfo) -> bool {
+        self.known.borrow().1.on(&Facts::of(info)).is_ok()
+    }
+
     /// A claim on the bucket's current record.
     fn claim(&self) -> terrace::Result<Claim> {
         let mut known = self.known.borrow_mut();
@@ -414,7 +420,9 @@ mod tests {
             (shown.has(&short).unwrap(), long.is_some())
         };
         assert_eq!(sees(), (true, true));
+        let of_before = Shown::of(&store, b"abc/short").unwrap();
         set_open(false);
+        assert!(of_before.had(&short) && !Shown::of(&store, b"abc/short").unwrap().had(&short));
         assert_eq!(sees(), (false, false));
         set_open(true);
         assert_eq!(sees(), (true, true));

@@ -58,15 +58,17 @@ fn list(store: &Store, after: Option<&str>, limit: usize) -> terrace::Result<Val
     if let Some(id) = after.filter(|id| !id.is_empty()) {
         range = range.after(format!("{CATALOGUE_PREFIX}{id}"));
     }
+    let scan = store.scan(range)?;
+    // Only now: what the scan shows was there before.
     let shown = Shown::of(store, CATALOGUE_PREFIX.as_bytes())?;
     let mut images = Vec::with_capacity(limit);
     let mut last = None;
-    for item in store.scan(range)? {
+    for item in scan {
         if images.len() == limit {
             return Ok(json!({ "images": images, "next": last }));
         }
         let item = item?;
-        if !shown.has(&item.info)? {
+        if !shown.had(&item.info) {
             continue;
         }
         // An ID that is not UTF-8 cannot be requested over HTTP, and is never imported.
@@ -112,7 +114,7 @@ fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
     let entry = snapshot.head(format!("{CATALOGUE_PREFIX}{id}"))?;
     let shown = Shown::of(store, CATALOGUE_PREFIX.as_bytes())?;
     let Some(entry) = entry else { return Ok(None) };
-    if !shown.has(&entry)? {
+    if !shown.had(&entry) {
         return Ok(None);
     }
     let prefix = format!("{IMAGES_PREFIX}{id}/");
@@ -125,7 +127,7 @@ fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
             .strip_prefix(prefix.as_bytes())
             .and_then(|name| std::str::from_utf8(name).ok());
         if let Some(name) = name.filter(|name| !name.contains('/'))
-            && shown.has(&item.info)?
+            && shown.had(&item.info)
         {
             resolutions.push(resolution(name, &item.info));
         }
@@ -228,6 +230,30 @@ mod tests {
     use crate::http::{Beside, Door};
     use std::{sync::mpsc, time::Duration};
     use terrace::Options;
+
+    /// Regression: the record of the bucket was looked up once for each image.
+    #[test]
+    fn a_page_of_the_grid_looks_up_its_bucket_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        for number in 0..100 {
+            store.put(format!("{CATALOGUE_PREFIX}{number:03}"), "").unwrap();
+            store.put(format!("{IMAGES_PREFIX}007/{number}"), "").unwrap();
+        }
+        let looked_up = || {
+            let operations = store.stats().operations.into_iter();
+            let single = operations.filter(|operation| ["head", "get"].contains(&operation.name));
+            single.map(|operation| operation.count).sum::<u64>()
+        };
+        let before = looked_up();
+        let page = list(&store, Some("009"), 50).unwrap();
+        assert_eq!(page["images"].as_array().unwrap().len(), 50);
+        let image = describe(&store, "007").unwrap().unwrap();
+        assert_eq!(image["resolutions"].as_array().unwrap().len(), 100);
+        // A head and a get of three buckets, and the image.
+        let after = looked_up();
+        assert!((1..=8).contains(&(after - before)), "{before}, {after}");
+    }
 
     /// Regression: a server whose engine was busy failed its health probe, and was restarted during
     /// its work.

@@ -6,21 +6,20 @@
 use crate::{
     Outcome,
     contest::{self, Works},
-    harness::{defaults, report, report::Evaluation, run::Workloads},
+    harness::{defaults, report, report::Evaluation},
     mris, soak, video, zipf,
 };
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
 /// All evaluations, in the order of the report.
-pub const EVALUATIONS: [&dyn Evaluation; 7] = [
+pub const EVALUATIONS: [&dyn Evaluation; 6] = [
     &mris::Mris,
     &contest::Rivals,
     &contest::scale::Growth,
     &video::Video,
     &zipf::Reads,
     &soak::Soak,
-    &Workloads,
 ];
 
 /// The parts, in the order in which they run.

@@ -64,8 +64,6 @@ enum Command {
     Soak(soak::Arguments),
     /// Makes an HTML page from existing results.
     Report(all::ReportArguments),
-    /// Runs a workload from a TOML file.
-    Run(harness::run::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -88,7 +86,6 @@ fn main() -> ExitCode {
         Command::ContestWorker => contest::worker::run(),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Report(arguments) => all::report(&arguments),
-        Command::Run(arguments) => harness::run::run(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
-//! The harness of the evaluations: workloads, drivers, results, charts, the report.
+//! The harness of the evaluations: drives, drivers, results, charts, the report.
 //!
-//! In the order of use: [`workload`] has the operations, [`setup`], [`place`] and [`emulated`] the
+//! In the order of use: [`workload`] reads the files, [`setup`], [`place`] and [`emulated`] have the
 //! drives; [`driver`] does the operations and [`latency`] records the times; [`results`] stores
 //! each run as a file, with [`host`]; [`report`] makes a page from the files and each evaluation's
 //! sections, with [`page`], [`chart`] and [`target`]. A failed run leaves no result.
@@ -18,7 +18,6 @@ pub mod place;
 pub mod progress;
 pub mod report;
 pub mod results;
-pub mod run;
 pub mod setup;
 pub mod statistics;
 pub mod target;

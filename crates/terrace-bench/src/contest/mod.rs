@@ -31,7 +31,7 @@ use crate::{
         results::{Bench, Plan, Record, ResultArguments},
         setup::{PlaceArguments, Places, Setup},
         target::Target,
-        workload::{Scale, read_toml},
+        workload::read_toml,
     },
     rivals::{Candidate, Opening},
 };
@@ -226,7 +226,6 @@ pub struct Contest {
     /// The drives.
     pub places: Places,
     workload: WorkloadFile,
-    scale: Scale,
     common: Common,
     /// Failed runs and their errors.
     failed: Mutex<Vec<String>>,
@@ -248,7 +247,6 @@ impl Contest {
         Ok(Self {
             bench: Bench::new(&common.results.results, common.results.resume)?,
             places: Places::open(&places, workload.seed)?,
-            scale: common.results.scale,
             common: common.clone(),
             workload,
             failed: Mutex::default(),
@@ -257,11 +255,8 @@ impl Contest {
 
     /// Amount of work.
     #[must_use]
-    pub const fn amount(&self) -> &Amount {
-        match self.scale {
-            Scale::Small => &self.workload.small,
-            Scale::Full => &self.workload.full,
-        }
+    pub fn amount(&self) -> &Amount {
+        self.common.results.scale.of(&self.workload.small, &self.workload.full)
     }
 
     /// Placement of data.

@@ -28,6 +28,18 @@ impl LoopOutcome {
         }
     }
 
+    /// Operations of the first kind.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.kinds[0].count()
+    }
+
+    /// Operations of the first kind per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.count() as f64 / self.seconds.max(1e-9)
+    }
+
     /// Adds a loop that ran after this one.
     pub fn add(&mut self, later: &Self) {
         self.seconds += later.seconds;
@@ -37,64 +49,27 @@ impl LoopOutcome {
     }
 }
 
-/// Runs `threads` workers; each gets its latencies and a stop flag.
-fn workers(
-    threads: usize,
-    kinds: usize,
-    work: impl Fn(&mut [Latencies], &AtomicBool) -> Outcome + Sync,
-) -> Outcome<LoopOutcome> {
-    let (stop, start) = (AtomicBool::new(false), Instant::now());
-    let done: Vec<Outcome<Vec<Latencies>>> = std::thread::scope(|scope| {
-        let worker = || {
-            let mut latencies = vec![Latencies::default(); kinds];
-            let outcome = work(&mut latencies, &stop);
-            if outcome.is_err() {
-                stop.store(true, Ordering::Relaxed);
-            }
-            outcome.map(|()| latencies)
-        };
-        let handles: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(worker)).collect();
-        let join = |handle: std::thread::ScopedJoinHandle<'_, _>| {
-            handle
-                .join()
-                .unwrap_or_else(|_| Err("a worker of the loop panicked".into()))
-        };
-        handles.into_iter().map(join).collect()
-    });
-    let mut outcome = LoopOutcome::empty(kinds);
-    outcome.seconds = start.elapsed().as_secs_f64();
-    for latencies in done {
-        for (sum, part) in outcome.kinds.iter_mut().zip(latencies?) {
-            sum.add(&part);
-        }
-    }
-    Ok(outcome)
+/// Does work in threads, which get their numbers. The first error is returned when all have ended.
+///
+/// # Errors
+/// That of a thread, or that one panicked.
+pub fn in_threads<T: Send>(threads: usize, work: impl Fn(usize) -> Outcome<T> + Sync) -> Outcome<Vec<T>> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        let done: Vec<Outcome<T>> = handles
+            .into_iter()
+            .map(|handle| handle.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+            .collect();
+        done.into_iter().collect()
+    })
 }
 
-fn record(latencies: &mut [Latencies], kind: usize, latency: Duration) {
-    if let Some(latencies) = latencies.get_mut(kind) {
-        latencies.record(latency);
-    }
-}
-
-/// Does operations 0 to `count`, each thread one after the other. The operation returns its kind,
-/// below `kinds`.
+/// Does operations 0 to `count`, each thread one after the other; none starts after `time_max`. The
+/// operation returns its kind, below `kinds`.
 ///
 /// # Errors
 /// The error of the first operation that failed.
-pub fn closed_loop(
-    threads: usize,
-    count: u64,
-    kinds: usize,
-    operation: impl Fn(u64) -> Outcome<usize> + Sync,
-) -> Outcome<LoopOutcome> {
-    timed_loop(threads, count, None, kinds, operation)
-}
-
-/// Like [`closed_loop`], but no operation starts after `end`.
-///
-/// # Errors
-/// As [`closed_loop`].
 pub fn timed_loop(
     threads: usize,
     count: u64,
@@ -102,8 +77,9 @@ pub fn timed_loop(
     kinds: usize,
     operation: impl Fn(u64) -> Outcome<usize> + Sync,
 ) -> Outcome<LoopOutcome> {
-    let (next, begun) = (AtomicU64::new(0), Instant::now());
-    workers(threads, kinds, |latencies, stop| {
+    let (stop, next, begun) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
+    let done = in_threads(threads.max(1), |_| {
+        let mut latencies = vec![Latencies::default(); kinds];
         while !stop.load(Ordering::Relaxed) {
             let start = Instant::now();
             if time_max.is_some_and(|time| start.duration_since(begun) >= time) {
@@ -113,11 +89,19 @@ pub fn timed_loop(
             if number >= count {
                 break;
             }
-            let kind = operation(number)?;
-            record(latencies, kind, start.elapsed());
+            let kind = operation(number).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+            latencies[kind].record(start.elapsed());
         }
-        Ok(())
-    })
+        Ok(latencies)
+    })?;
+    let mut outcome = LoopOutcome::empty(kinds);
+    outcome.seconds = begun.elapsed().as_secs_f64();
+    for latencies in done {
+        for (sum, part) in outcome.kinds.iter_mut().zip(&latencies) {
+            sum.add(part);
+        }
+    }
+    Ok(outcome)
 }
 
 #[cfg(test)]
@@ -126,9 +110,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_loop_makes_each_operation_once() {
+    fn a_loop_makes_each_operation_once() {
         let seen: Vec<AtomicU64> = (0..1000).map(|_| AtomicU64::new(0)).collect();
-        let outcome = closed_loop(4, 1000, 2, |number| {
+        let outcome = timed_loop(4, 1000, None, 2, |number| {
             seen[number as usize].fetch_add(1, Ordering::Relaxed);
             Ok(usize::from(number % 10 == 0))
         })
@@ -157,14 +141,10 @@ mod tests {
     fn an_error_ends_the_loop() {
         // Limited, since one thread may do any number of operations before the other reports its
         // failure.
-        let outcome = closed_loop(
-            2,
-            u64::MAX,
-            1,
-            |number| {
-                if number == 10 { Err("broken".into()) } else { Ok(0) }
-            },
-        );
+        let outcome = timed_loop(2, u64::MAX, None, 1, |number| match number {
+            10 => Err("broken".into()),
+            _ => Ok(0),
+        });
         assert_eq!(outcome.unwrap_err().to_string(), "broken");
     }
 }

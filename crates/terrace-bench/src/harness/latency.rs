@@ -34,6 +34,12 @@ impl Latencies {
         self.sum_ns = self.sum_ns.saturating_add(ns);
     }
 
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
     /// Adds the latencies of another.
     pub fn add(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("both have the same bounds");

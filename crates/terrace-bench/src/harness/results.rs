@@ -270,6 +270,22 @@ impl Bench {
         })
     }
 
+    /// Runs plans.
+    ///
+    /// # Errors
+    /// The error of the first run that fails.
+    pub fn run_all<'a, S: Serialize, T: Serialize>(
+        &self,
+        plans: &[Plan<'a, S>],
+        mut measure: impl FnMut(&Plan<'a, S>, &Progress) -> Outcome<T>,
+    ) -> Outcome {
+        self.progress
+            .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
+        plans
+            .iter()
+            .try_for_each(|plan| self.run(plan, |progress| measure(plan, progress)))
+    }
+
     /// Runs plans, each in its own temporary directory below `directory`.
     ///
     /// # Errors
@@ -280,16 +296,12 @@ impl Bench {
         plans: &[Plan<'_, S>],
         measure: impl Fn(&Path, &S, &Progress) -> Outcome<T>,
     ) -> Outcome {
-        self.progress
-            .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
-        for plan in plans {
-            self.run(plan, |progress| {
-                let own = tempfile::Builder::new()
-                    .prefix("terrace-bench-")
-                    .tempdir_in(directory)?;
-                measure(own.path(), &plan.settings, progress)
-            })?;
-        }
+        self.run_all(plans, |plan, progress| {
+            let own = tempfile::Builder::new()
+                .prefix("terrace-bench-")
+                .tempdir_in(directory)?;
+            measure(own.path(), &plan.settings, progress)
+        })?;
         self.progress.finish();
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! Values that do not compress, are cheap to make, and can be checked when read.
 //!
 //! A value is a piece of a pool of random bytes, with the object's number at both ends. The same
-//! seed and number give the same bytes in every program that follows this rule, such as the LevelDB
-//! driver.
+//! seed and number give the same bytes.
 
 use crate::Outcome;
 use bytes::Bytes;
@@ -25,12 +24,6 @@ impl Values {
         let mut pool = vec![0; (value_bytes_max + (4 << 20)).next_multiple_of(8)];
         ChaCha8Rng::seed_from_u64(seed).fill_bytes(&mut pool);
         Self { pool }
-    }
-
-    /// The random bytes.
-    #[must_use]
-    pub fn pool(&self) -> &[u8] {
-        &self.pool
     }
 
     /// The value of an object. Lengths are limited to the pool's.

@@ -16,6 +16,16 @@ pub enum Scale {
     Full,
 }
 
+impl Scale {
+    /// One of two, by the size.
+    pub fn of<T>(self, small: T, full: T) -> T {
+        match self {
+            Self::Small => small,
+            Self::Full => full,
+        }
+    }
+}
+
 /// Reads a TOML file, or the built-in text.
 ///
 /// # Errors

@@ -1,22 +1,28 @@
-//! An engine for the evaluation, and Terrace as one.
-//!
-//! A group is a small and a large object of one image, committed together. Objects are numbered:
-//! twice the group, plus one for the large one. Reading a wrong value is an error.
+//! Groups in an engine. A group is a small and a large object of one image, committed together.
+//! Objects are numbered: twice the group, plus one for the large one. Reading a wrong value is an
+//! error.
 
 use crate::{
     Outcome,
     harness::{
-        driver::{LoopOutcome, closed_loop},
+        driver::{LoopOutcome, timed_loop},
+        progress::Progress,
         setup::{Places, Setup},
         values::Values,
     },
+    rivals::{Candidate, Figures, KeyValue, Opening, disk_bytes, terrace::Terrace},
 };
 use serde::{Deserialize, Serialize};
 use std::{
-    sync::{Arc, Mutex},
+    fs,
+    path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
-use terrace::{Batch, Durability, Options, Store};
+use terrace::{Durability, Options};
+
+/// Operations between two reports of progress.
+const REPORT_EVERY: u64 = 64;
 
 /// Lengths of the two objects of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,109 +52,14 @@ impl Sizes {
 }
 
 /// Whether an object is the large one of its group.
-#[must_use]
-pub const fn is_large(object: u64) -> bool {
+const fn is_large(object: u64) -> bool {
     object % 2 == 1
 }
 
 /// The key of an object: in the order of the groups.
-#[must_use]
-pub fn key(object: u64) -> String {
+fn key(object: u64) -> String {
     let kind = if is_large(object) { "large" } else { "small" };
     format!("image/{:012}/{kind}", object / 2)
-}
-
-/// An engine's statistics since it was opened; `None` if it does not count.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EngineFigures {
-    /// Memtables written as tables.
-    pub flushes: Option<u64>,
-    /// Compactions of tables.
-    pub compactions: Option<u64>,
-    /// Bytes of tables written by both.
-    pub table_bytes: Option<u64>,
-    /// All bytes written to tables and logs, as counted by the engine.
-    pub written_bytes: Option<u64>,
-    /// Reads of the flash log.
-    pub flash_reads: Option<u64>,
-    /// Reads of the large space.
-    pub block_reads: Option<u64>,
-    /// Data blocks of the ordered index read from its files.
-    pub index_reads: Option<u64>,
-}
-
-/// An open store.
-pub trait Engine {
-    /// Puts groups, each as one batch, without waiting for the device.
-    ///
-    /// # Errors
-    /// The store's.
-    fn insert(&mut self, groups: &[u64]) -> Outcome<LoopOutcome>;
-
-    /// Reads objects; kind 0 are small ones, kind 1 large ones.
-    ///
-    /// # Errors
-    /// The store's, or a wrong value.
-    fn read(&mut self, objects: &[u64]) -> Outcome<LoopOutcome>;
-
-    /// Makes all puts durable.
-    ///
-    /// # Errors
-    /// The store's.
-    fn flush(&mut self) -> Outcome;
-
-    /// A number that changes with each flush or compaction of the engine's tables.
-    ///
-    /// # Errors
-    /// The store's.
-    fn tables(&mut self) -> Outcome<u64>;
-
-    /// Closes.
-    ///
-    /// # Errors
-    /// The store's.
-    fn close(self: Box<Self>) -> Outcome<EngineFigures>;
-}
-
-/// Waits for the background work after insertions: until the tables have not changed for `quiet`.
-///
-/// # Errors
-/// The engine's.
-pub fn settle(engine: &mut dyn Engine, quiet: Duration) -> Outcome {
-    let (mut tables, mut since) = (engine.tables()?, Instant::now());
-    while since.elapsed() < quiet {
-        std::thread::sleep(quiet / 20);
-        let now = engine.tables()?;
-        if now != tables {
-            (tables, since) = (now, Instant::now());
-        }
-    }
-    Ok(())
-}
-
-/// Terrace.
-#[derive(Debug)]
-pub struct Terrace {
-    store: Store,
-    values: Arc<Values>,
-    sizes: Sizes,
-}
-
-/// Sizes of the flash cache, which copies hot objects; zero if it is off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heat {
-    /// RAM for objects being copied to flash.
-    pub staging_bytes: u64,
-    /// Capacity of the log and the copies, if limited.
-    pub flash_capacity_bytes: Option<u64>,
-}
-
-impl Heat {
-    /// Only size decides, as in the paper.
-    pub const OFF: Self = Self {
-        staging_bytes: 0,
-        flash_capacity_bytes: None,
-    };
 }
 
 /// Terrace's own sizes.
@@ -162,108 +73,158 @@ pub struct Tuning {
     pub split_threshold_bytes: u64,
 }
 
-impl Terrace {
-    /// Opens a store of this name without a RAM cache for values, and waits until its hash index is
-    /// filled.
-    ///
-    /// # Errors
-    /// The store's.
-    pub fn open(
-        setup: Setup,
-        places: &Places,
-        name: &str,
-        tuning: Tuning,
-        heat: Heat,
-        values: &Arc<Values>,
-        sizes: Sizes,
-    ) -> Outcome<Self> {
-        let usual = setup.options(places, name);
-        let store = Store::open(
-            Options {
-                cache_bytes: 0,
-                flash_capacity_bytes: heat.flash_capacity_bytes.unwrap_or(usual.flash_capacity_bytes),
-                size_threshold_bytes: tuning.size_threshold_bytes,
-                segment_bytes: tuning.segment_bytes,
-                split_threshold_bytes: tuning.split_threshold_bytes,
-                ..usual
-            }
-            .tuned(|tuning| tuning.staging_bytes = heat.staging_bytes),
-        )?;
-        while store.stats().hash_index.refilling {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(Self {
-            store,
-            values: Arc::clone(values),
-            sizes,
-        })
-    }
-
-    fn batch(&self, group: u64) -> Batch {
-        let mut batch = Batch::new();
-        for object in [2 * group, 2 * group + 1] {
-            batch.put(key(object), self.values.value(object, self.sizes.of(object)));
-        }
-        batch
-    }
+/// Sizes of the flash cache, which copies hot objects; the default, off, is as in the paper, where
+/// only size decides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Heat {
+    /// RAM for objects being copied to flash.
+    pub staging_bytes: u64,
+    /// Capacity of the log and the copies, if limited.
+    pub flash_capacity_bytes: Option<u64>,
 }
 
-impl Engine for Terrace {
-    fn insert(&mut self, groups: &[u64]) -> Outcome<LoopOutcome> {
-        // The time to make the values is not measured.
-        let batches: Vec<Mutex<Batch>> = groups.iter().map(|&group| Mutex::new(self.batch(group))).collect();
-        closed_loop(1, groups.len() as u64, 1, |number| {
-            let batch = std::mem::take(&mut *batches[number as usize].lock().map_err(|_| "a worker panicked")?);
-            self.store.write(batch, Durability::Buffered)?;
+/// Opens Terrace without a RAM cache for values, and waits until its hash index is filled.
+///
+/// # Errors
+/// The store's.
+pub fn open_terrace(usual: Options, tuning: Tuning, heat: Heat) -> Outcome<Box<dyn KeyValue>> {
+    let options = Options {
+        cache_bytes: 0,
+        flash_capacity_bytes: heat.flash_capacity_bytes.unwrap_or(usual.flash_capacity_bytes),
+        size_threshold_bytes: tuning.size_threshold_bytes,
+        segment_bytes: tuning.segment_bytes,
+        split_threshold_bytes: tuning.split_threshold_bytes,
+        ..usual
+    };
+    let options = options.tuned(|tuning| tuning.staging_bytes = heat.staging_bytes);
+    Ok(Box::new(Terrace::filled(options)?))
+}
+
+/// Opens LevelDB, the paper's baseline, with its defaults.
+///
+/// # Errors
+/// LevelDB's, or that it is not in this build.
+pub fn open_leveldb(setup: Setup, places: &Places, name: &str) -> Outcome<Box<dyn KeyValue>> {
+    let opening = Opening {
+        cache_bytes: 0,
+        ..Opening::new(&setup.flash(places).path.join(name))
+    };
+    Candidate::LevelDb.open(&opening)
+}
+
+/// The groups in an open engine.
+pub struct Groups {
+    /// The engine.
+    pub engine: Box<dyn KeyValue>,
+    /// Its directories.
+    pub directories: [PathBuf; 2],
+    /// What values are cut from.
+    pub values: Arc<Values>,
+    /// Lengths of the objects.
+    pub sizes: Sizes,
+}
+
+impl Groups {
+    fn value(&self, object: u64) -> &[u8] {
+        self.values.piece(object, self.sizes.of(object))
+    }
+
+    /// Puts groups, each as one batch, without waiting for the device.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn insert(&self, groups: &[u64], progress: &Progress) -> Outcome<LoopOutcome> {
+        one_by_one(groups, 1, progress, |group| {
+            let objects = [2 * group, 2 * group + 1].map(|object| (key(object), self.value(object)));
+            let pairs = objects.each_ref().map(|(key, value)| (key.as_bytes(), *value));
+            self.engine.put_all(&pairs, Durability::Buffered)?;
             Ok(0)
         })
     }
 
-    fn read(&mut self, objects: &[u64]) -> Outcome<LoopOutcome> {
-        closed_loop(1, objects.len() as u64, 2, |number| {
-            let object = objects[number as usize];
-            let found = self
-                .store
-                .get(key(object))?
-                .ok_or_else(|| format!("object {object} is gone"))?;
-            Values::check(object, self.sizes.of(object), &found)?;
+    /// Reads objects; kind 0 are small ones, kind 1 large ones.
+    ///
+    /// # Errors
+    /// The engine's, or a wrong value.
+    pub fn read(&self, objects: &[u64], progress: &Progress) -> Outcome<LoopOutcome> {
+        one_by_one(objects, 2, progress, |object| {
+            crate::contest::step::get(&*self.engine, key(object).as_bytes(), |found| {
+                let found = found.ok_or_else(|| format!("object {object} is gone"))?;
+                self.values.check_piece(object, self.sizes.of(object), found)
+            })?;
             Ok(usize::from(is_large(object)))
         })
     }
 
-    fn flush(&mut self) -> Outcome {
-        Ok(self.store.flush()?)
+    /// Waits for the background work after insertions: until the files have not changed for `quiet`.
+    ///
+    /// # Errors
+    /// If a directory cannot be read.
+    pub fn settle(&self, quiet: Duration) -> Outcome {
+        settle(quiet, || self.directories.iter().map(|path| disk_bytes(path)).sum())
     }
 
-    fn tables(&mut self) -> Outcome<u64> {
-        let index = self.store.stats().index;
-        Ok(xxhash_rust::xxh3::xxh3_64(
-            format!("{} {} {}", index.tables, index.bytes, index.flushes).as_bytes(),
-        ))
+    /// Closes. Returns the engine's statistics since it was opened; LevelDB has them in its log.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn close(self) -> Outcome<Figures> {
+        let figures = self.engine.figures();
+        self.engine.close()?;
+        let log = self
+            .directories
+            .iter()
+            .find_map(|path| fs::read_to_string(path.join("LOG")).ok());
+        Ok(log.map_or(figures, |log| of_leveldb(&log)))
     }
+}
 
-    fn close(self: Box<Self>) -> Outcome<EngineFigures> {
-        self.store.close()?;
-        let stats = self.store.stats();
-        let written = stats.written;
-        Ok(EngineFigures {
-            flushes: Some(stats.index.flushes),
-            compactions: Some(stats.index.compactions),
-            table_bytes: Some(written.index_bytes + written.compaction_bytes),
-            written_bytes: Some(
-                written.flash_user_bytes
-                    + written.flash_padding_bytes
-                    + written.flash_reinserted_bytes
-                    + written.index_bytes
-                    + written.compaction_bytes
-                    + written.large_user_bytes
-                    + written.large_destaged_bytes
-                    + written.large_cleaned_bytes,
-            ),
-            flash_reads: Some(stats.reads.flash_reads),
-            block_reads: Some(stats.reads.block_reads),
-            index_reads: Some(stats.index.block_reads),
-        })
+/// Does an operation with each of these numbers.
+fn one_by_one(
+    numbers: &[u64],
+    kinds: usize,
+    progress: &Progress,
+    operation: impl Fn(u64) -> Outcome<usize> + Sync,
+) -> Outcome<LoopOutcome> {
+    timed_loop(1, numbers.len() as u64, None, kinds, |position| {
+        if position.is_multiple_of(REPORT_EVERY) {
+            progress.share(position as f64 / numbers.len() as f64);
+        }
+        operation(numbers[position as usize])
+    })
+}
+
+fn settle(quiet: Duration, bytes: impl Fn() -> Outcome<u64>) -> Outcome {
+    let (mut last, mut since) = (bytes()?, Instant::now());
+    while since.elapsed() < quiet {
+        std::thread::sleep(quiet / 20);
+        let now = bytes()?;
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    Ok(())
+}
+
+/// Counts events in LevelDB's log: "Level-0 table #5: 4096 bytes OK", "Compacted 1@0 + 2@1 files =>
+/// 4096 bytes". What it wrote to its own log of writes is not there.
+fn of_leveldb(log: &str) -> Figures {
+    let bytes = |line: &str| -> Option<u64> { line.split(" bytes").next()?.rsplit(' ').next()?.parse().ok() };
+    let (mut flushes, mut compactions, mut written_bytes) = (0, 0, 0);
+    for line in log.lines() {
+        let is_flush = line.contains("Level-0 table #") && line.contains(" bytes ");
+        let is_compaction = line.contains("Compacted ") && line.contains(" => ");
+        flushes += u64::from(is_flush);
+        compactions += u64::from(is_compaction);
+        if is_flush || is_compaction {
+            written_bytes += bytes(line).unwrap_or(0);
+        }
+    }
+    Figures {
+        flushes: Some(flushes),
+        compactions: Some(compactions),
+        written_bytes: Some(written_bytes),
+        ..Figures::default()
     }
 }
 
@@ -271,34 +232,17 @@ impl Engine for Terrace {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    /// Changes its tables a limited number of times.
-    struct Busy(u64);
-
-    impl Engine for Busy {
-        fn insert(&mut self, _: &[u64]) -> Outcome<LoopOutcome> {
-            Err("not asked for".into())
-        }
-        fn read(&mut self, _: &[u64]) -> Outcome<LoopOutcome> {
-            Err("not asked for".into())
-        }
-        fn flush(&mut self) -> Outcome {
-            Err("not asked for".into())
-        }
-        fn tables(&mut self) -> Outcome<u64> {
-            self.0 = (self.0 + 1).min(30);
-            Ok(self.0)
-        }
-        fn close(self: Box<Self>) -> Outcome<EngineFigures> {
-            Err("not asked for".into())
-        }
-    }
+    use std::cell::Cell;
 
     #[test]
-    fn settling_waits_until_the_tables_stay() {
-        let (mut busy, start) = (Busy(0), Instant::now());
-        settle(&mut busy, Duration::from_millis(40)).unwrap();
-        assert_eq!(busy.0, 30);
+    fn settling_waits_until_the_files_stay() {
+        let (changes, start) = (Cell::new(0_u64), Instant::now());
+        let bytes = || {
+            changes.set((changes.get() + 1).min(30));
+            Ok(changes.get())
+        };
+        settle(Duration::from_millis(40), bytes).unwrap();
+        assert_eq!(changes.get(), 30);
         // 29 changes at intervals of 2 ms, then the quiet time.
         assert!(start.elapsed() >= Duration::from_millis(29 * 2 + 40));
     }
@@ -315,5 +259,17 @@ mod tests {
             large_bytes: 128,
         };
         assert_eq!((sizes.of(6), sizes.of(7), sizes.group()), (8, 128, 136));
+    }
+
+    #[test]
+    fn compactions_are_counted_from_the_log() {
+        let log = "2026/11/20-10:00:00.000000 7f Level-0 table #5: started\n\
+                   2026/11/20-10:00:00.100000 7f Level-0 table #5: 4194304 bytes OK\n\
+                   2026/11/20-10:00:01.000000 7f Compacting 4@0 + 0@1 files\n\
+                   2026/11/20-10:00:01.200000 7f Generated table #7@0: 100 keys, 1000 bytes\n\
+                   2026/11/20-10:00:01.300000 7f Compacted 4@0 + 0@1 files => 16777216 bytes\n";
+        let figures = of_leveldb(log);
+        assert_eq!((figures.flushes, figures.compactions), (Some(1), Some(1)));
+        assert_eq!(figures.written_bytes, Some(4_194_304 + 16_777_216));
     }
 }

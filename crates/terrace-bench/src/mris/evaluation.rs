@@ -1,9 +1,6 @@
 //! Common to all parts of the evaluation: workload file, contenders, drives, results.
 
-use super::{
-    engine::{Engine, Heat, Sizes, Terrace, Tuning},
-    leveldb::{self, LevelDb},
-};
+use super::engine::{Groups, Heat, Sizes, Tuning, open_leveldb, open_terrace};
 use crate::{
     Outcome,
     harness::{
@@ -12,13 +9,13 @@ use crate::{
         values::Values,
         workload::{Scale, read_toml},
     },
+    rivals::{Candidate, KeyValue},
 };
 use serde::{Deserialize, Serialize};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use tempfile::TempDir;
 
 /// Arguments of the parts that need drives.
 #[derive(Debug, Clone, clap::Args)]
@@ -30,9 +27,6 @@ pub struct Common {
     /// File with sizes and counts, instead of the built-in one.
     #[arg(long, value_name = "FILE")]
     pub workload: Option<PathBuf>,
-    /// Without LevelDB.
-    #[arg(long)]
-    pub no_leveldb: bool,
     /// Only these, by their names in the report ("Terrace HDD"), and "raw" for the drives
     /// themselves. With `--resume` the runs of an evaluation can be made in several calls.
     #[arg(long = "only", value_name = "NAME")]
@@ -109,28 +103,15 @@ impl WorkloadFile {
     /// The amount of work at a scale.
     #[must_use]
     pub fn amount(&self, scale: Scale) -> &Amount {
-        match scale {
-            Scale::Small => &self.small,
-            Scale::Full => &self.full,
-        }
+        scale.of(&self.small, &self.full)
     }
-}
-
-/// An engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EngineKind {
-    /// Terrace.
-    Terrace,
-    /// The paper's baseline.
-    LevelDb,
 }
 
 /// An engine on a setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Contender {
     /// Which engine.
-    pub engine: EngineKind,
+    pub engine: Candidate,
     /// Placement of its data.
     pub setup: Setup,
 }
@@ -149,7 +130,7 @@ impl Contender {
     #[must_use]
     pub const fn terrace(setup: Setup) -> Self {
         Self {
-            engine: EngineKind::Terrace,
+            engine: Candidate::Terrace,
             setup,
         }
     }
@@ -158,7 +139,7 @@ impl Contender {
     #[must_use]
     pub const fn leveldb(setup: Setup) -> Self {
         Self {
-            engine: EngineKind::LevelDb,
+            engine: Candidate::LevelDb,
             setup,
         }
     }
@@ -166,11 +147,7 @@ impl Contender {
     /// Name, as text.
     #[must_use]
     pub fn name(self) -> String {
-        let engine = match self.engine {
-            EngineKind::Terrace => "Terrace",
-            EngineKind::LevelDb => "LevelDB",
-        };
-        format!("{engine} {}", self.setup.name())
+        format!("{} {}", self.engine.name(), self.setup.name())
     }
 }
 
@@ -221,9 +198,7 @@ pub struct Evaluation {
     /// Whether the drives are measured by fio.
     pub raw: bool,
     values: Arc<Values>,
-    leveldb: Option<PathBuf>,
     only: Vec<String>,
-    _directory: TempDir,
 }
 
 /// Whether a name was selected by `--only`, or that option is absent.
@@ -242,20 +217,14 @@ fn check_names(only: &[String]) -> Outcome {
 }
 
 impl Evaluation {
-    /// Prepares drives, values and the LevelDB driver.
+    /// Prepares drives and values.
     ///
     /// # Errors
     /// If one of them is not available.
-    pub fn open(common: &Common) -> Outcome<Self> {
+    pub fn new(common: &Common) -> Outcome<Self> {
         check_names(&common.only)?;
         let file = WorkloadFile::read(common.workload.as_deref())?;
         let places = Places::open(&common.places, file.seed)?;
-        let directory = TempDir::new()?;
-        let leveldb = if common.no_leveldb {
-            None
-        } else {
-            Some(leveldb::compile(directory.path())?)
-        };
         Ok(Self {
             bench: Bench::new(&common.results.results, common.results.resume)?,
             amount: file.amount(common.results.scale).clone(),
@@ -277,17 +246,15 @@ impl Evaluation {
             raw: !common.no_raw && is_chosen(&common.only, "raw"),
             only: common.only.clone(),
             values: Arc::new(Values::new(file.seed, file.large_bytes.max(file.small_bytes))),
-            leveldb,
-            _directory: directory,
         })
     }
 
-    /// The contenders of this evaluation.
+    /// The contenders of this evaluation: those in this build, or those chosen.
     pub fn contenders(&self) -> impl Iterator<Item = Contender> {
-        let leveldb = self.leveldb.is_some();
+        let there = Candidate::compiled_in();
         Contender::ALL
             .into_iter()
-            .filter(move |contender| leveldb || contender.engine == EngineKind::Terrace)
+            .filter(move |contender| !self.only.is_empty() || there.contains(&contender.engine))
             .filter(|contender| is_chosen(&self.only, &contender.name()))
     }
 
@@ -295,37 +262,37 @@ impl Evaluation {
     ///
     /// # Errors
     /// The engine's.
-    pub fn engine(&self, contender: Contender, name: &str) -> Outcome<Box<dyn Engine>> {
-        let sizes = self.surroundings.sizes();
-        match (contender.engine, &self.leveldb) {
-            (EngineKind::Terrace, _) => {
-                let tuning = self.surroundings.tuning;
-                self.terrace(contender.setup, name, tuning, Heat::OFF)
-            }
-            (EngineKind::LevelDb, Some(program)) => {
-                let directory = contender.setup.flash(&self.places).path.join(name).join("leveldb");
-                Ok(Box::new(LevelDb::open(program, &directory, &self.values, sizes)?))
-            }
-            (EngineKind::LevelDb, None) => Err("LevelDB takes no part".into()),
+    pub fn open(&self, contender: Contender, name: &str) -> Outcome<Groups> {
+        if contender.engine == Candidate::LevelDb {
+            return Ok(self.groups(name, open_leveldb(contender.setup, &self.places, name)?));
         }
+        self.open_terrace(contender.setup, name, self.surroundings.tuning, Heat::default())
     }
 
     /// Opens a store of Terrace with the given sizes.
     ///
     /// # Errors
     /// The store's.
-    pub fn terrace(&self, setup: Setup, name: &str, tuning: Tuning, heat: Heat) -> Outcome<Box<dyn Engine>> {
-        let sizes = self.surroundings.sizes();
-        let store = Terrace::open(setup, &self.places, name, tuning, heat, &self.values, sizes)?;
-        Ok(Box::new(store))
+    pub fn open_terrace(&self, setup: Setup, name: &str, tuning: Tuning, heat: Heat) -> Outcome<Groups> {
+        let usual = setup.options(&self.places, name);
+        Ok(self.groups(name, open_terrace(usual, tuning, heat)?))
+    }
+
+    fn groups(&self, name: &str, engine: Box<dyn KeyValue>) -> Groups {
+        Groups {
+            engine,
+            directories: [&self.places.ssd, &self.places.hdd].map(|place| place.path.join(name)),
+            values: Arc::clone(&self.values),
+            sizes: self.surroundings.sizes(),
+        }
     }
 
     /// Estimated time of insertions, for the progress bar: the paper's speed for the disk.
     #[must_use]
     pub fn insert_seconds(&self, contender: Contender, groups: u64) -> f64 {
         let rate = match (contender.engine, contender.setup) {
-            (EngineKind::Terrace, Setup::Ssd) => 100e6,
-            (EngineKind::LevelDb, Setup::Hdd) => 12e6,
+            (Candidate::Terrace, Setup::Ssd) => 100e6,
+            (Candidate::LevelDb, Setup::Hdd) => 12e6,
             _ => 40e6,
         };
         groups as f64 * self.surroundings.sizes().group() as f64 / rate

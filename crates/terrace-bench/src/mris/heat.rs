@@ -8,21 +8,21 @@
 //! with the costs of reads where only size decides.
 
 use super::{
-    engine::{Heat, Sizes},
-    evaluation::{Contender, EngineKind, Evaluation, Surroundings},
+    engine::{Groups, Heat, Sizes, Tuning},
+    evaluation::{Contender, Evaluation, Surroundings},
     insert::Order,
     model::Model,
-    read::{Read, in_haste, load_all, measure_reads, objects_of},
+    read::{Read, objects_of, run_on_one},
 };
 use crate::{
     Outcome,
     harness::{
         page::{Section, number},
-        progress::Progress,
         results::{Plan, Record, rows},
         setup::Setup,
         statistics::regress,
     },
+    rivals::Candidate,
 };
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
@@ -100,57 +100,45 @@ const fn on(heat: bool) -> &'static str {
     if heat { "on" } else { "off" }
 }
 
-/// Expected duration of all runs.
-#[must_use]
-pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
-    let plans = plans(evaluation);
-    let loads = f64::from(u8::from(!plans.is_empty()));
-    let loading = evaluation.insert_seconds(Contender::terrace(Setup::Hybrid), evaluation.amount.read_groups);
-    plans.iter().map(|plan| plan.expected_seconds).sum::<f64>() + loads * loading
-}
-
-/// Does all runs, whose time must have been added to the progress bar. Runs with the flash cache
-/// come last, since their copies stay in the store.
+/// Does all runs. Those with the flash cache come last, since their copies stay in the store.
 ///
 /// # Errors
 /// The error of the first run that fails.
 pub fn run(evaluation: &Evaluation) -> Outcome {
-    let bench = &evaluation.bench;
     let mut plans = plans(evaluation);
     plans.sort_by_key(|plan| plan.settings.heat);
-    let Some(first) = plans.first() else { return Ok(()) };
-    let loading = evaluation.insert_seconds(Contender::terrace(Setup::Hybrid), first.settings.groups);
-    let name = "popular images, storing them";
-    let mut all_done = true;
-    for plan in &plans {
-        all_done &= bench.is_done(plan)?;
-    }
-    if all_done {
-        bench.progress.skipped(name, loading);
-    } else {
-        bench.progress.start(name, loading);
-        evaluation.places.fresh(NAME)?;
-        in_haste(evaluation, || {
-            load_all(evaluation, open(evaluation, &first.settings)?, Order::Random)
-        })
-        .map_err(|error| format!("{name}: {error}"))?;
-        bench.progress.end();
-    }
-    for plan in &plans {
-        bench.run(plan, |progress| {
-            measure(evaluation, &plan.settings, plan.seed, progress)
-        })?;
-    }
-    evaluation.places.remove(NAME)
+    let open = |settings: &Settings| open(evaluation, settings);
+    run_on_one(
+        evaluation,
+        "popular images",
+        NAME,
+        Order::Random,
+        &plans,
+        open,
+        |plan| {
+            let Settings {
+                ratio,
+                small_reads,
+                reads_before,
+                ..
+            } = plan.settings;
+            let mut before = Popular::new(&plan.settings, plan.seed ^ 0x5eed)?;
+            let mut popular = Popular::new(&plan.settings, plan.seed)?;
+            Ok((
+                objects_of(reads_before, ratio, || before.next()),
+                objects_of(small_reads, ratio, || popular.next()),
+            ))
+        },
+    )
 }
 
-fn open(evaluation: &Evaluation, settings: &Settings) -> Outcome<Box<dyn super::engine::Engine>> {
+fn open(evaluation: &Evaluation, settings: &Settings) -> Outcome<Groups> {
     let Sizes {
         small_bytes,
         large_bytes,
     } = settings.surroundings.sizes();
     let bytes = small_bytes as f64 * SMALL_ROOM + large_bytes as f64 * settings.flash_share;
-    let tuning = super::engine::Tuning {
+    let tuning = Tuning {
         segment_bytes: SEGMENT_BYTES.min(settings.surroundings.tuning.segment_bytes),
         ..settings.surroundings.tuning
     };
@@ -158,7 +146,7 @@ fn open(evaluation: &Evaluation, settings: &Settings) -> Outcome<Box<dyn super::
         staging_bytes: if settings.heat { STAGING_BYTES } else { 0 },
         flash_capacity_bytes: Some(((settings.groups as f64 * bytes) as u64).max(16 * tuning.segment_bytes)),
     };
-    evaluation.terrace(Setup::Hybrid, NAME, tuning, heat)
+    evaluation.open_terrace(Setup::Hybrid, NAME, tuning, heat)
 }
 
 /// Draws groups by their popularity.
@@ -185,15 +173,6 @@ impl Popular {
         let rank = self.zipf.sample(&mut self.random) as usize;
         self.groups[rank.clamp(1, self.groups.len()) - 1]
     }
-}
-
-fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &Progress) -> Outcome<Read> {
-    let ratio = settings.ratio;
-    let mut before = Popular::new(settings, seed ^ 0x5eed)?;
-    let before = objects_of(settings.reads_before, ratio, || before.next());
-    let mut popular = Popular::new(settings, seed)?;
-    let objects = objects_of(settings.small_reads, ratio, || popular.next());
-    measure_reads(evaluation, || open(evaluation, settings), &before, &objects, progress)
 }
 
 /// Mean rates at a ratio.
@@ -261,7 +240,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 /// Equation 3 with the costs of reads where only size decides: from the uniform reads of all
 /// setups, as in the paper, or, without these, from the popular ones with the flash cache off.
 fn static_model(model: &Model, rows: &[(Settings, Read)]) -> impl Fn(u64) -> Option<f64> {
-    let costs = model.costs(EngineKind::Terrace);
+    let costs = model.costs(Candidate::Terrace);
     let cycles = rows
         .iter()
         .filter(|row| !row.0.heat && row.1.large.count > 0)

@@ -4,13 +4,11 @@
 //! everything is made durable, and that time counts. Bytes per drive are read after the store is
 //! closed and the file system synced, so they include background work.
 
-use super::{
-    engine::EngineFigures,
-    evaluation::{Contender, Evaluation, Surroundings},
-};
+use super::evaluation::{Contender, Evaluation, Surroundings};
 use crate::{
     Outcome,
-    harness::{driver::LoopOutcome, latency::LatencySummary, progress::Progress, results::Plan, setup::BothTraffic},
+    harness::{latency::LatencySummary, progress::Progress, results::Plan, setup::BothTraffic},
+    rivals::Figures,
 };
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
@@ -19,9 +17,6 @@ use std::time::Instant;
 
 /// Experiment name in the results.
 pub const EXPERIMENT: &str = "mris-insert";
-
-/// Groups per call of the engine.
-const CHUNK: usize = 64;
 
 /// Order of insertions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,20 +76,7 @@ pub struct Inserted {
     /// Traffic of the drives until the store was closed.
     pub traffic: BothTraffic,
     /// The engine's statistics.
-    pub engine: EngineFigures,
-}
-
-/// Inserts groups into an open engine, in chunks.
-///
-/// # Errors
-/// The engine's.
-pub fn insert_all(engine: &mut dyn super::engine::Engine, groups: &[u64], progress: &Progress) -> Outcome<LoopOutcome> {
-    let mut outcome = LoopOutcome::empty(1);
-    for (done, chunk) in groups.chunks(CHUNK).enumerate() {
-        outcome.add(&engine.insert(chunk)?);
-        progress.share((done * CHUNK) as f64 / groups.len() as f64);
-    }
-    Ok(outcome)
+    pub engine: Figures,
 }
 
 fn plans(evaluation: &Evaluation) -> Vec<Plan<'static, Settings>> {
@@ -122,36 +104,27 @@ fn plans(evaluation: &Evaluation) -> Vec<Plan<'static, Settings>> {
     plans
 }
 
-/// Expected duration of all runs.
-#[must_use]
-pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
-    plans(evaluation).iter().map(|plan| plan.expected_seconds).sum()
-}
-
-/// Does all runs of figure 9, whose time must have been added to the progress bar.
+/// Does all runs of figure 9.
 ///
 /// # Errors
 /// The error of the first run that fails.
 pub fn run(evaluation: &Evaluation) -> Outcome {
-    for plan in &plans(evaluation) {
-        evaluation.bench.run(plan, |progress| {
-            measure(evaluation, &plan.settings, plan.seed, progress)
-        })?;
-    }
-    Ok(())
+    evaluation.bench.run_all(&plans(evaluation), |plan, progress| {
+        measure(evaluation, &plan.settings, plan.seed, progress)
+    })
 }
 
 fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &Progress) -> Outcome<Inserted> {
     const NAME: &str = "mris-insert";
     let groups = settings.order.groups(settings.groups, seed);
     evaluation.places.fresh(NAME)?;
-    let mut engine = evaluation.engine(settings.contender, NAME)?;
+    let store = evaluation.open(settings.contender, NAME)?;
     let before = evaluation.places.traffic()?;
-    let measured = insert_all(engine.as_mut(), &groups, progress)?;
+    let measured = store.insert(&groups, progress)?;
     let flushing = Instant::now();
-    engine.flush()?;
+    store.engine.flush()?;
     let flush_seconds = flushing.elapsed().as_secs_f64();
-    let figures = engine.close()?;
+    let figures = store.close()?;
     let traffic = evaluation.places.traffic()?.since(&before);
     evaluation.places.remove(NAME)?;
     Ok(Inserted {

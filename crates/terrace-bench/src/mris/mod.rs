@@ -2,17 +2,16 @@
 //! and LevelDB.
 //!
 //! [`figure8`] counts the image requests of a log ([`pagecounts`]); [`insert`] makes figure 9,
-//! [`read`] figures 10 to 14, and [`heat`] repeats the reads with popular images. [`engine`] and
-//! [`leveldb`] are the two stores, [`paper`] has the paper's figures, [`model`] evaluates the
-//! results, [`targets`] has the goals, and [`report`] makes the pages. A failed run ends the
-//! evaluation and leaves no result; `--resume` continues from there.
+//! [`read`] figures 10 to 14, and [`heat`] repeats the reads with popular images. [`engine`] opens
+//! the two stores, [`paper`] has the paper's figures, [`model`] evaluates the results, [`targets`]
+//! has the goals, and [`report`] makes the pages. A failed run ends the evaluation and leaves no
+//! result; `--resume` continues from there.
 
 mod engine;
 mod evaluation;
 mod figure8;
 mod heat;
 mod insert;
-mod leveldb;
 mod model;
 mod pagecounts;
 mod paper;
@@ -31,10 +30,10 @@ use crate::{
         setup::PlaceArguments,
         target::Target,
     },
+    rivals::Candidate,
 };
 use evaluation::{Common, Evaluation};
 use std::path::PathBuf;
-use tempfile::TempDir;
 
 /// Arguments of the subcommand.
 #[derive(Debug, clap::Args)]
@@ -67,29 +66,24 @@ pub fn run(arguments: Arguments) -> Outcome<PathBuf> {
             figure8::run(arguments)?;
             return Ok(arguments.results.results.clone());
         }
-        Part::Insert(common) => (common, &[INSERT]),
-        Part::Read(common) => (common, &[READ]),
-        Part::Heat(common) => (common, &[HEAT]),
+        Part::Insert(common) => (common, &[insert::run]),
+        Part::Read(common) => (common, &[read::run]),
+        Part::Heat(common) => (common, &[heat::run]),
         Part::All(common) => (common, &ALL),
     };
     measure(common, works)?;
     Ok(common.results.results.clone())
 }
 
-/// A part, and the estimate of its duration.
-type Work = (fn(&Evaluation) -> f64, fn(&Evaluation) -> Outcome);
+/// A part.
+type Work = fn(&Evaluation) -> Outcome;
 
-const INSERT: Work = (insert::expected_seconds, insert::run);
-const READ: Work = (read::expected_seconds, read::run);
-const HEAT: Work = (heat::expected_seconds, heat::run);
-const ALL: [Work; 3] = [INSERT, READ, HEAT];
+const ALL: [Work; 3] = [insert::run, read::run, heat::run];
 
 fn measure(common: &Common, works: &[Work]) -> Outcome {
-    let evaluation = Evaluation::open(common)?;
-    let progress = &evaluation.bench.progress;
-    progress.expect(works.iter().map(|(seconds, _)| seconds(&evaluation)).sum());
-    works.iter().try_for_each(|(_, run)| run(&evaluation))?;
-    progress.finish();
+    let evaluation = Evaluation::new(common)?;
+    works.iter().try_for_each(|run| run(&evaluation))?;
+    evaluation.bench.progress.finish();
     Ok(())
 }
 
@@ -111,15 +105,13 @@ pub fn measure_what_can_be(places: &PlaceArguments, results: &ResultArguments) -
         is_there
     };
     let fio = has("the drives by themselves: fio is not installed", fio::is_installed());
-    let compiles = leveldb::compile(TempDir::new()?.path()).is_ok();
-    let leveldb = has(
-        "LevelDB in the MRIS paper's inserts and reads: its driver does not compile here",
-        compiles,
+    has(
+        "LevelDB in the MRIS paper's inserts and reads: build with --features rival-leveldb",
+        Candidate::compiled_in().contains(&Candidate::LevelDb),
     );
     let common = Common {
         places: places.clone(),
         results: results.clone(),
-        no_leveldb: !leveldb,
         no_raw: !fio,
         ..harness::defaults()?
     };

@@ -5,7 +5,7 @@
 //! other runs are counted as left out.
 
 use super::{
-    evaluation::{Contender, EngineKind, Surroundings},
+    evaluation::{Contender, Surroundings},
     insert::{self, Inserted, Order},
     paper::{Costs, mean_read_bytes},
     read::{self, RawSettings, Read},
@@ -19,6 +19,7 @@ use crate::{
         setup::{BothTraffic, Setup},
         statistics::{Line, Summary, regress},
     },
+    rivals::{Candidate, Figures},
 };
 use std::collections::BTreeMap;
 
@@ -223,7 +224,7 @@ impl Model {
 
     /// Table 3 for an engine.
     #[must_use]
-    pub fn costs(&self, engine: EngineKind) -> Option<Costs> {
+    pub fn costs(&self, engine: Candidate) -> Option<Costs> {
         let ssd = self.regression(Contender {
             engine,
             setup: Setup::Ssd,
@@ -341,12 +342,8 @@ impl Model {
         }
         let by_engine = self.of_inserts(contender, order, |run| {
             // LevelDB's count does not include its log, to which each byte is written once.
-            let written = match (run.engine.written_bytes, run.engine.table_bytes) {
-                (Some(written), _) => written as f64,
-                (None, Some(tables)) => tables as f64 + self.put_bytes(run)?,
-                (None, None) => return None,
-            };
-            Some(written / self.put_bytes(run)?)
+            let log = f64::from(u8::from(contender.engine == Candidate::LevelDb));
+            Some(run.engine.written_bytes? as f64 / self.put_bytes(run)? + log)
         });
         by_engine.map(|summary| (summary, Source::Engine))
     }
@@ -357,7 +354,7 @@ impl Model {
         &self,
         contender: Contender,
         order: Order,
-        figure: fn(&super::engine::EngineFigures) -> Option<u64>,
+        figure: fn(&Figures) -> Option<u64>,
     ) -> Option<Summary> {
         self.of_inserts(contender, order, |run| figure(&run.engine).map(|count| count as f64))
     }

@@ -9,14 +9,13 @@
 //! `fio` measures the drives themselves (the limit).
 
 use super::{
-    engine::{Engine, EngineFigures, settle},
-    evaluation::{Contender, EngineKind, Evaluation, Surroundings},
-    insert::{Order, insert_all},
+    engine::Groups,
+    evaluation::{Contender, Evaluation, Surroundings},
+    insert::Order,
 };
 use crate::{
     Outcome,
     harness::{
-        driver::LoopOutcome,
         fio::{self, RandomReads},
         latency::LatencySummary,
         place::HASTE,
@@ -24,6 +23,7 @@ use crate::{
         results::Plan,
         setup::{BothTraffic, Setup},
     },
+    rivals::{Candidate, Figures},
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -35,10 +35,8 @@ pub const EXPERIMENT: &str = "mris-read";
 /// Experiment name of fio's reads of the drives.
 pub const RAW_EXPERIMENT: &str = "mris-raw";
 
-/// Reads per call of the engine.
-const CHUNK: usize = 64;
 const NAME: &str = "mris-read";
-/// After loading, tables must have been unchanged for this time, which is longer than a step of a
+/// After loading, files must have been unchanged for this time, which is longer than a step of a
 /// compaction on an old disk.
 const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
@@ -71,7 +69,7 @@ pub struct Read {
     /// Traffic of the drives during the reads.
     pub traffic: BothTraffic,
     /// The engine's statistics since it was opened.
-    pub engine: EngineFigures,
+    pub engine: Figures,
     /// Whether the kernel's caches were cold.
     pub caches_dropped: bool,
     /// Time until the store was open and its indexes filled.
@@ -100,8 +98,7 @@ pub struct RawSettings {
 }
 
 /// The objects to read, in order, with uniformly distributed groups.
-#[must_use]
-pub fn objects(groups: u64, small_reads: u64, ratio: u64, seed: u64) -> Vec<u64> {
+fn objects(groups: u64, small_reads: u64, ratio: u64, seed: u64) -> Vec<u64> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     objects_of(small_reads, ratio, || random.random_range(0..groups))
 }
@@ -122,7 +119,7 @@ pub fn objects_of(small_reads: u64, ratio: u64, mut group: impl FnMut() -> u64) 
 fn plans(evaluation: &Evaluation, contender: Contender) -> Vec<Plan<'static, Settings>> {
     let amount = &evaluation.amount;
     let (small_us, large_us) = match (contender.engine, contender.setup) {
-        (EngineKind::LevelDb, Setup::Hdd) => (13_000.0, 30_000.0),
+        (Candidate::LevelDb, Setup::Hdd) => (13_000.0, 30_000.0),
         (_, Setup::Hdd) => (10_000.0, 14_000.0),
         (_, Setup::Hybrid) => (500.0, 14_000.0),
         (_, Setup::Ssd) => (500.0, 2_000.0),
@@ -182,154 +179,122 @@ fn raw_plans(evaluation: &Evaluation) -> Vec<Plan<'static, RawSettings>> {
     plans
 }
 
-/// Expected duration of all runs.
-#[must_use]
-pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
-    let mut seconds: f64 = 0.0;
-    if evaluation.raw {
-        seconds += raw_plans(evaluation)
-            .iter()
-            .map(|plan| plan.expected_seconds)
-            .sum::<f64>();
-    }
-    for contender in evaluation.contenders() {
-        seconds += evaluation.insert_seconds(contender, evaluation.amount.read_groups);
-        seconds += plans(evaluation, contender)
-            .iter()
-            .map(|plan| plan.expected_seconds)
-            .sum::<f64>();
-    }
-    seconds
-}
-
-/// Does all runs, whose time must have been added to the progress bar.
+/// Does all runs.
 ///
 /// # Errors
 /// The error of the first run that fails.
 pub fn run(evaluation: &Evaluation) -> Outcome {
-    let (bench, groups) = (&evaluation.bench, evaluation.amount.read_groups);
-    let raw = if evaluation.raw {
-        raw_plans(evaluation)
-    } else {
-        Vec::new()
-    };
-    for plan in &raw {
-        bench.run(plan, |_| {
-            let place = plan.settings.drive.flash(&evaluation.places);
-            fio::random_reads(place, plan.settings.reads)
+    if evaluation.raw {
+        evaluation.bench.run_all(&raw_plans(evaluation), |plan, _| {
+            fio::random_reads(plan.settings.drive.flash(&evaluation.places), plan.settings.reads)
         })?;
     }
     for contender in evaluation.contenders() {
-        let plans = plans(evaluation, contender);
-        let mut all_done = true;
-        for plan in &plans {
-            all_done &= bench.is_done(plan)?;
-        }
-        let loading = evaluation.insert_seconds(contender, groups);
-        let name = format!("{}, storing {groups} groups", contender.name());
-        if all_done {
-            bench.progress.skipped(&name, loading);
-        } else {
-            bench.progress.start(&name, loading);
-            load(evaluation, contender).map_err(|error| format!("{name}: {error}"))?;
-            bench.progress.end();
-        }
-        for plan in &plans {
-            bench.run(plan, |progress| {
-                measure(evaluation, &plan.settings, plan.seed, progress)
-            })?;
-        }
-        evaluation.places.remove(NAME)?;
+        // In key order LevelDB's reads can only gain.
+        let order = match contender.engine {
+            Candidate::LevelDb => Order::Sequential,
+            _ => Order::Random,
+        };
+        let open = |_: &Settings| evaluation.open(contender, NAME);
+        let name = contender.name();
+        run_on_one(
+            evaluation,
+            &name,
+            NAME,
+            order,
+            &plans(evaluation, contender),
+            open,
+            |plan| {
+                let Settings {
+                    groups,
+                    small_reads,
+                    ratio,
+                    ..
+                } = plan.settings;
+                Ok((Vec::new(), objects(groups, small_reads, ratio, plan.seed)))
+            },
+        )?;
     }
     Ok(())
 }
 
-fn load(evaluation: &Evaluation, contender: Contender) -> Outcome {
-    evaluation.places.fresh(NAME)?;
-    let order = match contender.engine {
-        EngineKind::Terrace => Order::Random,
-        EngineKind::LevelDb => Order::Sequential,
-    };
-    in_haste(evaluation, || {
-        load_all(evaluation, evaluation.engine(contender, NAME)?, order)
-    })
+/// Does runs of reads on one store, which is filled before the first of them: all groups are
+/// inserted in this order, and the store is closed after its background work. `objects` are those
+/// to read before, without delays, and those to measure.
+///
+/// # Errors
+/// The error of the first run that fails.
+pub fn run_on_one<S: Serialize>(
+    evaluation: &Evaluation,
+    what: &str,
+    name: &str,
+    order: Order,
+    plans: &[Plan<'_, S>],
+    open: impl Fn(&S) -> Outcome<Groups>,
+    objects: impl Fn(&Plan<'_, S>) -> Outcome<(Vec<u64>, Vec<u64>)>,
+) -> Outcome {
+    let (bench, groups) = (&evaluation.bench, evaluation.amount.read_groups);
+    let Some(first) = plans.first() else { return Ok(()) };
+    let done = plans
+        .iter()
+        .map(|plan| bench.is_done(plan))
+        .collect::<Outcome<Vec<bool>>>()?;
+    if done.contains(&false) {
+        eprintln!("{what}: storing {groups} groups");
+        let load = || {
+            evaluation.places.fresh(name)?;
+            let store = open(&first.settings)?;
+            store.insert(&order.groups(groups, evaluation.seed), &bench.progress)?;
+            store.engine.flush()?;
+            store.settle(QUIET)?;
+            store.close().map(drop)
+        };
+        in_haste(evaluation, load).map_err(|error| format!("{what}: storing {groups} groups: {error}"))?;
+    }
+    bench.run_all(plans, |plan, progress| {
+        let (before, objects) = objects(plan)?;
+        measure(evaluation, || open(&plan.settings), &before, &objects, progress)
+    })?;
+    evaluation.places.remove(name)
 }
 
 /// Does work without the emulated drives' delays: it is not measured, and would take hours on a
 /// disk.
-///
-/// # Errors
-/// That of the work, or of the drives.
-pub fn in_haste(evaluation: &Evaluation, work: impl FnOnce() -> Outcome) -> Outcome {
+fn in_haste(evaluation: &Evaluation, work: impl FnOnce() -> Outcome) -> Outcome {
     evaluation.places.hurry(HASTE)?;
     let done = work();
     evaluation.places.hurry(1.0)?;
     done
 }
 
-/// Inserts the groups in this order, and closes the engine after its background work.
-///
-/// # Errors
-/// The engine's.
-pub fn load_all(evaluation: &Evaluation, mut engine: Box<dyn Engine>, order: Order) -> Outcome {
-    let groups = order.groups(evaluation.amount.read_groups, evaluation.seed);
-    insert_all(engine.as_mut(), &groups, &evaluation.bench.progress)?;
-    engine.flush()?;
-    settle(engine.as_mut(), QUIET)?;
-    engine.close().map(drop)
-}
-
-fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &Progress) -> Outcome<Read> {
-    let objects = objects(settings.groups, settings.small_reads, settings.ratio, seed);
-    let open = || evaluation.engine(settings.contender, NAME);
-    measure_reads(evaluation, open, &[], &objects, progress)
-}
-
-/// Opens an engine with cold caches and measures reads of `objects`, after reads of `before`
-/// without delays.
-///
-/// # Errors
-/// The engine's.
-pub fn measure_reads(
+/// Opens a store with cold caches and measures reads of `objects`, after reads of `before` without
+/// delays.
+fn measure(
     evaluation: &Evaluation,
-    open: impl FnOnce() -> Outcome<Box<dyn Engine>>,
+    open: impl FnOnce() -> Outcome<Groups>,
     before: &[u64],
     objects: &[u64],
     progress: &Progress,
 ) -> Outcome<Read> {
     let caches_dropped = evaluation.places.drop_caches()?;
     let opening = Instant::now();
-    let mut engine = open()?;
+    let store = open()?;
     let open_seconds = opening.elapsed().as_secs_f64();
     if !before.is_empty() {
-        in_haste(evaluation, || read_all(engine.as_mut(), before, progress).map(drop))?;
+        in_haste(evaluation, || store.read(before, progress).map(drop))?;
     }
     let earlier = evaluation.places.traffic()?;
-    let measured = read_all(engine.as_mut(), objects, progress)?;
+    let measured = store.read(objects, progress)?;
     let traffic = evaluation.places.traffic()?.since(&earlier);
-    let figures = engine.close()?;
     Ok(Read {
         seconds: measured.seconds,
         small: measured.kinds[0].summary(),
         large: measured.kinds[1].summary(),
         traffic,
-        engine: figures,
+        engine: store.close()?,
         caches_dropped,
         open_seconds,
     })
-}
-
-/// Reads objects one after the other.
-///
-/// # Errors
-/// The engine's.
-pub fn read_all(engine: &mut dyn Engine, objects: &[u64], progress: &Progress) -> Outcome<LoopOutcome> {
-    let mut outcome = LoopOutcome::empty(2);
-    for (done, chunk) in objects.chunks(CHUNK).enumerate() {
-        outcome.add(&engine.read(chunk)?);
-        progress.share((done * CHUNK) as f64 / objects.len() as f64);
-    }
-    Ok(outcome)
 }
 
 #[cfg(test)]

@@ -2,13 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{
-    evaluation::{Contender, EngineKind},
-    leveldb,
-    model::Model,
-    paper::Paper,
-    targets::targets,
-};
+use super::{evaluation::Contender, model::Model, paper::Paper, targets::targets};
 use crate::{
     Outcome,
     all::EVALUATIONS,
@@ -18,6 +12,7 @@ use crate::{
         setup::Setup,
         target::Target,
     },
+    rivals::Candidate,
 };
 use clap::Parser;
 use serde_json::{Value, json};
@@ -64,7 +59,7 @@ fn mris(arguments: &[&str]) -> Outcome {
 }
 
 fn have_leveldb() -> bool {
-    leveldb::compile(tempfile::tempdir().unwrap().path()).is_ok()
+    Candidate::compiled_in().contains(&Candidate::LevelDb)
 }
 
 /// Command line of a part of a tiny evaluation, with all files in `directory`.
@@ -79,7 +74,6 @@ fn tiny_line(directory: &Path, part: &str) -> Vec<String> {
     ] {
         line.extend([option.to_owned(), directory.join(name).to_str().unwrap().to_owned()]);
     }
-    line.extend((!have_leveldb()).then(|| "--no-leveldb".to_owned()));
     line
 }
 
@@ -161,18 +155,20 @@ fn engines_keep_groups_and_miss_absent_ones() {
     let super::Part::Read(common) = Line::try_parse_from(line).unwrap().arguments.part else {
         panic!()
     };
-    let evaluation = super::Evaluation::open(&common).unwrap();
+    let evaluation = super::Evaluation::new(&common).unwrap();
     for contender in evaluation.contenders() {
         evaluation.places.fresh("store").unwrap();
-        let mut engine = evaluation.engine(contender, "store").unwrap();
-        assert_eq!(engine.insert(&[3, 1]).unwrap().kinds[0].summary().count, 2);
-        engine.flush().unwrap();
-        engine.close().unwrap();
-        let mut engine = evaluation.engine(contender, "store").unwrap();
-        let read = engine.read(&[2, 7, 3, 6]).unwrap();
+        let progress = &evaluation.bench.progress;
+        let store = evaluation.open(contender, "store").unwrap();
+        let inserted = store.insert(&[3, 1], progress).unwrap();
+        assert_eq!(inserted.kinds[0].summary().count, 2);
+        store.engine.flush().unwrap();
+        store.close().unwrap();
+        let store = evaluation.open(contender, "store").unwrap();
+        let read = store.read(&[2, 7, 3, 6], progress).unwrap();
         let counts: Vec<u64> = read.kinds.iter().map(|kind| kind.summary().count).collect();
         assert_eq!(counts, [2, 2], "{}", contender.name());
-        assert!(engine.read(&[4]).is_err(), "{}", contender.name());
+        assert!(store.read(&[4], progress).is_err(), "{}", contender.name());
     }
 }
 
@@ -259,7 +255,7 @@ fn regression_and_limit_find_the_costs_that_were_put_in() {
         (Setup::Hdd, 10_000.0, 15_000.0),
     ]);
     let model = Model::of(&records).unwrap();
-    let costs = model.costs(EngineKind::Terrace).unwrap();
+    let costs = model.costs(Candidate::Terrace).unwrap();
     for (found, put_in) in [
         (costs.small_ssd_us, 400.0),
         (costs.large_ssd_us, 2000.0),

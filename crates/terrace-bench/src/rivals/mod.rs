@@ -21,7 +21,7 @@ mod lmdb;
 mod memcached;
 #[cfg(feature = "rival-rocksdb")]
 mod rocksdb;
-mod terrace;
+pub mod terrace;
 
 use crate::Outcome;
 use ::terrace::Durability;
@@ -130,11 +130,15 @@ pub struct Figures {
     pub merged_bytes: Option<u64>,
     /// Device reads since it was opened.
     pub device_reads: Option<u64>,
+    /// Memtables written as tables since it was opened.
+    pub flushes: Option<u64>,
+    /// Compactions of tables since it was opened.
+    pub compactions: Option<u64>,
+    /// All bytes written since it was opened, as counted by the engine.
+    pub written_bytes: Option<u64>,
     /// A cache's gets since it was opened.
-    #[serde(default)]
     pub gets: Option<u64>,
     /// A cache's hits since it was opened.
-    #[serde(default)]
     pub found: Option<u64>,
 }
 
@@ -205,6 +209,7 @@ pub enum Candidate {
     /// Hash table, concurrent data store.
     BerkeleyDb,
     /// The small LSM tree.
+    #[serde(alias = "leveldb")]
     LevelDb,
     /// LSM tree, levelled.
     RocksDb,
@@ -362,7 +367,7 @@ pub struct Opening {
     pub directory: PathBuf,
     /// Its directory on a second, slower drive, for engines that can use one.
     pub large_directory: Option<PathBuf>,
-    /// RAM for all its caches and memtables.
+    /// RAM for all its caches and memtables; 0 leaves LevelDB's settings as they are.
     pub cache_bytes: u64,
     /// Expected number of objects, if known.
     pub expected_objects: u64,

@@ -50,6 +50,19 @@ impl Terrace {
             settings,
         })
     }
+
+    /// Opens a store with these options, and waits until its hash index is filled.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn filled(options: Options) -> Outcome<Self> {
+        let store = Store::open(options)?;
+        while store.stats().hash_index.refilling {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let settings = String::new();
+        Ok(Self { store, settings })
+    }
 }
 
 fn options(opening: &Opening, cached: bool) -> Options {
@@ -169,6 +182,7 @@ impl KeyValue for Terrace {
 
     fn figures(&self) -> Figures {
         let stats = self.store.stats();
+        let written = &stats.written;
         let filter_bytes = stats.index.pinned_bytes;
         let blocks_bytes = stats.ram.index_blocks_bytes.saturating_sub(filter_bytes);
         Figures {
@@ -179,6 +193,18 @@ impl KeyValue for Terrace {
             runs: Some(stats.index.runs),
             table_bytes: Some(stats.index.bytes),
             merged_bytes: Some(stats.index.compacted_bytes),
+            flushes: Some(stats.index.flushes),
+            compactions: Some(stats.index.compactions),
+            written_bytes: Some(
+                written.flash_user_bytes
+                    + written.flash_padding_bytes
+                    + written.flash_reinserted_bytes
+                    + written.index_bytes
+                    + written.compaction_bytes
+                    + written.large_user_bytes
+                    + written.large_destaged_bytes
+                    + written.large_cleaned_bytes,
+            ),
             device_reads: Some(stats.reads.flash_reads + stats.reads.block_reads + stats.index.block_reads),
             ..Figures::default()
         }

@@ -10,6 +10,7 @@ use crate::{
     Outcome,
     contest::usage::Usage,
     harness::{
+        driver::in_threads,
         page::Section,
         progress::Progress,
         report::Evaluation,
@@ -170,24 +171,17 @@ fn measure(directory: &Path, settings: &Settings, progress: &Progress) -> Outcom
         end: &end,
     };
     let samples = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..settings.threads)
-            .map(|thread| {
-                let load = &load;
-                scope.spawn(move || {
-                    let outcome = load.run(thread);
-                    // After an error everything ends at the next sample.
-                    load.end.store(true, Ordering::Relaxed);
-                    outcome
-                })
+        let loading = scope.spawn(|| {
+            in_threads(settings.threads as usize, |thread| {
+                // After an error everything ends at the next sample.
+                let outcome = load.run(thread as u64);
+                end.store(true, Ordering::Relaxed);
+                outcome
             })
-            .collect();
+        });
         let samples = watch(&store, settings, &done, &end, progress);
         end.store(true, Ordering::Relaxed);
-        for worker in workers {
-            worker
-                .join()
-                .unwrap_or_else(|_| Err("a thread of the load panicked".into()))?;
-        }
+        loading.join().map_err(|_| "a thread of the load panicked")??;
         Outcome::Ok(samples)
     })?;
     store.close()?;

@@ -18,7 +18,6 @@ use crate::{
         report,
         results::{Bench, Plan, Record, rows},
         values::Values,
-        workload::Scale,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -97,10 +96,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Err("--part-bytes must be at least 33000: shorter objects are not copied".into());
     }
     let bench = Bench::new(&arguments.results.results, arguments.results.resume)?;
-    let (warm_up_sessions, measured_sessions) = match arguments.results.scale {
-        Scale::Small => (1_500, 500),
-        Scale::Full => (6_000, 3_000),
-    };
+    let (warm_up_sessions, measured_sessions) = arguments.results.scale.of((1_500, 500), (6_000, 3_000));
     let seed = arguments.seed.unwrap_or(SEED);
     let mut plans = Vec::new();
     for &exponent in arguments.exponents_or(&EXPONENTS) {

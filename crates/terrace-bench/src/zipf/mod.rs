@@ -9,21 +9,22 @@
 //!
 //! `1 / (hits / rate of reads on flash + (1 - hits) / rate of reads of blocks)`
 
-mod reads;
 mod slow;
 
 use crate::{
     Outcome,
+    contest::data::{Objects, Order, ValueSize},
     harness::{
+        driver::{LoopOutcome, timed_loop},
         page::Section,
         report::{self, Evaluation},
         results::{Bench, Plan, Record, ResultArguments, rows},
         target::Target,
-        values::Values,
-        workload::Scale,
     },
 };
-use reads::{Objects, by_popularity, each_once};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Zipf};
 use serde::{Deserialize, Serialize};
 use slow::SlowDisk;
 use std::{
@@ -53,38 +54,42 @@ pub struct Arguments {
     pub directory: PathBuf,
     #[command(flatten)]
     pub results: ResultArguments,
-    /// Length of a value.
-    #[arg(long, value_name = "BYTES", default_value = "1024")]
-    pub value_bytes: usize,
     /// Flash as a share of the values' bytes.
     #[arg(long = "share", value_name = "SHARE", default_values_t = SHARES)]
     pub shares: Vec<f64>,
+    #[command(flatten)]
+    pub scene: Scene,
+}
+
+/// Settings common to all runs.
+#[derive(Debug, Clone, Serialize, Deserialize, clap::Args)]
+pub struct Scene {
+    /// Length of a value.
+    #[arg(long, value_name = "BYTES", default_value = "1024")]
+    value_bytes: usize,
     /// Zipf's exponent.
     #[arg(long, default_value = "0.99")]
-    pub exponent: f64,
+    exponent: f64,
     /// Reading threads.
     #[arg(long, default_value = "8")]
-    pub threads: u64,
+    threads: usize,
     /// Delay of a read of the large tier, in addition to its device's.
     #[arg(long, value_name = "MICROSECONDS", default_value = "1000")]
-    pub large_read_us: u64,
+    large_read_us: u64,
     /// Seed of everything random.
     #[arg(long, default_value = "1")]
-    pub seed: u64,
+    seed: u64,
 }
 
 /// Settings of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Settings {
     objects: u64,
-    value_bytes: usize,
     share: f64,
-    exponent: f64,
-    threads: u64,
-    large_read_us: u64,
     warm_up_reads: u64,
     measured_reads: u64,
-    seed: u64,
+    #[serde(flatten)]
+    scene: Scene,
 }
 
 /// Measurements of a run. Hits are shares of the reads.
@@ -115,38 +120,31 @@ impl Measured {
 /// # Errors
 /// The store's, or if the directory cannot be used.
 pub fn run(arguments: &Arguments) -> Outcome {
-    if arguments.shares.iter().any(|share| !(0.05..=1.0).contains(share)) || arguments.threads == 0 {
+    let Arguments {
+        results, shares, scene, ..
+    } = arguments;
+    if shares.iter().any(|share| !(0.05..=1.0).contains(share)) || scene.threads == 0 {
         return Err("--share must be between 0.05 and 1, and --threads above 0".into());
     }
-    if !(65..=16_000).contains(&arguments.value_bytes) {
+    if !(65..=16_000).contains(&scene.value_bytes) {
         return Err("--value-bytes must be between 65 (shorter values live in the index) and 16000".into());
     }
-    let bench = Bench::new(&arguments.results.results, arguments.results.resume)?;
-    let objects = match arguments.results.scale {
-        Scale::Small => 100_000,
-        Scale::Full => 200_000,
+    let bench = Bench::new(&results.results, results.resume)?;
+    let objects = results.scale.of(100_000, 200_000);
+    let plan = |&share: &f64| Plan {
+        experiment: EXPERIMENT,
+        name: format!("flash {share}"),
+        seed: scene.seed,
+        expected_seconds: objects as f64 / 4_000.0,
+        settings: Settings {
+            objects,
+            share,
+            warm_up_reads: objects * 12,
+            measured_reads: objects * 2,
+            scene: scene.clone(),
+        },
     };
-    let plans: Vec<_> = arguments
-        .shares
-        .iter()
-        .map(|&share| Plan {
-            experiment: EXPERIMENT,
-            name: format!("flash {share}"),
-            seed: arguments.seed,
-            expected_seconds: objects as f64 / 4_000.0,
-            settings: Settings {
-                objects,
-                value_bytes: arguments.value_bytes,
-                share,
-                exponent: arguments.exponent,
-                threads: arguments.threads,
-                large_read_us: arguments.large_read_us,
-                warm_up_reads: objects * 12,
-                measured_reads: objects * 2,
-                seed: arguments.seed,
-            },
-        })
-        .collect();
+    let plans: Vec<_> = shares.iter().map(plan).collect();
     bench.run_each_in(&arguments.directory, &plans, |directory, settings, progress| {
         measure(directory, settings, |share| progress.share(share))
     })?;
@@ -154,7 +152,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 fn options(directory: &Path, settings: &Settings, large_read_us: &Arc<AtomicU64>) -> Outcome<Options> {
-    let data_bytes = settings.objects * settings.value_bytes as u64;
+    let data_bytes = settings.objects * settings.scene.value_bytes as u64;
     let capacity_bytes = (data_bytes as f64 * settings.share) as u64;
     let segment_bytes = (capacity_bytes / 64)
         .next_multiple_of(64 << 10)
@@ -170,52 +168,49 @@ fn options(directory: &Path, settings: &Settings, large_read_us: &Arc<AtomicU64>
     })
 }
 
+/// A store and its objects, which are stored in the order of their numbers.
+struct Run<'a> {
+    settings: &'a Settings,
+    store: Store,
+    objects: Objects,
+    /// The object of each rank.
+    ranking: Order,
+}
+
 fn measure(directory: &Path, settings: &Settings, progress: impl Fn(f64) + Sync) -> Outcome<Measured> {
-    let large_read_us = Arc::new(AtomicU64::new(0));
-    let store = Store::open(options(directory, settings, &large_read_us)?)?;
-    let objects = Objects {
-        count: settings.objects,
-        value_bytes: settings.value_bytes,
-        exponent: settings.exponent,
+    let (scene, large_read_us) = (&settings.scene, Arc::new(AtomicU64::new(0)));
+    let run = Run {
+        settings,
+        store: Store::open(options(directory, settings, &large_read_us)?)?,
+        objects: Objects::new(ValueSize::Bytes(scene.value_bytes), scene.seed),
+        ranking: Order::new(settings.objects, scene.seed),
     };
-    fill(&store, objects, settings.seed)?;
-    let all = (settings.warm_up_reads + settings.measured_reads) as f64;
-    let (threads, seed) = (settings.threads, settings.seed);
-    by_popularity(&store, objects, threads, settings.warm_up_reads, seed, |done| {
-        progress(done as f64 / all);
+    run.fill()?;
+    let warm_up_share = settings.warm_up_reads as f64 / (settings.warm_up_reads + settings.measured_reads) as f64;
+    run.by_popularity(settings.warm_up_reads, scene.seed, |done| {
+        progress(warm_up_share * done)
     })?;
-    large_read_us.store(settings.large_read_us, Ordering::Relaxed);
-    let before = store.stats();
-    let rate = by_popularity(&store, objects, threads, settings.measured_reads, seed + 1, |done| {
-        progress((settings.warm_up_reads + done) as f64 / all);
+    large_read_us.store(scene.large_read_us, Ordering::Relaxed);
+    let before = run.store.stats();
+    let measured = run.by_popularity(settings.measured_reads, scene.seed + 1, |done| {
+        progress(warm_up_share + (1.0 - warm_up_share) * done);
     })?;
-    let after = store.stats();
-    let on_flash = each_once(
-        &store,
-        objects,
-        threads,
-        &sample(&store, objects, HomeKind::Flash)?,
-        seed,
-    )?;
-    let in_blocks = each_once(
-        &store,
-        objects,
-        threads,
-        &sample(&store, objects, HomeKind::Block)?,
-        seed,
-    )?;
-    store.close()?;
-    let per_100 = |bytes: u64| bytes as f64 / settings.value_bytes as f64 / rate.reads as f64 * 100.0;
-    let perfect_hits = objects.perfect_hits(settings.share);
-    let perfect_seconds = perfect_hits / on_flash.per_second() + (1.0 - perfect_hits) / in_blocks.per_second();
+    let after = run.store.stats();
+    let flash_reads_per_second = run.each_once(&run.sample(HomeKind::Flash, FLASH_SAMPLE)?)?;
+    let block_reads_per_second = run.each_once(&run.sample(HomeKind::Block, BLOCK_SAMPLE)?)?;
+    run.store.close()?;
+    let reads = settings.measured_reads as f64;
+    let per_100 = |bytes: u64| bytes as f64 / scene.value_bytes as f64 / reads * 100.0;
+    let perfect_hits = perfect_hits(settings.objects, scene.exponent, settings.share);
+    let perfect_seconds = perfect_hits / flash_reads_per_second + (1.0 - perfect_hits) / block_reads_per_second;
     let missed = after.reads.block_hits - before.reads.block_hits;
     let dropped = |stats: &terrace::Stats| stats.flash_cache.dropped_full + stats.flash_cache.dropped_no_room;
     Ok(Measured {
-        reads_per_second: rate.per_second(),
+        reads_per_second: measured.rate(),
         perfect_reads_per_second: 1.0 / perfect_seconds,
-        flash_reads_per_second: on_flash.per_second(),
-        block_reads_per_second: in_blocks.per_second(),
-        hits: 1.0 - missed as f64 / rate.reads as f64,
+        flash_reads_per_second,
+        block_reads_per_second,
+        hits: 1.0 - missed as f64 / reads,
         perfect_hits,
         moved_per_100: per_100(after.flash_cache.moved_bytes - before.flash_cache.moved_bytes),
         reinserted_per_100: per_100(after.written.flash_reinserted_bytes - before.written.flash_reinserted_bytes),
@@ -224,54 +219,82 @@ fn measure(directory: &Path, settings: &Settings, progress: impl Fn(f64) + Sync)
     })
 }
 
-/// Stores the objects in the order of their numbers and waits until recycling is idle.
-fn fill(store: &Store, objects: Objects, seed: u64) -> Outcome {
-    let values = Values::new(seed, objects.value_bytes);
-    let buffered = PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    };
-    for number in 0..objects.count {
-        store.put_with(
-            Objects::key(number),
-            values.value(number, objects.value_bytes),
-            &buffered,
-        )?;
-    }
-    store.flush()?;
-    let (mut last, mut since) = (store.stats().log.segments_reclaimed, Instant::now());
-    while since.elapsed() < Duration::from_millis(500) {
-        std::thread::sleep(Duration::from_millis(50));
-        let now = store.stats().log.segments_reclaimed;
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
-    }
-    Ok(())
+/// Hit ratio of a cache that always holds this share of the objects, the most popular ones.
+fn perfect_hits(objects: u64, exponent: f64, share: f64) -> f64 {
+    let sum = |ranks: u64| (1..=ranks).map(|rank| (rank as f64).powf(-exponent)).sum::<f64>();
+    sum((share * objects as f64) as u64) / sum(objects)
 }
 
-/// Objects of one home, spread over all of them.
-fn sample(store: &Store, objects: Objects, home: HomeKind) -> Outcome<Vec<u64>> {
-    let wanted = if home == HomeKind::Flash {
-        FLASH_SAMPLE
-    } else {
-        BLOCK_SAMPLE
-    };
-    let mut found = Vec::new();
-    for rank in 0..objects.count {
-        let number = (rank * 611_953) % objects.count;
-        let info = store.head(Objects::key(number))?;
-        if info.is_some_and(|info| info.home == home) {
-            found.push(number);
+impl Run<'_> {
+    /// Stores the objects and waits until recycling is idle.
+    fn fill(&self) -> Outcome {
+        let buffered = PutOptions {
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        for number in 0..self.settings.objects {
+            self.store
+                .put_with(Objects::key(number), self.objects.value(number), &buffered)?;
         }
-        if found.len() >= wanted {
-            break;
+        self.store.flush()?;
+        let reclaimed = || self.store.stats().log.segments_reclaimed;
+        let (mut last, mut since) = (reclaimed(), Instant::now());
+        while since.elapsed() < Duration::from_millis(500) {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = reclaimed();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
         }
+        Ok(())
     }
-    if found.is_empty() {
-        return Err(format!("no object has its home in {home:?}: there is nothing to compare with").into());
+
+    fn look(&self, number: u64) -> Outcome<usize> {
+        let found = self.store.get(Objects::key(number))?;
+        let found = found.ok_or_else(|| format!("object {number} is gone"))?;
+        self.objects.check(number, &found.value)?;
+        Ok(0)
     }
-    Ok(found)
+
+    /// Reads and checks `count` objects by Zipf's law.
+    fn by_popularity(&self, count: u64, seed: u64, progress: impl Fn(f64) + Sync) -> Outcome<LoopOutcome> {
+        let Settings { objects, scene, .. } = self.settings;
+        let zipf = Zipf::new(*objects as f64, scene.exponent)?;
+        timed_loop(scene.threads, count, None, 1, |read| {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            random.set_stream(read);
+            if read.is_multiple_of(1024) {
+                progress(read as f64 / count as f64);
+            }
+            self.look(self.ranking.at(zipf.sample(&mut random) as u64 - 1))
+        })
+    }
+
+    /// The rate of reading these objects once each, in random order.
+    fn each_once(&self, numbers: &[u64]) -> Outcome<f64> {
+        let order = Order::new(numbers.len() as u64, self.settings.scene.seed);
+        let times = timed_loop(self.settings.scene.threads, numbers.len() as u64, None, 1, |read| {
+            self.look(numbers[order.at(read) as usize])
+        })?;
+        Ok(times.rate())
+    }
+
+    /// Objects of one home, spread over all of them.
+    fn sample(&self, home: HomeKind, wanted: usize) -> Outcome<Vec<u64>> {
+        let Settings { objects, scene, .. } = self.settings;
+        let (order, mut found) = (Order::new(*objects, scene.seed + 2), Vec::new());
+        for number in (0..*objects).map(|place| order.at(place)) {
+            let info = self.store.head(Objects::key(number))?;
+            found.extend(info.is_some_and(|info| info.home == home).then_some(number));
+            if found.len() >= wanted {
+                break;
+            }
+        }
+        if found.is_empty() {
+            return Err(format!("no object has its home in {home:?}: there is nothing to compare with").into());
+        }
+        Ok(found)
+    }
 }
 
 /// The table and the goals, in the report.
@@ -321,4 +344,21 @@ fn sorted(records: &[Record]) -> Outcome<Vec<(Settings, Measured)>> {
     let mut rows: Vec<(Settings, Measured)> = rows(records, EXPERIMENT)?;
     rows.sort_by(|(one, _), (other, _)| one.share.total_cmp(&other.share));
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_perfect_cache_answers_what_zipf_says() {
+        assert!((perfect_hits(20_000, 0.99, 1.0) - 1.0).abs() < 1e-9);
+        let tenth = perfect_hits(20_000, 0.99, 0.1);
+        assert!((0.75..0.82).contains(&tenth), "{tenth}");
+        // The sampler and the sum must follow the same law.
+        let zipf = Zipf::new(20_000.0, 0.99).expect("sound parameters");
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        let inside = (0..100_000).filter(|_| zipf.sample(&mut random) <= 2_000.0).count();
+        assert!((inside as f64 / 100_000.0 - tenth).abs() < 0.01, "{inside}");
+    }
 }

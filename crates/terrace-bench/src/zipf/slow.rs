@@ -49,6 +49,15 @@ impl SlowFile {
     }
 }
 
+/// Methods that only pass their call on.
+macro_rules! pass_on {
+    ($below:ident: $(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($argument: $kind),*) -> $result {
+            self.$below.$name($($argument),*)
+        })*
+    };
+}
+
 impl Disk for SlowDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.disk.open(path, mode)?;
@@ -56,36 +65,15 @@ impl Disk for SlowDisk {
         Ok(Arc::new(SlowFile { file, read_us }))
     }
 
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.disk.create_dir_all(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(path)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.disk.sync_dir(path)
-    }
-
-    fn available_bytes(&self) -> io::Result<u64> {
-        self.disk.available_bytes()
-    }
-
-    fn counters(&self) -> DiskCounters {
-        self.disk.counters()
-    }
-
-    fn host_path(&self, path: &Path) -> Option<PathBuf> {
-        self.disk.host_path(path)
+    pass_on! { disk:
+        fn create_dir_all(path: &Path) -> io::Result<()>;
+        fn list(path: &Path) -> io::Result<Vec<String>>;
+        fn remove(path: &Path) -> io::Result<()>;
+        fn rename(from: &Path, to: &Path) -> io::Result<()>;
+        fn sync_dir(path: &Path) -> io::Result<()>;
+        fn available_bytes() -> io::Result<u64>;
+        fn counters() -> DiskCounters;
+        fn host_path(path: &Path) -> Option<PathBuf>;
     }
 }
 
@@ -100,35 +88,14 @@ impl DiskFile for SlowFile {
         self.file.read_up_to_at(buffer, offset)
     }
 
-    fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(buffer, offset)
-    }
-
-    fn write_all_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {
-        self.file.write_all_vectored_at(buffers, offset)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data()
-    }
-
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.file.allocate(bytes)
-    }
-
-    fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.file.set_len(bytes)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn is_direct(&self) -> bool {
-        self.file.is_direct()
-    }
-
-    fn read_unit_bytes(&self) -> usize {
-        self.file.read_unit_bytes()
+    pass_on! { file:
+        fn write_all_at(buffer: &[u8], offset: u64) -> io::Result<()>;
+        fn write_all_vectored_at(buffers: &[&[u8]], offset: u64) -> io::Result<()>;
+        fn sync_data() -> io::Result<()>;
+        fn allocate(bytes: u64) -> io::Result<()>;
+        fn set_len(bytes: u64) -> io::Result<()>;
+        fn len() -> io::Result<u64>;
+        fn is_direct() -> bool;
+        fn read_unit_bytes() -> usize;
     }
 }

@@ -20,7 +20,6 @@ use crate::{
         report::Evaluation,
         results::{Plan, Record},
         target::Target,
-        workload::Scale,
     },
     rivals::Candidate,
 };
@@ -76,10 +75,7 @@ impl Arguments {
     }
 
     fn steps(&self) -> Vec<u64> {
-        let unit = match self.common.results.scale {
-            Scale::Small => 1_000_000,
-            Scale::Full => 10_000_000,
-        };
+        let unit = self.common.results.scale.of(1_000_000, 10_000_000);
         let mut steps = self.objects.clone();
         if steps.is_empty() {
             steps = [1, 3, 10].map(|step| step * unit).to_vec();

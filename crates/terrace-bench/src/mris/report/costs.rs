@@ -7,11 +7,8 @@ use crate::{
         page::{Section, number},
         setup::Setup,
     },
-    mris::{
-        evaluation::{Contender, EngineKind},
-        model::Model,
-        paper::Paper,
-    },
+    mris::{evaluation::Contender, model::Model, paper::Paper},
+    rivals::Candidate,
 };
 
 /// Table 3, and figures 11 and 13.
@@ -74,7 +71,7 @@ fn rows(model: &Model, paper: &Paper) -> Vec<Vec<String>> {
 
 /// Figures 11 and 13.
 fn predictions(model: &Model, section: &mut Section) {
-    let Some(costs) = model.costs(EngineKind::Terrace) else {
+    let Some(costs) = model.costs(Candidate::Terrace) else {
         return;
     };
     let predicted = |setup| {

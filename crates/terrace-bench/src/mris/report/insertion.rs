@@ -9,11 +9,12 @@ use crate::{
         statistics::Summary,
     },
     mris::{
-        evaluation::{Contender, EngineKind},
+        evaluation::Contender,
         insert::Order,
         model::{Model, Source},
         paper::Paper,
     },
+    rivals::Candidate,
 };
 
 /// All setups, sequential and random, ours and the paper's.
@@ -43,8 +44,8 @@ fn insertion_chart(
                 });
             }
         };
-        add("Terrace", colour, Mark::Bar, of(EngineKind::Terrace));
-        add("LevelDB", colour + 4, Mark::Bar, of(EngineKind::LevelDb));
+        add("Terrace", colour, Mark::Bar, of(Candidate::Terrace));
+        add("LevelDB", colour + 4, Mark::Bar, of(Candidate::LevelDb));
         let published = Setup::ALL.into_iter().enumerate();
         add(
             "paper",

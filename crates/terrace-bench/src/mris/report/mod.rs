@@ -9,12 +9,7 @@ mod reading;
 mod requests;
 mod traffic;
 
-use super::{
-    evaluation::{Contender, EngineKind},
-    figure8, heat,
-    model::Model,
-    paper::Paper,
-};
+use super::{evaluation::Contender, figure8, heat, model::Model, paper::Paper};
 use crate::{
     Outcome,
     harness::{
@@ -25,6 +20,7 @@ use crate::{
         setup::{BothTraffic, Setup},
         statistics::Summary,
     },
+    rivals::Candidate,
 };
 
 const SSD: fn(&BothTraffic) -> &PlaceTraffic = |traffic| &traffic.ssd;
@@ -72,12 +68,14 @@ fn cell(summary: Option<Summary>, digits: usize) -> String {
 
 /// The same colour for a contender in every chart.
 fn colour(contender: Contender) -> usize {
-    match (contender.engine, contender.setup) {
-        (EngineKind::Terrace, Setup::Ssd) => 0,
-        (EngineKind::Terrace, Setup::Hybrid) => 1,
-        (EngineKind::Terrace, Setup::Hdd) => 2,
-        (EngineKind::LevelDb, Setup::Hdd) => 5,
-        (EngineKind::LevelDb, _) => 4,
+    let of_setup = match contender.setup {
+        Setup::Ssd => 0,
+        Setup::Hybrid => 1,
+        Setup::Hdd => 2,
+    };
+    match contender.engine {
+        Candidate::LevelDb => [4, 4, 5][of_setup],
+        _ => of_setup,
     }
 }
 

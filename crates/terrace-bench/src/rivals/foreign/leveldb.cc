@@ -56,11 +56,14 @@ void* open(const rival_open* open, rival_why why) {
     leveldb::Options options;
     options.create_if_missing = true;
     options.compression = leveldb::kNoCompression;
-    options.write_buffer_size = std::min<size_t>(std::max<size_t>(open->cache_bytes / 8, 4u << 20), memtable_bytes_max);
-    database->cache.reset(leveldb::NewLRUCache(open->cache_bytes - std::min<size_t>(open->cache_bytes, 2 * options.write_buffer_size)));
-    database->filter.reset(leveldb::NewBloomFilterPolicy(10));
-    options.block_cache = database->cache.get();
-    options.filter_policy = database->filter.get();
+    if (open->cache_bytes > 0) {
+        options.write_buffer_size = std::min<size_t>(std::max<size_t>(open->cache_bytes / 8, 4u << 20), memtable_bytes_max);
+        database->cache.reset(
+            leveldb::NewLRUCache(open->cache_bytes - std::min<size_t>(open->cache_bytes, 2 * options.write_buffer_size)));
+        database->filter.reset(leveldb::NewBloomFilterPolicy(10));
+        options.block_cache = database->cache.get();
+        options.filter_policy = database->filter.get();
+    }
     leveldb::DB* opened = nullptr;
     const leveldb::Status status = leveldb::DB::Open(options, open->directory, &opened);
     database->db.reset(opened);

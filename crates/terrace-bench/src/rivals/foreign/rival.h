@@ -26,7 +26,8 @@ struct rival_why {
     size_t length;
 };
 
-// What is stored, and how much RAM the engine's caches may have. An expectation of 0 is none.
+// What is stored, and how much RAM the engine's caches may have: 0 leaves LevelDB's settings as they are. An expectation of 0
+// is none.
 struct rival_open {
     const char *directory;
     uint64_t cache_bytes;

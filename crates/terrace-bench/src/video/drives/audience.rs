@@ -8,6 +8,7 @@ use super::{Server, Settings, System};
 use crate::{
     Outcome,
     harness::{
+        driver::in_threads,
         latency::{Latencies, LatencySummary},
         values::Values,
     },
@@ -155,7 +156,7 @@ impl<'a> Audience<'a> {
         };
         let (end, per_window) = (AtomicBool::new(false), (wanted / windows).max(1));
         let pictures = Mutex::new(vec![self.so_far()]);
-        self.in_threads(|_| {
+        in_threads(self.settings.sessions, |_| {
             while !end.load(Ordering::Relaxed) {
                 let session = {
                     let mut titles = self.titles.lock();
@@ -193,7 +194,7 @@ impl<'a> Audience<'a> {
         let (started, before) = (Instant::now(), self.so_far());
         let latencies = Mutex::new(Latencies::default());
         let reads = AtomicU64::new(0);
-        self.in_threads(|_| {
+        in_threads(self.settings.sessions, |_| {
             let mut own = Latencies::default();
             'wanted: loop {
                 let session = self.titles.lock().begin();
@@ -228,7 +229,7 @@ impl<'a> Audience<'a> {
         let title = Duration::from_secs_f64(scene.segment_seconds * scene.catalogue.parts as f64);
         let (started, time) = (Instant::now(), Duration::from_secs_f64(scene.play_seconds));
         let played = Mutex::new((Played::default(), Latencies::default()));
-        self.in_threads(|thread| {
+        in_threads(self.settings.sessions, |thread| {
             std::thread::sleep(title.mul_f64(thread as f64 / self.settings.sessions as f64));
             while started.elapsed() < time {
                 let counts = started.elapsed() >= title;
@@ -298,26 +299,5 @@ impl<'a> Audience<'a> {
         }
         self.delivered_bytes.fetch_add(length as u64, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Runs a thread per session. The first error ends all of them, each after its current session
-    /// at the latest.
-    fn in_threads(&self, work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.settings.sessions)
-                .map(|thread| {
-                    let work = &work;
-                    scope.spawn(move || work(thread))
-                })
-                .collect();
-            let mut outcome = Ok(());
-            for worker in workers {
-                let ended = worker
-                    .join()
-                    .unwrap_or_else(|_| Err("a session's thread panicked".into()));
-                outcome = outcome.and(ended);
-            }
-            outcome
-        })
     }
 }

@@ -29,7 +29,7 @@ use crate::{
         results::{Bench, Plan},
         setup::{BothTraffic, Places},
         values::Values,
-        workload::{Scale, read_toml},
+        workload::read_toml,
     },
 };
 use audience::{Audience, Played, Rush, Window};
@@ -312,10 +312,7 @@ fn make_all(bench: &Bench, places: &Places, plans: &[Plan<'_, Settings>]) -> Out
 }
 
 fn plans(arguments: &Arguments, file: &WorkloadFile, places: &Places) -> Vec<Plan<'static, Settings>> {
-    let amount = match arguments.results.scale {
-        Scale::Small => &file.small,
-        Scale::Full => &file.full,
-    };
+    let amount = arguments.results.scale.of(&file.small, &file.full);
     let mut plans = Vec::new();
     for &exponent in arguments.exponents_or(&amount.exponents) {
         let scene = scene(file, amount, exponent, places);

@@ -4,7 +4,7 @@ use super::{Bounded, Meeting, micro, recovery, step::Step, targets::rows, ycsb};
 use crate::{
     Outcome,
     harness::{
-        chart::{Chart, Mark, Point, Series},
+        chart::{Chart, Mark, Series},
         page::{Column, Section, number},
         results::Record,
         setup::Setup,
@@ -82,7 +82,7 @@ fn by_conditions<S, T>(
 }
 
 /// Settings of the engines, a row each.
-fn settings_table<'a>(section: &mut Section, engines: impl Iterator<Item = (Candidate, &'a str)>) {
+pub fn settings_table<'a>(section: &mut Section, engines: impl Iterator<Item = (Candidate, &'a str)>) {
     let distinct: BTreeSet<(Candidate, &str)> = engines.collect();
     section.columns(
         "How the engines were tuned",
@@ -195,27 +195,14 @@ fn ycsb_section(records: &[Record]) -> Outcome<Option<Section>> {
         let step = |row: &(ycsb::Settings, Bounded<ycsb::Measured>), name: &str| {
             row.1.measured.steps.iter().find(|step| step.name == name).cloned()
         };
-        let series = |row: &&(ycsb::Settings, Bounded<ycsb::Measured>)| {
+        let series = of_group.iter().map(|row| {
             let Meeting { candidate, setup, .. } = row.0.meeting;
-            let (colour, mark) = look(candidate, setup);
-            Series {
-                name: candidate.name().to_owned(),
-                colour,
-                mark,
-                points: (0..names.len())
-                    .filter_map(|position| Some(Point::exact(position, step(row, names[position])?.rate())))
-                    .collect(),
-            }
-        };
+            let rates = names.map(|name| step(row, name).map(|step| step.rate()));
+            Series::exact(candidate.name(), look(candidate, setup), rates)
+        });
         section.chart(
             &format!("ycsb-{number}"),
-            Chart {
-                title: "YCSB: operations per second".to_owned(),
-                x_label: "workload".to_owned(),
-                y_label: "operations/s".to_owned(),
-                positions: names.map(str::to_owned).to_vec(),
-                series: of_group.iter().map(series).collect(),
-            },
+            Chart::new("YCSB: operations per second", "workload", "operations/s", names, series),
         );
         let steps = names.into_iter().flat_map(|name| {
             let named = of_group

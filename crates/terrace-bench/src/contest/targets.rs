@@ -94,12 +94,8 @@ fn micro_targets(rows: &[MicroRow], targets: &mut Vec<Target>) {
                 for operation in ["fillrandom", "readrandom"] {
                     let rate = |measured: &micro::Measured| measured.step(operation).map(Step::rate);
                     if let (Some(ours), Some(theirs)) = (rate(&ours.measured), rate(&theirs.measured)) {
-                        targets.push(Target {
-                            name: format!("{operation}, mixed, on two drives, over RocksDB's"),
-                            wanted: 3.0,
-                            at_most: false,
-                            measured: ours / theirs,
-                        });
+                        let name = format!("{operation}, mixed, on two drives, over RocksDB's");
+                        targets.push(Target::at_least(name, 3.0, ours / theirs));
                     }
                 }
             }
@@ -115,15 +111,12 @@ fn against_rocksdb(
     theirs: &micro::Measured,
     targets: &mut Vec<Target>,
 ) {
+    let setup = settings.meeting.setup.name();
     let mut add = |operation: &str, what: &str, wanted: f64, at_most: bool, figure: &dyn Fn(&Step) -> Option<f64>| {
         let both = || Some((figure(ours.step(operation)?)?, figure(theirs.step(operation)?)?));
         if let Some((ours, theirs)) = both().filter(|both| both.1 > 0.0) {
             targets.push(Target {
-                name: format!(
-                    "{operation}, {}, {}: {what} over RocksDB's",
-                    settings.size,
-                    settings.meeting.setup.name()
-                ),
+                name: format!("{operation}, {}, {setup}: {what} over RocksDB's", settings.size),
                 wanted,
                 at_most,
                 measured: ours / theirs,
@@ -156,12 +149,8 @@ fn flashstore_targets(rows: &[TraceRow], targets: &mut Vec<Target>) {
             && settings.meeting.setup == Setup::Ssd
             && settings.syncing == flashstore::Syncing::EveryPage;
         let mut add = |what: String, wanted: f64, base: f64| {
-            targets.push(Target {
-                name: format!("{} trace: Terrace over {what}", settings.trace.name()),
-                wanted,
-                at_most: false,
-                measured: rate / base,
-            });
+            let name = format!("{} trace: Terrace over {what}", settings.trace.name());
+            targets.push(Target::at_least(name, wanted, rate / base));
         };
         if is_flashstore {
             for (setup, wanted) in [(Setup::Ssd, 5.0), (Setup::Hdd, 60.0)] {
@@ -222,28 +211,13 @@ fn graceful(rows: &[TraceRow], targets: &mut Vec<Target>) {
             continue;
         }
         let rate = low.1.measured.step.rate();
-        targets.push(Target {
-            name: format!(
-                "{} trace: {:.0} % flash over {:.0} %",
-                kind.name(),
-                least * 100.0,
-                most * 100.0
-            ),
-            wanted: GRACEFUL_MIN,
-            at_most: false,
-            measured: rate / high.1.measured.step.rate(),
-        });
+        let what = format!("{} trace: {:.0} % flash over", kind.name(), least * 100.0);
+        let kept = rate / high.1.measured.step.rate();
+        let name = format!("{what} {:.0} %", most * 100.0);
+        targets.push(Target::at_least(name, GRACEFUL_MIN, kept));
         if let Some(base) = rate_of(rows, &low.0, Candidate::BerkeleyDb, Setup::Hdd) {
-            targets.push(Target {
-                name: format!(
-                    "{} trace: {:.0} % flash over Berkeley DB on HDD",
-                    kind.name(),
-                    least * 100.0
-                ),
-                wanted: 2.0,
-                at_most: false,
-                measured: rate / base,
-            });
+            let name = format!("{what} Berkeley DB on HDD");
+            targets.push(Target::at_least(name, 2.0, rate / base));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Charts as SVG: groups of bars, or lines over named positions. The same chart always gives the
 //! same bytes.
 
+use super::statistics::Summary;
 use crate::Outcome;
 use plotters::{
     coord::ranged1d::{DefaultFormatting, KeyPointHint},
@@ -41,28 +42,16 @@ pub enum Mark {
     Dashed,
 }
 
-/// One value, with its standard deviation.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
-    /// Index of the position.
-    pub position: usize,
-    /// Value.
-    pub value: f64,
-    /// Standard deviation; 0 draws no error bar.
-    pub deviation: f64,
-}
-
 /// A series of values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// For the legend.
-    pub name: String,
+    name: String,
     /// Index of the colour, the same in every chart.
-    pub colour: usize,
-    /// How it is drawn.
-    pub mark: Mark,
-    /// Its values.
-    pub points: Vec<Point>,
+    colour: usize,
+    mark: Mark,
+    /// Positions and values, those without a deviation without an error bar.
+    points: Vec<(usize, Summary)>,
 }
 
 /// A chart.
@@ -71,28 +60,42 @@ pub struct Chart {
     /// Above it.
     pub title: String,
     /// Below the positions.
-    pub x_label: String,
+    x_label: String,
     /// Beside the values.
-    pub y_label: String,
+    y_label: String,
     /// Names of the positions.
-    pub positions: Vec<String>,
-    /// What is drawn.
-    pub series: Vec<Series>,
-}
-
-impl Point {
-    /// A value without deviation.
-    #[must_use]
-    pub const fn exact(position: usize, value: f64) -> Self {
-        Self {
-            position,
-            value,
-            deviation: 0.0,
-        }
-    }
+    positions: Vec<String>,
+    series: Vec<Series>,
 }
 
 impl Series {
+    /// A series with a value at each position that has one.
+    pub fn new<V: Into<Option<Summary>>>(
+        name: impl Into<String>,
+        (colour, mark): (usize, Mark),
+        values: impl IntoIterator<Item = V>,
+    ) -> Self {
+        let values = values.into_iter().enumerate();
+        Self {
+            name: name.into(),
+            colour,
+            mark,
+            points: values
+                .filter_map(|(position, value)| Some((position, value.into()?)))
+                .collect(),
+        }
+    }
+
+    /// The same, of values that were measured once.
+    pub fn exact<V: Into<Option<f64>>>(
+        name: impl Into<String>,
+        look: (usize, Mark),
+        values: impl IntoIterator<Item = V>,
+    ) -> Self {
+        let values = values.into_iter().map(|value| value.into().map(Summary::exact));
+        Self::new(name, look, values)
+    }
+
     fn colour(&self) -> RGBColor {
         let RGBColor(red, green, blue) = COLOURS[self.colour % COLOURS.len()];
         let pale = |part: u8| part / 3 + 150;
@@ -169,6 +172,30 @@ impl Ranged for Axis {
 }
 
 impl Chart {
+    /// A chart of these series, except those without values.
+    pub fn new<P: ToString>(
+        title: &str,
+        x_label: &str,
+        y_label: &str,
+        positions: impl IntoIterator<Item = P>,
+        series: impl IntoIterator<Item = Series>,
+    ) -> Self {
+        let series = series.into_iter().filter(|series| !series.points.is_empty());
+        Self {
+            title: title.to_owned(),
+            x_label: x_label.to_owned(),
+            y_label: y_label.to_owned(),
+            positions: positions.into_iter().map(|position| position.to_string()).collect(),
+            series: series.collect(),
+        }
+    }
+
+    /// Whether there is nothing to draw.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+
     /// The chart as SVG.
     ///
     /// # Errors
@@ -190,8 +217,10 @@ impl Chart {
             .series
             .iter()
             .flat_map(|series| &series.points)
-            .filter(|point| point.value.is_finite());
-        let highest = finite.map(|point| point.value + point.deviation).fold(0.0, f64::max);
+            .filter(|(_, value)| value.mean.is_finite());
+        let highest = finite
+            .map(|(_, value)| value.mean + value.deviation)
+            .fold(0.0, f64::max);
         let marks = axis_marks(highest);
         let top = marks.last().copied().unwrap_or(1.0);
         let positions: Vec<f64> = (0..self.positions.len()).map(|position| position as f64).collect();
@@ -230,22 +259,20 @@ impl Chart {
         let width = 0.84 / bars;
         let mut bar = 0.0;
         for series in &self.series {
-            let (colour, points) = (
-                series.colour(),
-                series.points.iter().filter(|point| point.value.is_finite()),
-            );
-            let points: Vec<&Point> = points.collect();
+            let colour = series.colour();
+            let finite = series.points.iter().filter(|(_, value)| value.mean.is_finite());
+            let points: Vec<(f64, &Summary)> = finite.map(|(at, value)| (*at as f64, value)).collect();
             let mut shift = 0.0;
             if series.is_bar() {
                 shift = (bar + 0.5) * width - 0.42;
                 bar += 1.0;
-                plot.draw_series(points.iter().map(|point| {
-                    let middle = point.position as f64 + shift;
-                    let corners = [(middle - width * 0.47, 0.0), (middle + width * 0.47, point.value)];
+                plot.draw_series(points.iter().map(|(at, value)| {
+                    let middle = at + shift;
+                    let corners = [(middle - width * 0.47, 0.0), (middle + width * 0.47, value.mean)];
                     Rectangle::new(corners, colour.filled())
                 }))?;
             } else {
-                let line = points.iter().map(|point| (point.position as f64, point.value));
+                let line = points.iter().map(|(at, value)| (*at, value.mean));
                 if series.mark == Mark::Dashed {
                     plot.draw_series(DashedLineSeries::new(line.clone(), 12, 10, colour.stroke_width(4)))?;
                 } else {
@@ -253,11 +280,11 @@ impl Chart {
                     plot.draw_series(line.map(|point| Circle::new(point, 8, colour.filled())))?;
                 }
             }
-            let errors = points.iter().filter(|point| point.deviation > 0.0);
-            plot.draw_series(errors.map(|point| {
-                let x = point.position as f64 + shift;
-                let low = (point.value - point.deviation).max(0.0);
-                PathElement::new([(x, low), (x, point.value + point.deviation)], TEXT.stroke_width(2))
+            let errors = points.iter().filter(|(_, value)| value.deviation > 0.0);
+            plot.draw_series(errors.map(|(at, value)| {
+                let low = (value.mean - value.deviation).max(0.0);
+                let ends = [(at + shift, low), (at + shift, value.mean + value.deviation)];
+                PathElement::new(ends, TEXT.stroke_width(2))
             }))?;
         }
         Ok(())
@@ -300,30 +327,21 @@ mod tests {
     use super::*;
 
     fn chart() -> Chart {
-        let series = |name: &str, colour, mark, value: f64| Series {
-            name: name.to_owned(),
-            colour,
-            mark,
-            points: (0..3)
-                .map(|position| Point {
-                    position,
-                    value: value * (position as f64 + 1.0),
-                    deviation: value / 8.0,
-                })
-                .collect(),
+        let series = |name: &str, look, value: f64| {
+            let values = (1..4).map(|times| Summary {
+                mean: value * f64::from(times),
+                deviation: value / 8.0,
+                count: 2,
+            });
+            Series::new(name, look, values)
         };
-        Chart {
-            title: "Figure <1>: a & b".to_owned(),
-            x_label: "ratio".to_owned(),
-            y_label: "objects/s".to_owned(),
-            positions: ["1", "2", "4"].map(str::to_owned).to_vec(),
-            series: vec![
-                series("bars", 0, Mark::Bar, 100.0),
-                series("pale", 0, Mark::PaleBar, 90.0),
-                series("line", 1, Mark::Line, 110.0),
-                series("dashed", 2, Mark::Dashed, 80.0),
-            ],
-        }
+        let series = [
+            series("bars", (0, Mark::Bar), 100.0),
+            series("pale", (0, Mark::PaleBar), 90.0),
+            series("line", (1, Mark::Line), 110.0),
+            series("dashed", (2, Mark::Dashed), 80.0),
+        ];
+        Chart::new("Figure <1>: a & b", "ratio", "objects/s", ["1", "2", "4"], series)
     }
 
     #[test]
@@ -347,8 +365,8 @@ mod tests {
     #[test]
     fn odd_values_are_left_out() {
         let mut odd = chart();
-        odd.series[0].points[1].value = f64::NAN;
-        odd.series[2].points[0].value = f64::INFINITY;
+        odd.series[0].points[1].1.mean = f64::NAN;
+        odd.series[2].points[0].1.mean = f64::INFINITY;
         let svg = odd.svg().unwrap();
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
         odd.series.clear();

@@ -76,7 +76,7 @@ impl Section {
 
     /// Adds a chart, unless it has no points. `name` is the name of its files.
     pub fn chart(&mut self, name: &str, chart: Chart) {
-        if chart.series.iter().any(|series| !series.points.is_empty()) {
+        if !chart.is_empty() {
             self.blocks.push(Block::Chart(name.to_owned(), chart));
         }
     }

@@ -14,6 +14,16 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Of one value.
+    #[must_use]
+    pub const fn exact(mean: f64) -> Self {
+        Self {
+            mean,
+            deviation: 0.0,
+            count: 1,
+        }
+    }
+
     /// Of these values; `None` if there are none.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {

@@ -17,6 +17,26 @@ pub struct Target {
 }
 
 impl Target {
+    /// A minimum.
+    #[must_use]
+    pub fn at_least(name: impl Into<String>, wanted: f64, measured: f64) -> Self {
+        Self {
+            name: name.into(),
+            wanted,
+            at_most: false,
+            measured,
+        }
+    }
+
+    /// A maximum.
+    #[must_use]
+    pub fn at_most(name: impl Into<String>, wanted: f64, measured: f64) -> Self {
+        Self {
+            at_most: true,
+            ..Self::at_least(name, wanted, measured)
+        }
+    }
+
     /// Whether it is met.
     #[must_use]
     pub fn is_met(&self) -> bool {

@@ -11,7 +11,7 @@ use super::{
     engine::{Groups, Heat, Sizes, Tuning},
     evaluation::{Contender, Evaluation, Surroundings},
     insert::Order,
-    model::Model,
+    model::{Model, largest},
     read::{Read, objects_of, run_on_one},
 };
 use crate::{
@@ -189,21 +189,10 @@ struct Rates {
 
 /// Rates from the largest set of runs that has both.
 fn rates(records: &[Record]) -> Outcome<Vec<Rates>> {
-    let rows: Vec<(Settings, Read)> = rows(records, EXPERIMENT)?;
-    let set = |settings: &Settings| -> Outcome<(u64, u64, String)> {
+    let rows = largest(rows(records, EXPERIMENT)?, &mut 0, |settings: &Settings| {
         let rest = (&settings.surroundings, settings.exponent, settings.flash_share);
-        Ok((settings.groups, settings.small_reads, serde_json::to_string(&rest)?))
-    };
-    let mut keyed = Vec::new();
-    for row in rows {
-        keyed.push((set(&row.0)?, row));
-    }
-    let largest = keyed.iter().map(|pair| pair.0.clone()).max();
-    let rows: Vec<(Settings, Read)> = keyed
-        .into_iter()
-        .filter(|pair| Some(&pair.0) == largest.as_ref())
-        .map(|pair| pair.1)
-        .collect();
+        (settings.groups, settings.small_reads, format!("{rest:?}"))
+    });
     let mut ratios: Vec<u64> = rows.iter().map(|row| row.0.ratio).collect();
     ratios.sort_unstable();
     ratios.dedup();

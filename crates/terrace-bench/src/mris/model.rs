@@ -15,7 +15,7 @@ use crate::{
     harness::{
         fio::RawReads,
         place::PlaceTraffic,
-        results::Record,
+        results::{Record, rows},
         setup::{BothTraffic, Setup},
         statistics::{Line, Summary, regress},
     },
@@ -52,13 +52,14 @@ pub enum Source {
     Engine,
 }
 
-/// Sets of runs that can be combined, by size and conditions.
-type Sets<S, T> = BTreeMap<(u64, String), Vec<(S, T)>>;
-
-fn largest<S, T>(sets: Sets<S, T>, left_out: &mut usize) -> Vec<(S, T)> {
-    let mut sets: Vec<_> = sets.into_values().collect();
-    let last = sets.pop().unwrap_or_default();
-    *left_out += sets.iter().map(Vec::len).sum::<usize>();
+/// The largest set of runs that can be combined: those with the same `set`. The others are counted.
+pub fn largest<S, T, K: Ord>(rows: Vec<(S, T)>, left_out: &mut usize, set: impl Fn(&S) -> K) -> Vec<(S, T)> {
+    let mut sets = BTreeMap::<K, Vec<_>>::new();
+    for row in rows {
+        sets.entry(set(&row.0)).or_default().push(row);
+    }
+    let last = sets.pop_last().map_or_else(Vec::new, |(_, rows)| rows);
+    *left_out += sets.values().map(Vec::len).sum::<usize>();
     last
 }
 
@@ -69,56 +70,36 @@ impl Model {
     /// If a result is malformed.
     pub fn of(records: &[Record]) -> Outcome<Self> {
         let mut model = Self::default();
-        let (mut inserts, mut reads, mut raw) = (
-            Sets::new(),
-            Sets::new(),
-            BTreeMap::<_, Vec<(RawSettings, RawReads)>>::new(),
-        );
-        for record in records {
-            match record.experiment.as_str() {
-                insert::EXPERIMENT => {
-                    let settings: insert::Settings = record.settings()?;
-                    let set = (settings.groups, serde_json::to_string(&settings.surroundings)?);
-                    inserts
-                        .entry(set)
-                        .or_insert_with(Vec::new)
-                        .push((settings, record.outcome()?));
-                }
-                read::EXPERIMENT => {
-                    let settings: read::Settings = record.settings()?;
-                    let surroundings = serde_json::to_string(&settings.surroundings)?;
-                    let set = (settings.groups, format!("{:020} {surroundings}", settings.small_reads));
-                    reads
-                        .entry(set)
-                        .or_insert_with(Vec::new)
-                        .push((settings, record.outcome()?));
-                }
-                read::RAW_EXPERIMENT => {
-                    let settings: RawSettings = record.settings()?;
-                    raw.entry(settings.drive)
-                        .or_default()
-                        .push((settings, record.outcome()?));
-                }
-                _ => {}
-            }
-        }
-        for (settings, inserted) in largest(inserts, &mut model.left_out) {
+        let inserts = largest(rows(records, insert::EXPERIMENT)?, &mut model.left_out, |settings| {
+            let insert::Settings {
+                groups, surroundings, ..
+            } = settings;
+            (*groups, format!("{surroundings:?}"))
+        });
+        for (settings, inserted) in inserts {
             model.insert_groups = settings.groups;
-            model
-                .inserts
-                .entry((settings.contender, settings.order))
-                .or_default()
-                .push(inserted);
+            let runs = model.inserts.entry((settings.contender, settings.order));
+            runs.or_default().push(inserted);
             model.surroundings = Some(settings.surroundings);
         }
-        for (settings, read) in largest(reads, &mut model.left_out) {
+        let reads = largest(rows(records, read::EXPERIMENT)?, &mut model.left_out, |settings| {
+            let read::Settings {
+                groups,
+                small_reads,
+                surroundings,
+                ..
+            } = settings;
+            (*groups, *small_reads, format!("{surroundings:?}"))
+        });
+        for (settings, read) in reads {
             model.read_groups = settings.groups;
-            model
-                .reads
-                .entry((settings.contender, settings.ratio))
-                .or_default()
-                .push(read);
+            let runs = model.reads.entry((settings.contender, settings.ratio));
+            runs.or_default().push(read);
             model.surroundings = Some(settings.surroundings);
+        }
+        let mut raw = BTreeMap::<_, Vec<(RawSettings, RawReads)>>::new();
+        for row in rows::<RawSettings, RawReads>(records, read::RAW_EXPERIMENT)? {
+            raw.entry(row.0.drive).or_default().push(row);
         }
         model.take_raw(raw);
         Ok(model)
@@ -225,14 +206,8 @@ impl Model {
     /// Table 3 for an engine.
     #[must_use]
     pub fn costs(&self, engine: Candidate) -> Option<Costs> {
-        let ssd = self.regression(Contender {
-            engine,
-            setup: Setup::Ssd,
-        })?;
-        let hdd = self.regression(Contender {
-            engine,
-            setup: Setup::Hdd,
-        })?;
+        let [ssd, hdd] = [Setup::Ssd, Setup::Hdd].map(|setup| self.regression(Contender { engine, setup }));
+        let (ssd, hdd) = (ssd?, hdd?);
         Some(Costs {
             source: "linear regression of these runs".to_owned(),
             small_ssd_us: ssd.slope,

@@ -20,12 +20,8 @@ pub fn targets(model: &Model, paper: &Paper) -> Vec<Target> {
     for (what, wanted, base) in aims {
         for ratio in model.ratios() {
             let found = || Some((terrace(Setup::Hybrid, ratio)?, base(ratio).filter(|base| *base > 0.0)?));
-            targets.extend(found().map(|(hybrid, base)| Target {
-                name: format!("MRIS, ratio {ratio:>2}: Hybrid over {what}"),
-                wanted,
-                at_most: false,
-                measured: hybrid / base,
-            }));
+            let name = || format!("MRIS, ratio {ratio:>2}: Hybrid over {what}");
+            targets.extend(found().map(|(hybrid, base)| Target::at_least(name(), wanted, hybrid / base)));
         }
     }
     targets

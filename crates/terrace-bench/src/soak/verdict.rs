@@ -30,11 +30,9 @@ pub fn verdicts(samples: &[Sample]) -> Outcome<Vec<Target>> {
     let quarter = samples.len() / 4;
     let (rest, last) = samples.split_at(samples.len() - quarter);
     let before = &rest[rest.len() - quarter..];
-    let growth = |name: &str, wanted: f64, figure: &dyn Fn(&Sample) -> f64| Target {
-        name: format!("{name}, last quarter over the one before"),
-        wanted,
-        at_most: true,
-        measured: median(last, figure) / median(before, figure).max(1e-9),
+    let growth = |name: &str, wanted: f64, figure: &dyn Fn(&Sample) -> f64| {
+        let grown = median(last, figure) / median(before, figure).max(1e-9);
+        Target::at_most(format!("{name}, last quarter over the one before"), wanted, grown)
     };
     let mut verdicts = vec![
         growth("handles", GROWTH_MAX, &|sample| sample.handles as f64),
@@ -42,12 +40,11 @@ pub fn verdicts(samples: &[Sample]) -> Outcome<Vec<Target>> {
         growth("reads at 99 %", LATENCY_GROWTH_MAX, &|sample| sample.read_p99_us),
         growth("writes at 99 %", LATENCY_GROWTH_MAX, &|sample| sample.write_p99_us),
         growth("files on disk", GROWTH_MAX, &|sample| sample.disk_bytes as f64),
-        Target {
-            name: format!("blocks over what lives in them, but for {}", Options::HOLD_BLOCKS),
-            wanted: AMPLIFICATION_MAX,
-            at_most: true,
-            measured: median(last, &|sample| sample.large_amplification - sample.amplification_beyond),
-        },
+        Target::at_most(
+            format!("blocks over what lives in them, but for {}", Options::HOLD_BLOCKS),
+            AMPLIFICATION_MAX,
+            median(last, &|sample| sample.large_amplification - sample.amplification_beyond),
+        ),
     ];
     if last.iter().chain(before).all(|sample| sample.ram_bytes.is_some()) {
         verdicts.insert(

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Outcome,
     harness::{
-        page::Section,
+        page::{Section, number},
         report,
         results::{Bench, Plan, Record, rows},
         values::Values,
@@ -242,22 +242,31 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
         "Hits and flash writes, both per 100 reads, counted and not timed. The fixed optimum needs knowledge of the future. LRU, FIFO and second chance are \
          caches of whole objects on the same reads.",
     );
-    let head = [
-        "exponent",
-        "swap every",
-        "flash",
-        "copied",
-        "fixed optimum",
-        "Terrace",
-        "writes",
-        "LRU",
-        "writes",
-        "FIFO",
-        "writes",
-        "second chance",
-        "writes",
-    ];
-    section.table("Hits and writes", &head, rows.iter().map(cells).collect());
+    let rule = |row: &(Settings, Measured), at: usize, figure: fn(&Line) -> f64| {
+        let lines = std::iter::once(&row.1.terrace).chain(row.1.others.iter().map(|(_, line)| line));
+        number(lines.map(figure).nth(at), 1)
+    };
+    let (hits, writes): (fn(&Line) -> f64, fn(&Line) -> f64) = (|line| line.hits, |line| line.flash_writes);
+    let swaps = |choice: Choice| (choice.swap_every > 0).then_some(choice.swap_every as f64);
+    section.columns(
+        "Hits and writes",
+        &rows,
+        &[
+            ("exponent", &|row| row.0.choice.exponent.to_string()),
+            ("swap every", &|row| number(swaps(row.0.choice), 0)),
+            ("flash", &|row| row.0.share.to_string()),
+            ("copied", &|row| format!("{:.1}", row.1.copied)),
+            ("fixed optimum", &|row| format!("{:.1}", row.1.optimum)),
+            ("Terrace", &|row| rule(row, 0, hits)),
+            ("writes", &|row| rule(row, 0, writes)),
+            ("LRU", &|row| rule(row, 1, hits)),
+            ("writes", &|row| rule(row, 1, writes)),
+            ("FIFO", &|row| rule(row, 2, hits)),
+            ("writes", &|row| rule(row, 2, writes)),
+            ("second chance", &|row| rule(row, 3, hits)),
+            ("writes", &|row| rule(row, 3, writes)),
+        ],
+    );
     let missed: Vec<String> = rows
         .iter()
         .flat_map(|(settings, measured)| misses(settings, measured))
@@ -269,24 +278,6 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
         .into_iter()
         .for_each(|miss| section.text(format!("Missed: {miss}.")));
     Ok((!rows.is_empty()).then_some(section))
-}
-
-fn cells((settings, measured): &(Settings, Measured)) -> Vec<String> {
-    let Choice { exponent, swap_every } = settings.choice;
-    let swaps = if swap_every == 0 {
-        "–".to_owned()
-    } else {
-        swap_every.to_string()
-    };
-    let mut cells = vec![exponent.to_string(), swaps, settings.share.to_string()];
-    cells.push(format!("{:.1}", measured.copied));
-    cells.push(format!("{:.1}", measured.optimum));
-    let others = measured.others.iter().map(|(_, line)| line);
-    for line in std::iter::once(&measured.terrace).chain(others) {
-        cells.push(format!("{:.1}", line.hits));
-        cells.push(format!("{:.1}", line.flash_writes));
-    }
-    cells
 }
 
 fn misses(settings: &Settings, measured: &Measured) -> Vec<String> {

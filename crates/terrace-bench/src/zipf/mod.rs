@@ -330,11 +330,9 @@ impl Evaluation for Reads {
     }
 
     fn targets(&self, records: &[Record]) -> Outcome<Vec<Target>> {
-        let target = |(settings, measured): (Settings, Measured)| Target {
-            name: format!("flash {}: rate over a perfect cache's", settings.share),
-            wanted: OF_PERFECT_MIN,
-            at_most: false,
-            measured: measured.of_perfect(),
+        let target = |(settings, measured): (Settings, Measured)| {
+            let name = format!("flash {}: rate over a perfect cache's", settings.share);
+            Target::at_least(name, OF_PERFECT_MIN, measured.of_perfect())
         };
         Ok(sorted(records)?.into_iter().map(target).collect())
     }

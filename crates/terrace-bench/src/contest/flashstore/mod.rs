@@ -11,7 +11,6 @@ pub mod trace;
 use super::{
     Contest, Meeting,
     step::{self, Bench, Done, Step},
-    targets::rows,
     worker::{Task, Teller},
 };
 use crate::{
@@ -233,35 +232,8 @@ pub fn measure_all(contest: &Contest) -> Outcome {
     )?;
     let platforms = contest.plan(PLATFORMS, "power and prices".to_owned(), 0.0, contest.platforms());
     contest.bench.run(&platforms, |_| Ok(()))?;
-    print(contest)
-}
-
-fn print(contest: &Contest) -> Outcome {
-    println!(
-        "| trace | candidate | setup | syncs | flash | operations/s | µs of CPU | bytes written per byte | complete |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|");
-    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"));
-    for (settings, measured) in rows::<Settings, Measured>(&contest.bench.results().all()?, EXPERIMENT)? {
-        let step = &measured.measured.step;
-        println!(
-            "| {} | {} | {} | {} | {} | {:.0} | {} | {} | {} |",
-            settings.trace.name(),
-            settings.meeting.candidate.name(),
-            settings.meeting.setup.name(),
-            if settings.syncing == Syncing::EveryPage {
-                "4 KiB"
-            } else {
-                "each"
-            },
-            settings
-                .flash_share
-                .map_or_else(|| "all".to_owned(), |share| format!("{share}")),
-            step.rate(),
-            number(step.cpu_us()),
-            number(step.write_amplification()),
-            measured.measured.complete,
-        );
+    for section in report::sections(&contest.bench.results().all()?)? {
+        println!("{}", section.markdown());
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Outcome,
     harness::{
-        chart::{Chart, Mark, Point, Series},
+        chart::{Chart, Mark, Series},
         page::{Section, number},
         results::Record,
         setup::Setup,
@@ -94,22 +94,14 @@ fn section(number: usize, ssd: &str, rows: &[&Row], platforms: &[Platform]) -> S
          \"Terrace, no cache\" stands in FlashStore's place: its RAM cache is off, as in the paper; Berkeley DB's caching is left as it is. \
          The paper's bars are another machine's, of 2010.",
     );
-    let mut series: Vec<Series> = candidates(rows)
-        .into_iter()
-        .filter_map(|entrant| rates(rows, entrant, Syncing::EveryPage))
-        .collect();
-    series.extend(paper(published));
     let title = format!("Figure {figure}: operations per second");
-    section.chart(
-        &format!("flashstore-figure-{figure}-{number}"),
-        over_traces(&title, series),
-    );
-    let synced: Vec<Series> = candidates(rows)
-        .into_iter()
-        .filter_map(|entrant| rates(rows, entrant, Syncing::EveryWrite))
-        .collect();
+    let mut series = rates(rows, Syncing::EveryPage);
+    series.extend(paper(published));
+    let name = format!("flashstore-figure-{figure}-{number}");
+    section.chart(&name, over_traces(&title, series));
     let title = "Operations per second, 64 callers, each write synced";
-    section.chart(&format!("flashstore-synced-{number}"), over_traces(title, synced));
+    let synced = over_traces(title, rates(rows, Syncing::EveryWrite));
+    section.chart(&format!("flashstore-synced-{number}"), synced);
     figure_7(number, rows, &mut section);
     for (kind, table) in [(Kind::Xbox, 4), (Kind::Dedup, 5)] {
         efficiency(kind, table, rows, platforms, &mut section);
@@ -137,42 +129,29 @@ fn rate(rows: &[&Row], (candidate, setup): (Candidate, Setup), kind: Kind, synci
     found.map(|row| row.1.measured.step.rate())
 }
 
-fn rates(rows: &[&Row], entrant: (Candidate, Setup), syncing: Syncing) -> Option<Series> {
-    let traces = Kind::ALL.into_iter().enumerate();
-    let points: Vec<Point> = traces
-        .filter_map(|(position, kind)| Some(Point::exact(position, rate(rows, entrant, kind, syncing)?)))
-        .collect();
-    let (colour, mark) = look(entrant.0, entrant.1);
-    (!points.is_empty()).then(|| Series {
-        name: format!("{} on {}", entrant.0.name(), entrant.1.name()),
-        colour,
-        mark,
-        points,
+fn rates(rows: &[&Row], syncing: Syncing) -> Vec<Series> {
+    let series = |entrant: (Candidate, Setup)| {
+        let name = format!("{} on {}", entrant.0.name(), entrant.1.name());
+        let rates = Kind::ALL.map(|kind| rate(rows, entrant, kind, syncing));
+        Series::exact(name, look(entrant.0, entrant.1), rates)
+    };
+    candidates(rows).into_iter().map(series).collect()
+}
+
+fn paper(published: &Published) -> [Series; 3] {
+    [
+        ("FlashStore", 0, published.flashstore),
+        ("Berkeley DB, SSD", 2, published.berkeley_ssd),
+        ("Berkeley DB, HDD", 5, published.berkeley_hdd),
+    ]
+    .map(|(name, colour, rates)| {
+        let name = format!("paper, {}: {name}", published.platform);
+        Series::exact(name, (colour, Mark::PaleBar), rates)
     })
 }
 
-fn paper(published: &Published) -> Vec<Series> {
-    let series = |name: &str, colour, rates: [f64; 2]| Series {
-        name: format!("paper, {}: {name}", published.platform),
-        colour,
-        mark: Mark::PaleBar,
-        points: vec![Point::exact(0, rates[0]), Point::exact(1, rates[1])],
-    };
-    vec![
-        series("FlashStore", 0, published.flashstore),
-        series("Berkeley DB, SSD", 2, published.berkeley_ssd),
-        series("Berkeley DB, HDD", 5, published.berkeley_hdd),
-    ]
-}
-
 fn over_traces(title: &str, series: Vec<Series>) -> Chart {
-    Chart {
-        title: title.to_owned(),
-        x_label: "trace".to_owned(),
-        y_label: "operations/s".to_owned(),
-        positions: Kind::ALL.map(|kind| kind.name().to_owned()).to_vec(),
-        series,
-    }
+    Chart::new(title, "trace", "operations/s", Kind::ALL.map(Kind::name), series)
 }
 
 fn figure_7(number: usize, rows: &[&Row], section: &mut Section) {
@@ -181,41 +160,28 @@ fn figure_7(number: usize, rows: &[&Row], section: &mut Section) {
     shares.dedup();
     let mut series = Vec::new();
     for (colour, kind) in Kind::ALL.into_iter().enumerate() {
-        let at = |share: f64| {
-            rows.iter()
-                .find(|row| row.0.trace == kind && row.0.flash_share == Some(share))
+        let at = |&share: &f64| {
+            let mut of_kind = rows.iter().filter(|row| row.0.trace == kind);
+            let found = of_kind.find(|row| row.0.flash_share == Some(share));
+            found.map(|row| row.1.measured.step.rate())
         };
-        let points = shares
-            .iter()
-            .enumerate()
-            .filter_map(|(position, &share)| Some(Point::exact(position, at(share)?.1.measured.step.rate())));
-        series.push(Series {
-            name: format!("{}, Terrace", kind.name()),
-            colour: 2 * colour,
-            mark: Mark::Line,
-            points: points.collect(),
-        });
-        if let Some(base) = rate(rows, (Candidate::BerkeleyDb, Setup::Hdd), kind, Syncing::EveryPage) {
-            series.push(Series {
-                name: format!("{}, Berkeley DB on HDD", kind.name()),
-                colour: 2 * colour,
-                mark: Mark::Dashed,
-                points: (0..shares.len()).map(|position| Point::exact(position, base)).collect(),
-            });
-        }
+        let name = format!("{}, Terrace", kind.name());
+        series.push(Series::exact(name, (2 * colour, Mark::Line), shares.iter().map(at)));
+        let base = rate(rows, (Candidate::BerkeleyDb, Setup::Hdd), kind, Syncing::EveryPage);
+        let name = format!("{}, Berkeley DB on HDD", kind.name());
+        series.push(Series::exact(
+            name,
+            (2 * colour, Mark::Dashed),
+            shares.iter().map(|_| base),
+        ));
     }
-    if !shares.is_empty() {
-        section.chart(
-            &format!("flashstore-figure-7-{number}"),
-            Chart {
-                title: "Figure 7: operations per second with less flash than data".to_owned(),
-                x_label: "flash log, share of the data; the rest on the disk".to_owned(),
-                y_label: "operations/s".to_owned(),
-                positions: shares.iter().map(|share| format!("{:.0} %", share * 100.0)).collect(),
-                series,
-            },
-        );
-    }
+    let title = "Figure 7: operations per second with less flash than data";
+    let x_label = "flash log, share of the data; the rest on the disk";
+    let positions = shares.iter().map(|share| format!("{:.0} %", share * 100.0));
+    section.chart(
+        &format!("flashstore-figure-7-{number}"),
+        Chart::new(title, x_label, "operations/s", positions, series),
+    );
 }
 
 /// Tables 4 and 5: these rates with the power and price of each platform.

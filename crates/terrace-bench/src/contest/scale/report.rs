@@ -6,12 +6,13 @@ use crate::{
     contest::{
         Bounded,
         data::ValueSize,
-        report::{conditions, look},
+        report::{conditions, look, settings_table},
     },
     harness::{
-        chart::{Chart, Mark, Point, Series},
-        page::Section,
+        chart::{Chart, Mark, Series},
+        page::{Section, number},
         results::{Record, rows},
+        setup::Setup,
         target::Target,
     },
     rivals::Candidate,
@@ -45,27 +46,14 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
         section.text(format!("Values of {size}; {conditions}"));
         section.chart(&format!("scale-fill-{number}"), fill_chart(size, &of_group));
         section.chart(&format!("scale-gets-{number}"), gets_chart(size, &of_group));
-        let levels = of_group.iter().flat_map(|row| {
-            let name = row.0.meeting.candidate.name();
-            let levels = row.1.measured.grown.levels.iter();
-            levels.map(move |level| level_row(name, level))
-        });
-        section.table("Steps", &LEVEL_HEAD, levels.collect());
-        let reopened = of_group.iter().map(|row| reopened_row(row)).collect();
-        section.table("After kill -9", &REOPENED_HEAD, reopened);
+        levels_table(&mut section, &of_group);
+        reopened_table(&mut section, &of_group);
     }
-    let tuned = rows.iter().map(|(settings, outcome)| {
-        vec![
-            settings.meeting.candidate.name().to_owned(),
-            outcome.measured.grown.engine_settings.clone(),
-        ]
+    let engines = rows.iter().map(|(settings, outcome)| {
+        let settings_of_engine = outcome.measured.grown.engine_settings.as_str();
+        (settings.meeting.candidate, settings_of_engine)
     });
-    let tuned: BTreeSet<Vec<String>> = tuned.collect();
-    section.table(
-        "How the engines were tuned",
-        &["", "settings"],
-        tuned.into_iter().collect(),
-    );
+    settings_table(&mut section, engines);
     Ok((!rows.is_empty()).then_some(section))
 }
 
@@ -94,34 +82,17 @@ fn count(objects: u64) -> String {
 }
 
 /// A line of a chart: name, candidate, mark, and figures by number of objects.
-type Line = (String, Candidate, Mark, Vec<(u64, f64)>);
+type Line = (String, Candidate, Mark, BTreeMap<u64, f64>);
 
 /// A chart by number of objects.
-fn chart(title: String, y_label: &str, lines: Vec<Line>) -> Chart {
-    let positions: BTreeSet<u64> = lines
-        .iter()
-        .flat_map(|line| line.3.iter().map(|point| point.0))
-        .collect();
-    let positions: Vec<u64> = positions.into_iter().collect();
-    let series = lines.into_iter().map(|(name, candidate, mark, points)| {
-        let place = |objects| positions.binary_search(&objects).unwrap_or_default();
-        Series {
-            name,
-            colour: look(candidate, crate::harness::setup::Setup::Ssd).0,
-            mark,
-            points: points
-                .into_iter()
-                .map(|(objects, value)| Point::exact(place(objects), value))
-                .collect(),
-        }
+fn chart(title: &str, y_label: &str, lines: Vec<Line>) -> Chart {
+    let positions: BTreeSet<u64> = lines.iter().flat_map(|line| line.3.keys().copied()).collect();
+    let series = lines.into_iter().map(|(name, candidate, mark, figures)| {
+        let values = positions.iter().map(|objects| figures.get(objects).copied());
+        Series::exact(name, (look(candidate, Setup::Ssd).0, mark), values)
     });
-    Chart {
-        title,
-        x_label: "objects".to_owned(),
-        y_label: y_label.to_owned(),
-        series: series.collect(),
-        positions: positions.into_iter().map(count).collect(),
-    }
+    let names = positions.iter().map(|&objects| count(objects));
+    Chart::new(title, "objects", y_label, names, series)
 }
 
 fn fill_chart(size: ValueSize, rows: &[&Row]) -> Chart {
@@ -132,7 +103,7 @@ fn fill_chart(size: ValueSize, rows: &[&Row]) -> Chart {
         (candidate.name().to_owned(), candidate, Mark::Line, points.collect())
     });
     let title = format!("Puts in random order, values of {size}");
-    chart(title, "puts/s", lines.collect())
+    chart(&title, "puts/s", lines.collect())
 }
 
 fn gets_chart(size: ValueSize, rows: &[&Row]) -> Chart {
@@ -148,82 +119,88 @@ fn gets_chart(size: ValueSize, rows: &[&Row]) -> Chart {
         add("popular", Mark::Line, &|level| level.popular.step.rate());
         add("uniform", Mark::Dashed, &|level| level.uniform.step.rate());
     }
-    chart(format!("Gets, values of {size}"), "gets/s", lines)
+    chart(&format!("Gets, values of {size}"), "gets/s", lines)
 }
 
-fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+fn mib(bytes: Option<u64>) -> String {
+    number(bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 0)
 }
 
-const LEVEL_HEAD: [&str; 15] = [
-    "",
-    "objects",
-    "puts/s",
-    "µs of CPU a put",
-    "written per byte",
-    "RAM, MiB",
-    "RAM besides caches, B an object",
-    "levels / runs",
-    "tables, MB",
-    "on disk, MB",
-    "uniform gets/s",
-    "device reads a get",
-    "popular gets/s",
-    "absent gets/s",
-    "device reads an absent key",
-];
-
-fn level_row(name: &str, level: &Level) -> Vec<String> {
-    let mib = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / f64::from(1 << 20));
+fn levels_table(section: &mut Section, rows: &[&Row]) {
+    let levels = rows.iter().flat_map(|row| {
+        let name = row.0.meeting.candidate.name();
+        row.1.measured.grown.levels.iter().map(move |level| (name, level))
+    });
     let whole = |value: Option<u64>| number(value.map(|value| value as f64), 0);
-    let figures = &level.figures;
-    vec![
-        name.to_owned(),
-        count(level.objects),
-        format!("{:.0}", level.fill.rate()),
-        number(level.fill.cpu_us(), 2),
-        number(level.fill.write_amplification(), 2),
-        number(mib(level.ram_bytes), 0),
-        number(level.other_ram_per_object(), 1),
-        format!("{} / {}", whole(figures.levels), whole(figures.runs)),
-        number(figures.table_bytes.map(|bytes| bytes as f64 / 1e6), 0),
-        format!("{:.0}", level.disk_bytes as f64 / 1e6),
-        format!("{:.0}", level.uniform.step.rate()),
-        number(level.uniform.device_reads, 3),
-        format!("{:.0}", level.popular.step.rate()),
-        format!("{:.0}", level.absent.step.rate()),
-        number(level.absent.device_reads, 5),
-    ]
+    let tables_mb = |level: &Level| level.figures.table_bytes.map(|bytes| bytes as f64 / 1e6);
+    section.columns(
+        "Steps",
+        levels,
+        &[
+            ("", &|(name, _)| (*name).to_owned()),
+            ("objects", &|(_, level)| count(level.objects)),
+            ("puts/s", &|(_, level)| format!("{:.0}", level.fill.rate())),
+            ("µs of CPU a put", &|(_, level)| number(level.fill.cpu_us(), 2)),
+            ("written per byte", &|(_, level)| {
+                number(level.fill.write_amplification(), 2)
+            }),
+            ("RAM, MiB", &|(_, level)| mib(level.ram_bytes)),
+            ("RAM besides caches, B an object", &|(_, level)| {
+                number(level.other_ram_per_object(), 1)
+            }),
+            ("levels / runs", &|(_, level)| {
+                format!("{} / {}", whole(level.figures.levels), whole(level.figures.runs))
+            }),
+            ("tables, MB", &|(_, level)| number(tables_mb(level), 0)),
+            ("on disk, MB", &|(_, level)| {
+                format!("{:.0}", level.disk_bytes as f64 / 1e6)
+            }),
+            ("uniform gets/s", &|(_, level)| {
+                format!("{:.0}", level.uniform.step.rate())
+            }),
+            ("device reads a get", &|(_, level)| {
+                number(level.uniform.device_reads, 3)
+            }),
+            ("popular gets/s", &|(_, level)| {
+                format!("{:.0}", level.popular.step.rate())
+            }),
+            ("absent gets/s", &|(_, level)| {
+                format!("{:.0}", level.absent.step.rate())
+            }),
+            ("device reads an absent key", &|(_, level)| {
+                number(level.absent.device_reads, 5)
+            }),
+        ],
+    );
 }
 
-const REOPENED_HEAD: [&str; 9] = [
-    "",
-    "objects",
-    "open, s",
-    "first read, s",
-    "gets/s in the end",
-    "half of that after, s",
-    "gets/s before the kill",
-    "half of that after, s",
-    "RAM, MiB",
-];
-
-fn reopened_row((settings, outcome): &Row) -> Vec<String> {
-    let Measured { grown, reopened } = &outcome.measured;
-    let steady = reopened.steady_rate();
-    let before = grown.levels.last().map(|level| level.uniform.step.rate());
-    let half_of = |rate: f64| reopened.seconds_to(rate / 2.0);
-    vec![
-        settings.meeting.candidate.name().to_owned(),
-        count(grown.stored()),
-        format!("{:.3}", reopened.open_seconds),
-        format!("{:.3}", reopened.first_read_seconds),
-        format!("{steady:.0}"),
-        number(half_of(steady), 1),
-        number(before, 0),
-        number(before.and_then(half_of), 1),
-        number(reopened.ram_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 0),
-    ]
+fn reopened_table(section: &mut Section, rows: &[&Row]) {
+    let before = |run: &Measured| run.grown.levels.last().map(|level| level.uniform.step.rate());
+    let half_of = |run: &Measured, rate: f64| run.reopened.seconds_to(rate / 2.0);
+    let runs = rows.iter().map(|row| (row.0.meeting.candidate, &row.1.measured));
+    section.columns(
+        "After kill -9",
+        runs,
+        &[
+            ("", &|(candidate, _)| candidate.name().to_owned()),
+            ("objects", &|(_, run)| count(run.grown.stored())),
+            ("open, s", &|(_, run)| format!("{:.3}", run.reopened.open_seconds)),
+            ("first read, s", &|(_, run)| {
+                format!("{:.3}", run.reopened.first_read_seconds)
+            }),
+            ("gets/s in the end", &|(_, run)| {
+                format!("{:.0}", run.reopened.steady_rate())
+            }),
+            ("half of that after, s", &|(_, run)| {
+                number(half_of(run, run.reopened.steady_rate()), 1)
+            }),
+            ("gets/s before the kill", &|(_, run)| number(before(run), 0)),
+            ("half of that after, s", &|(_, run)| {
+                number(before(run).and_then(|rate| half_of(run, rate)), 1)
+            }),
+            ("RAM, MiB", &|(_, run)| mib(run.reopened.ram_bytes)),
+        ],
+    );
 }
 
 fn rate(levels: &[Level], which: impl Fn(&[Level]) -> Option<&Level>) -> Option<f64> {

@@ -1,9 +1,9 @@
 //! Figure 9: insertion, with counts that its author wished to have recorded.
 
-use super::{HDD, SSD, cell, point, shared_device};
+use super::{HDD, SSD, cell, shared_device};
 use crate::{
     harness::{
-        chart::{Chart, Mark, Point, Series},
+        chart::{Chart, Mark, Series},
         page::{Section, number},
         setup::Setup,
         statistics::Summary,
@@ -20,50 +20,23 @@ use crate::{
 /// All setups, sequential and random, ours and the paper's.
 fn insertion_chart(
     model: &Model,
-    title: &str,
-    y_label: &str,
+    (title, unit): (&str, &str),
     ours: &dyn Fn(Contender, Order) -> Option<Summary>,
     theirs: &dyn Fn(Setup, Order) -> f64,
 ) -> Chart {
     let mut series = Vec::new();
     for (order, colour) in [(Order::Sequential, 0), (Order::Random, 2)] {
-        let of = |engine| {
-            let contender = move |setup| Contender { engine, setup };
-            let points = Setup::ALL.into_iter().enumerate();
-            points
-                .filter_map(|(position, setup)| Some(point(position, ours(contender(setup), order)?)))
-                .collect()
-        };
-        let mut add = |name: &str, colour, mark, points: Vec<Point>| {
-            if !points.is_empty() {
-                series.push(Series {
-                    name: format!("{name}, {}", order.name()),
-                    colour,
-                    mark,
-                    points,
-                });
-            }
-        };
-        add("Terrace", colour, Mark::Bar, of(Candidate::Terrace));
-        add("LevelDB", colour + 4, Mark::Bar, of(Candidate::LevelDb));
-        let published = Setup::ALL.into_iter().enumerate();
-        add(
-            "paper",
-            colour,
-            Mark::PaleBar,
-            published
-                .map(|(position, setup)| Point::exact(position, theirs(setup, order)))
-                .collect(),
-        );
+        let name = |who: &str| format!("{who}, {}", order.name());
+        for (engine, colour) in [(Candidate::Terrace, colour), (Candidate::LevelDb, colour + 4)] {
+            let values = Setup::ALL.map(|setup| ours(Contender { engine, setup }, order));
+            series.push(Series::new(name(engine.name()), (colour, Mark::Bar), values));
+        }
+        let published = Setup::ALL.map(|setup| theirs(setup, order));
+        series.push(Series::exact(name("paper"), (colour, Mark::PaleBar), published));
     }
     let groups = model.insert_groups;
-    Chart {
-        title: title.to_owned(),
-        x_label: format!("setup ({groups} groups; LevelDB keeps large values inline, so it has no Hybrid)"),
-        y_label: y_label.to_owned(),
-        positions: Setup::ALL.map(|setup| setup.name().to_owned()).to_vec(),
-        series,
-    }
+    let x_label = format!("setup ({groups} groups; LevelDB keeps large values inline, so it has no Hybrid)");
+    Chart::new(title, &x_label, unit, Setup::ALL.map(Setup::name), series)
 }
 
 /// Figure 9.
@@ -88,21 +61,11 @@ pub fn section(model: &Model, paper: &Paper) -> Section {
         .map_or(f64::NAN, |sizes| sizes.sizes().group() as f64 / 1e6);
     let objects = |setup, order| 2.0 * theirs(setup, order) / group_mb;
     let ours = |contender, order| model.objects_per_second(contender, order);
-    section.chart(
-        "figure-9a",
-        insertion_chart(
-            model,
-            "Figure 9 (a): objects written per second",
-            "objects/s",
-            &ours,
-            &objects,
-        ),
-    );
+    let title = ("Figure 9 (a): objects written per second", "objects/s");
+    section.chart("figure-9a", insertion_chart(model, title, &ours, &objects));
     let ours = |contender, order| model.insert_mb_per_second(contender, order);
-    section.chart(
-        "figure-9b",
-        insertion_chart(model, "Figure 9 (b): MB written per second", "MB/s", &ours, &theirs),
-    );
+    let title = ("Figure 9 (b): MB written per second", "MB/s");
+    section.chart("figure-9b", insertion_chart(model, title, &ours, &theirs));
     work_table(model, &mut section);
     over_hdd_table(model, paper, &mut section);
     section.text(
@@ -161,25 +124,21 @@ fn work_table(model: &Model, section: &mut Section) {
 }
 
 fn over_hdd_table(model: &Model, paper: &Paper, section: &mut Section) {
-    let mut rows = Vec::new();
-    for setup in [Setup::Ssd, Setup::Hybrid] {
-        for order in [Order::Sequential, Order::Random] {
-            let rate = |setup| {
-                model
-                    .objects_per_second(Contender::terrace(setup), order)
-                    .map(|summary| summary.mean)
-            };
-            let ours = || Some(rate(setup)? / rate(Setup::Hdd)?);
-            let theirs = match order {
-                Order::Sequential => paper.figure9.sequential_over_hdd(setup),
-                Order::Random => paper.figure9.random(setup) / paper.figure9.random(Setup::Hdd),
-            };
-            rows.push(vec![
-                format!("{}, {}", setup.name(), order.name()),
-                number(ours(), 2),
-                format!("{theirs:.2}"),
-            ]);
-        }
-    }
-    section.table("Insertion over insertion into HDD", &["", "Terrace", "paper"], rows);
+    let rate = |setup, order| Some(model.objects_per_second(Contender::terrace(setup), order)?.mean);
+    let ours = |setup, order| Some(rate(setup, order)? / rate(Setup::Hdd, order)?);
+    let theirs = |setup, order| match order {
+        Order::Sequential => paper.figure9.sequential_over_hdd(setup),
+        Order::Random => paper.figure9.random(setup) / paper.figure9.random(Setup::Hdd),
+    };
+    let orders = [Order::Sequential, Order::Random];
+    let both = [Setup::Ssd, Setup::Hybrid].map(|setup| orders.map(|order| (setup, order)));
+    section.columns(
+        "Insertion over insertion into HDD",
+        both.into_iter().flatten(),
+        &[
+            ("", &|(setup, order)| format!("{}, {}", setup.name(), order.name())),
+            ("Terrace", &|(setup, order)| number(ours(*setup, *order), 2)),
+            ("paper", &|(setup, order)| format!("{:.2}", theirs(*setup, *order))),
+        ],
+    );
 }

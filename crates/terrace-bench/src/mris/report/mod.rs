@@ -1,23 +1,22 @@
 //! The evaluation's part of the report: the paper's figures and tables, ours beside the paper's.
 //!
-//! This module has the order of the sections and common functions; each section has a file. Figures
-//! without measurements are left out.
+//! This module has the order of the sections and common functions. A [`Curve`] is a figure by ratio,
+//! drawn as a line of a chart and printed as a row of a table. Figures without measurements are left
+//! out.
 
-mod costs;
 mod insertion;
 mod reading;
 mod requests;
-mod traffic;
 
 use super::{evaluation::Contender, figure8, heat, model::Model, paper::Paper};
 use crate::{
     Outcome,
     harness::{
-        chart::{Chart, Mark, Point, Series},
+        chart::{Chart, Mark, Series},
         page::Section,
         place::PlaceTraffic,
         results::Record,
-        setup::{BothTraffic, Setup},
+        setup::BothTraffic,
         statistics::Summary,
     },
     rivals::Candidate,
@@ -41,20 +40,14 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
         sections.push(insertion::section(&model, &paper));
     }
     if !model.reads.is_empty() {
-        sections.push(reading::section(&model, &paper));
-        sections.push(costs::section(&model, &paper));
-        sections.push(traffic::section(&model));
+        sections.extend([
+            reading::rates(&model, &paper),
+            reading::costs(&model, &paper),
+            reading::traffic(&model),
+        ]);
     }
     sections.extend(heat::section(records)?);
     Ok(sections)
-}
-
-fn point(position: usize, summary: Summary) -> Point {
-    Point {
-        position,
-        value: summary.mean,
-        deviation: summary.deviation,
-    }
 }
 
 /// Mean and standard deviation.
@@ -68,14 +61,9 @@ fn cell(summary: Option<Summary>, digits: usize) -> String {
 
 /// The same colour for a contender in every chart.
 fn colour(contender: Contender) -> usize {
-    let of_setup = match contender.setup {
-        Setup::Ssd => 0,
-        Setup::Hybrid => 1,
-        Setup::Hdd => 2,
-    };
     match contender.engine {
-        Candidate::LevelDb => [4, 4, 5][of_setup],
-        _ => of_setup,
+        Candidate::LevelDb => [4, 4, 5][contender.setup as usize],
+        _ => contender.setup as usize,
     }
 }
 
@@ -92,56 +80,55 @@ fn shared_device(model: &Model, section: &mut Section) {
     }
 }
 
-/// A row of a table by ratio.
-fn ratio_row(model: &Model, name: &str, cell: impl Fn(u64) -> String) -> Vec<String> {
-    let cells = model.ratios().into_iter().map(cell);
-    std::iter::once(name.to_owned()).chain(cells).collect()
+/// A figure by ratio.
+struct Curve<'a> {
+    name: String,
+    /// In the chart; `None` if it is in the table only.
+    look: Option<(usize, Mark)>,
+    figure: Box<dyn Fn(u64) -> Option<Summary> + 'a>,
 }
 
-/// A table by ratio.
-fn ratio_table(model: &Model, section: &mut Section, caption: &str, rows: Vec<Vec<String>>) {
-    let head = ratio_row(model, "ratio", |ratio| ratio.to_string());
-    section.table(caption, &head.iter().map(String::as_str).collect::<Vec<&str>>(), rows);
-}
+impl<'a> Curve<'a> {
+    /// A figure of several runs.
+    fn measured(contender: Contender, figure: impl Fn(u64) -> Option<Summary> + 'a) -> Self {
+        Self {
+            name: contender.name(),
+            look: Some((colour(contender), Mark::Line)),
+            figure: Box::new(figure),
+        }
+    }
 
-/// A chart by ratio.
-fn ratio_chart(model: &Model, title: &str, y_label: &str, series: Vec<Series>) -> Chart {
-    Chart {
-        title: title.to_owned(),
-        x_label: "ratio: small reads per large read".to_owned(),
-        y_label: y_label.to_owned(),
-        positions: model.ratios().iter().map(u64::to_string).collect(),
-        series: series.into_iter().filter(|series| !series.points.is_empty()).collect(),
+    /// A single figure, dashed in the chart.
+    fn exact(name: String, colour: Option<usize>, figure: impl Fn(u64) -> Option<f64> + 'a) -> Self {
+        Self {
+            name,
+            look: colour.map(|colour| (colour, Mark::Dashed)),
+            figure: Box::new(move |ratio| figure(ratio).map(Summary::exact)),
+        }
     }
 }
 
-fn over_ratios(model: &Model, value: impl Fn(u64) -> Option<Summary>) -> Vec<Point> {
-    let ratios = model.ratios().into_iter().enumerate();
-    ratios
-        .filter_map(|(position, ratio)| Some(point(position, value(ratio)?)))
-        .collect()
+/// Adds a chart of curves.
+fn chart(model: &Model, section: &mut Section, name: &str, (title, unit): (&str, &str), curves: &[Curve<'_>]) {
+    let ratios = model.ratios();
+    let series = curves.iter().filter_map(|curve| {
+        let figures = ratios.iter().map(|&ratio| (curve.figure)(ratio));
+        Some(Series::new(curve.name.clone(), curve.look?, figures))
+    });
+    let x_label = "ratio: small reads per large read";
+    section.chart(name, Chart::new(title, x_label, unit, &ratios, series));
 }
 
-fn lines(model: &Model, value: impl Fn(Contender, u64) -> Option<Summary>) -> Vec<Series> {
-    let line = |contender: Contender| Series {
-        name: contender.name(),
-        colour: colour(contender),
-        mark: Mark::Line,
-        points: over_ratios(model, |ratio| value(contender, ratio)),
+/// Adds a table of curves, a row each.
+fn table(model: &Model, section: &mut Section, caption: &str, digits: usize, curves: &[Curve<'_>]) {
+    let ratios = model.ratios();
+    let heads: Vec<String> = ratios.iter().map(u64::to_string).collect();
+    let head: Vec<&str> = std::iter::once("ratio")
+        .chain(heads.iter().map(String::as_str))
+        .collect();
+    let row = |curve: &Curve<'_>| {
+        let cells = ratios.iter().map(|&ratio| cell((curve.figure)(ratio), digits));
+        std::iter::once(curve.name.clone()).chain(cells).collect()
     };
-    model.contenders().into_iter().map(line).collect()
-}
-
-fn dashed(model: &Model, name: &str, colour: usize, value: impl Fn(u64) -> Option<f64>) -> Series {
-    let summary = |value| Summary {
-        mean: value,
-        deviation: 0.0,
-        count: 1,
-    };
-    Series {
-        name: name.to_owned(),
-        colour,
-        mark: Mark::Dashed,
-        points: over_ratios(model, |ratio| value(ratio).map(summary)),
-    }
+    section.table(caption, &head, curves.iter().map(row).collect());
 }

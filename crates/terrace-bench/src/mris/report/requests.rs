@@ -3,12 +3,12 @@
 use crate::{
     Outcome,
     harness::{
-        chart::{Chart, Mark, Point, Series},
+        chart::{Chart, Mark, Series},
         page::Section,
         results::Record,
     },
     mris::{
-        pagecounts::{Counts, EXPONENT_MAX},
+        pagecounts::{Bin, Counts, EXPONENT_MAX},
         paper::Paper,
     },
 };
@@ -38,20 +38,6 @@ pub fn section(record: &Record, paper: &Paper, number: usize) -> Outcome<Section
         return Ok(section);
     };
     let published = &paper.figure8;
-    let row = |name: &str, ours: f64, theirs: f64| vec![name.to_owned(), format!("{ours:.2}"), format!("{theirs:.2}")];
-    let rows = vec![
-        row(
-            "requests over 4 up to 64 KB",
-            shares.between_4k_and_64k,
-            published.between_4k_and_64k_percent,
-        ),
-        row("requests up to 128 KB", shares.up_to_128k, published.up_to_128k_percent),
-        row(
-            "traffic of those",
-            shares.up_to_128k_traffic,
-            published.up_to_128k_traffic_percent,
-        ),
-    ];
     if let (eights, large @ 1..) = (counts.bins[13].requests, counts.bins[17].requests) {
         section.text(format!(
             "Images of 8 KB are asked for {:.1} times as often as those of 128 KB; in the paper {:.1} times.",
@@ -59,7 +45,28 @@ pub fn section(record: &Record, paper: &Paper, number: usize) -> Outcome<Section
             published.ratio_8k_to_128k
         ));
     }
-    section.table("Shares in percent", &["", "here", "paper"], rows);
+    let rows = [
+        (
+            "requests over 4 up to 64 KB",
+            shares.between_4k_and_64k,
+            published.between_4k_and_64k_percent,
+        ),
+        ("requests up to 128 KB", shares.up_to_128k, published.up_to_128k_percent),
+        (
+            "traffic of those",
+            shares.up_to_128k_traffic,
+            published.up_to_128k_traffic_percent,
+        ),
+    ];
+    section.columns(
+        "Shares in percent",
+        rows,
+        &[
+            ("", &|row| row.0.to_owned()),
+            ("here", &|row| format!("{:.2}", row.1)),
+            ("paper", &|row| format!("{:.2}", row.2)),
+        ],
+    );
     section.text(format!("Paper: {}.", published.source));
     section.chart(&format!("figure-8-{number}"), chart(&record.name, &counts));
     Ok(section)
@@ -67,37 +74,23 @@ pub fn section(record: &Record, paper: &Paper, number: usize) -> Outcome<Section
 
 /// Requests and traffic by size, from 1 KB on.
 fn chart(name: &str, counts: &Counts) -> Chart {
-    let bins = &counts.bins[10..];
-    let requests = counts.requests() as f64;
-    let bytes: f64 = counts.bins.iter().map(|bin| bin.bytes as f64).sum();
-    let percent = |part: u64, whole: f64| if whole > 0.0 { 100.0 * part as f64 / whole } else { 0.0 };
-    let of = |figure: &dyn Fn(usize) -> f64| {
-        (0..bins.len())
-            .map(|position| Point::exact(position, figure(position)))
-            .collect()
-    };
-    let bar = |what: &str, colour, points| Series {
-        name: what.to_owned(),
-        colour,
-        mark: Mark::Bar,
-        points,
+    let bar = |what: &str, colour, figure: fn(&Bin) -> u64| {
+        let all = counts.bins.iter().map(|bin| figure(bin) as f64).sum::<f64>().max(1.0);
+        let percents = counts.bins[10..].iter().map(|bin| 100.0 * figure(bin) as f64 / all);
+        Series::exact(what, (colour, Mark::Bar), percents)
     };
     let size = |exponent: usize| match exponent {
         10..20 => format!("{}K", 1 << (exponent - 10)),
         _ => format!("{}M", 1 << (exponent - 20)),
     };
-    Chart {
-        title: format!("Figure 8: {name}"),
-        x_label: "size up to, bytes".to_owned(),
-        y_label: "percent".to_owned(),
-        positions: (10..=EXPONENT_MAX).map(size).collect(),
-        series: vec![
-            bar(
-                "requests",
-                0,
-                of(&|position| percent(bins[position].requests, requests)),
-            ),
-            bar("traffic", 5, of(&|position| percent(bins[position].bytes, bytes))),
+    Chart::new(
+        &format!("Figure 8: {name}"),
+        "size up to, bytes",
+        "percent",
+        (10..=EXPONENT_MAX).map(size),
+        [
+            bar("requests", 0, |bin| bin.requests),
+            bar("traffic", 5, |bin| bin.bytes),
         ],
-    }
+    )
 }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Outcome,
     harness::{
-        chart::{Chart, Mark, Point, Series},
+        chart::{Chart, Mark, Series},
         page::{Section, number},
         results::{Record, rows},
     },
@@ -147,56 +147,37 @@ fn charts(section: &mut Section, rows: &[&Row], number: usize) {
         };
         rows.iter().find(|row| fits(&row.0))
     };
-    let series = |system: System, points: Vec<Point>| Series {
-        name: system.name().to_owned(),
-        colour: colour(system),
-        mark: Mark::Line,
-        points,
-    };
-    let by_share = |title: &str, y_label: &str, figure: &dyn Fn(&Row) -> f64| Chart {
-        title: title.to_owned(),
-        x_label: "flash, share of the catalogue".to_owned(),
-        y_label: y_label.to_owned(),
-        positions: shares.iter().map(f64::to_string).collect(),
-        series: SYSTEMS
-            .into_iter()
-            .map(|system| {
-                let found = shares.iter().enumerate().filter_map(|(at, &share)| {
-                    let row = of(system, share)?;
-                    Some(Point::exact(at, figure(row)))
-                });
-                series(system, found.collect())
-            })
-            .collect(),
-    };
-    let rate = by_share("As fast as possible", "MB/s", &|row| row.1.rush.bytes_per_second / 1e6);
-    section.chart(&format!("video-{number}-throughput"), rate);
+    let series =
+        |system: System, values: Vec<Option<f64>>| Series::exact(system.name(), (colour(system), Mark::Line), values);
+    let rates = SYSTEMS.map(|system| {
+        let found = shares.iter().map(|&share| of(system, share));
+        let rate = |row: &&Row| row.1.rush.bytes_per_second / 1e6;
+        series(system, found.map(|row| row.map(rate)).collect())
+    });
+    let x_label = "flash, share of the catalogue";
+    section.chart(
+        &format!("video-{number}-throughput"),
+        Chart::new("As fast as possible", x_label, "MB/s", &shares, rates),
+    );
     let Some(&share) = shares.get(shares.len() / 2) else {
         return;
     };
     // The middle share, from cold to warm. More may be read than delivered, which is no hit.
-    let in_time = |system: System| {
-        let windows = of(system, share).map_or(&[][..], |row| &row.1.windows);
-        let hits = windows.iter().map(|window| window.hits().max(0.0) * 100.0);
-        series(
-            system,
-            hits.enumerate().map(|(at, value)| Point::exact(at, value)).collect(),
-        )
+    let in_time = |system: &System| {
+        let windows = of(*system, share).map_or(&[][..], |row| &row.1.windows);
+        let hits = windows.iter().map(|window| Some(window.hits().max(0.0) * 100.0));
+        series(*system, hits.collect())
     };
     let windows = of(System::Terrace, share).map_or(0, |row| row.1.windows.len());
     let sessions = rows.first().map_or(0, |row| row.0.scene.warm_up_sessions) as usize;
-    let chart = Chart {
-        title: format!("Hits from cold to warm, flash {share} of the catalogue"),
-        x_label: "sessions begun".to_owned(),
-        y_label: "hits, %".to_owned(),
-        positions: (1..=windows)
-            .map(|at| (at * sessions / windows.max(1)).to_string())
-            .collect(),
-        series: SYSTEMS
-            .into_iter()
-            .filter(|system| *system != System::DiskOnly)
-            .map(in_time)
-            .collect(),
-    };
-    section.chart(&format!("video-{number}-hits"), chart);
+    let title = format!("Hits from cold to warm, flash {share} of the catalogue");
+    let positions = (1..=windows).map(|at| at * sessions / windows.max(1));
+    let lines = SYSTEMS
+        .iter()
+        .filter(|system| **system != System::DiskOnly)
+        .map(in_time);
+    section.chart(
+        &format!("video-{number}-hits"),
+        Chart::new(&title, "sessions begun", "hits, %", positions, lines),
+    );
 }

@@ -52,31 +52,20 @@ fn of_run(rows: &[Row], (settings, ours): &Row) -> Vec<Target> {
     let mut over_best = |what: &str, figure: &dyn Fn(&Measured) -> f64| {
         let best = with_all().max_by(|one, other| figure(&one.1).total_cmp(&figure(&other.1)));
         if let Some((rival, theirs)) = best.filter(|(_, theirs)| figure(theirs) > 0.0) {
-            targets.push(Target {
-                name: format!("{of_flash}: {what} over the best rival's ({})", rival.system.name()),
-                wanted: 1.0,
-                at_most: false,
-                measured: figure(ours) / figure(theirs),
-            });
+            let name = format!("{of_flash}: {what} over the best rival's ({})", rival.system.name());
+            targets.push(Target::at_least(name, 1.0, figure(ours) / figure(theirs)));
         }
     };
     over_best("hits", &Measured::hits);
     over_best("throughput", &|measured| measured.rush.bytes_per_second);
     if let Some((_, theirs)) = with_all().find(|(other, _)| other.system == System::Flashcache) {
-        targets.push(Target {
-            name: format!("{of_flash}: bytes written to flash over Flashcache's"),
-            wanted: WRITES_OF_FLASHCACHE,
-            at_most: true,
-            measured: ours.flash_written() / theirs.flash_written(),
-        });
+        let name = format!("{of_flash}: bytes written to flash over Flashcache's");
+        let written = ours.flash_written() / theirs.flash_written();
+        targets.push(Target::at_most(name, WRITES_OF_FLASHCACHE, written));
     }
     if disk_holds_half(rows, settings) == Some(true) {
-        targets.push(Target {
-            name: format!("{of_flash}: sessions with pauses, at twice what the disk alone holds"),
-            wanted: 0.0,
-            at_most: true,
-            measured: ours.played.paused_sessions as f64,
-        });
+        let name = format!("{of_flash}: sessions with pauses, at twice what the disk alone holds");
+        targets.push(Target::at_most(name, 0.0, ours.played.paused_sessions as f64));
     }
     targets
 }

@@ -65,7 +65,7 @@ enum Action {
         /// The drive.
         name: String,
         #[command(subcommand)]
-        fault: FaultArgument,
+        fault: Fault,
     },
     /// Prints a drive's counters over its whole life.
     Counters {
@@ -100,56 +100,6 @@ struct Create {
     /// Mount it too, and print where.
     #[arg(long)]
     mount: bool,
-}
-
-#[derive(Debug, Subcommand)]
-enum FaultArgument {
-    /// Flips one bit in each of several places that hold data.
-    BitRot {
-        /// Bits to flip.
-        #[arg(long, default_value_t = 1)]
-        count: u64,
-    },
-    /// Reads fail with EIO.
-    ReadErrors(Range),
-    /// Writes fail with EIO.
-    WriteErrors(Range),
-    /// Writes fail with ENOSPC.
-    Full,
-    /// Everything takes longer.
-    Slow {
-        /// How many times as long.
-        #[arg(long)]
-        factor: f64,
-    },
-    /// Ends all faults; flipped bits stay flipped.
-    None,
-}
-
-#[derive(Debug, Args)]
-struct Range {
-    /// First byte of the range.
-    #[arg(long, default_value_t = 0)]
-    start: u64,
-    /// Length of the range [default: all].
-    #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
-    bytes: u64,
-    /// Chance of each request to fail, from 0 to 1.
-    #[arg(long, default_value_t = 1.0)]
-    chance: f64,
-}
-
-impl From<FaultArgument> for Fault {
-    fn from(argument: FaultArgument) -> Self {
-        match argument {
-            FaultArgument::BitRot { count } => Self::BitRot { count },
-            FaultArgument::ReadErrors(Range { start, bytes, chance }) => Self::ReadErrors { start, bytes, chance },
-            FaultArgument::WriteErrors(Range { start, bytes, chance }) => Self::WriteErrors { start, bytes, chance },
-            FaultArgument::Full => Self::Full,
-            FaultArgument::Slow { factor } => Self::Slow { factor },
-            FaultArgument::None => Self::None,
-        }
-    }
 }
 
 /// Runs the subcommand.
@@ -191,7 +141,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             Ok(())
         }
         Action::Restore { name } => open(&name)?.restore(),
-        Action::Fault { name, fault } => open(&name)?.fault(fault.into()),
+        Action::Fault { name, fault } => open(&name)?.fault(fault),
         Action::Counters { name, json } => show(&open(&name)?.counters()?, json),
         Action::Profiles => profiles(),
         Action::Measure(arguments) => measure(arguments),

@@ -1,14 +1,15 @@
-//! The control socket of a drive's daemon: one JSON document per line, a command in, an answer out.
+//! The control socket of a drive's daemon: one JSON document per line, a command in, an answer or
+//! why there is none out.
 //!
 //! Failure: a line that is not a command is answered with an error. The client distinguishes a
 //! daemon that is gone from one that refuses.
 
-use super::counters::Counters;
 use super::engine::{Engine, Pace};
 use super::fault::Fault;
-use super::media::{CutReport, Survival};
+use super::media::Survival;
 use crate::Outcome;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -47,59 +48,37 @@ pub enum Command {
     Stop,
 }
 
-/// Answers of a daemon.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "answer")]
-pub enum Answer {
-    /// Success.
-    Done,
-    /// To [`Command::Status`].
-    Status {
-        /// Whether the drive has power.
-        is_on: bool,
-        /// The daemon's process.
-        process: u32,
-    },
-    /// To [`Command::Counters`].
-    Counters {
-        /// The counters now.
-        counters: Box<Counters>,
-    },
-    /// To [`Command::Cut`].
-    Cut {
-        /// The result.
-        report: CutReport,
-    },
-    /// To [`Fault::BitRot`].
-    Rotten {
-        /// Bytes with a flipped bit.
-        offsets: Vec<u64>,
-    },
-    /// Failure.
-    Refused {
-        /// Why.
-        reason: String,
-    },
+/// Answer to [`Command::Status`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Whether the drive has power.
+    pub is_on: bool,
+    /// The daemon's process.
+    pub process: u32,
 }
 
-/// Sends a command to the daemon at a socket.
+/// Sends a command to the daemon at a socket, and returns its answer.
 ///
 /// # Errors
 /// If it is not there, refuses, or does not answer.
-pub fn ask(socket: &Path, command: &Command) -> Outcome<Answer> {
+pub fn ask<T: DeserializeOwned>(socket: &Path, command: &Command) -> Outcome<T> {
     let gone = |error: std::io::Error| format!("no daemon answers at {}: {error}", socket.display());
     let stream = UnixStream::connect(socket).map_err(gone)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut line = serde_json::to_string(command)?;
-    line.push('\n');
-    (&stream).write_all(line.as_bytes()).map_err(gone)?;
+    write_line(&stream, command).map_err(gone)?;
     let mut answer = String::new();
     BufReader::new(&stream).read_line(&mut answer).map_err(gone)?;
-    match serde_json::from_str(&answer) {
-        Ok(Answer::Refused { reason }) => Err(reason.into()),
-        Ok(answer) => Ok(answer),
-        Err(_) => Err(format!("the daemon at {} ended before it answered", socket.display()).into()),
+    if answer.is_empty() {
+        return Err(format!("the daemon at {} ended before it answered", socket.display()).into());
     }
+    let answer: Result<T, String> = serde_json::from_str(&answer)
+        .map_err(|_| format!("the daemon answered something else: {answer}; it may be of another version"))?;
+    Ok(answer?)
+}
+
+/// Writes a value as a line.
+fn write_line(mut stream: &UnixStream, value: &impl Serialize) -> std::io::Result<()> {
+    stream.write_all((serde_json::to_string(value)? + "\n").as_bytes())
 }
 
 /// Serves commands until [`Command::Stop`]. `stop` then gets the stream, and sends the answer when
@@ -131,48 +110,33 @@ fn serve_one(stream: UnixStream, engine: &Engine, stop: impl Fn(UnixStream)) {
         let answer = match serde_json::from_str(&line) {
             Ok(Command::Stop) => return stop(stream),
             Ok(command) => execute(&command, engine),
-            Err(error) => Answer::Refused {
-                reason: format!("not a command: {error}"),
-            },
+            Err(error) => Err(format!("not a command: {error}").into()),
         };
-        if send(&stream, &answer).is_err() {
+        if send(&stream, answer).is_err() {
             return;
         }
     }
 }
 
-/// Sends an answer.
+/// Sends an answer, or why there is none.
 ///
 /// # Errors
 /// If the client is gone.
-pub fn send(mut stream: &UnixStream, answer: &Answer) -> std::io::Result<()> {
-    let mut line = serde_json::to_string(answer)?;
-    line.push('\n');
-    stream.write_all(line.as_bytes())
+pub fn send(stream: &UnixStream, answer: Outcome<Value>) -> std::io::Result<()> {
+    write_line(stream, &answer.map_err(|error| error.to_string()))
 }
 
-fn execute(command: &Command, engine: &Engine) -> Answer {
-    let outcome = match command {
-        Command::Status => Ok(Answer::Status {
+fn execute(command: &Command, engine: &Engine) -> Outcome<Value> {
+    Ok(match command {
+        Command::Status => serde_json::to_value(Status {
             is_on: engine.is_on(),
             process: std::process::id(),
-        }),
-        Command::Counters => Ok(Answer::Counters {
-            counters: Box::new(engine.counters()),
-        }),
-        Command::Cut { survival } => engine.cut(*survival).map(|report| Answer::Cut { report }),
-        Command::PowerOn => {
-            engine.power_on();
-            Ok(Answer::Done)
-        }
-        Command::Fault { fault } => engine.fault(*fault).map(|offsets| match fault {
-            Fault::BitRot { .. } => Answer::Rotten { offsets },
-            _ => Answer::Done,
-        }),
-        Command::Pace { pace } => engine.set_pace(*pace).map(|()| Answer::Done),
-        Command::Stop => Ok(Answer::Done),
-    };
-    outcome.unwrap_or_else(|error| Answer::Refused {
-        reason: error.to_string(),
+        })?,
+        Command::Counters => serde_json::to_value(engine.counters())?,
+        Command::Cut { survival } => serde_json::to_value(engine.cut(*survival)?)?,
+        Command::PowerOn => serde_json::to_value(engine.power_on())?,
+        Command::Fault { fault } => serde_json::to_value(engine.fault(*fault)?)?,
+        Command::Pace { pace } => serde_json::to_value(engine.set_pace(*pace)?)?,
+        Command::Stop => Value::Null,
     })
 }

@@ -5,13 +5,14 @@
 //! which closes the FUSE device: the kernel then fails all pending requests, so nothing hangs.
 //! Failure: errors at start are written to its log, which the spawning command shows.
 
-use super::control::{self, Answer};
+use super::control::{self, Status};
 use super::engine::Engine;
 use super::filesystem;
 use super::media::Media;
 use super::place::Place;
 use crate::Outcome;
 use parking_lot::Mutex;
+use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::{File, OpenOptions};
@@ -50,7 +51,7 @@ pub fn spawn(place: &Place) -> Outcome<u32> {
     let begun = Instant::now();
     loop {
         match control::ask(&place.socket(), &control::Command::Status) {
-            Ok(Answer::Status { process, .. }) => return Ok(process),
+            Ok(Status { process, .. }) => return Ok(process),
             _ if begun.elapsed() < START_PATIENCE && said().is_empty() => std::thread::sleep(Duration::from_millis(5)),
             _ => return Err(format!("the drive's daemon did not start: {}", said().trim()).into()),
         }
@@ -177,18 +178,17 @@ impl Ending {
         if std::mem::replace(&mut *is_ending, true) {
             return;
         }
-        let mut answer = Answer::Done;
-        if let Err(error) = self.engine.close() {
-            eprintln!("writes in memory are lost: {error}");
-            let reason = format!("writes in memory are lost: {error}");
-            answer = Answer::Refused { reason };
+        let closed = self.engine.close();
+        let closed = closed.map_err(|error| format!("writes in memory are lost: {error}"));
+        if let Err(error) = &closed {
+            eprintln!("{error}");
         }
         if let Err(error) = self.place.keep_counters(&self.engine.counters()) {
             eprintln!("{error}");
         }
         let _ = std::fs::remove_file(self.place.socket());
         if let Some(stream) = asked_by {
-            let _ = control::send(stream, &answer);
+            let _ = control::send(stream, closed.map(|()| Value::Null).map_err(Into::into));
         }
         std::process::exit(0);
     }

@@ -6,41 +6,49 @@ use serde::{Deserialize, Serialize};
 
 /// A fault. Faults of different kinds add up; one of the same kind replaces the other; `None` ends
 /// all.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, clap::Subcommand)]
 #[serde(rename_all = "kebab-case", tag = "fault")]
 pub enum Fault {
-    /// Flips one bit, once, in each of `count` places of the media that hold data. The host's page
+    /// Flips one bit, once, in each of several places of the media that hold data. The host's page
     /// cache may hide it until the drive is mounted again.
     BitRot {
         /// Bits to flip.
+        #[arg(long, default_value_t = 1)]
         count: u64,
     },
-    /// Reads that touch the range fail with EIO, with this probability.
+    /// Reads that touch the range fail with EIO.
     ReadErrors {
-        /// First byte on the drive.
+        /// First byte of the range.
+        #[arg(long, default_value_t = 0)]
         start: u64,
-        /// Length; `u64::MAX` for all.
+        /// Length of the range [default: all].
+        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
         bytes: u64,
-        /// From 0 to 1.
+        /// Chance of each request to fail, from 0 to 1.
+        #[arg(long, default_value_t = 1.0)]
         chance: f64,
     },
-    /// The same for writes; a failed write changes nothing.
+    /// Writes that touch the range fail with EIO; a failed write changes nothing.
     WriteErrors {
-        /// First byte on the drive.
+        /// First byte of the range.
+        #[arg(long, default_value_t = 0)]
         start: u64,
-        /// Length; `u64::MAX` for all.
+        /// Length of the range [default: all].
+        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
         bytes: u64,
-        /// From 0 to 1.
+        /// Chance of each request to fail, from 0 to 1.
+        #[arg(long, default_value_t = 1.0)]
         chance: f64,
     },
     /// Writes fail with ENOSPC.
     Full,
-    /// Every request takes `factor` times as long.
+    /// Everything takes longer.
     Slow {
-        /// 1 is the model's speed.
+        /// How many times as long as in the model.
+        #[arg(long)]
         factor: f64,
     },
-    /// No faults from now on; flipped bits stay flipped.
+    /// Ends all faults; flipped bits stay flipped.
     None,
 }
 

@@ -6,7 +6,7 @@
 //! unflushed writes are lost, as in a power cut; the next `mount` or `restore` reports it, cleans
 //! up and starts another.
 
-use super::control::{self, Answer, Command};
+use super::control::{self, Command, Status};
 use super::counters::Counters;
 use super::daemon;
 use super::engine::Pace;
@@ -17,6 +17,7 @@ use super::place::{self, Description, Place};
 use super::profile::{Kind, Profile};
 use super::system;
 use crate::Outcome;
+use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -205,17 +206,18 @@ impl Drive {
 
     /// Whether the drive has power; `None` without its daemon.
     pub fn is_on(&self) -> Option<bool> {
-        match self.ask(&Command::Status) {
-            Ok(Answer::Status { is_on, .. }) => Some(is_on),
-            _ => None,
-        }
+        self.status().ok().map(|status| status.is_on)
     }
 
     fn file(&self) -> PathBuf {
         self.place.fuse().join(filesystem::FILE)
     }
 
-    fn ask(&self, command: &Command) -> Outcome<Answer> {
+    fn status(&self) -> Outcome<Status> {
+        self.ask(&Command::Status)
+    }
+
+    fn ask<T: DeserializeOwned>(&self, command: &Command) -> Outcome<T> {
         control::ask(&self.place.socket(), command).map_err(|error| format!("drive {}: {error}", self.name).into())
     }
 
@@ -258,7 +260,7 @@ impl Drive {
 
     /// Ensures that the daemon runs. One that died is replaced; its cache is lost.
     fn revive(&self) -> Outcome {
-        if self.ask(&Command::Status).is_ok() {
+        if self.status().is_ok() {
             return Ok(());
         }
         if let Some(process) = self.description()?.process {
@@ -317,8 +319,8 @@ impl Drive {
     fn end_daemon(&self) -> Vec<String> {
         let mut failures = Vec::new();
         let process = self.description().ok().and_then(|description| description.process);
-        if self.ask(&Command::Status).is_ok() {
-            failures.extend(self.ask(&Command::Stop).err().map(|error| error.to_string()));
+        if self.status().is_ok() {
+            failures.extend(self.ask::<()>(&Command::Stop).err().map(|error| error.to_string()));
         }
         if let Some(process) = process {
             self.end_process(process);
@@ -399,10 +401,7 @@ impl Drive {
     /// # Errors
     /// As there.
     pub fn cut_with(&self, survival: Survival) -> Outcome<CutReport> {
-        match self.ask(&Command::Cut { survival })? {
-            Answer::Cut { report } => Ok(report),
-            other => Err(unexpected(&other)),
-        }
+        self.ask(&Command::Cut { survival })
     }
 
     /// Switches the power on after a cut: unmounts (lazily if necessary), and detaches and attaches
@@ -414,7 +413,7 @@ impl Drive {
         let failures = self.detach();
         all_done(&self.name, failures)?;
         self.revive()?;
-        self.ask(&Command::PowerOn)?;
+        self.ask::<()>(&Command::PowerOn)?;
         self.attach().map(drop)
     }
 
@@ -424,7 +423,7 @@ impl Drive {
     /// # Errors
     /// If the daemon refuses.
     pub fn set_pace(&self, pace: Pace) -> Outcome {
-        self.ask(&Command::Pace { pace }).map(drop)
+        self.ask(&Command::Pace { pace })
     }
 
     /// Adds a fault, or ends them all.
@@ -432,7 +431,7 @@ impl Drive {
     /// # Errors
     /// If the daemon refuses.
     pub fn fault(&self, fault: Fault) -> Outcome {
-        self.ask(&Command::Fault { fault }).map(drop)
+        self.ask::<Vec<u64>>(&Command::Fault { fault }).map(drop)
     }
 
     /// The drive's counters over its whole life. Cheap: one line over a socket.
@@ -440,15 +439,8 @@ impl Drive {
     /// # Errors
     /// If there is no daemon.
     pub fn counters(&self) -> Outcome<Counters> {
-        match self.ask(&Command::Counters)? {
-            Answer::Counters { counters } => Ok(*counters),
-            other => Err(unexpected(&other)),
-        }
+        self.ask(&Command::Counters)
     }
-}
-
-fn unexpected(answer: &Answer) -> Box<dyn std::error::Error + Send + Sync> {
-    format!("the daemon answered something else: {answer:?}; it may be of another version").into()
 }
 
 fn all_done(name: &str, failures: Vec<String>) -> Outcome {

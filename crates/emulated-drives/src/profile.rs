@@ -6,6 +6,7 @@
 
 use crate::Outcome;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// Profiles compiled in, by name.
@@ -231,8 +232,12 @@ impl Profile {
         if !self.sector_bytes.is_power_of_two() || !(512..=4096).contains(&self.sector_bytes) {
             return Err("sector_bytes must be 512, 1024, 2048 or 4096".into());
         }
-        not_negative(&[("overhead_us.before", self.overhead_us.before)])?;
-        not_negative(&[("overhead_us.after", self.overhead_us.after)])?;
+        not_negative(serde_json::to_value(self.overhead_us)?)?;
+        match &self.kind {
+            Kind::Disk(profile) => not_negative(serde_json::to_value(profile)?)?,
+            Kind::Flash(profile) => not_negative(serde_json::to_value(profile)?)?,
+            Kind::Flat(profile) => not_negative(serde_json::to_value(profile)?)?,
+        }
         match &self.kind {
             Kind::Disk(disk) => disk.check(),
             Kind::Flash(flash) => flash.check(),
@@ -250,12 +255,6 @@ impl DiskProfile {
             ("link_mb_per_s", self.link_mb_per_s),
             ("queue", self.queue as f64),
             ("stroke", self.stroke),
-        ])?;
-        not_negative(&[
-            ("track_seek_ms", self.track_seek_ms),
-            ("write_settle_ms", self.write_settle_ms),
-            ("command_us", self.command_us),
-            ("write_back_ms", self.write_back_ms),
         ])?;
         if self.stroke > 1.0 || !(0.0..=1.0).contains(&self.write_back_share) {
             return Err("stroke and write_back_share are shares: not above 1".into());
@@ -276,17 +275,6 @@ impl FlashProfile {
             ("reserve_blocks", self.reserve_blocks as f64),
             ("spare_share", self.spare_share),
         ])?;
-        not_negative(&[
-            ("page_read_us", self.page_read_us),
-            ("page_program_us", self.page_program_us),
-            ("erase_ms", self.erase_ms),
-            ("read_command_us", self.read_command_us),
-            ("channel_us", self.channel_us),
-            ("hit_us", self.hit_us),
-            ("write_command_us", self.write_command_us),
-            ("flush_us", self.flush_us),
-            ("write_back_ms", self.write_back_ms),
-        ])?;
         if !self.page_bytes.is_power_of_two() || !(512..=65_536).contains(&self.page_bytes) {
             return Err("page_bytes must be a power of two from 512 to 65536".into());
         }
@@ -303,12 +291,6 @@ impl FlatProfile {
             ("read_mb_per_s", self.read_mb_per_s),
             ("write_mb_per_s", self.write_mb_per_s),
             ("lanes", self.lanes as f64),
-        ])?;
-        not_negative(&[
-            ("read_us", self.read_us),
-            ("write_us", self.write_us),
-            ("flush_us", self.flush_us),
-            ("write_back_ms", self.write_back_ms),
         ])
     }
 }
@@ -320,9 +302,12 @@ fn positive(values: &[(&str, f64)]) -> Outcome {
     }
 }
 
-fn not_negative(values: &[(&str, f64)]) -> Outcome {
-    match values.iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
-        Some((name, value)) => Err(format!("{name} is {value}: it must not be negative").into()),
+/// Checks all numbers of a table. One that is not finite is null in JSON.
+fn not_negative(table: Value) -> Outcome {
+    let entries = table.as_object().into_iter().flatten();
+    let mut wrong = entries.filter(|(_, value)| value.as_f64().is_none_or(|number| number < 0.0));
+    match wrong.next() {
+        Some((name, value)) => Err(format!("{name} is {value}: it must be a number and not negative").into()),
         None => Ok(()),
     }
 }

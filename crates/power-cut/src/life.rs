@@ -193,7 +193,9 @@ impl Drop for Writer {
 /// Reads lines until the end of the stream, which it sends as `None`.
 fn listen(stdout: impl Read, sender: &Sender<Heard>) {
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-        let Some(said) = Said::parse(&line) else { continue };
+        let Ok(said) = serde_json::from_str(&line) else {
+            continue;
+        };
         let heard = Heard {
             at: Instant::now(),
             said: Some(said),

@@ -63,9 +63,6 @@ pub struct ReportArguments {
 }
 
 /// Makes a report from existing results.
-///
-/// # Errors
-/// If a result cannot be read or the page cannot be written.
 pub fn report(arguments: &ReportArguments) -> Outcome {
     let ReportArguments {
         results,
@@ -90,9 +87,6 @@ pub fn conclude(results: &Path, failed: &[String]) -> Outcome {
 }
 
 /// Runs comparisons of Terrace with its rivals, and makes the report.
-///
-/// # Errors
-/// Those of failed runs, or why none could start.
 pub fn run_contest(common: &contest::Common, works: &Works) -> Outcome {
     let failed = contest::measure(common, works)?;
     conclude(&common.results.results, &failed)

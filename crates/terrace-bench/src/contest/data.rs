@@ -28,7 +28,6 @@ pub enum Mixed {
 
 impl ValueSize {
     /// Longest value.
-    #[must_use]
     pub fn longest(self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -37,7 +36,6 @@ impl ValueSize {
     }
 
     /// Mean length.
-    #[must_use]
     pub fn mean(self) -> f64 {
         match self {
             Self::Bytes(bytes) => bytes as f64,
@@ -52,7 +50,6 @@ impl ValueSize {
     }
 
     /// Length of an object's value.
-    #[must_use]
     pub fn of(self, number: u64) -> usize {
         let Self::Bytes(bytes) = self else {
             let mut left = mix(number) % 100;
@@ -80,7 +77,6 @@ impl fmt::Display for ValueSize {
 }
 
 /// A bijection on numbers (the finalizer of SplitMix64, Steele and others, 2014).
-#[must_use]
 pub const fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -98,7 +94,6 @@ pub struct Order {
 
 impl Order {
     /// A permutation of `count` numbers.
-    #[must_use]
     pub const fn new(count: u64, seed: u64) -> Self {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
         let half_bits = if bits < 2 { 1 } else { bits.div_ceil(2) };
@@ -106,7 +101,6 @@ impl Order {
     }
 
     /// The number at a position.
-    #[must_use]
     pub const fn at(&self, place: u64) -> u64 {
         let mut number = self.encrypt(place % self.count);
         while number >= self.count {
@@ -140,7 +134,6 @@ pub const KEY_BYTES: usize = 16;
 
 impl Objects {
     /// Objects of a seed.
-    #[must_use]
     pub fn new(size: ValueSize, seed: u64) -> Self {
         Self {
             size,
@@ -149,7 +142,6 @@ impl Objects {
     }
 
     /// The key of an object: keys are in the order of the numbers.
-    #[must_use]
     pub fn key(number: u64) -> [u8; KEY_BYTES] {
         let mut key = [b'0'; KEY_BYTES];
         let mut rest = number;
@@ -161,7 +153,6 @@ impl Objects {
     }
 
     /// An absent key, directly after an object's.
-    #[must_use]
     pub fn absent_key(number: u64) -> [u8; KEY_BYTES + 1] {
         let mut key = [b'x'; KEY_BYTES + 1];
         key[..KEY_BYTES].copy_from_slice(&Self::key(number));
@@ -169,21 +160,16 @@ impl Objects {
     }
 
     /// The value of an object.
-    #[must_use]
     pub fn value(&self, number: u64) -> &[u8] {
         self.values.piece(number, self.size.of(number))
     }
 
     /// Checks a value that was read.
-    ///
-    /// # Errors
-    /// If it is not the object's value.
     pub fn check(&self, number: u64, found: &[u8]) -> crate::Outcome {
         self.values.check_piece(number, self.size.of(number), found)
     }
 
     /// Bytes of key and value.
-    #[must_use]
     pub fn pair_bytes(&self, number: u64) -> u64 {
         (KEY_BYTES + self.size.of(number)) as u64
     }

@@ -24,7 +24,6 @@ pub struct MemoryLimit {
 
 impl MemoryLimit {
     /// Creates a group; `None` if this system does not allow it.
-    #[must_use]
     pub fn create(bytes: u64) -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let name = format!("terrace-bench-{}", std::process::id());
@@ -53,9 +52,6 @@ impl MemoryLimit {
     }
 
     /// Puts a process into the group.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
     pub fn hold(&self, process: u32) -> Outcome {
         Ok(fs::write(self.group.join("cgroup.procs"), process.to_string())?)
     }

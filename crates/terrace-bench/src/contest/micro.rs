@@ -130,7 +130,6 @@ pub struct Measured {
 
 impl Measured {
     /// An operation by name.
-    #[must_use]
     pub fn step(&self, name: &str) -> Option<&Step> {
         self.steps.iter().find(|step| step.name == name)
     }
@@ -194,9 +193,6 @@ struct Run<'a> {
 }
 
 /// Does a run.
-///
-/// # Errors
-/// The engine's, or a wrong value.
 pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     let mut run = Run {
         settings,

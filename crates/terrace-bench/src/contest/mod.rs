@@ -106,9 +106,6 @@ pub struct Amount {
 
 impl WorkloadFile {
     /// Reads the file, or the built-in one.
-    ///
-    /// # Errors
-    /// If it is malformed or cannot be run.
     pub fn read(file: Option<&Path>) -> Outcome<Self> {
         let workload: Self = read_toml(file, include_str!("../../workloads/contest.toml"))?;
         for amount in [&workload.small, &workload.full] {
@@ -144,7 +141,6 @@ impl WorkloadFile {
     }
 
     /// Power and prices.
-    #[must_use]
     pub fn platforms(&self) -> Vec<flashstore::Platform> {
         self.platforms.clone()
     }
@@ -181,7 +177,6 @@ pub struct Paths {
 
 impl Meeting {
     /// The same with this RAM; a candidate's caches get a rival's share or Terrace's.
-    #[must_use]
     pub const fn with_ram(mut self, cache_mib: u64, terrace_cache_mib: u64, memory_mib: u64) -> Self {
         let cache_mib = if self.candidate.is_terrace() {
             terrace_cache_mib
@@ -194,7 +189,6 @@ impl Meeting {
     }
 
     /// Options for a database of this many objects.
-    #[must_use]
     pub fn opening(&self, objects: u64, object_bytes: u64) -> Opening {
         let Paths { ssd, hdd } = &self.paths;
         let directory = if self.setup == Setup::Hdd { hdd } else { ssd };
@@ -233,9 +227,6 @@ pub struct Contest {
 
 impl Contest {
     /// Opens a contest with the arguments.
-    ///
-    /// # Errors
-    /// If the drives cannot be made or the file cannot be read.
     pub fn open(common: &Common) -> Outcome<Self> {
         let workload = WorkloadFile::read(common.workload.as_deref())?;
         let mut places = common.places.clone();
@@ -254,32 +245,27 @@ impl Contest {
     }
 
     /// Amount of work.
-    #[must_use]
     pub fn amount(&self) -> &Amount {
         self.common.results.scale.of(&self.workload.small, &self.workload.full)
     }
 
     /// Placement of data.
-    #[must_use]
     pub const fn setup(&self) -> Setup {
         self.common.setup
     }
 
     /// Seed of everything random.
-    #[must_use]
     pub const fn seed(&self) -> u64 {
         self.workload.seed
     }
 
     /// Power and prices.
-    #[must_use]
     pub fn platforms(&self) -> Vec<flashstore::Platform> {
         self.workload.platforms()
     }
 
     /// The candidates: all that can take part, or those named. Terrace without its cache takes part
     /// only in the traces of the FlashStore paper, unless it is named.
-    #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_on(self.common.setup);
         if self.common.only.is_empty() {
@@ -289,7 +275,6 @@ impl Contest {
     }
 
     /// The candidates that can take part on a setup.
-    #[must_use]
     pub fn candidates_on(&self, setup: Setup) -> Vec<Candidate> {
         let mut candidates = Candidate::compiled_in();
         candidates.retain(|candidate| setup != Setup::Hybrid || candidate.abilities().two_drives);
@@ -298,13 +283,11 @@ impl Contest {
     }
 
     /// A candidate on the setup of the arguments.
-    #[must_use]
     pub fn meeting(&self, candidate: Candidate) -> Meeting {
         self.meeting_on(candidate, self.common.setup)
     }
 
     /// A candidate with the RAM for YCSB.
-    #[must_use]
     pub fn ycsb_meeting(&self, candidate: Candidate) -> Meeting {
         let amount = self.amount();
         self.meeting(candidate)
@@ -312,7 +295,6 @@ impl Contest {
     }
 
     /// A candidate on a setup.
-    #[must_use]
     pub fn meeting_on(&self, candidate: Candidate, setup: Setup) -> Meeting {
         let amount = self.amount();
         Meeting {
@@ -335,7 +317,6 @@ impl Contest {
     }
 
     /// A run to make.
-    #[must_use]
     pub fn plan<S>(
         &self,
         experiment: &'static str,
@@ -353,9 +334,6 @@ impl Contest {
     }
 
     /// Runs plans, each in its own process and in empty directories.
-    ///
-    /// # Errors
-    /// As [`Self::make_by`].
     pub fn make<S: Serialize, T: Serialize + DeserializeOwned>(
         &self,
         plans: &[Plan<'_, S>],
@@ -376,9 +354,6 @@ impl Contest {
 
     /// Runs plans in empty directories. The others continue after a failure, which may be a rival's
     /// fault.
-    ///
-    /// # Errors
-    /// The directories'.
     pub fn make_by<S: Serialize, T: Serialize>(
         &self,
         plans: &[Plan<'_, S>],
@@ -400,15 +375,11 @@ impl Contest {
     }
 
     /// Failed runs and their errors.
-    #[must_use]
     pub fn failed(&self) -> Vec<String> {
         self.failed.lock().clone()
     }
 
     /// Starts a worker process.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn worker(&self, task: Task, meeting: &Meeting) -> Outcome<Worker> {
         let errand = Errand {
             paths: self.paths(),
@@ -419,9 +390,6 @@ impl Contest {
 }
 
 /// An error that lists the failed runs, if there are any.
-///
-/// # Errors
-/// That error.
 pub fn none_failed(failed: &[String]) -> Outcome {
     match failed.len() {
         0 => Ok(()),
@@ -444,9 +412,6 @@ pub const YCSB: &Works = &[ycsb::measure_all];
 pub const FLASHSTORE: &Works = &[flashstore::measure_all];
 
 /// Runs experiments. Returns the failed runs.
-///
-/// # Errors
-/// If no run can start.
 pub fn measure(common: &Common, works: &Works) -> Outcome<Vec<String>> {
     let contest = Contest::open(common)?;
     works.iter().try_for_each(|work| work(&contest))?;

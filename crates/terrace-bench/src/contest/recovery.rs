@@ -103,9 +103,6 @@ fn opening(settings: &Settings) -> crate::rivals::Opening {
 }
 
 /// Fills a database, then writes until it is killed.
-///
-/// # Errors
-/// The engine's.
 pub fn fill(settings: &Settings, teller: &Teller) -> Outcome {
     let engine = settings.meeting.candidate.open(&opening(settings))?;
     let objects = Objects::new(ValueSize::Bytes(VALUE_BYTES), settings.seed);
@@ -125,9 +122,6 @@ pub fn fill(settings: &Settings, teller: &Teller) -> Outcome {
 }
 
 /// Opens the database after the kill.
-///
-/// # Errors
-/// The engine's, or a missing synced object.
 pub fn recover(settings: &Settings) -> Outcome<Measured> {
     let opening = opening(settings);
     let objects = Objects::new(ValueSize::Bytes(VALUE_BYTES), settings.seed);

@@ -14,9 +14,6 @@ use crate::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All sections for which there are results.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     let found = [
         micro_section(records)?,
@@ -27,7 +24,6 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
 }
 
 /// The same colour and mark for a candidate in every chart; pale on the disk.
-#[must_use]
 pub const fn look(candidate: Candidate, setup: Setup) -> (usize, Mark) {
     let colour = match candidate {
         Candidate::Terrace => 0,
@@ -46,7 +42,6 @@ pub const fn look(candidate: Candidate, setup: Setup) -> (usize, Mark) {
 }
 
 /// Conditions of a run, as text.
-#[must_use]
 pub fn conditions(meeting: &Meeting, bounded: bool) -> String {
     let Meeting {
         setup,

@@ -55,25 +55,21 @@ pub struct Step {
 
 impl Step {
     /// Operations per second.
-    #[must_use]
     pub fn rate(&self) -> f64 {
         self.operations as f64 / self.seconds.max(1e-9)
     }
 
     /// Pairs per second.
-    #[must_use]
     pub fn pair_rate(&self) -> f64 {
         self.rate() * self.pairs_per_operation
     }
 
     /// Processor time of an operation.
-    #[must_use]
     pub fn cpu_us(&self) -> Option<f64> {
         Some(self.usage.cpu_seconds? * 1e6 / self.operations.max(1) as f64)
     }
 
     /// Write amplification of the process.
-    #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
         (self.user_bytes > 0).then_some(self.usage.written_bytes? as f64 / self.user_bytes as f64)
     }
@@ -101,9 +97,6 @@ pub struct Done {
 
 impl<'a> Bench<'a> {
     /// For an engine opened with these options.
-    ///
-    /// # Errors
-    /// If its directories cannot be read.
     pub fn new(engine: &'a dyn KeyValue, opening: &Opening) -> Outcome<Self> {
         let places = opening.directories().map(Place::directory).collect::<Outcome<_>>()?;
         let flash = opening.large_directory.is_some().then(|| opening.directory.clone());
@@ -135,9 +128,6 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures a step.
-    ///
-    /// # Errors
-    /// The step's.
     pub fn step(&self, name: &str, work: impl FnOnce() -> Outcome<Done>) -> Outcome<Step> {
         let traffic = |place: &Place| Ok(place.traffic()?.device);
         let all = || {
@@ -186,9 +176,6 @@ thread_local! {
 }
 
 /// Reads a value into a thread-local buffer, and passes it to `look`.
-///
-/// # Errors
-/// The engine's, or that of `look`.
 pub fn get<T>(engine: &dyn KeyValue, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> Outcome<T>) -> Outcome<T> {
     FOUND.with_borrow_mut(|found| {
         let is_there = engine.get(key, found)?;
@@ -197,9 +184,6 @@ pub fn get<T>(engine: &dyn KeyValue, key: &[u8], look: impl FnOnce(Option<&[u8]>
 }
 
 /// Opens an empty database of a candidate; returns it and its options.
-///
-/// # Errors
-/// The engine's, or if its directories cannot be emptied.
 pub fn open_fresh(candidate: Candidate, opening: &Opening, name: &str) -> Outcome<(Box<dyn KeyValue>, Opening)> {
     let opening = below(opening, name);
     remove(&opening)?;
@@ -207,7 +191,6 @@ pub fn open_fresh(candidate: Candidate, opening: &Opening, name: &str) -> Outcom
 }
 
 /// The same options, with directories of this name below the given ones.
-#[must_use]
 pub fn below(opening: &Opening, name: &str) -> Opening {
     let inside = |directory: &Path| -> PathBuf { directory.join(name) };
     Opening {
@@ -218,9 +201,6 @@ pub fn below(opening: &Opening, name: &str) -> Opening {
 }
 
 /// Removes a database's directories.
-///
-/// # Errors
-/// If one exists and cannot be removed.
 pub fn remove(opening: &Opening) -> Outcome {
     for directory in opening.directories() {
         match std::fs::remove_dir_all(directory) {

@@ -20,9 +20,6 @@ use crate::{
 };
 
 /// The goals with measurements.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
     let mut targets = Vec::new();
     micro_targets(&rows(records, micro::EXPERIMENT)?, &mut targets);
@@ -31,9 +28,6 @@ pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
 }
 
 /// Settings and results of all runs of an experiment.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn rows<S: serde::de::DeserializeOwned, T: serde::de::DeserializeOwned>(
     records: &[Record],
     experiment: &str,

@@ -27,7 +27,6 @@ pub struct Usage {
 
 impl Usage {
     /// Of this process, and of an engine's process if it has one.
-    #[must_use]
     pub fn now(engine: Option<u32>) -> Self {
         let own = Self::of("self");
         match engine {
@@ -54,7 +53,6 @@ impl Usage {
     }
 
     /// Usage since an earlier reading; RAM is as of now.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             ram_bytes: self.ram_bytes,

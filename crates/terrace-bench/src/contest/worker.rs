@@ -93,7 +93,6 @@ pub enum Told {
 impl Teller {
     /// One that discards all reports.
     #[cfg(test)]
-    #[must_use]
     pub fn silent() -> Self {
         Self::new(|_| {})
     }
@@ -140,9 +139,6 @@ impl Task {
 }
 
 /// Performs a task.
-///
-/// # Errors
-/// The task's.
 pub fn perform(errand: Errand, teller: &Teller) -> Outcome<Value> {
     let Errand { paths, mut task } = errand;
     task.meeting().paths = paths;
@@ -198,9 +194,6 @@ pub struct Worker {
 
 impl Worker {
     /// Starts a worker on a task, with this limit of RAM if possible.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn start(errand: &Errand, memory_bytes: Option<u64>) -> Outcome<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("contest-worker")
@@ -219,7 +212,6 @@ impl Worker {
     }
 
     /// Whether its RAM is limited.
-    #[must_use]
     pub const fn is_bounded(&self) -> bool {
         self.memory.is_some()
     }
@@ -239,9 +231,6 @@ impl Worker {
     }
 
     /// Waits for its results.
-    ///
-    /// # Errors
-    /// The task's, or the worker's.
     pub fn outcome<T: DeserializeOwned>(&mut self, share: impl Fn(f64)) -> Outcome<T> {
         loop {
             match self.line()? {
@@ -254,17 +243,11 @@ impl Worker {
     }
 
     /// Waits until it may be killed, and kills it.
-    ///
-    /// # Errors
-    /// The task's, or the worker's.
     pub fn kill_when_ready(self) -> Outcome {
         self.watched_until_killed(|_| {}).map(drop)
     }
 
     /// The same; returns its results before the kill.
-    ///
-    /// # Errors
-    /// The task's, or the worker's.
     pub fn measured_then_killed<T: DeserializeOwned>(self, share: impl Fn(f64)) -> Outcome<T> {
         let measured = self.watched_until_killed(share)?;
         Ok(T::deserialize(

@@ -202,9 +202,6 @@ fn key(number: u64) -> [u8; KEY_BYTES] {
 }
 
 /// Does a run.
-///
-/// # Errors
-/// The engine's, or a wrong value.
 pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     let amount = &settings.amount;
     let opening = settings.meeting.opening(amount.records, amount.record_bytes());

@@ -191,15 +191,11 @@ impl Chart {
     }
 
     /// Whether there is nothing to draw.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.series.is_empty()
     }
 
     /// The chart as SVG.
-    ///
-    /// # Errors
-    /// If the drawing library fails.
     pub fn svg(&self) -> Outcome<String> {
         let mut svg = String::new();
         {

@@ -20,7 +20,6 @@ pub struct LoopOutcome {
 
 impl LoopOutcome {
     /// Empty, for this many kinds.
-    #[must_use]
     pub fn empty(kinds: usize) -> Self {
         Self {
             seconds: 0.0,
@@ -29,13 +28,11 @@ impl LoopOutcome {
     }
 
     /// Operations of the first kind.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.kinds[0].count()
     }
 
     /// Operations of the first kind per second.
-    #[must_use]
     pub fn rate(&self) -> f64 {
         self.count() as f64 / self.seconds.max(1e-9)
     }
@@ -67,9 +64,6 @@ pub fn in_threads<T: Send>(threads: usize, work: impl Fn(usize) -> Outcome<T> + 
 
 /// Does operations 0 to `count`, each thread one after the other; none starts after `time_max`. The
 /// operation returns its kind, below `kinds`.
-///
-/// # Errors
-/// The error of the first operation that failed.
 pub fn timed_loop(
     threads: usize,
     count: u64,

@@ -48,9 +48,6 @@ pub struct Emulated {
 
 impl Emulated {
     /// Creates the two drives.
-    ///
-    /// # Errors
-    /// If a profile is unknown or a drive cannot be made.
     pub fn create(arguments: &EmulateArguments, seed: u64) -> Outcome<(Self, Place, Place)> {
         let mut emulated = Self::default();
         let bytes = arguments.drive_gib.saturating_mul(1 << 30);

@@ -85,7 +85,6 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
 }
 
 /// Whether `fio` is installed.
-#[must_use]
 pub fn is_installed() -> bool {
     fio::version().is_ok()
 }

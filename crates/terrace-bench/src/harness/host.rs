@@ -22,7 +22,6 @@ pub struct Host {
 
 impl Host {
     /// This machine.
-    #[must_use]
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let proc = |name: &str| known(read(&format!("/proc/sys/kernel/{name}")).trim());
@@ -53,7 +52,6 @@ fn field(text: &str, name: &str) -> Option<String> {
 
 /// The commit of the checkout from which this program was built, with `-changed` if files differ
 /// from it.
-#[must_use]
 pub fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git")

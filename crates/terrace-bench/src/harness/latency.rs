@@ -35,7 +35,6 @@ impl Latencies {
     }
 
     /// How many.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
@@ -47,7 +46,6 @@ impl Latencies {
     }
 
     /// The summary for the results.
-    #[must_use]
     pub fn summary(&self) -> LatencySummary {
         let count = self.histogram.len();
         LatencySummary {
@@ -81,7 +79,6 @@ pub struct LatencySummary {
 
 impl LatencySummary {
     /// The latency at a percentile that is in the results.
-    #[must_use]
     pub fn percentile_us(&self, wanted: f64) -> Option<f64> {
         let found = self
             .percentiles_us

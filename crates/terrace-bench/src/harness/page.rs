@@ -35,14 +35,12 @@ pub struct Section {
 pub type Column<'a, R> = (&'a str, &'a dyn Fn(&R) -> String);
 
 /// A figure for a cell, or a dash if it is absent.
-#[must_use]
 pub fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
 impl Section {
     /// An empty section.
-    #[must_use]
     pub fn new(title: &str) -> Self {
         Self {
             title: title.to_owned(),
@@ -84,7 +82,6 @@ impl Section {
 
 impl Section {
     /// As Markdown for a terminal: text and tables, without charts.
-    #[must_use]
     pub fn markdown(&self) -> String {
         let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let mut markdown = format!("\n## {}\n", self.title);
@@ -103,7 +100,6 @@ impl Section {
 }
 
 /// Escapes text for HTML.
-#[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -143,9 +139,6 @@ fn table(html: &mut String, caption: &str, head: &[String], rows: &[Vec<String>]
 }
 
 /// The page.
-///
-/// # Errors
-/// If a chart cannot be drawn.
 pub fn html(title: &str, sections: &[Section]) -> Outcome<String> {
     let mut html = String::new();
     writeln!(
@@ -180,9 +173,6 @@ pub fn html(title: &str, sections: &[Section]) -> Outcome<String> {
 }
 
 /// Writes every chart as SVG into a directory.
-///
-/// # Errors
-/// If a chart cannot be drawn or written.
 pub fn write_charts(directory: &Path, sections: &[Section]) -> Outcome {
     std::fs::create_dir_all(directory)?;
     for block in sections.iter().flat_map(|section| &section.blocks) {

@@ -34,7 +34,6 @@ pub struct Traffic {
 
 impl Traffic {
     /// The difference to an earlier reading.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             reads: self.reads.saturating_sub(earlier.reads),
@@ -117,7 +116,6 @@ pub struct PlaceTraffic {
 
 impl PlaceTraffic {
     /// The difference to an earlier reading of the same place.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let added = |now: Option<Traffic>, then: Option<Traffic>| Some(now?.since(&then?));
         Self {
@@ -129,9 +127,6 @@ impl PlaceTraffic {
 
 impl Place {
     /// A plain directory, created if it does not exist.
-    ///
-    /// # Errors
-    /// If it cannot be created or read.
     pub fn directory(path: &Path) -> Outcome<Self> {
         fs::create_dir_all(path).map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
         let path = path.canonicalize()?;
@@ -144,15 +139,11 @@ impl Place {
     }
 
     /// The number of its block device, if there is one.
-    #[must_use]
     pub fn device_number(&self) -> Option<u64> {
         rustix::fs::stat(&self.path).ok().map(|stat| stat.st_dev)
     }
 
     /// The counters, after a sync of the file system.
-    ///
-    /// # Errors
-    /// If the file system cannot be synced or a counter cannot be read.
     pub fn traffic(&self) -> Outcome<PlaceTraffic> {
         rustix::fs::syncfs(fs::File::open(&self.path)?)?;
         Ok(PlaceTraffic {
@@ -163,9 +154,6 @@ impl Place {
 
     /// Sets the fraction of its modelled times that an emulated drive takes; 1 for the modelled
     /// times. For intervals without measurements. No effect on real drives.
-    ///
-    /// # Errors
-    /// If the drive does not answer.
     pub fn hurry(&self, factor: f64) -> Outcome {
         let slow = Fault::Slow { factor };
         self.drive.as_ref().map_or(Ok(()), |drive| drive.fault(slow))
@@ -181,9 +169,6 @@ impl Place {
     }
 
     /// Creates an empty directory of this name, replacing an old one.
-    ///
-    /// # Errors
-    /// If the old one cannot be removed or the new one cannot be created.
     pub fn fresh(&self, name: &str) -> Outcome<PathBuf> {
         self.remove(name)?;
         let path = self.path.join(name);
@@ -192,9 +177,6 @@ impl Place {
     }
 
     /// Removes a directory created by [`Place::fresh`].
-    ///
-    /// # Errors
-    /// If it exists and cannot be removed.
     pub fn remove(&self, name: &str) -> Outcome {
         match fs::remove_dir_all(self.path.join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -204,9 +186,6 @@ impl Place {
 }
 
 /// Drops the kernel's caches after a sync. False without the permission, which root has.
-///
-/// # Errors
-/// If a place cannot be synced.
 pub fn drop_caches(places: &[&Place]) -> Outcome<bool> {
     for place in places {
         rustix::fs::syncfs(fs::File::open(&place.path)?)?;

@@ -39,7 +39,6 @@ impl Default for Progress {
 
 impl Progress {
     /// An empty bar.
-    #[must_use]
     pub fn new() -> Self {
         let bar = ProgressBar::new(1000);
         if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}") {

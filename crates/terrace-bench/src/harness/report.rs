@@ -17,15 +17,9 @@ pub trait Evaluation: Sync {
     fn name(&self) -> &'static str;
 
     /// All sections for which there are results.
-    ///
-    /// # Errors
-    /// If a result is malformed.
     fn sections(&self, records: &[Record]) -> Outcome<Vec<Section>>;
 
     /// Its goals. Those without measurements are left out.
-    ///
-    /// # Errors
-    /// If a result is malformed.
     fn targets(&self, _records: &[Record]) -> Outcome<Vec<Target>> {
         Ok(Vec::new())
     }
@@ -33,9 +27,6 @@ pub trait Evaluation: Sync {
 
 /// Writes the page, and the charts' files if a directory for them is given. Returns all goals with
 /// measurements.
-///
-/// # Errors
-/// If a result cannot be read or the page cannot be written.
 pub fn write(
     evaluations: &[&dyn Evaluation],
     results: &Path,
@@ -67,9 +58,6 @@ pub fn write(
 }
 
 /// Prints an evaluation's tables and goals.
-///
-/// # Errors
-/// If a result cannot be read or is malformed.
 pub fn print(evaluation: &dyn Evaluation, bench: &Bench) -> Outcome {
     let records = bench.results().all()?;
     for section in evaluation.sections(&records)? {

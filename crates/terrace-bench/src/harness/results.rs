@@ -50,17 +50,11 @@ pub struct Record {
 
 impl Record {
     /// Parses the outcome.
-    ///
-    /// # Errors
-    /// If it does not have that form.
     pub fn outcome<T: DeserializeOwned>(&self) -> Outcome<T> {
         T::deserialize(&self.outcome).map_err(|error| self.unreadable("outcome", &error))
     }
 
     /// Parses the settings.
-    ///
-    /// # Errors
-    /// If they do not have that form.
     pub fn settings<T: DeserializeOwned>(&self) -> Outcome<T> {
         T::deserialize(&self.settings).map_err(|error| self.unreadable("settings", &error))
     }
@@ -86,9 +80,6 @@ pub struct Results {
 
 impl Results {
     /// Opens a directory of results, which is created if it does not exist.
-    ///
-    /// # Errors
-    /// If it cannot be created.
     pub fn create(directory: &Path) -> Outcome<Self> {
         fs::create_dir_all(directory).map_err(|error| format!("{} cannot be made: {error}", directory.display()))?;
         Ok(Self {
@@ -112,9 +103,6 @@ impl Results {
     }
 
     /// The result of a run, if it exists.
-    ///
-    /// # Errors
-    /// If its file exists and cannot be read.
     pub fn find(&self, experiment: &str, settings: &Value) -> Outcome<Option<Record>> {
         let hash = settings_hash(experiment, settings);
         let path = self.path(experiment, &hash);
@@ -204,9 +192,6 @@ pub struct Bench {
 
 impl Bench {
     /// Stores results in a directory; with `resume`, runs with a result are skipped.
-    ///
-    /// # Errors
-    /// If the directory cannot be created.
     pub fn new(results: &Path, resume: bool) -> Outcome<Self> {
         Ok(Self {
             results: Results::create(results)?,
@@ -218,15 +203,11 @@ impl Bench {
     }
 
     /// The results so far.
-    #[must_use]
     pub fn results(&self) -> &Results {
         &self.results
     }
 
     /// Whether this run has a result.
-    ///
-    /// # Errors
-    /// If its result exists and cannot be read.
     pub fn is_done<S: Serialize>(&self, plan: &Plan<'_, S>) -> Outcome<bool> {
         Ok(self.resume
             && self
@@ -237,9 +218,6 @@ impl Bench {
 
     /// Runs a plan and stores its result, unless it has one. Its time must have been added to the
     /// progress bar.
-    ///
-    /// # Errors
-    /// The run's, or the results'.
     pub fn run<S: Serialize, T: Serialize>(
         &self,
         plan: &Plan<'_, S>,
@@ -271,9 +249,6 @@ impl Bench {
     }
 
     /// Runs plans.
-    ///
-    /// # Errors
-    /// The error of the first run that fails.
     pub fn run_all<'a, S: Serialize, T: Serialize>(
         &self,
         plans: &[Plan<'a, S>],
@@ -287,9 +262,6 @@ impl Bench {
     }
 
     /// Runs plans, each in its own temporary directory below `directory`.
-    ///
-    /// # Errors
-    /// The error of the first run that fails.
     pub fn run_each_in<S: Serialize, T: Serialize>(
         &self,
         directory: &Path,
@@ -308,9 +280,6 @@ impl Bench {
 }
 
 /// Settings and outcomes of all runs of an experiment.
-///
-/// # Errors
-/// If one is malformed.
 pub fn rows<S: DeserializeOwned, T: DeserializeOwned>(records: &[Record], experiment: &str) -> Outcome<Vec<(S, T)>> {
     let of_kind = records.iter().filter(|record| record.experiment == experiment);
     of_kind

@@ -25,7 +25,6 @@ pub struct PlaceArguments {
 
 impl PlaceArguments {
     /// Whether two drives were given.
-    #[must_use]
     pub const fn are_given(&self) -> bool {
         self.emulated.emulate || self.ssd.is_some() || self.hdd.is_some()
     }
@@ -53,7 +52,6 @@ pub struct BothTraffic {
 
 impl BothTraffic {
     /// The difference to an earlier reading.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             ssd: self.ssd.since(&earlier.ssd),
@@ -64,9 +62,6 @@ impl BothTraffic {
 
 impl Places {
     /// Opens the drives of the arguments.
-    ///
-    /// # Errors
-    /// If a directory cannot be created, or both are the same.
     pub fn open(arguments: &PlaceArguments, seed: u64) -> Outcome<Self> {
         if arguments.emulated.emulate {
             let (emulated, ssd, hdd) = Emulated::create(&arguments.emulated, seed)?;
@@ -91,15 +86,11 @@ impl Places {
     }
 
     /// Whether both are on one device, whose counters then include both.
-    #[must_use]
     pub fn share_a_device(&self) -> bool {
         self.ssd.device_number() == self.hdd.device_number()
     }
 
     /// The counters of both drives, after a sync.
-    ///
-    /// # Errors
-    /// If one cannot be read.
     pub fn traffic(&self) -> Outcome<BothTraffic> {
         Ok(BothTraffic {
             ssd: self.ssd.traffic()?,
@@ -108,35 +99,23 @@ impl Places {
     }
 
     /// See [`drop_caches`].
-    ///
-    /// # Errors
-    /// If a place cannot be synced.
     pub fn drop_caches(&self) -> Outcome<bool> {
         drop_caches(&[&self.ssd, &self.hdd])
     }
 
     /// See [`Place::hurry`].
-    ///
-    /// # Errors
-    /// If a drive does not answer.
     pub fn hurry(&self, factor: f64) -> Outcome {
         self.ssd.hurry(factor)?;
         self.hdd.hurry(factor)
     }
 
     /// Creates empty directories of this name for a store.
-    ///
-    /// # Errors
-    /// If that fails.
     pub fn fresh(&self, name: &str) -> Outcome {
         self.ssd.fresh(name)?;
         self.hdd.fresh(name).map(drop)
     }
 
     /// Removes directories created by [`Places::fresh`].
-    ///
-    /// # Errors
-    /// If that fails.
     pub fn remove(&self, name: &str) -> Outcome {
         self.ssd.remove(name)?;
         self.hdd.remove(name)
@@ -160,7 +139,6 @@ impl Setup {
     pub const ALL: [Self; 3] = [Self::Ssd, Self::Hybrid, Self::Hdd];
 
     /// The paper's name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ssd => "SSD",
@@ -170,7 +148,6 @@ impl Setup {
     }
 
     /// The drive of small values and metadata.
-    #[must_use]
     pub const fn flash(self, places: &Places) -> &Place {
         match self {
             Self::Ssd | Self::Hybrid => &places.ssd,
@@ -179,7 +156,6 @@ impl Setup {
     }
 
     /// The drive of large values.
-    #[must_use]
     pub const fn large(self, places: &Places) -> &Place {
         match self {
             Self::Ssd => &places.ssd,
@@ -188,7 +164,6 @@ impl Setup {
     }
 
     /// Options of a store of this name, with its two directories on their drives.
-    #[must_use]
     pub fn options(self, places: &Places, name: &str) -> terrace::Options {
         let flash = self.flash(places).path.join(name).join("flash");
         let large = self.large(places).path.join(name).join("large");

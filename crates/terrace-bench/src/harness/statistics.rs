@@ -15,7 +15,6 @@ pub struct Summary {
 
 impl Summary {
     /// Of one value.
-    #[must_use]
     pub const fn exact(mean: f64) -> Self {
         Self {
             mean,
@@ -25,7 +24,6 @@ impl Summary {
     }
 
     /// Of these values; `None` if there are none.
-    #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 {
@@ -54,7 +52,6 @@ pub struct Line {
 }
 
 /// Ordinary least squares. `None` without two different x.
-#[must_use]
 pub fn regress(points: &[(f64, f64)]) -> Option<Line> {
     let count = points.len() as f64;
     let mean_x = points.iter().map(|point| point.0).sum::<f64>() / count;

@@ -18,7 +18,6 @@ pub struct Target {
 
 impl Target {
     /// A minimum.
-    #[must_use]
     pub fn at_least(name: impl Into<String>, wanted: f64, measured: f64) -> Self {
         Self {
             name: name.into(),
@@ -29,7 +28,6 @@ impl Target {
     }
 
     /// A maximum.
-    #[must_use]
     pub fn at_most(name: impl Into<String>, wanted: f64, measured: f64) -> Self {
         Self {
             at_most: true,
@@ -38,7 +36,6 @@ impl Target {
     }
 
     /// Whether it is met.
-    #[must_use]
     pub fn is_met(&self) -> bool {
         if self.at_most {
             self.measured <= self.wanted
@@ -48,13 +45,11 @@ impl Target {
     }
 
     /// The verdict as a word.
-    #[must_use]
     pub fn verdict(&self) -> &'static str {
         if self.is_met() { "met" } else { "MISSED" }
     }
 
     /// The wanted value with its direction.
-    #[must_use]
     pub fn wanted_in_words(&self) -> String {
         format!(
             "{} {:.2}",

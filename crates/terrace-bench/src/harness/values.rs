@@ -19,7 +19,6 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Values {
     /// A pool for values up to this length.
-    #[must_use]
     pub fn new(seed: u64, value_bytes_max: usize) -> Self {
         let mut pool = vec![0; (value_bytes_max + (4 << 20)).next_multiple_of(8)];
         ChaCha8Rng::seed_from_u64(seed).fill_bytes(&mut pool);
@@ -27,7 +26,6 @@ impl Values {
     }
 
     /// The value of an object. Lengths are limited to the pool's.
-    #[must_use]
     pub fn value(&self, number: u64, length: usize) -> Bytes {
         let mut value = self.piece(number, length).to_vec();
         let length = value.len();
@@ -42,7 +40,6 @@ impl Values {
     /// A piece of the pool for an object, without copying, where making a value must be free.
     /// Lengths are limited to the pool's. Two objects have the same piece with a probability of one
     /// in some millions.
-    #[must_use]
     pub fn piece(&self, number: u64, length: usize) -> &[u8] {
         let length = length.min(self.pool.len());
         let room = (self.pool.len() - length + 1) as u64;
@@ -51,9 +48,6 @@ impl Values {
     }
 
     /// Checks length and both ends of a piece.
-    ///
-    /// # Errors
-    /// If it is not that object's.
     pub fn check_piece(&self, number: u64, length: usize, found: &[u8]) -> Outcome {
         let expected = self.piece(number, length);
         let end = length.min(8);
@@ -66,9 +60,6 @@ impl Values {
     }
 
     /// Checks length and both ends of a value.
-    ///
-    /// # Errors
-    /// If it is not that object's.
     pub fn check(number: u64, length: usize, value: &[u8]) -> Outcome {
         let stamp = number.to_le_bytes();
         if value.len() != length || length >= 8 && !(value.starts_with(&stamp) && value.ends_with(&stamp)) {

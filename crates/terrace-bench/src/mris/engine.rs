@@ -35,7 +35,6 @@ pub struct Sizes {
 
 impl Sizes {
     /// Of an object.
-    #[must_use]
     pub const fn of(self, object: u64) -> usize {
         if is_large(object) {
             self.large_bytes
@@ -45,7 +44,6 @@ impl Sizes {
     }
 
     /// Of a group.
-    #[must_use]
     pub const fn group(self) -> u64 {
         (self.small_bytes + self.large_bytes) as u64
     }
@@ -84,9 +82,6 @@ pub struct Heat {
 }
 
 /// Opens Terrace without a RAM cache for values, and waits until its hash index is filled.
-///
-/// # Errors
-/// The store's.
 pub fn open_terrace(usual: Options, tuning: Tuning, heat: Heat) -> Outcome<Box<dyn KeyValue>> {
     let options = Options {
         cache_bytes: 0,
@@ -101,9 +96,6 @@ pub fn open_terrace(usual: Options, tuning: Tuning, heat: Heat) -> Outcome<Box<d
 }
 
 /// Opens LevelDB, the paper's baseline, with its defaults.
-///
-/// # Errors
-/// LevelDB's, or that it is not in this build.
 pub fn open_leveldb(setup: Setup, places: &Places, name: &str) -> Outcome<Box<dyn KeyValue>> {
     let opening = Opening {
         cache_bytes: 0,
@@ -130,9 +122,6 @@ impl Groups {
     }
 
     /// Puts groups, each as one batch, without waiting for the device.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn insert(&self, groups: &[u64], progress: &Progress) -> Outcome<LoopOutcome> {
         one_by_one(groups, 1, progress, |group| {
             let objects = [2 * group, 2 * group + 1].map(|object| (key(object), self.value(object)));
@@ -143,9 +132,6 @@ impl Groups {
     }
 
     /// Reads objects; kind 0 are small ones, kind 1 large ones.
-    ///
-    /// # Errors
-    /// The engine's, or a wrong value.
     pub fn read(&self, objects: &[u64], progress: &Progress) -> Outcome<LoopOutcome> {
         one_by_one(objects, 2, progress, |object| {
             crate::contest::step::get(&*self.engine, key(object).as_bytes(), |found| {
@@ -157,17 +143,11 @@ impl Groups {
     }
 
     /// Waits for the background work after insertions: until the files have not changed for `quiet`.
-    ///
-    /// # Errors
-    /// If a directory cannot be read.
     pub fn settle(&self, quiet: Duration) -> Outcome {
         settle(quiet, || self.directories.iter().map(|path| disk_bytes(path)).sum())
     }
 
     /// Closes. Returns the engine's statistics since it was opened; LevelDB has them in its log.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn close(self) -> Outcome<Figures> {
         let figures = self.engine.figures();
         self.engine.close()?;

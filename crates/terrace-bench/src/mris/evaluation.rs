@@ -77,9 +77,6 @@ pub struct Amount {
 
 impl WorkloadFile {
     /// Reads the file, or the built-in one.
-    ///
-    /// # Errors
-    /// If it is malformed or cannot be run.
     pub fn read(file: Option<&Path>) -> Outcome<Self> {
         let workload: Self = read_toml(file, include_str!("../../workloads/mris.toml"))?;
         if workload.small_bytes < 8 || workload.large_bytes < 8 || workload.large_bytes > 256 << 20 {
@@ -101,7 +98,6 @@ impl WorkloadFile {
     }
 
     /// The amount of work at a scale.
-    #[must_use]
     pub fn amount(&self, scale: Scale) -> &Amount {
         scale.of(&self.small, &self.full)
     }
@@ -127,7 +123,6 @@ impl Contender {
     ];
 
     /// Terrace.
-    #[must_use]
     pub const fn terrace(setup: Setup) -> Self {
         Self {
             engine: Candidate::Terrace,
@@ -136,7 +131,6 @@ impl Contender {
     }
 
     /// LevelDB, all on one drive.
-    #[must_use]
     pub const fn leveldb(setup: Setup) -> Self {
         Self {
             engine: Candidate::LevelDb,
@@ -145,7 +139,6 @@ impl Contender {
     }
 
     /// Name, as text.
-    #[must_use]
     pub fn name(self) -> String {
         format!("{} {}", self.engine.name(), self.setup.name())
     }
@@ -170,7 +163,6 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Lengths of the two objects of a group.
-    #[must_use]
     pub const fn sizes(&self) -> Sizes {
         Sizes {
             small_bytes: self.small_bytes,
@@ -218,9 +210,6 @@ fn check_names(only: &[String]) -> Outcome {
 
 impl Evaluation {
     /// Prepares drives and values.
-    ///
-    /// # Errors
-    /// If one of them is not available.
     pub fn new(common: &Common) -> Outcome<Self> {
         check_names(&common.only)?;
         let file = WorkloadFile::read(common.workload.as_deref())?;
@@ -259,9 +248,6 @@ impl Evaluation {
     }
 
     /// Opens a contender's store of this name, or creates it in existing directories.
-    ///
-    /// # Errors
-    /// The engine's.
     pub fn open(&self, contender: Contender, name: &str) -> Outcome<Groups> {
         if contender.engine == Candidate::LevelDb {
             return Ok(self.groups(name, open_leveldb(contender.setup, &self.places, name)?));
@@ -270,9 +256,6 @@ impl Evaluation {
     }
 
     /// Opens a store of Terrace with the given sizes.
-    ///
-    /// # Errors
-    /// The store's.
     pub fn open_terrace(&self, setup: Setup, name: &str, tuning: Tuning, heat: Heat) -> Outcome<Groups> {
         let usual = setup.options(&self.places, name);
         Ok(self.groups(name, open_terrace(usual, tuning, heat)?))
@@ -288,7 +271,6 @@ impl Evaluation {
     }
 
     /// Estimated time of insertions, for the progress bar: the paper's speed for the disk.
-    #[must_use]
     pub fn insert_seconds(&self, contender: Contender, groups: u64) -> f64 {
         let rate = match (contender.engine, contender.setup) {
             (Candidate::Terrace, Setup::Ssd) => 100e6,

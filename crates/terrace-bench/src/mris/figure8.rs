@@ -28,9 +28,6 @@ pub struct Source {
 }
 
 /// Counts requests and stores the result.
-///
-/// # Errors
-/// If a file cannot be read.
 pub fn run(arguments: &Arguments) -> Outcome {
     let bench = Bench::new(&arguments.results.results, arguments.results.resume)?;
     let described = arguments.files.iter().map(|path| -> Outcome<(String, u64)> {

@@ -101,9 +101,6 @@ const fn on(heat: bool) -> &'static str {
 }
 
 /// Does all runs. Those with the flash cache come last, since their copies stay in the store.
-///
-/// # Errors
-/// The error of the first run that fails.
 pub fn run(evaluation: &Evaluation) -> Outcome {
     let mut plans = plans(evaluation);
     plans.sort_by_key(|plan| plan.settings.heat);
@@ -246,9 +243,6 @@ fn static_model(model: &Model, rows: &[(Settings, Read)]) -> impl Fn(u64) -> Opt
 }
 
 /// The section, if there are results.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn section(records: &[Record]) -> Outcome<Option<Section>> {
     let rates = rates(records)?;
     let mut section = Section::new("Popular images, with heat");

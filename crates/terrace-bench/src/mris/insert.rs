@@ -30,7 +30,6 @@ pub enum Order {
 
 impl Order {
     /// As text.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sequential => "sequential",
@@ -39,7 +38,6 @@ impl Order {
     }
 
     /// The groups in this order.
-    #[must_use]
     pub fn groups(self, count: u64, seed: u64) -> Vec<u64> {
         let mut groups: Vec<u64> = (0..count).collect();
         if self == Self::Random {
@@ -105,9 +103,6 @@ fn plans(evaluation: &Evaluation) -> Vec<Plan<'static, Settings>> {
 }
 
 /// Does all runs of figure 9.
-///
-/// # Errors
-/// The error of the first run that fails.
 pub fn run(evaluation: &Evaluation) -> Outcome {
     evaluation.bench.run_all(&plans(evaluation), |plan, progress| {
         measure(evaluation, &plan.settings, plan.seed, progress)

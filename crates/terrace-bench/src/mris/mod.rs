@@ -57,9 +57,6 @@ enum Part {
 }
 
 /// Runs a part. Returns the directory of its results.
-///
-/// # Errors
-/// If a run fails or a result cannot be stored.
 pub fn run(arguments: Arguments) -> Outcome<PathBuf> {
     let (common, works): (_, &[Work]) = match &arguments.part {
         Part::Figure8(arguments) => {
@@ -88,9 +85,6 @@ fn measure(common: &Common, works: &[Work]) -> Outcome {
 }
 
 /// Runs, as a part of all evaluations, what can be measured here. Returns what cannot, and why.
-///
-/// # Errors
-/// The error of the first run that fails.
 pub fn measure_what_can_be(places: &PlaceArguments, results: &ResultArguments) -> Outcome<Vec<String>> {
     if !places.are_given() {
         return Ok(vec![

@@ -65,9 +65,6 @@ pub fn largest<S, T, K: Ord>(rows: Vec<(S, T)>, left_out: &mut usize, set: impl 
 
 impl Model {
     /// Evaluates all results of a directory.
-    ///
-    /// # Errors
-    /// If a result is malformed.
     pub fn of(records: &[Record]) -> Outcome<Self> {
         let mut model = Self::default();
         let inserts = largest(rows(records, insert::EXPERIMENT)?, &mut model.left_out, |settings| {
@@ -128,7 +125,6 @@ impl Model {
     }
 
     /// The measured ratios.
-    #[must_use]
     pub fn ratios(&self) -> Vec<u64> {
         let mut ratios: Vec<u64> = self.reads.keys().map(|key| key.1).collect();
         ratios.sort_unstable();
@@ -137,7 +133,6 @@ impl Model {
     }
 
     /// The contenders.
-    #[must_use]
     pub fn contenders(&self) -> Vec<Contender> {
         let took_part = |contender: &Contender| {
             self.reads.keys().any(|key| key.0 == *contender) || self.inserts.keys().any(|key| key.0 == *contender)
@@ -152,13 +147,11 @@ impl Model {
     }
 
     /// Reads per second (figure 10).
-    #[must_use]
     pub fn reads_per_second(&self, contender: Contender, ratio: u64) -> Option<Summary> {
         self.of_reads(contender, ratio, Read::per_second)
     }
 
     /// MB of values per second (figure 12); a MB has 10^6 bytes.
-    #[must_use]
     pub fn read_mb_per_second(&self, contender: Contender, ratio: u64) -> Option<Summary> {
         let sizes = self.surroundings.as_ref()?;
         self.of_reads(contender, ratio, |read| {
@@ -169,7 +162,6 @@ impl Model {
     }
 
     /// MB per second read from a place, counted by the kernel or else the drive (figure 14).
-    #[must_use]
     pub fn device_mb_per_second(
         &self,
         contender: Contender,
@@ -189,7 +181,6 @@ impl Model {
 
     /// Microseconds of a small and a large read, by regression over all runs: the time of a cycle
     /// (`ratio` small reads and a large one) as a function of the ratio.
-    #[must_use]
     pub fn regression(&self, contender: Contender) -> Option<Line> {
         let of_contender = self.reads.iter().filter(|(key, _)| key.0 == contender);
         let points: Vec<(f64, f64)> = of_contender
@@ -204,7 +195,6 @@ impl Model {
     }
 
     /// Table 3 for an engine.
-    #[must_use]
     pub fn costs(&self, engine: Candidate) -> Option<Costs> {
         let [ssd, hdd] = [Setup::Ssd, Setup::Hdd].map(|setup| self.regression(Contender { engine, setup }));
         let (ssd, hdd) = (ssd?, hdd?);
@@ -218,7 +208,6 @@ impl Model {
     }
 
     /// Mean measured microseconds of a small and of a large read.
-    #[must_use]
     pub fn timed(&self, contender: Contender) -> Option<(f64, f64)> {
         let runs = || {
             self.reads
@@ -239,7 +228,6 @@ impl Model {
     }
 
     /// Reads per second if only the drives' own reads took time: Hybrid.
-    #[must_use]
     pub fn limit(&self, ratio: u64) -> Option<f64> {
         let (small, large) = (self.raw.get(&Setup::Ssd)?.0.mean, self.raw.get(&Setup::Hdd)?.0.mean);
         let ratio = ratio as f64;
@@ -247,7 +235,6 @@ impl Model {
     }
 
     /// MB per second of a predicted rate of reads (equation 5).
-    #[must_use]
     pub fn mb_of(&self, reads_per_second: f64, ratio: u64) -> f64 {
         let sizes = self
             .surroundings
@@ -268,7 +255,6 @@ impl Model {
     }
 
     /// Objects inserted per second until durable (figure 9 a).
-    #[must_use]
     pub fn objects_per_second(&self, contender: Contender, order: Order) -> Option<Summary> {
         self.of_inserts(contender, order, |run| {
             Some(2.0 * run.write.count as f64 / run.durable_seconds)
@@ -281,7 +267,6 @@ impl Model {
     }
 
     /// MB inserted per second until durable (figure 9 b).
-    #[must_use]
     pub fn insert_mb_per_second(&self, contender: Contender, order: Order) -> Option<Summary> {
         self.of_inserts(contender, order, |run| {
             Some(self.put_bytes(run)? / run.durable_seconds / 1e6)
@@ -289,7 +274,6 @@ impl Model {
     }
 
     /// MB written to a place in an inserting run, counted by the kernel or else the drive.
-    #[must_use]
     pub fn written_mb(
         &self,
         contender: Contender,
@@ -306,7 +290,6 @@ impl Model {
     }
 
     /// Write amplification: from the drives' counters if both are emulated, else from the engine's.
-    #[must_use]
     pub fn write_amplification(&self, contender: Contender, order: Order) -> Option<(Summary, Source)> {
         let by_drives = self.of_inserts(contender, order, |run| {
             let written = run.traffic.ssd.drive?.written_bytes + run.traffic.hdd.drive?.written_bytes;
@@ -324,7 +307,6 @@ impl Model {
     }
 
     /// A count of the engine over the inserting runs.
-    #[must_use]
     pub fn engine_count(
         &self,
         contender: Contender,

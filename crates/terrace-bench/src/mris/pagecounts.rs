@@ -111,9 +111,6 @@ impl Counts {
     }
 
     /// Counts the lines of a text.
-    ///
-    /// # Errors
-    /// The reader's.
     pub fn read(&mut self, mut reader: impl BufRead) -> io::Result<()> {
         let mut line = Vec::new();
         loop {
@@ -154,13 +151,11 @@ impl Counts {
     }
 
     /// Requests of images.
-    #[must_use]
     pub fn requests(&self) -> u64 {
         self.bins.iter().fold(0, |sum, bin| sum.saturating_add(bin.requests))
     }
 
     /// The shares that the paper gives; `None` without requests.
-    #[must_use]
     pub fn shares(&self) -> Option<Shares> {
         let sum = |bins: &[Bin], what: fn(&Bin) -> u64| bins.iter().map(|bin| what(bin) as f64).sum::<f64>();
         let requests = |bin: &Bin| bin.requests;

@@ -56,7 +56,6 @@ pub struct Figure9 {
 
 impl Figure9 {
     /// MB/s of random insertion.
-    #[must_use]
     pub fn random(&self, setup: Setup) -> f64 {
         self.hdd_random_mb_per_second
             * match setup {
@@ -68,7 +67,6 @@ impl Figure9 {
 
     /// MB/s of sequential insertion. The text also gives ratios to HDD, which agree within
     /// rounding.
-    #[must_use]
     pub fn sequential(&self, setup: Setup) -> f64 {
         self.random(setup)
             * match setup {
@@ -79,7 +77,6 @@ impl Figure9 {
     }
 
     /// Sequential insertion relative to HDD, from the text.
-    #[must_use]
     pub fn sequential_over_hdd(&self, setup: Setup) -> f64 {
         match setup {
             Setup::Ssd => self.ssd_over_hdd_sequential,
@@ -105,7 +102,6 @@ pub struct Speedups {
 
 impl Speedups {
     /// The speed-up of a setup at a ratio, if it is in the table.
-    #[must_use]
     pub fn at(&self, setup: Setup, ratio: u64) -> Option<f64> {
         let column = self.ratios.iter().position(|&found| found == ratio)?;
         match setup {
@@ -134,7 +130,6 @@ pub struct Costs {
 
 impl Costs {
     /// Microseconds of `ratio` small reads and a large one: the denominators of equations 1 to 3.
-    #[must_use]
     pub fn cycle_us(&self, setup: Setup, ratio: f64) -> f64 {
         let (small, large) = match setup {
             Setup::Ssd => (self.small_ssd_us, self.large_ssd_us),
@@ -145,23 +140,18 @@ impl Costs {
     }
 
     /// Reads per second: equations 1 (SSD), 2 (HDD) and 3 (Hybrid).
-    #[must_use]
     pub fn reads_per_second(&self, setup: Setup, ratio: f64) -> f64 {
         1e6 * (ratio + 1.0) / self.cycle_us(setup, ratio)
     }
 }
 
 /// Mean bytes of a read: equation 4. With the reads per second it gives equation 5.
-#[must_use]
 pub fn mean_read_bytes(small: f64, large: f64, ratio: f64) -> f64 {
     small + (large - small) / (ratio + 1.0)
 }
 
 impl Paper {
     /// The built-in figures.
-    ///
-    /// # Errors
-    /// If they are malformed.
     pub fn published() -> Outcome<Self> {
         read_toml(None, include_str!("../../workloads/mris-paper.toml"))
     }

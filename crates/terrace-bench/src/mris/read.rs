@@ -78,7 +78,6 @@ pub struct Read {
 
 impl Read {
     /// Reads of both kinds.
-    #[must_use]
     pub fn per_second(&self) -> f64 {
         (self.small.count + self.large.count) as f64 / self.seconds
     }
@@ -180,9 +179,6 @@ fn raw_plans(evaluation: &Evaluation) -> Vec<Plan<'static, RawSettings>> {
 }
 
 /// Does all runs.
-///
-/// # Errors
-/// The error of the first run that fails.
 pub fn run(evaluation: &Evaluation) -> Outcome {
     if evaluation.raw {
         evaluation.bench.run_all(&raw_plans(evaluation), |plan, _| {
@@ -221,9 +217,6 @@ pub fn run(evaluation: &Evaluation) -> Outcome {
 /// Does runs of reads on one store, which is filled before the first of them: all groups are
 /// inserted in this order, and the store is closed after its background work. `objects` are those
 /// to read before, without delays, and those to measure.
-///
-/// # Errors
-/// The error of the first run that fails.
 pub fn run_on_one<S: Serialize>(
     evaluation: &Evaluation,
     what: &str,

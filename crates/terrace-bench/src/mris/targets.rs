@@ -7,7 +7,6 @@ use crate::harness::{setup::Setup, target::Target};
 type Base<'a> = &'a dyn Fn(u64) -> Option<f64>;
 
 /// The goals with measurements.
-#[must_use]
 pub fn targets(model: &Model, paper: &Paper) -> Vec<Target> {
     let terrace = |setup, ratio| Some(model.reads_per_second(Contender::terrace(setup), ratio)?.mean);
     let published = |ratio| paper.table3.reads_per_second(Setup::Hybrid, ratio as f64);

@@ -18,9 +18,6 @@ pub struct Fjall {
 
 impl Fjall {
     /// Opens a database: a quarter of the RAM is for memtables, the rest for its cache.
-    ///
-    /// # Errors
-    /// fjall's.
     pub fn open(opening: &Opening) -> Outcome<Self> {
         let memtable_bytes = (opening.cache_bytes / 8).clamp(1 << 20, 64 << 20);
         let cache_bytes = opening.cache_bytes - (2 * memtable_bytes).min(opening.cache_bytes);

@@ -36,9 +36,6 @@ pub struct Foyer {
 
 impl Foyer {
     /// Opens an empty cache that writes values to flash on insertion, or on eviction from RAM.
-    ///
-    /// # Errors
-    /// foyer's, or if its threads cannot be started.
     pub fn open(opening: &Opening, writes_on_insertion: bool) -> Outcome<Self> {
         let flash_bytes = match opening.expected_objects * opening.expected_object_bytes {
             0 => FLASH_BYTES_UNKNOWN,

@@ -26,9 +26,6 @@ pub struct Lmdb {
 
 impl Lmdb {
     /// Opens a database.
-    ///
-    /// # Errors
-    /// LMDB's.
     pub fn open(opening: &Opening) -> Outcome<Self> {
         let mut options = EnvOpenOptions::new().read_txn_with_tls();
         options.map_size(MAP_BYTES).max_readers(READERS_MAX);

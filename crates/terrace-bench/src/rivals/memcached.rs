@@ -52,9 +52,6 @@ struct Connection {
 
 impl Memcached {
     /// Starts a server.
-    ///
-    /// # Errors
-    /// If it cannot be started or does not answer.
     pub fn open(opening: &Opening) -> Outcome<Self> {
         let directory = tempfile::Builder::new().prefix("terrace-bench-").tempdir()?;
         let socket = directory.path().join("memcached");

@@ -34,15 +34,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// far as the engine can; without, it is acknowledged at once.
 pub trait KeyValue: Send + Sync {
     /// Puts one pair.
-    ///
-    /// # Errors
-    /// The engine's.
     fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Outcome;
 
     /// Puts pairs in this order, as one batch if the engine has batches.
-    ///
-    /// # Errors
-    /// The engine's.
     fn put_all(&self, pairs: &[(&[u8], &[u8])], durability: Durability) -> Outcome {
         for (key, value) in pairs {
             self.put(key, value, Durability::Buffered)?;
@@ -55,15 +49,9 @@ pub trait KeyValue: Send + Sync {
 
     /// Reads a value into `value`, replacing its contents. False if there is none; then `value` is
     /// empty.
-    ///
-    /// # Errors
-    /// The engine's.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool>;
 
     /// Deletes a key, which need not exist.
-    ///
-    /// # Errors
-    /// The engine's.
     fn delete(&self, key: &[u8], durability: Durability) -> Outcome;
 
     /// Visits at most `count` pairs from `from` on, in key order.
@@ -73,15 +61,9 @@ pub trait KeyValue: Send + Sync {
     fn scan(&self, from: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Outcome;
 
     /// Makes all writes durable.
-    ///
-    /// # Errors
-    /// The engine's.
     fn sync(&self) -> Outcome;
 
     /// Makes the engine write its RAM buffers to their final place, if it has such a call.
-    ///
-    /// # Errors
-    /// The engine's.
     fn flush(&self) -> Outcome {
         self.sync()
     }
@@ -105,9 +87,6 @@ pub trait KeyValue: Send + Sync {
     fn settings(&self) -> String;
 
     /// Closes.
-    ///
-    /// # Errors
-    /// The engine's.
     fn close(self: Box<Self>) -> Outcome;
 }
 
@@ -244,7 +223,6 @@ impl Candidate {
     ];
 
     /// Name, as text.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Terrace => "Terrace",
@@ -262,7 +240,6 @@ impl Candidate {
     }
 
     /// Whether it is Terrace.
-    #[must_use]
     pub const fn is_terrace(self) -> bool {
         matches!(self, Self::Terrace | Self::TerraceUncached)
     }
@@ -282,7 +259,6 @@ impl Candidate {
     }
 
     /// The candidates in this build.
-    #[must_use]
     pub fn compiled_in() -> Vec<Self> {
         Self::ALL
             .into_iter()
@@ -291,7 +267,6 @@ impl Candidate {
     }
 
     /// Its abilities.
-    #[must_use]
     pub const fn abilities(self) -> Abilities {
         let all = Abilities {
             scans: true,
@@ -322,9 +297,6 @@ impl Candidate {
     }
 
     /// Opens a database, or creates one.
-    ///
-    /// # Errors
-    /// The engine's, or that it is not in this build.
     pub fn open(self, opening: &Opening) -> Outcome<Box<dyn KeyValue>> {
         std::fs::create_dir_all(&opening.directory)?;
         match self {
@@ -383,7 +355,6 @@ pub struct Opening {
 
 impl Opening {
     /// Options for one directory, with 64 MiB of RAM.
-    #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -403,9 +374,6 @@ impl Opening {
     }
 
     /// Bytes of its files on their devices.
-    ///
-    /// # Errors
-    /// If a directory cannot be read.
     pub fn disk_bytes(&self) -> Outcome<u64> {
         self.directories().map(disk_bytes).sum()
     }
@@ -413,9 +381,6 @@ impl Opening {
 
 /// Allocated bytes of the files below a directory, without holes. A file that disappears meanwhile
 /// counts as zero.
-///
-/// # Errors
-/// If a directory cannot be read.
 pub fn disk_bytes(directory: &Path) -> Outcome<u64> {
     use std::os::unix::fs::MetadataExt;
     let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;

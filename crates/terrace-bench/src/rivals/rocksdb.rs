@@ -22,9 +22,6 @@ pub struct RocksDb {
 
 impl RocksDb {
     /// Opens a database, with blob files or without.
-    ///
-    /// # Errors
-    /// RocksDB's.
     pub fn open(opening: &Opening, blobs: bool) -> Outcome<Self> {
         let memtable_bytes = (opening.cache_bytes / 8).clamp(1 << 20, 64 << 20);
         let cache_bytes = opening.cache_bytes - (2 * memtable_bytes).min(opening.cache_bytes);

@@ -26,9 +26,6 @@ impl Terrace {
     /// Opens a store. Its caches get the RAM of [`Opening`]: the index what its entries need, but
     /// at most a quarter, or a sixteenth if the values are inline; the values get the rest. Without
     /// `cached` values are not cached.
-    ///
-    /// # Errors
-    /// The store's.
     pub fn open(opening: &Opening, cached: bool) -> Outcome<Self> {
         let options = options(opening, cached);
         let mut settings = format!(
@@ -52,9 +49,6 @@ impl Terrace {
     }
 
     /// Opens a store with these options, and waits until its hash index is filled.
-    ///
-    /// # Errors
-    /// The store's.
     pub fn filled(options: Options) -> Outcome<Self> {
         let store = Store::open(options)?;
         while store.stats().hash_index.refilling {

@@ -78,9 +78,6 @@ fn length(number: u64) -> usize {
 
 impl Load<'_> {
     /// One thread's load, until the end.
-    ///
-    /// # Errors
-    /// The store's, or a wrong result.
     pub fn run(&self, thread: u64) -> Outcome {
         let mut rng = StdRng::seed_from_u64(thread);
         let mut known: Known = vec![None; self.keys as usize];

@@ -88,9 +88,6 @@ struct Line {
 }
 
 /// Does the runs and prints the table.
-///
-/// # Errors
-/// The store's, or if the directory cannot be used.
 pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.part_bytes < 33_000 {
         return Err("--part-bytes must be at least 33000: shorter objects are not copied".into());
@@ -220,9 +217,6 @@ fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f
 }
 
 /// The section, if there are results.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
     let mut rows: Vec<(Settings, Measured)> = rows(records, EXPERIMENT)?;
     rows.sort_by(|(one, _), (other, _)| {

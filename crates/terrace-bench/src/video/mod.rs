@@ -73,9 +73,6 @@ impl Arguments {
 }
 
 /// Does the runs and prints the tables: timed with two drives, otherwise counted.
-///
-/// # Errors
-/// The store's, or if the directories or drives cannot be used.
 pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.shares.iter().any(|share| !(0.01..=0.8).contains(share)) {
         return Err("--share must be between 0.01 and 0.8".into());
@@ -94,9 +91,6 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 /// Runs both, as a part of all evaluations. At small scale only one share is counted. Returns what
 /// was skipped, and why.
-///
-/// # Errors
-/// As [`run`].
 pub fn run_all(directory: &Path, places: &PlaceArguments, results: &ResultArguments) -> Outcome<Option<String>> {
     let mut arguments = Arguments {
         directory: directory.to_owned(),

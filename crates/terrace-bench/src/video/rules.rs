@@ -19,7 +19,6 @@ impl Rule {
     pub const ALL: [Self; 3] = [Self::Lru, Self::Fifo, Self::SecondChance];
 
     /// As text.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lru => "LRU",
@@ -48,7 +47,6 @@ pub struct Cache {
 
 impl Cache {
     /// An empty cache, for objects with numbers below `objects`.
-    #[must_use]
     pub fn new(rule: Rule, objects_max: usize, objects: usize) -> Self {
         Self {
             rule,

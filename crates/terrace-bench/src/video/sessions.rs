@@ -26,13 +26,11 @@ impl Catalogue {
     };
 
     /// Segments of all titles.
-    #[must_use]
     pub const fn objects(self) -> usize {
         self.titles * self.parts
     }
 
     /// The key of an object.
-    #[must_use]
     pub fn key(self, object: usize) -> String {
         format!("titles/{:03}/seg-{:04}.ts", object / self.parts, object % self.parts)
     }
@@ -53,7 +51,6 @@ impl Choice {
     }
 
     /// Hit ratio of the best fixed set of titles, with space for `share` of the catalogue.
-    #[must_use]
     pub fn optimum(self, titles: usize, share: f64) -> f64 {
         let weights = self.weights(titles);
         let fitting = (share * titles as f64) as usize;
@@ -85,7 +82,6 @@ pub struct Titles {
 
 impl Titles {
     /// Before the first session.
-    #[must_use]
     pub fn new(catalogue: Catalogue, choice: Choice, seed: u64) -> Self {
         let weights = choice.weights(catalogue.titles);
         Self {
@@ -135,7 +131,6 @@ pub struct Sessions {
 
 impl Sessions {
     /// Begins with sessions at random positions in their titles.
-    #[must_use]
     pub fn new(mut titles: Titles) -> Self {
         let mut running = Vec::new();
         for _ in 0..SESSIONS {

@@ -116,9 +116,6 @@ impl Measured {
 }
 
 /// Does the runs and prints the table.
-///
-/// # Errors
-/// The store's, or if the directory cannot be used.
 pub fn run(arguments: &Arguments) -> Outcome {
     let Arguments {
         results, shares, scene, ..

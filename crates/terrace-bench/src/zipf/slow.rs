@@ -29,9 +29,6 @@ struct SlowFile {
 
 impl SlowDisk {
     /// Wraps a directory; each read is delayed by the current value of `read_us`, in microseconds.
-    ///
-    /// # Errors
-    /// If the directory cannot be created.
     pub fn new(directory: &Path, read_us: &Arc<AtomicU64>) -> io::Result<Self> {
         Ok(Self {
             disk: FileDisk::new(directory)?,

@@ -93,13 +93,11 @@ pub struct Platform {
 
 impl Platform {
     /// Operations per joule, with the drive in use (section 5.8).
-    #[must_use]
     pub fn per_joule(&self, rate: f64, setup: Setup) -> f64 {
         rate / (self.cpu_watts + self.ram_watts + self.of(setup, self.ssd_watts, self.hdd_watts))
     }
 
     /// Operations per second and dollar, with the drive in use (section 5.8).
-    #[must_use]
     pub fn per_dollar(&self, rate: f64, setup: Setup) -> f64 {
         rate / (self.chassis_price + self.of(setup, self.ssd_price, self.hdd_price))
     }
@@ -125,7 +123,6 @@ pub enum Syncing {
 
 impl Syncing {
     /// As text.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::EveryPage => "4 KiB",
@@ -251,9 +248,6 @@ fn opening(settings: &Settings, extent: trace::Extent) -> Opening {
 }
 
 /// Does a run, in its own process.
-///
-/// # Errors
-/// The engine's, or a wrong value.
 pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     let extent = trace::extent(settings.trace, settings.operations, settings.seed)?;
     let (engine, opening) = step::open_fresh(settings.meeting.candidate, &opening(settings, extent), "trace")?;

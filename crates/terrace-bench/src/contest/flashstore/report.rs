@@ -54,9 +54,6 @@ const GREEN: Published = Published {
 };
 
 /// All sections for which there are results.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     let rows = rows::<Settings, Measured>(records, EXPERIMENT)?;
     let platforms = platforms(records)?;

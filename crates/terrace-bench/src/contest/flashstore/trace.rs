@@ -48,7 +48,6 @@ impl Kind {
     pub const ALL: [Self; 2] = [Self::Xbox, Self::Dedup];
 
     /// As text.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Xbox => "Xbox",
@@ -57,7 +56,6 @@ impl Kind {
     }
 
     /// Longest value.
-    #[must_use]
     pub const fn value_bytes_max(self) -> usize {
         match self {
             Self::Xbox => XBOX_VALUE_BYTES.1 as usize,
@@ -66,7 +64,6 @@ impl Kind {
     }
 
     /// Average bytes of key and value.
-    #[must_use]
     pub const fn pair_bytes(self) -> u64 {
         match self {
             Self::Xbox => 92 + 1200,
@@ -75,7 +72,6 @@ impl Kind {
     }
 
     /// Length of the value of a version of a key.
-    #[must_use]
     pub const fn value_bytes(self, number: u64, version: u32) -> usize {
         match self {
             Self::Xbox => spread(XBOX_VALUE_BYTES, mix(number) ^ version as u64) as usize,
@@ -269,9 +265,6 @@ pub struct Extent {
 }
 
 /// Contents after a number of operations of a trace.
-///
-/// # Errors
-/// As [`Trace::new`].
 pub fn extent(kind: Kind, operations: u64, seed: u64) -> crate::Outcome<Extent> {
     let mut trace = Trace::new(kind, operations, seed)?;
     let (mut extent, mut key) = (Extent::default(), Vec::new());

@@ -72,7 +72,6 @@ pub struct Level {
 
 impl Level {
     /// The process's RAM per object, without its caches' contents.
-    #[must_use]
     pub fn other_ram_per_object(&self) -> Option<f64> {
         let other = self.ram_bytes?.saturating_sub(self.figures.cache_bytes?);
         Some(other as f64 / self.objects.max(1) as f64)
@@ -92,7 +91,6 @@ pub struct Grown {
 
 impl Grown {
     /// Objects that had been synced at the kill.
-    #[must_use]
     pub fn stored(&self) -> u64 {
         self.levels.last().map_or(0, |level| level.objects)
     }
@@ -115,7 +113,6 @@ pub struct Reopened {
 
 impl Reopened {
     /// Gets per second in the last quarter of the time.
-    #[must_use]
     pub fn steady_rate(&self) -> f64 {
         let last = &self.rates[self.rates.len() - self.rates.len().div_ceil(4)..];
         last.iter().map(|interval| interval.1).sum::<f64>() / last.len().max(1) as f64
@@ -123,7 +120,6 @@ impl Reopened {
 
     /// Time from the open call to the end of the first interval with at least this rate; `None` if
     /// there was none.
-    #[must_use]
     pub fn seconds_to(&self, rate: f64) -> Option<f64> {
         let reached = self.rates.iter().find(|interval| interval.1 >= rate);
         reached.map(|interval| interval.0)
@@ -269,9 +265,6 @@ impl<'a> Run<'a> {
 }
 
 /// Grows a database step by step, reports the measurements, and continues to write until killed.
-///
-/// # Errors
-/// The engine's, or a wrong value.
 pub fn grow(settings: &Settings, teller: &Teller) -> Outcome {
     let opening = opening(settings);
     let engine = settings.meeting.candidate.open(&opening)?;
@@ -318,9 +311,6 @@ pub struct Reopening {
 }
 
 /// Opens the database after the kill and reads it.
-///
-/// # Errors
-/// The engine's, or a missing synced object.
 pub fn reopen(reopening: &Reopening) -> Outcome<Reopened> {
     let Reopening { settings, stored } = reopening;
     let stored = (*stored).max(1);

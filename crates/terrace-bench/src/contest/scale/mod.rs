@@ -135,7 +135,6 @@ pub struct Settings {
 
 impl Settings {
     /// Objects at the last step.
-    #[must_use]
     pub fn most(&self) -> Option<u64> {
         self.objects.last().copied()
     }
@@ -151,9 +150,6 @@ pub struct Measured {
 }
 
 /// Runs all candidates that survive a kill, and makes the report.
-///
-/// # Errors
-/// Those of failed runs, or why none could start.
 pub fn run(arguments: &Arguments) -> Outcome<Vec<String>> {
     arguments.validate()?;
     let contest = Contest::open(&arguments.common)?;

@@ -30,9 +30,6 @@ const HALF_SECONDS_MAX: f64 = 5.0;
 type Row = (Settings, Bounded<Measured>);
 
 /// The section, if there are results.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
     let rows: Vec<Row> = rows(records, EXPERIMENT)?;
     let mut section = Section::new("As a store grows");
@@ -208,9 +205,6 @@ fn rate(levels: &[Level], which: impl Fn(&[Level]) -> Option<&Level>) -> Option<
 }
 
 /// All goals with measurements.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
     let rows: Vec<Row> = rows(records, EXPERIMENT)?;
     Ok(groups(&rows)

@@ -40,7 +40,6 @@ fn insertion_chart(
 }
 
 /// Figure 9.
-#[must_use]
 pub fn section(model: &Model, paper: &Paper) -> Section {
     let mut section = Section::new("Figure 9: insertion");
     section.text(

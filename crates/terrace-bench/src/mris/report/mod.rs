@@ -26,9 +26,6 @@ const SSD: fn(&BothTraffic) -> &PlaceTraffic = |traffic| &traffic.ssd;
 const HDD: fn(&BothTraffic) -> &PlaceTraffic = |traffic| &traffic.hdd;
 
 /// All sections for which there are results.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     let paper = Paper::published()?;
     let model = Model::of(records)?;

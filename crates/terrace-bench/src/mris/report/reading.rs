@@ -13,7 +13,6 @@ use crate::{
 };
 
 /// Figures 10 and 12, tables 2 and 4.
-#[must_use]
 pub fn rates(model: &Model, paper: &Paper) -> Section {
     let mut section = Section::new("Figures 10 and 12, tables 2 and 4: reads");
     let cold = model.reads.values().flatten().all(|read| read.caches_dropped);
@@ -76,7 +75,6 @@ pub fn rates(model: &Model, paper: &Paper) -> Section {
 }
 
 /// Table 3, and figures 11 and 13.
-#[must_use]
 pub fn costs(model: &Model, paper: &Paper) -> Section {
     let mut section = Section::new("Figures 11 and 13, table 3: what a read costs");
     let head = [
@@ -156,7 +154,6 @@ fn cost_rows(model: &Model, paper: &Paper) -> Vec<Vec<String>> {
 }
 
 /// Figure 14.
-#[must_use]
 pub fn traffic(model: &Model) -> Section {
     let mut section = Section::new("Figure 14: what the drives had to read");
     let one_device = model

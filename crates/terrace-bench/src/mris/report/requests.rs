@@ -14,9 +14,6 @@ use crate::{
 };
 
 /// The section of one result.
-///
-/// # Errors
-/// If it is malformed.
 pub fn section(record: &Record, paper: &Paper, number: usize) -> Outcome<Section> {
     let counts: Counts = record.outcome()?;
     let mut section = Section::new(&format!("Figure 8: {}", record.name));

@@ -118,9 +118,6 @@ extern "C" fn take_pair(sink: *mut c_void, key: Bytes, value: Bytes) {
 
 impl Foreign {
     /// LevelDB: values inline, no compression, Bloom filter, a memtable of an eighth of the RAM.
-    ///
-    /// # Errors
-    /// LevelDB's.
     #[cfg(feature = "rival-leveldb")]
     pub fn leveldb(opening: &Opening) -> Outcome<Self> {
         let settings = format!(
@@ -132,9 +129,6 @@ impl Foreign {
     }
 
     /// Berkeley DB: a hash table in the concurrent data store.
-    ///
-    /// # Errors
-    /// Berkeley DB's.
     #[cfg(feature = "rival-berkeley-db")]
     pub fn berkeley_db(opening: &Opening) -> Outcome<Self> {
         let settings = format!(

@@ -34,7 +34,6 @@ pub struct Window {
 
 impl Window {
     /// The difference to an earlier reading.
-    #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
             delivered_bytes: self.delivered_bytes - earlier.delivered_bytes,
@@ -52,7 +51,6 @@ impl Window {
 
     /// Share of the delivered bytes that did not come from the disk. Negative if more was read than
     /// delivered.
-    #[must_use]
     pub fn hits(&self) -> f64 {
         1.0 - self.disk_read_bytes as f64 / self.delivered_bytes.max(1) as f64
     }
@@ -118,7 +116,6 @@ pub struct Audience<'a> {
 
 impl<'a> Audience<'a> {
     /// Before the first session.
-    #[must_use]
     pub fn new(server: &'a dyn Server, titles: Titles, values: &'a Values, settings: &'a Settings) -> Self {
         Self {
             server,
@@ -130,7 +127,6 @@ impl<'a> Audience<'a> {
     }
 
     /// Traffic so far.
-    #[must_use]
     pub fn so_far(&self) -> Window {
         Window {
             delivered_bytes: self.delivered_bytes.load(Ordering::Relaxed),
@@ -142,9 +138,6 @@ impl<'a> Audience<'a> {
     /// Reads segments one after the other until a number of sessions have begun, and returns the
     /// traffic in equal parts of that number. For the server, the playing time of the sessions
     /// passes meanwhile.
-    ///
-    /// # Errors
-    /// The server's.
     pub fn warm_up(&self, windows: u64, progress: impl Fn(f64) + Sync) -> Outcome<Vec<Window>> {
         let scene = &self.settings.scene;
         let each = Duration::from_secs_f64(scene.segment_seconds / self.settings.sessions as f64);
@@ -186,9 +179,6 @@ impl<'a> Audience<'a> {
     }
 
     /// All players read at full speed, until a number of segments has been requested.
-    ///
-    /// # Errors
-    /// The server's.
     pub fn rush(&self) -> Outcome<Rush> {
         let wanted = self.settings.scene.rush_reads;
         let (started, before) = (Instant::now(), self.so_far());
@@ -221,9 +211,6 @@ impl<'a> Audience<'a> {
 
     /// All players play. They start one after the other within the length of a title; sessions that
     /// began before all had started do not count.
-    ///
-    /// # Errors
-    /// The server's.
     pub fn play(&self) -> Outcome<Played> {
         let scene = &self.settings.scene;
         let title = Duration::from_secs_f64(scene.segment_seconds * scene.catalogue.parts as f64);

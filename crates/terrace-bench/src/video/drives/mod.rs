@@ -50,9 +50,6 @@ const NAME: &str = "video";
 /// A system that serves reads of segments.
 pub trait Server: Send + Sync {
     /// Reads a whole segment.
-    ///
-    /// # Errors
-    /// The drives'.
     fn read(&self, object: usize) -> Outcome<Segment>;
 
     /// Bytes read from the disk so far.
@@ -63,17 +60,11 @@ pub trait Server: Send + Sync {
 
     /// Advances the system's time while caches warm up; with `None` it runs in real time from then
     /// on.
-    ///
-    /// # Errors
-    /// Those of work that is due in that time.
     fn warm_up_passed(&self, _time: Option<Duration>) -> Outcome {
         Ok(())
     }
 
     /// Ends background work.
-    ///
-    /// # Errors
-    /// Those of the background work.
     fn close(self: Box<Self>) -> Outcome;
 }
 
@@ -164,7 +155,6 @@ impl System {
     const WITH_FLASH: [Self; 4] = [Self::ObjectLru, Self::Flashcache, Self::L2Arc, Self::Terrace];
 
     /// As text.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Terrace => "Terrace",
@@ -239,7 +229,6 @@ pub struct Scene {
 
 impl Scene {
     /// Bytes of all segments.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         (self.catalogue.objects() * self.segment_bytes) as u64
     }
@@ -264,7 +253,6 @@ pub struct Measured {
 
 impl Measured {
     /// Hit ratio in bytes: of the last quarter of the warm-up, and of everything timed.
-    #[must_use]
     pub fn hits(&self) -> f64 {
         let late = &self.windows[self.windows.len() - self.windows.len() / 4..];
         let mut all = self.warm;
@@ -273,7 +261,6 @@ impl Measured {
     }
 
     /// Bytes written to flash per delivered byte, in the same time.
-    #[must_use]
     pub fn flash_written(&self) -> f64 {
         let late = &self.windows[self.windows.len() - self.windows.len() / 4..];
         let mut all = self.warm;
@@ -283,9 +270,6 @@ impl Measured {
 }
 
 /// Does the runs and prints the tables.
-///
-/// # Errors
-/// The error of the first run that fails.
 pub fn run(arguments: &Arguments) -> Outcome {
     let mut file = WorkloadFile::read(arguments.workload.as_deref())?;
     file.seed = arguments.seed.unwrap_or(file.seed);

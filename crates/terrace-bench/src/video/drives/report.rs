@@ -23,9 +23,6 @@ const SYSTEMS: [System; 5] = [
 ];
 
 /// A section for each set of common settings, and the goals.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     let rows: Vec<Row> = rows(records, EXPERIMENT)?;
     let mut scenes: Vec<&Scene> = Vec::new();

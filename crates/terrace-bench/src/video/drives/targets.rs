@@ -17,9 +17,6 @@ const WRITES_OF_FLASHCACHE: f64 = 0.1;
 pub type Row = (Settings, Measured);
 
 /// The goals with measurements.
-///
-/// # Errors
-/// If a result is malformed.
 pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
     let rows: Vec<Row> = rows(records, EXPERIMENT)?;
     let ours = rows.iter().filter(|row| row.0.system == System::Terrace);

@@ -26,9 +26,6 @@ pub struct Terrace {
 impl Terrace {
     /// A store with the catalogue, stored title by title. Copies on flash may take four fifths of
     /// it, and space that the log does not need.
-    ///
-    /// # Errors
-    /// The store's.
     pub fn open(places: &Places, name: &str, settings: &Settings, values: &Values) -> Outcome<Self> {
         let scene = &settings.scene;
         let capacity = (scene.bytes() as f64 * settings.share.unwrap_or_default()) as u64;

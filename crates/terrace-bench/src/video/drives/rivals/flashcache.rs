@@ -79,9 +79,6 @@ pub struct Flashcache {
 
 impl Flashcache {
     /// A cache in a file of this size, rounded down to whole sets, at least one.
-    ///
-    /// # Errors
-    /// The drive's.
     pub fn new(directory: &Path, bytes: u64) -> Outcome<Self> {
         let sets = (bytes as usize / (SET_BLOCKS * BLOCK_BYTES)).max(1);
         Ok(Self {

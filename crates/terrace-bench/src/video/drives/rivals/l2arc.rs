@@ -68,9 +68,6 @@ pub struct L2Arc {
 
 impl L2Arc {
     /// A cache in a file of this size, rounded down to whole records.
-    ///
-    /// # Errors
-    /// The drive's.
     pub fn new(directory: &Path, bytes: u64, scene: &Scene, ram: &Arc<Ram>) -> Outcome<Self> {
         let record_bytes = scene.segment_bytes / RECORDS;
         let slots = (bytes as usize / record_bytes).max(1);

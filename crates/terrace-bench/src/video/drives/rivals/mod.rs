@@ -49,9 +49,6 @@ pub struct Shelf {
 
 impl Shelf {
     /// Writes the catalogue.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn fill(directory: &Path, scene: &Scene, values: &Values) -> Outcome<Self> {
         let disk = FileDisk::new(directory)?;
         let file = disk.open(Path::new("catalogue"), OpenMode::CREATE.with_direct(true))?;
@@ -72,9 +69,6 @@ impl Shelf {
     }
 
     /// Reads a part of a segment.
-    ///
-    /// # Errors
-    /// The disk's.
     pub fn read(&self, object: usize, part: Range<usize>, into: &mut [u8]) -> Outcome {
         Ok(self
             .file
@@ -82,7 +76,6 @@ impl Shelf {
     }
 
     /// Offset of a segment on the disk.
-    #[must_use]
     pub fn position(&self, object: usize) -> u64 {
         (object * self.segment_bytes) as u64
     }
@@ -97,9 +90,6 @@ pub struct CacheFile {
 
 impl CacheFile {
     /// Creates the file.
-    ///
-    /// # Errors
-    /// The drive's.
     pub fn create(directory: &Path, bytes: u64) -> Outcome<Self> {
         let disk = FileDisk::new(directory)?;
         let file = disk.open(Path::new("cache"), OpenMode::CREATE.with_direct(true))?;
@@ -108,17 +98,11 @@ impl CacheFile {
     }
 
     /// Fills a buffer.
-    ///
-    /// # Errors
-    /// The drive's.
     pub fn read(&self, into: &mut [u8], position: u64) -> Outcome {
         Ok(self.file.read_exact_at(into, position)?)
     }
 
     /// Writes page-aligned memory.
-    ///
-    /// # Errors
-    /// The drive's.
     pub fn write(&self, data: &[u8], position: u64) -> Outcome {
         Ok(self.file.write_all_at(data, position)?)
     }
@@ -131,23 +115,14 @@ impl CacheFile {
 /// A use of flash.
 pub trait Flash: Send + Sync {
     /// Reads a part of a segment, in whole records, from flash or from the disk.
-    ///
-    /// # Errors
-    /// The drives'.
     fn read(&self, shelf: &Shelf, object: usize, part: Range<usize>, into: &mut [u8]) -> Outcome;
 
     /// Called after a whole segment was read; the buffer is page-aligned.
-    ///
-    /// # Errors
-    /// The drives'.
     fn was_read(&self, _object: usize, _segment: &AlignedBuffer) -> Outcome {
         Ok(())
     }
 
     /// See [`Server::warm_up_passed`].
-    ///
-    /// # Errors
-    /// The drives'.
     fn warm_up_passed(&self, _time: Option<Duration>) -> Outcome {
         Ok(())
     }
@@ -156,9 +131,6 @@ pub trait Flash: Send + Sync {
     fn written_bytes(&self) -> u64;
 
     /// Ends background work.
-    ///
-    /// # Errors
-    /// Those of the background work.
     fn close(&self) -> Outcome {
         Ok(())
     }
@@ -190,9 +162,6 @@ pub struct Rival {
 
 impl Rival {
     /// With an empty directory on flash.
-    ///
-    /// # Errors
-    /// The drives'.
     pub fn new(kind: Kind, shelf: Arc<Shelf>, directory: &Path, settings: &Settings) -> Outcome<Self> {
         let scene = &settings.scene;
         let record_bytes = scene.segment_bytes / RECORDS;

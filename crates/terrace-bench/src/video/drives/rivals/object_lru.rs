@@ -48,9 +48,6 @@ pub struct ObjectLru {
 
 impl ObjectLru {
     /// A cache in a file of this size, rounded down to whole segments, at least one.
-    ///
-    /// # Errors
-    /// The drive's.
     pub fn new(directory: &Path, bytes: u64, segment_bytes: usize) -> Outcome<Self> {
         let slots = NonZeroUsize::new(bytes as usize / segment_bytes).unwrap_or(NonZeroUsize::MIN);
         let shared = Arc::new(Shared {

@@ -29,7 +29,6 @@ pub struct Ram {
 
 impl Ram {
     /// With space for this many records, at least one.
-    #[must_use]
     pub fn new(records: usize) -> Self {
         let records = NonZeroUsize::new(records).unwrap_or(NonZeroUsize::MIN);
         Self {
@@ -53,7 +52,6 @@ impl Ram {
     }
 
     /// The first `count` records that will be evicted next, without prefetched ones.
-    #[must_use]
     pub fn tail(&self, scanned: usize, is_wanted: impl Fn(Record) -> bool) -> Vec<(Record, Bytes)> {
         let records = self.records.lock();
         let tail = records.iter().rev().take(scanned);

@@ -8,7 +8,7 @@ use super::{
 };
 use emulated_drives::Survival;
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 /// One life in this many is cut during the open, so that short histories have some.
 const OPENING_EVERY: u64 = 8;
@@ -55,7 +55,7 @@ pub fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Pla
     if !plan.is_cut && rng.random_bool(0.6) {
         plan.page_cache = true;
         plan.mood = calm_mood(rng);
-        plan.moment = Moment::Time(Duration::from_micros(rng.random_range(50_000..700_000)));
+        plan.moment = Moment::Time(micros(rng, 50_000..700_000));
     }
     if let Moment::Unflushed { is_large, .. } = plan.moment {
         // With other moods there are hardly ever unflushed writes.
@@ -73,7 +73,7 @@ pub fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Pla
         // The index is flushed as soon as the store is open: recycling needs it.
         plan.page_cache = true;
         plan.is_cut = has_power;
-        plan.moment = Moment::Opening(Duration::from_micros(rng.random_range(20_000..500_000)));
+        plan.moment = Moment::Opening(micros(rng, 20_000..500_000));
     } else if before.pending_writes >= 4 && rng.random_bool(0.35) {
         plan.moment = Moment::Acknowledgements(rng.random_range(1..60));
     }
@@ -88,13 +88,9 @@ pub fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Pla
 fn around_hole(plan: Plan, rng: &mut StdRng, has_power: bool, before: Before) -> Plan {
     let is_behind = before.pending_writes > 1;
     let moment = if is_behind {
-        Moment::Time(Duration::from_micros(rng.random_range(1_000..60_000)))
+        Moment::Time(micros(rng, 1_000..60_000))
     } else {
-        Moment::Unflushed {
-            is_large: false,
-            writes: rng.random_range(4..16),
-            after: Duration::from_micros(rng.random_range(2_000..60_000)),
-        }
+        unflushed(rng, false, 4..16, 2_000..60_000)
     };
     Plan {
         moment,
@@ -112,11 +108,7 @@ fn around_hole(plan: Plan, rng: &mut StdRng, has_power: bool, before: Before) ->
 /// the drive's cache, in segments that were in use before (see [`around_hole`]).
 fn torn_frame(plan: Plan, rng: &mut StdRng, has_power: bool) -> Plan {
     Plan {
-        moment: Moment::Unflushed {
-            is_large: false,
-            writes: rng.random_range(1..4),
-            after: Duration::from_micros(rng.random_range(2_000..200_000)),
-        },
+        moment: unflushed(rng, false, 1..4, 2_000..200_000),
         mood: MOODS.iter().position(|mood| mood.name == COLD).unwrap_or(0),
         page_cache: false,
         has_neighbour: false,
@@ -137,15 +129,11 @@ fn prompt_mood(rng: &mut StdRng) -> usize {
 /// Changes a life's parameters to those that show a broken rule best.
 fn focus_on(focus: Focus, plan: &mut Plan, rng: &mut StdRng, has_power: bool) {
     plan.is_cut = has_power && focus != Focus::Killed;
-    let after = Duration::from_micros(rng.random_range(2_000..500_000));
+    let after = micros(rng, 2_000..500_000);
     match focus {
         Focus::TornFrames | Focus::LargeUnflushed => {
             let is_large = focus == Focus::LargeUnflushed;
-            let writes = if is_large {
-                rng.random_range(1..4)
-            } else {
-                rng.random_range(1..20)
-            };
+            let writes = rng.random_range(1..if is_large { 4 } else { 20 });
             plan.survival = Survival::Torn;
             plan.moment = Moment::Unflushed {
                 is_large,
@@ -176,10 +164,23 @@ fn calm_mood(rng: &mut StdRng) -> usize {
     chosen.unwrap_or(0)
 }
 
+fn micros(rng: &mut StdRng, range: Range<u64>) -> Duration {
+    Duration::from_micros(rng.random_range(range))
+}
+
+/// Once a drive has this many unflushed writes, but not before this many microseconds.
+fn unflushed(rng: &mut StdRng, is_large: bool, writes: Range<u64>, after_us: Range<u64>) -> Moment {
+    Moment::Unflushed {
+        is_large,
+        writes: rng.random_range(writes),
+        after: micros(rng, after_us),
+    }
+}
+
 /// A time that is probably during the open.
 fn opening(rng: &mut StdRng) -> Moment {
     let limit_us = [30_000, 250_000][rng.random_range(0..2)];
-    Moment::Opening(Duration::from_micros(rng.random_range(0..limit_us)))
+    Moment::Opening(micros(rng, 0..limit_us))
 }
 
 fn moment(rng: &mut StdRng) -> Moment {
@@ -194,17 +195,9 @@ fn moment(rng: &mut StdRng) -> Moment {
                 delay: Duration::from_micros(delays[rng.random_range(0..delays.len())]),
             }
         }
-        36..52 => Moment::Unflushed {
-            is_large: true,
-            writes: rng.random_range(1..4),
-            after: Duration::from_micros(rng.random_range(2_000..1_000_000)),
-        },
-        52..92 => Moment::Unflushed {
-            is_large: false,
-            writes: rng.random_range(1..20),
-            after: Duration::from_micros(rng.random_range(2_000..1_400_000)),
-        },
-        _ => Moment::Time(Duration::from_micros(rng.random_range(2_000..1_800_000))),
+        36..52 => unflushed(rng, true, 1..4, 2_000..1_000_000),
+        52..92 => unflushed(rng, false, 1..20, 2_000..1_400_000),
+        _ => Moment::Time(micros(rng, 2_000..1_800_000)),
     }
 }
 
@@ -213,22 +206,18 @@ fn moment(rng: &mut StdRng) -> Moment {
 pub fn early(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
     let mut mood = rng.random_range(0..MOODS.len());
     let moment = match rng.random_range(0..6) {
-        0 => Moment::Opening(Duration::from_micros(rng.random_range(0..60_000))),
+        0 => Moment::Opening(micros(rng, 0..60_000)),
         1 | 2 => Moment::Acknowledgements(rng.random_range(1..40)),
         3 => {
             mood = calm_mood(rng);
-            Moment::Unflushed {
-                is_large: false,
-                writes: rng.random_range(4..24),
-                after: Duration::from_micros(rng.random_range(2_000..60_000)),
-            }
+            unflushed(rng, false, 4..24, 2_000..60_000)
         }
         4 => Moment::Event {
             name: "began a segment",
             nth: rng.random_range(1..4),
-            delay: Duration::from_micros(rng.random_range(0..2_000)),
+            delay: micros(rng, 0..2_000),
         },
-        _ => Moment::Time(Duration::from_micros(rng.random_range(0..60_000))),
+        _ => Moment::Time(micros(rng, 0..60_000)),
     };
     Plan {
         moment,

@@ -123,87 +123,46 @@ pub const COLD: &str = "cold";
 /// Mood: frames of one commit, all of the same length.
 pub const SINGLE: &str = "single";
 
+/// Longest value for the log.
+const LONG: u64 = SIZE_THRESHOLD_BYTES - 1;
+
 /// All moods.
 pub const MOODS: &[Mood] = &[
-    Mood {
-        name: "mixed",
-        buffered: 0.5,
-        large: 0.12,
-        small_bytes_min: 16,
-        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
-        keys: 220,
-        pause_us: 300,
-    },
-    Mood {
-        name: "sync",
-        buffered: 0.05,
-        large: 0.1,
-        small_bytes_min: 16,
-        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
-        keys: 90,
-        pause_us: 0,
-    },
-    Mood {
-        name: "buffered",
-        buffered: 1.0,
-        large: 0.02,
-        small_bytes_min: 16,
-        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
-        keys: 90,
-        pause_us: 12_000,
-    },
-    Mood {
-        name: "large",
-        buffered: 0.6,
-        large: 0.6,
-        small_bytes_min: 16,
-        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
-        keys: 60,
-        pause_us: 1_000,
-    },
-    Mood {
-        name: "hot",
-        buffered: 0.9,
-        large: 0.01,
-        small_bytes_min: 16,
-        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
-        keys: 25,
-        pause_us: 100,
-    },
+    Mood::of("mixed", 0.5, 0.12, (16, LONG), 220, 300),
+    Mood::of("sync", 0.05, 0.1, (16, LONG), 90, 0),
+    Mood::of("buffered", 1.0, 0.02, (16, LONG), 90, 12_000),
+    Mood::of("large", 0.6, 0.6, (16, LONG), 60, 1_000),
+    Mood::of("hot", 0.9, 0.01, (16, LONG), 25, 100),
     // Much is live when its segment is drained, and is moved to the large drive, which otherwise
     // has little to do.
-    Mood {
-        name: COLD,
-        buffered: 1.0,
-        large: 0.0,
-        small_bytes_min: 3_000,
-        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
-        keys: 150,
-        pause_us: 20_000,
-    },
+    Mood::of(COLD, 1.0, 0.0, (3_000, LONG), 150, 20_000),
     // Hardly a flush: many frames are in the drive's cache at a time.
-    Mood {
-        name: "tiny",
-        buffered: 1.0,
-        large: 0.0,
-        small_bytes_min: 16,
-        small_bytes_max: 200,
-        keys: 90,
-        pause_us: 2_500,
-    },
+    Mood::of("tiny", 1.0, 0.0, (16, 200), 90, 2_500),
     // The same, with hardly two commits per frame.
-    Mood {
-        name: SINGLE,
-        buffered: 1.0,
-        large: 0.0,
-        small_bytes_min: 16,
-        small_bytes_max: 200,
-        keys: 90,
-        pause_us: 40_000,
-    },
+    Mood::of(SINGLE, 1.0, 0.0, (16, 200), 90, 40_000),
 ];
 
 impl Mood {
+    const fn of(
+        name: &'static str,
+        buffered: f64,
+        large: f64,
+        small_bytes: (u64, u64),
+        keys: u64,
+        pause_us: u64,
+    ) -> Self {
+        let (small_bytes_min, small_bytes_max) = small_bytes;
+        Self {
+            name,
+            buffered,
+            large,
+            small_bytes_min,
+            small_bytes_max,
+            keys,
+            pause_us,
+        }
+    }
+
     /// Draws the length of a value.
     pub fn length(&self, rng: &mut StdRng) -> u64 {
         if rng.random_bool(self.large) {

@@ -84,7 +84,7 @@ pub fn measure_all(contest: &Contest) -> Outcome {
     contest.make_by(&candidates.map(plan).collect::<Vec<_>>(), |settings, _| {
         let filling = contest.worker(Task::Fill(settings.clone()), &settings.meeting)?;
         let memory_bounded = filling.is_bounded();
-        filling.kill_when_ready()?;
+        filling.killed_when_ready::<()>(|_| {})?;
         contest.places.drop_caches()?;
         let mut opening = contest.worker(Task::Recover(settings.clone()), &settings.meeting)?;
         let measured: Measured = opening.outcome(|_| {})?;
@@ -116,7 +116,7 @@ pub fn fill(settings: &Settings, teller: &Teller) -> Outcome {
     let put = |number: u64| engine.put(&Objects::key(number), objects.value(number), Durability::Buffered);
     engine.sync()?;
     (settings.objects..settings.objects + UNSYNCED).try_for_each(put)?;
-    teller.ready();
+    teller.ready(serde_json::Value::Null);
     // The parent kills this process while it writes.
     (settings.objects + UNSYNCED..).try_for_each(put)
 }

@@ -1,12 +1,12 @@
 //! The contest's part of the report: single operations, YCSB, recovery.
 
-use super::{Bounded, Meeting, micro, recovery, step::Step, targets::rows, ycsb};
+use super::{Bounded, Meeting, micro, recovery, step::Step, ycsb};
 use crate::{
     Outcome,
     harness::{
         chart::{Chart, Mark, Series},
         page::{Column, Section, number},
-        results::Record,
+        results::{Record, rows},
         setup::Setup,
     },
     rivals::Candidate,
@@ -123,7 +123,7 @@ fn steps_table(section: &mut Section, caption: &str, steps: Vec<(String, Step)>)
 }
 
 fn micro_section(records: &[Record]) -> Outcome<Option<Section>> {
-    let rows = rows::<micro::Settings, micro::Measured>(records, micro::EXPERIMENT)?;
+    let rows = rows::<micro::Settings, Bounded<micro::Measured>>(records, micro::EXPERIMENT)?;
     let mut section = Section::new("Single operations");
     section.text(
         "Keys of 16 bytes. One writer, 8 readers, 64 writers where each write is synced (fillsync). \"Written\" is what the process wrote, \
@@ -178,7 +178,7 @@ fn step_names(measured: &micro::Measured) -> Vec<&str> {
 }
 
 fn ycsb_section(records: &[Record]) -> Outcome<Option<Section>> {
-    let rows = rows::<ycsb::Settings, ycsb::Measured>(records, ycsb::EXPERIMENT)?;
+    let rows = rows::<ycsb::Settings, Bounded<ycsb::Measured>>(records, ycsb::EXPERIMENT)?;
     let mut section = Section::new("YCSB");
     section.text("Workloads A to F on values of 1 KiB, 8 callers, writes acknowledged at once. F's operations are reads and read-modify-writes.");
     for (number, (group, of_group)) in by_conditions(&rows, |settings| &settings.meeting)
@@ -223,7 +223,7 @@ fn ycsb_section(records: &[Record]) -> Outcome<Option<Section>> {
 }
 
 fn recovery_section(records: &[Record]) -> Outcome<Option<Section>> {
-    let rows = rows::<recovery::Settings, recovery::Measured>(records, recovery::EXPERIMENT)?;
+    let rows = rows::<recovery::Settings, Bounded<recovery::Measured>>(records, recovery::EXPERIMENT)?;
     let mut section = Section::new("Opening after kill -9");
     section.text(
         "Values of 1 KiB; the process was killed while it wrote. Everything that was synced before was looked for and found. Berkeley DB's \

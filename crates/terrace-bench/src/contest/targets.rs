@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Outcome,
     harness::{
-        results::{self, Record},
+        results::{Record, rows},
         setup::Setup,
         target::Target,
     },
@@ -25,14 +25,6 @@ pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
     micro_targets(&rows(records, micro::EXPERIMENT)?, &mut targets);
     flashstore_targets(&rows(records, flashstore::EXPERIMENT)?, &mut targets);
     Ok(targets)
-}
-
-/// Settings and results of all runs of an experiment.
-pub fn rows<S: serde::de::DeserializeOwned, T: serde::de::DeserializeOwned>(
-    records: &[Record],
-    experiment: &str,
-) -> Outcome<Vec<(S, Bounded<T>)>> {
-    results::rows(records, experiment)
 }
 
 /// Whether two runs have the same conditions. The RAM of the whole process is one of them; its

@@ -68,8 +68,8 @@ pub enum Task {
 #[serde(rename_all = "lowercase")]
 enum Line {
     Share(f64),
-    Ready,
-    Measured(Value),
+    /// To be killed; with the results until then.
+    Ready(Value),
     Done(Value),
     Failed(String),
 }
@@ -77,17 +77,7 @@ enum Line {
 /// Sends reports of a task.
 pub struct Teller {
     told: Mutex<Instant>,
-    tell: Box<dyn Fn(Told) + Send + Sync>,
-}
-
-/// Reports of a task.
-pub enum Told {
-    /// Progress, from 0 to 1.
-    Share(f64),
-    /// Results before the kill.
-    Measured(Value),
-    /// Ready to be killed.
-    Ready,
+    tell: fn(&Line),
 }
 
 impl Teller {
@@ -97,11 +87,9 @@ impl Teller {
         Self::new(|_| {})
     }
 
-    fn new(tell: impl Fn(Told) + Send + Sync + 'static) -> Self {
-        Self {
-            told: Mutex::new(Instant::now()),
-            tell: Box::new(tell),
-        }
+    fn new(tell: fn(&Line)) -> Self {
+        let told = Mutex::new(Instant::now());
+        Self { told, tell }
     }
 
     /// Reports progress, from 0 to 1, at intervals.
@@ -110,18 +98,13 @@ impl Teller {
             && told.elapsed() >= SHARE_INTERVAL
         {
             *told = Instant::now();
-            (self.tell)(Told::Share(share));
+            (self.tell)(&Line::Share(share));
         }
     }
 
-    /// Reports results of a task that will be killed.
-    pub fn measured(&self, outcome: Value) {
-        (self.tell)(Told::Measured(outcome));
-    }
-
-    /// Reports that the task may be killed.
-    pub fn ready(&self) {
-        (self.tell)(Told::Ready);
+    /// Reports that the task may be killed, and its results until then, if it has any.
+    pub fn ready(&self, measured: Value) {
+        (self.tell)(&Line::Ready(measured));
     }
 }
 
@@ -162,17 +145,10 @@ pub fn run() -> Outcome {
     let mut task = String::new();
     std::io::stdin().read_line(&mut task)?;
     let errand: Errand = serde_json::from_str(&task)?;
-    let teller = Teller::new(|told| {
-        say(&match told {
-            Told::Share(share) => Line::Share(share),
-            Told::Measured(outcome) => Line::Measured(outcome),
-            Told::Ready => Line::Ready,
-        });
+    say(&match perform(errand, &Teller::new(say)) {
+        Ok(outcome) => Line::Done(outcome),
+        Err(error) => Line::Failed(error.to_string()),
     });
-    match perform(errand, &teller) {
-        Ok(outcome) => say(&Line::Done(outcome)),
-        Err(error) => say(&Line::Failed(error.to_string())),
-    }
     Ok(())
 }
 
@@ -232,41 +208,27 @@ impl Worker {
 
     /// Waits for its results.
     pub fn outcome<T: DeserializeOwned>(&mut self, share: impl Fn(f64)) -> Outcome<T> {
-        loop {
-            match self.line()? {
-                Line::Share(done) => share(done),
-                Line::Ready | Line::Measured(_) => {}
-                Line::Done(outcome) => return Ok(T::deserialize(outcome)?),
-                Line::Failed(error) => return Err(error.into()),
-            }
+        match self.last_line(share)? {
+            Line::Done(outcome) => Ok(T::deserialize(outcome)?),
+            _ => Err("the worker waits to be killed".into()),
         }
     }
 
-    /// Waits until it may be killed, and kills it.
-    pub fn kill_when_ready(self) -> Outcome {
-        self.watched_until_killed(|_| {}).map(drop)
+    /// Waits until it may be killed, and kills it. Returns its results before.
+    pub fn killed_when_ready<T: DeserializeOwned>(mut self, share: impl Fn(f64)) -> Outcome<T> {
+        let Line::Ready(measured) = self.last_line(share)? else {
+            return Err("the worker ended before it could be killed".into());
+        };
+        self.child.kill()?;
+        Ok(T::deserialize(measured)?)
     }
 
-    /// The same; returns its results before the kill.
-    pub fn measured_then_killed<T: DeserializeOwned>(self, share: impl Fn(f64)) -> Outcome<T> {
-        let measured = self.watched_until_killed(share)?;
-        Ok(T::deserialize(
-            measured.ok_or("the worker was ready before it had measured anything")?,
-        )?)
-    }
-
-    fn watched_until_killed(mut self, share: impl Fn(f64)) -> Outcome<Option<Value>> {
-        let mut measured = None;
+    fn last_line(&mut self, share: impl Fn(f64)) -> Outcome<Line> {
         loop {
             match self.line()? {
                 Line::Share(done) => share(done),
-                Line::Measured(outcome) => measured = Some(outcome),
-                Line::Ready => {
-                    self.child.kill()?;
-                    return Ok(measured);
-                }
-                Line::Done(_) => return Err("the worker ended before it could be killed".into()),
                 Line::Failed(error) => return Err(error.into()),
+                last => return Ok(last),
             }
         }
     }

@@ -164,7 +164,7 @@ fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f
     store.flush()?;
     let mut sessions = Sessions::new(Titles::new(CATALOGUE, settings.choice, settings.seed));
     let objects_max = (settings.share * CATALOGUE.objects() as f64) as usize;
-    let mut caches = Rule::ALL.map(|rule| Cache::new(rule, objects_max, CATALOGUE.objects()));
+    let mut caches = Rule::ALL.map(|rule| Cache::new(rule, objects_max));
     let end = settings.warm_up_sessions + settings.measured_sessions;
     let (mut before, mut reads, mut started) = (None, 0_u64, Instant::now());
     let mut caches_before = [(0, 0); 3];
@@ -236,11 +236,12 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
         "Hits and flash writes, both per 100 reads, counted and not timed. The fixed optimum needs knowledge of the future. LRU, FIFO and second chance are \
          caches of whole objects on the same reads.",
     );
-    let rule = |row: &(Settings, Measured), at: usize, figure: fn(&Line) -> f64| {
-        let lines = std::iter::once(&row.1.terrace).chain(row.1.others.iter().map(|(_, line)| line));
-        number(lines.map(figure).nth(at), 1)
+    let line = |row: &(Settings, Measured), at: usize| match at {
+        0 => Some(row.1.terrace.clone()),
+        _ => row.1.others.get(at - 1).map(|(_, line)| line.clone()),
     };
-    let (hits, writes): (fn(&Line) -> f64, fn(&Line) -> f64) = (|line| line.hits, |line| line.flash_writes);
+    let hits = |row: &(Settings, Measured), at| number(line(row, at).map(|line| line.hits), 1);
+    let writes = |row: &(Settings, Measured), at| number(line(row, at).map(|line| line.flash_writes), 1);
     let swaps = |choice: Choice| (choice.swap_every > 0).then_some(choice.swap_every as f64);
     section.columns(
         "Hits and writes",
@@ -251,14 +252,14 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
             ("flash", &|row| row.0.share.to_string()),
             ("copied", &|row| format!("{:.1}", row.1.copied)),
             ("fixed optimum", &|row| format!("{:.1}", row.1.optimum)),
-            ("Terrace", &|row| rule(row, 0, hits)),
-            ("writes", &|row| rule(row, 0, writes)),
-            ("LRU", &|row| rule(row, 1, hits)),
-            ("writes", &|row| rule(row, 1, writes)),
-            ("FIFO", &|row| rule(row, 2, hits)),
-            ("writes", &|row| rule(row, 2, writes)),
-            ("second chance", &|row| rule(row, 3, hits)),
-            ("writes", &|row| rule(row, 3, writes)),
+            ("Terrace", &|row| hits(row, 0)),
+            ("writes", &|row| writes(row, 0)),
+            ("LRU", &|row| hits(row, 1)),
+            ("writes", &|row| writes(row, 1)),
+            ("FIFO", &|row| hits(row, 2)),
+            ("writes", &|row| writes(row, 2)),
+            ("second chance", &|row| hits(row, 3)),
+            ("writes", &|row| writes(row, 3)),
         ],
     );
     let missed: Vec<String> = rows

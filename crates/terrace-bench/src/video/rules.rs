@@ -1,7 +1,8 @@
 //! Well-known eviction policies for whole objects, on the same reads: their hits, and their writes
 //! to flash.
 
-use std::collections::{BTreeMap, VecDeque};
+use lru::LruCache;
+use std::num::NonZeroUsize;
 
 /// An eviction policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,13 +33,8 @@ impl Rule {
 #[derive(Debug)]
 pub struct Cache {
     rule: Rule,
-    objects_max: usize,
-    /// For each object: when it came or was last used, and whether it was used since it came.
-    there: Vec<Option<(u64, bool)>>,
-    order: VecDeque<(usize, u64)>,
-    by_use: BTreeMap<u64, usize>,
-    now: u64,
-    count: usize,
+    /// The objects in the order of their eviction, and whether they were used since they came.
+    there: LruCache<usize, bool>,
     /// Hits.
     pub hits: u64,
     /// Objects written.
@@ -46,16 +42,11 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache, for objects with numbers below `objects`.
-    pub fn new(rule: Rule, objects_max: usize, objects: usize) -> Self {
+    /// An empty cache.
+    pub fn new(rule: Rule, objects_max: usize) -> Self {
         Self {
             rule,
-            objects_max: objects_max.max(1),
-            there: vec![None; objects],
-            order: VecDeque::new(),
-            by_use: BTreeMap::new(),
-            now: 0,
-            count: 0,
+            there: LruCache::new(NonZeroUsize::new(objects_max).unwrap_or(NonZeroUsize::MIN)),
             hits: 0,
             writes: 0,
         }
@@ -63,52 +54,27 @@ impl Cache {
 
     /// Reads an object.
     pub fn read(&mut self, object: usize) {
-        self.now += 1;
-        if let Some((at, used)) = &mut self.there[object] {
+        let used = match self.rule {
+            Rule::Lru => self.there.get_mut(&object),
+            Rule::Fifo | Rule::SecondChance => self.there.peek_mut(&object),
+        };
+        if let Some(used) = used {
             self.hits += 1;
             *used = true;
-            if self.rule == Rule::Lru {
-                self.by_use.remove(at);
-                *at = self.now;
-                self.by_use.insert(self.now, object);
-            }
             return;
         }
-        while self.count >= self.objects_max {
-            self.evict();
+        while self.there.len() == self.there.cap().get() {
+            let oldest = self.there.pop_lru();
+            if let Some((again, true)) = oldest.filter(|_| self.rule == Rule::SecondChance) {
+                self.put(again);
+            }
         }
-        self.count += 1;
-        self.insert(object);
+        self.put(object);
     }
 
-    fn insert(&mut self, object: usize) {
+    fn put(&mut self, object: usize) {
         self.writes += 1;
-        self.there[object] = Some((self.now, false));
-        if self.rule == Rule::Lru {
-            self.by_use.insert(self.now, object);
-        } else {
-            self.order.push_back((object, self.now));
-        }
-    }
-
-    fn evict(&mut self) {
-        if self.rule == Rule::Lru {
-            if let Some((_, object)) = self.by_use.pop_first() {
-                self.there[object] = None;
-                self.count -= 1;
-            }
-            return;
-        }
-        let Some((object, _)) = self.order.pop_front() else {
-            return;
-        };
-        let was_used = self.there[object].is_some_and(|(_, used)| used);
-        if self.rule == Rule::SecondChance && was_used {
-            self.insert(object);
-        } else {
-            self.there[object] = None;
-            self.count -= 1;
-        }
+        self.there.push(object, false);
     }
 }
 
@@ -117,7 +83,7 @@ mod tests {
     use super::*;
 
     fn hits(rule: Rule, reads: &[usize]) -> (u64, u64) {
-        let mut cache = Cache::new(rule, 2, 10);
+        let mut cache = Cache::new(rule, 2);
         reads.iter().for_each(|&object| cache.read(object));
         (cache.hits, cache.writes)
     }

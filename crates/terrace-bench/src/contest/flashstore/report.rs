@@ -7,7 +7,6 @@ use super::{
     super::{
         Bounded, Meeting,
         report::{conditions, look},
-        targets::rows,
     },
     EXPERIMENT, Measured, PLATFORMS, Platform, Settings, Syncing,
     trace::Kind,
@@ -17,7 +16,7 @@ use crate::{
     harness::{
         chart::{Chart, Mark, Series},
         page::{Section, number},
-        results::Record,
+        results::{Record, rows},
         setup::Setup,
     },
     rivals::Candidate,
@@ -55,7 +54,7 @@ const GREEN: Published = Published {
 
 /// All sections for which there are results.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
-    let rows = rows::<Settings, Measured>(records, EXPERIMENT)?;
+    let rows = rows::<Settings, Bounded<Measured>>(records, EXPERIMENT)?;
     let platforms = platforms(records)?;
     let fast: BTreeSet<&str> = rows.iter().map(|row| row.0.meeting.ssd.as_str()).collect();
     let mut sections = Vec::new();

@@ -165,7 +165,7 @@ impl<'a> Run<'a> {
     /// Puts the objects in a range of the order, or as many as the time allows.
     fn fill(&self, from: u64, to: u64, until: Instant) -> Outcome<LoopOutcome> {
         let left = until.saturating_duration_since(Instant::now());
-        timed_loop(self.settings.writers, to - from, Some(left), 1, |place| {
+        timed_loop(self.settings.pace.writers, to - from, Some(left), 1, |place| {
             self.put(self.order.at(from + place))?;
             Ok(0)
         })
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
     fn read(&self, bench: &Bench<'_>, name: &str, get: impl Fn(u64) -> Outcome + Sync) -> Outcome<Reads> {
         let before = self.engine.figures();
         let step = bench.step(name, || {
-            let times = self.read_for(Duration::from_secs_f64(self.settings.read_seconds), &get)?;
+            let times = self.read_for(Duration::from_secs_f64(self.settings.pace.read_seconds), &get)?;
             Ok(Done {
                 pairs: times.kinds[0].summary().count,
                 user_bytes: 0,
@@ -223,7 +223,7 @@ impl<'a> Run<'a> {
     }
 
     fn read_for(&self, time: Duration, get: impl Fn(u64) -> Outcome + Sync) -> Outcome<LoopOutcome> {
-        timed_loop(self.settings.readers, u64::MAX, Some(time), 1, |number| {
+        timed_loop(self.settings.pace.readers, u64::MAX, Some(time), 1, |number| {
             get(number)?;
             Ok(0)
         })
@@ -270,7 +270,7 @@ pub fn grow(settings: &Settings, teller: &Teller) -> Outcome {
     let engine = settings.meeting.candidate.open(&opening)?;
     let bench = Bench::new(&*engine, &opening)?;
     let run = Run::new(settings, &*engine)?;
-    let until = Instant::now() + Duration::from_secs_f64(settings.fill_seconds_max);
+    let until = Instant::now() + Duration::from_secs_f64(settings.pace.fill_seconds_max);
     // Time of reads, which does not count as filling.
     let mut paused = Duration::ZERO;
     let (mut levels, mut slices, mut stored) = (Vec::new(), Vec::new(), 0);
@@ -291,12 +291,11 @@ pub fn grow(settings: &Settings, teller: &Teller) -> Outcome {
         }
     }
     engine.sync()?;
-    teller.measured(serde_json::to_value(Grown {
+    teller.ready(serde_json::to_value(Grown {
         levels,
         slices,
         engine_settings: engine.settings(),
     })?);
-    teller.ready();
     // The parent kills this process while it writes.
     (settings.most().unwrap_or(0)..).try_for_each(|number| run.put(number))
 }
@@ -321,7 +320,7 @@ pub fn reopen(reopening: &Reopening) -> Outcome<Reopened> {
     let run = Run::new(settings, &*engine)?;
     run.look(run.order.at(stored / 2))?;
     let first_read_seconds = start.elapsed().as_secs_f64();
-    let interval = Duration::from_secs_f64(settings.reopened_seconds) / INTERVALS;
+    let interval = Duration::from_secs_f64(settings.pace.reopened_seconds) / INTERVALS;
     let mut rates = Vec::new();
     for part in 0..u64::from(INTERVALS) {
         let times = run.read_for(interval, |number| run.look(run.any(part << 48 | number, stored)))?;

@@ -51,6 +51,13 @@ pub struct Arguments {
     /// grow. It uses direct I/O.
     #[arg(long, value_name = "MIB", default_value = "2304")]
     terrace_cache_mib: u64,
+    #[command(flatten)]
+    pace: Pace,
+}
+
+/// Durations and threads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
+pub struct Pace {
     /// Duration of each kind of read at each step.
     #[arg(long, value_name = "SECONDS", default_value = "8")]
     read_seconds: f64,
@@ -98,11 +105,12 @@ impl Arguments {
         if self.value_bytes.iter().any(|&bytes| !(1..=1 << 20).contains(&bytes)) {
             return Err("--value-bytes must be from 1 to 1048576".into());
         }
-        let threads = [self.writers, self.readers];
+        let pace = &self.pace;
+        let threads = [pace.writers, pace.readers];
         if threads.iter().any(|threads| !(1..=1024).contains(threads)) {
             return Err("--writers and --readers must be from 1 to 1024".into());
         }
-        let seconds = [self.read_seconds, self.reopened_seconds, self.fill_seconds_max];
+        let seconds = [pace.read_seconds, pace.reopened_seconds, pace.fill_seconds_max];
         if seconds.iter().any(|seconds| !(0.001..=1e6).contains(seconds)) {
             return Err("seconds must be from 0.001 to a million".into());
         }
@@ -119,16 +127,9 @@ pub struct Settings {
     pub value_bytes: usize,
     /// Objects at each step, ascending.
     pub objects: Vec<u64>,
-    /// Duration of each kind of read.
-    pub read_seconds: f64,
-    /// Duration of reads after the reopening.
-    pub reopened_seconds: f64,
-    /// Longest time of filling.
-    pub fill_seconds_max: f64,
-    /// Writing threads.
-    pub writers: usize,
-    /// Reading threads.
-    pub readers: usize,
+    /// Durations and threads.
+    #[serde(flatten)]
+    pub pace: Pace,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -167,7 +168,7 @@ pub fn run(arguments: &Arguments) -> Outcome<Vec<String>> {
     contest.make_by(&plans, |settings, progress| {
         let growing = contest.worker(Task::Grow(settings.clone()), &settings.meeting)?;
         let memory_bounded = growing.is_bounded();
-        let grown: Grown = growing.measured_then_killed(|share| progress.share(share))?;
+        let grown: Grown = growing.killed_when_ready(|share| progress.share(share))?;
         contest.places.drop_caches()?;
         let reopen = Task::Reopen(Reopening {
             settings: settings.clone(),
@@ -203,7 +204,7 @@ impl Evaluation for Growth {
 fn plan(contest: &Contest, arguments: &Arguments, value_bytes: usize, candidate: Candidate) -> Plan<'static, Settings> {
     let steps = arguments.steps();
     let most = steps.last().copied().unwrap_or(0) as f64;
-    let reads = 3.0 * arguments.read_seconds * steps.len() as f64 + arguments.reopened_seconds;
+    let reads = 3.0 * arguments.pace.read_seconds * steps.len() as f64 + arguments.pace.reopened_seconds;
     let settings = Settings {
         meeting: contest.meeting(candidate).with_ram(
             arguments.cache_mib,
@@ -212,14 +213,10 @@ fn plan(contest: &Contest, arguments: &Arguments, value_bytes: usize, candidate:
         ),
         value_bytes,
         objects: steps,
-        read_seconds: arguments.read_seconds,
-        reopened_seconds: arguments.reopened_seconds,
-        fill_seconds_max: arguments.fill_seconds_max,
-        writers: arguments.writers,
-        readers: arguments.readers,
+        pace: arguments.pace.clone(),
         seed: contest.seed(),
     };
     let name = format!("{}, {value_bytes} B", candidate.name());
-    let fill = (most / 2e5).min(arguments.fill_seconds_max);
+    let fill = (most / 2e5).min(arguments.pace.fill_seconds_max);
     contest.plan(EXPERIMENT, name, fill + reads, settings)
 }

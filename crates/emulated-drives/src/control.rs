@@ -58,9 +58,6 @@ pub struct Status {
 }
 
 /// Sends a command to the daemon at a socket, and returns its answer.
-///
-/// # Errors
-/// If it is not there, refuses, or does not answer.
 pub fn ask<T: DeserializeOwned>(socket: &Path, command: &Command) -> Outcome<T> {
     let gone = |error: std::io::Error| format!("no daemon answers at {}: {error}", socket.display());
     let stream = UnixStream::connect(socket).map_err(gone)?;
@@ -119,9 +116,6 @@ fn serve_one(stream: UnixStream, engine: &Engine, stop: impl Fn(UnixStream)) {
 }
 
 /// Sends an answer, or why there is none.
-///
-/// # Errors
-/// If the client is gone.
 pub fn send(stream: &UnixStream, answer: Outcome<Value>) -> std::io::Result<()> {
     write_line(stream, &answer.map_err(|error| error.to_string()))
 }

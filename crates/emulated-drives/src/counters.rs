@@ -47,12 +47,13 @@ pub struct Counters {
 impl Traffic {
     /// Requests and bytes since an earlier state.
     pub fn since(&self, earlier: &Self) -> Self {
+        let since = u64::saturating_sub;
         Self {
-            requests: self.requests.saturating_sub(earlier.requests),
-            bytes: self.bytes.saturating_sub(earlier.bytes),
-            sequential: self.sequential.saturating_sub(earlier.sequential),
-            random: self.random.saturating_sub(earlier.random),
-            waited_nanoseconds: self.waited_nanoseconds.saturating_sub(earlier.waited_nanoseconds),
+            requests: since(self.requests, earlier.requests),
+            bytes: since(self.bytes, earlier.bytes),
+            sequential: since(self.sequential, earlier.sequential),
+            random: since(self.random, earlier.random),
+            waited_nanoseconds: since(self.waited_nanoseconds, earlier.waited_nanoseconds),
         }
     }
 }
@@ -60,24 +61,17 @@ impl Traffic {
 impl Counters {
     /// Counts since an earlier state; pending writes are those of now.
     pub fn since(&self, earlier: &Self) -> Self {
-        let (now, then) = (&self.internals, &earlier.internals);
+        let since = u64::saturating_sub;
         Self {
             reads: self.reads.since(&earlier.reads),
             writes: self.writes.since(&earlier.writes),
-            flushes: self.flushes.saturating_sub(earlier.flushes),
-            failed: self.failed.saturating_sub(earlier.failed),
-            cuts: self.cuts.saturating_sub(earlier.cuts),
-            busy_nanoseconds: self.busy_nanoseconds.saturating_sub(earlier.busy_nanoseconds),
-            late_nanoseconds: self.late_nanoseconds.saturating_sub(earlier.late_nanoseconds),
-            internals: Internals {
-                busy_nanoseconds: now.busy_nanoseconds.saturating_sub(then.busy_nanoseconds),
-                positionings: now.positionings.saturating_sub(then.positionings),
-                cache_hits: now.cache_hits.saturating_sub(then.cache_hits),
-                pages_moved: now.pages_moved.saturating_sub(then.pages_moved),
-                blocks_erased: now.blocks_erased.saturating_sub(then.blocks_erased),
-            },
-            pending_writes: self.pending_writes,
-            pending_bytes: self.pending_bytes,
+            flushes: since(self.flushes, earlier.flushes),
+            failed: since(self.failed, earlier.failed),
+            cuts: since(self.cuts, earlier.cuts),
+            busy_nanoseconds: since(self.busy_nanoseconds, earlier.busy_nanoseconds),
+            late_nanoseconds: since(self.late_nanoseconds, earlier.late_nanoseconds),
+            internals: self.internals.with(&earlier.internals, since),
+            ..*self
         }
     }
 }

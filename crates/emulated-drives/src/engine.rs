@@ -340,9 +340,6 @@ impl Engine {
     }
 
     /// Switches the power off, now.
-    ///
-    /// # Errors
-    /// If it is off already, or the media cannot be written.
     pub fn cut(&self, survival: Survival) -> io::Result<CutReport> {
         let mut state = self.state.lock();
         if !state.is_on {
@@ -380,9 +377,6 @@ impl Engine {
     }
 
     /// Changes the pace of time. The cache is written to the media first.
-    ///
-    /// # Errors
-    /// If the media cannot be written.
     pub fn set_pace(&self, pace: Pace) -> io::Result<()> {
         let mut state = self.state.lock();
         self.media.settle_until(state.next_id)?;
@@ -391,9 +385,6 @@ impl Engine {
     }
 
     /// Adds a fault, or ends them all.
-    ///
-    /// # Errors
-    /// If the media cannot be changed, or the fault is not valid.
     pub fn fault(&self, fault: Fault) -> io::Result<Vec<u64>> {
         let mut state = self.state.lock();
         if let Fault::Slow { factor } = fault {
@@ -427,7 +418,7 @@ impl Engine {
         if let Some(since) = state.busy_since {
             counters.busy_nanoseconds += since.elapsed().as_nanos() as u64;
         }
-        counters.internals = add(state.earlier, state.model.internals());
+        counters.internals = state.earlier.with(&state.model.internals(), |one, other| one + other);
         Counters {
             pending_writes,
             pending_bytes,
@@ -436,9 +427,6 @@ impl Engine {
     }
 
     /// Ends the timer thread and writes the cache to the media: a clean end is not a cut.
-    ///
-    /// # Errors
-    /// If the media cannot be written.
     pub fn close(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -483,15 +471,5 @@ fn send(due: Vec<Due>) {
 fn spin_until(alarm: Instant) {
     while Instant::now() < alarm {
         std::hint::spin_loop();
-    }
-}
-
-fn add(one: Internals, other: Internals) -> Internals {
-    Internals {
-        busy_nanoseconds: one.busy_nanoseconds + other.busy_nanoseconds,
-        positionings: one.positionings + other.positionings,
-        cache_hits: one.cache_hits + other.cache_hits,
-        pages_moved: one.pages_moved + other.pages_moved,
-        blocks_erased: one.blocks_erased + other.blocks_erased,
     }
 }

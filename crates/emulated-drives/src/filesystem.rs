@@ -36,9 +36,6 @@ pub struct DriveFile {
 }
 
 /// Mounts the file system of a drive at a directory.
-///
-/// # Errors
-/// If FUSE cannot be mounted.
 pub fn mount(engine: Arc<Engine>, directory: &Path, name: &str) -> io::Result<Session<DriveFile>> {
     let mut config = Config::default();
     config.mount_options = vec![

@@ -3,6 +3,7 @@
 use super::system;
 use crate::Outcome;
 use serde_json::Value;
+use std::path::Path;
 
 /// The installed version.
 ///
@@ -12,14 +13,16 @@ pub fn version() -> Outcome<String> {
     system::run("fio", ["--version"]).map_err(|error| format!("{error} (Debian package fio)").into())
 }
 
-/// Runs a job with these arguments. Returns its part of the report.
+/// Runs a job on a file, with direct I/O and these options without their dashes. Returns its part of
+/// the report.
 ///
 /// # Errors
 /// If `fio` is not installed, fails, or prints an unknown report.
-pub fn job(arguments: &[String]) -> Outcome<Value> {
-    let name_and_form = ["--name=job", "--output-format=json"].map(str::to_owned);
-    let text = system::run("fio", [&name_and_form, arguments].concat())?;
-    only_job(&text)
+pub fn job(file: &Path, options: &[&str]) -> Outcome<Value> {
+    let file = format!("filename={}", file.display());
+    let usual = ["name=job", "output-format=json", "direct=1", &file];
+    let options = usual.iter().chain(options).map(|option| format!("--{option}"));
+    only_job(&system::run("fio", options)?)
 }
 
 /// The report's single job. fio may print notes before the JSON.

@@ -93,9 +93,6 @@ impl Media {
     }
 
     /// Bytes as the host sees them.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
     pub fn read(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
         let mut data = vec![0; bytes];
         let before = self.volatile.lock().settled;
@@ -126,18 +123,12 @@ impl Media {
     }
 
     /// Settles a write; no effect if it has settled.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn settle(&self, id: u64) -> io::Result<()> {
         let mut volatile = self.volatile.lock();
         self.settle_locked(&mut volatile, id)
     }
 
     /// Settles all writes up to `id`: a flush has completed.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn settle_until(&self, id: u64) -> io::Result<()> {
         let mut volatile = self.volatile.lock();
         while let Some(first) = volatile.pending.keys().next().copied().filter(|first| *first <= id) {
@@ -170,9 +161,6 @@ impl Media {
     }
 
     /// Cuts the power: some of the writes in memory reach the media, the others are dropped.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn cut(&self, survival: Survival, random: &mut Random) -> io::Result<CutReport> {
         let mut volatile = self.volatile.lock();
         let volatile = std::mem::take(&mut *volatile);
@@ -222,20 +210,8 @@ impl Media {
         match survival {
             Survival::None | Survival::Any => Vec::new(),
             Survival::All => vec![whole],
-            Survival::Random => {
-                if random.happens(0.5) {
-                    vec![whole]
-                } else {
-                    Vec::new()
-                }
-            }
-            Survival::Prefix => {
-                if in_prefix {
-                    vec![whole]
-                } else {
-                    Vec::new()
-                }
-            }
+            Survival::Random => random.happens(0.5).then_some(whole).into_iter().collect(),
+            Survival::Prefix => in_prefix.then_some(whole).into_iter().collect(),
             Survival::Torn => {
                 let sectors = split(&whole, self.sector_bytes);
                 match random.below(4) {
@@ -260,9 +236,6 @@ impl Media {
 
     /// Flips one bit in each of `count` sectors that hold data, and returns where. Fewer if there
     /// is not enough data.
-    ///
-    /// # Errors
-    /// If the file cannot be read or written.
     pub fn rot(&self, count: u64, random: &mut Random) -> io::Result<Vec<u64>> {
         let extents = data_extents(&self.file)?;
         let total: u64 = extents.iter().map(|extent| extent.end - extent.start).sum();

@@ -85,9 +85,6 @@ impl Place {
     }
 
     /// Places of all drives.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
     pub fn all(root: &Path) -> Outcome<Vec<Self>> {
         let root = root.canonicalize().or_else(|_| std::path::absolute(root))?;
         let entries = match std::fs::read_dir(&root) {
@@ -147,9 +144,6 @@ impl Place {
     }
 
     /// Replaces the description.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn describe(&self, description: &Description) -> Outcome {
         replace(&self.description_file(), &serde_json::to_vec_pretty(description)?)
     }
@@ -161,9 +155,6 @@ impl Place {
     }
 
     /// Stores counters for the next daemon.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub fn keep_counters(&self, counters: &Counters) -> Outcome {
         replace(&self.counters_file(), &serde_json::to_vec(counters)?)
     }

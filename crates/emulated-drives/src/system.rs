@@ -69,9 +69,6 @@ pub fn run<I: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = I>) 
 }
 
 /// Attaches a file to a free loop device, with direct I/O.
-///
-/// # Errors
-/// If that fails.
 pub fn attach(file: &Path) -> Outcome<PathBuf> {
     let device = run(
         "losetup",
@@ -90,9 +87,6 @@ pub fn attach(file: &Path) -> Outcome<PathBuf> {
 }
 
 /// Detaches a loop device. One in use is detached when its last user closes it.
-///
-/// # Errors
-/// If that fails.
 pub fn detach(device: &Path) -> Outcome {
     run("losetup", [OsStr::new("--detach"), device.as_ref()]).map(drop)
 }
@@ -137,9 +131,6 @@ pub fn is_mounted(point: &Path) -> bool {
 }
 
 /// Unmounts; succeeds if nothing is mounted.
-///
-/// # Errors
-/// If that fails, for instance because a file is open.
 pub fn unmount(point: &Path) -> Outcome {
     if !is_mounted(point) {
         return Ok(());
@@ -148,9 +139,6 @@ pub fn unmount(point: &Path) -> Outcome {
 }
 
 /// Unmounts lazily: the mount disappears at once and is released by its last user.
-///
-/// # Errors
-/// If that fails too.
 pub fn unmount_by_force(point: &Path) -> Outcome {
     match unmount(point) {
         Ok(()) => Ok(()),

@@ -32,7 +32,7 @@ mod trial;
 mod workload;
 mod writer;
 
-pub use writer::{WriterArguments, run as run_writer};
+pub use writer::run as run_writer;
 
 use machine::Place;
 use std::path::PathBuf;

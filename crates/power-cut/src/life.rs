@@ -10,6 +10,7 @@ use super::{
     mutations::Mutant,
     protocol::{Counts, Said},
     workload::MOODS,
+    writer::Task,
 };
 use crate::Outcome;
 use emulated_drives::Survival;
@@ -123,7 +124,7 @@ struct Heard {
 /// A writer process and its reports.
 struct Writer {
     child: Child,
-    stdin: Option<ChildStdin>,
+    stdin: ChildStdin,
     lines: Receiver<Heard>,
     errors: Option<std::thread::JoinHandle<String>>,
 }
@@ -132,29 +133,27 @@ impl Writer {
     fn start(machine: &Machine, plan: &Plan, mutant: Option<&Mutant>) -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("power-cut-writer");
-        command.arg("--flash").arg(machine.flash());
-        command.arg("--large").arg(machine.large());
-        command.args(["--life", &plan.life.to_string()]);
-        command.args(["--mood", &plan.mood.to_string()]);
-        command.args(["--seed", &plan.seed.to_string()]);
-        command.args(["--memtable-bytes", &plan.memtable_bytes.to_string()]);
-        if plan.page_cache {
-            command.arg("--page-cache");
-        }
-        if plan.has_neighbour {
-            command.arg("--neighbour");
-        }
         command.env_remove(terrace::mutation::VARIABLE);
-        if let Some(mutant) = mutant {
-            mutant.prepare(&mut command);
-        }
+        let without_fsync = mutant.is_some_and(|mutant| mutant.prepare(&mut command));
+        let task = Task {
+            flash: machine.flash(),
+            large: machine.large(),
+            life: plan.life,
+            mood: plan.mood,
+            seed: plan.seed,
+            memtable_bytes: plan.memtable_bytes,
+            page_cache: plan.page_cache,
+            neighbour: plan.has_neighbour,
+            without_fsync,
+        };
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
         let (sender, lines) = channel();
-        let stdin = child.stdin.take();
+        let mut stdin = child.stdin.take().ok_or("the writer has no input")?;
+        writeln!(stdin, "{}", serde_json::to_string(&task)?)?;
         if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || listen(stdout, &sender));
         }
@@ -330,10 +329,7 @@ impl Course<'_> {
         if let Moment::Unflushed { after, .. } = self.plan.moment {
             self.watched_from = Some(now + after);
         }
-        if let Some(stdin) = &mut writer.stdin {
-            stdin.write_all(b"go\n")?;
-        }
-        Ok(())
+        Ok(writer.stdin.write_all(b"go\n")?)
     }
 
     fn violate(&mut self, check: Check, what: String) {

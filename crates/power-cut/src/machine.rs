@@ -76,9 +76,6 @@ const SECTOR_BYTES: u64 = 4096;
 
 impl Machine {
     /// Prepares drives or directories for a new store.
-    ///
-    /// # Errors
-    /// If drives or directories cannot be made.
     pub fn create(place: &Place, seed: u64) -> Outcome<Self> {
         match place {
             Place::Drives {
@@ -151,9 +148,6 @@ impl Machine {
     }
 
     /// Removes the selected store.
-    ///
-    /// # Errors
-    /// If its directories cannot be removed.
     pub fn remove_store(&self) -> Outcome {
         for path in [self.flash(), self.large()] {
             match fs::remove_dir_all(&path) {
@@ -167,9 +161,6 @@ impl Machine {
     }
 
     /// Writes in a drive's cache. `None` where there is no such drive.
-    ///
-    /// # Errors
-    /// If the drive does not answer.
     pub fn pending_writes(&self, is_large: bool) -> Outcome<Option<u64>> {
         let counters = self
             .drives
@@ -181,9 +172,6 @@ impl Machine {
 
     /// Cuts the power, of the large drive first or last. Returns the number of writes in the
     /// drives' caches.
-    ///
-    /// # Errors
-    /// If a drive does not answer.
     pub fn cut(&mut self, large_first: bool, survival: Survival) -> Outcome<u64> {
         let mut order: Vec<&Drive> = self.drives.iter().collect();
         if large_first {
@@ -197,9 +185,6 @@ impl Machine {
     }
 
     /// Switches the power on again. The writer must have ended.
-    ///
-    /// # Errors
-    /// If a drive cannot be mounted again.
     pub fn restore(&mut self) -> Outcome {
         for drive in &self.drives {
             drive.restore()?;
@@ -208,9 +193,6 @@ impl Machine {
     }
 
     /// Removes the drives or directories, and the store with them.
-    ///
-    /// # Errors
-    /// If something cannot be removed.
     pub fn remove(mut self) -> Outcome {
         if self.drives.is_empty() {
             self.remove_store()?;

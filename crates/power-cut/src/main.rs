@@ -17,14 +17,14 @@ struct Program {
 enum Writer {
     /// The writer process, which this program starts and kills.
     #[command(hide = true)]
-    PowerCutWriter(power_cut::WriterArguments),
+    PowerCutWriter,
 }
 
 fn main() -> ExitCode {
     emulated_drives::prepare("power-cut");
     let Program { writer, arguments } = Program::parse();
     let outcome = match writer {
-        Some(Writer::PowerCutWriter(arguments)) => power_cut::run_writer(arguments),
+        Some(Writer::PowerCutWriter) => power_cut::run_writer(),
         None => power_cut::run(arguments),
     };
     match outcome {

@@ -78,13 +78,12 @@ impl Mutant {
         found.map(|(_, focus)| *focus)
     }
 
-    /// Makes a writer break the rule.
-    pub fn prepare(&self, command: &mut Command) {
+    /// Makes a writer's engine break the rule. True if it is to have no fsync instead.
+    pub fn prepare(&self, command: &mut Command) -> bool {
         if self.is_engine {
             command.env(VARIABLE, self.name);
-        } else {
-            command.arg("--without-fsync");
         }
+        !self.is_engine
     }
 }
 

@@ -151,23 +151,16 @@ fn measure(arguments: &Arguments) -> Outcome<Missing> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
 
     #[test]
     fn what_needs_two_drives_is_left_out_with_a_word() {
         let directory = tempfile::tempdir().unwrap();
         let results = directory.path().join("results");
-        let mut line = vec!["all", "--results", results.to_str().unwrap()];
+        let mut line = vec!["--results", results.to_str().unwrap()];
         for part in ["micro", "ycsb", "flashstore", "video", "zipf"] {
             line.extend(["--without", part]);
         }
-        let arguments = Line::try_parse_from(line).unwrap().arguments;
+        let arguments: Arguments = crate::harness::parse(&line).unwrap();
         let left_out = measure(&arguments).unwrap().left_out;
         assert!(left_out.len() == 1 && left_out[0].contains("--emulate"), "{left_out:?}");
         let nothing = run(&arguments).unwrap_err().to_string();

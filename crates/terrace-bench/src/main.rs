@@ -42,7 +42,7 @@ enum Command {
     PowerCut(power_cut::Arguments),
     /// The writer process of `power-cut`.
     #[command(hide = true)]
-    PowerCutWriter(power_cut::WriterArguments),
+    PowerCutWriter,
     /// The evaluation of the MRIS paper.
     Mris(mris::Arguments),
     /// Reads of video: hits on flash, and their cost in flash writes.
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         Command::Drive(arguments) => emulated_drives::run(arguments),
         Command::Drives(arguments) => emulated_drives::measure(arguments),
         Command::PowerCut(arguments) => power_cut::run(arguments),
-        Command::PowerCutWriter(arguments) => power_cut::run_writer(arguments),
+        Command::PowerCutWriter => power_cut::run_writer(),
         Command::Mris(arguments) => mris::run(arguments).and_then(|results| all::conclude(&results, &[])),
         Command::Video(arguments) => video::run(&arguments),
         Command::Zipf(arguments) => zipf::run(&arguments),

@@ -246,14 +246,8 @@ fn measure_profile(profile: Profile, arguments: &MeasureArguments, interrupted: 
 /// Writes the file at full speed.
 fn lay_out(drive: &Drive, file: &Path, bytes: u64) -> Outcome {
     drive.set_pace(Pace::Instant)?;
-    fio::job(&[
-        format!("--filename={}", file.display()),
-        format!("--size={}", bytes / 4096 * 4096),
-        "--rw=write".to_owned(),
-        "--bs=1M".to_owned(),
-        "--direct=1".to_owned(),
-        "--end_fsync=1".to_owned(),
-    ])?;
+    let size = format!("size={}", bytes / 4096 * 4096);
+    fio::job(file, &[&size, "rw=write", "bs=1M", "end_fsync=1"])?;
     drive.set_pace(Pace::Model)
 }
 
@@ -275,21 +269,21 @@ fn rest(drive: &Drive) -> Outcome {
 
 /// Result of a run of fio: rate in 10⁶ bytes per second, mean time of a request in microseconds.
 fn run(file: &Path, access: &str, bytes: u64, seconds: u64, seed: u64) -> Outcome<(f64, f64)> {
-    let job = fio::job(&[
-        format!("--filename={}", file.display()),
-        format!("--rw={access}"),
-        format!("--bs={bytes}"),
-        "--direct=1".to_owned(),
-        "--ioengine=psync".to_owned(),
-        "--thread".to_owned(),
-        // Priority over other work on the machine, so that only the drive is measured.
-        "--nice=-20".to_owned(),
-        "--time_based".to_owned(),
-        format!("--runtime={seconds}"),
-        // The first writes go to the cache, whatever the speed of the media.
-        format!("--ramp_time={}", seconds.div_ceil(5)),
-        format!("--randseed={seed}"),
-    ])?;
+    let (rw, bs, randseed) = (
+        format!("rw={access}"),
+        format!("bs={bytes}"),
+        format!("randseed={seed}"),
+    );
+    // The first writes go to the cache, whatever the speed of the media.
+    let (ramp, runtime) = (
+        format!("ramp_time={}", seconds.div_ceil(5)),
+        format!("runtime={seconds}"),
+    );
+    // Priority over other work on the machine, so that only the drive is measured.
+    let usual = ["ioengine=psync", "thread", "nice=-20", "time_based"];
+    let own = [rw, bs, randseed, ramp, runtime];
+    let options: Vec<&str> = usual.into_iter().chain(own.iter().map(String::as_str)).collect();
+    let job = fio::job(file, &options)?;
     let side = if access.ends_with("read") { "read" } else { "write" };
     let rate = fio::figure(&job, &format!("/{side}/bw_bytes"))?;
     if rate == 0.0 {

@@ -120,6 +120,19 @@ pub struct Internals {
     pub blocks_erased: u64,
 }
 
+impl Internals {
+    /// Each count combined with another's.
+    pub fn with(&self, other: &Self, combine: fn(u64, u64) -> u64) -> Self {
+        Self {
+            busy_nanoseconds: combine(self.busy_nanoseconds, other.busy_nanoseconds),
+            positionings: combine(self.positionings, other.positionings),
+            cache_hits: combine(self.cache_hits, other.cache_hits),
+            pages_moved: combine(self.pages_moved, other.pages_moved),
+            blocks_erased: combine(self.blocks_erased, other.blocks_erased),
+        }
+    }
+}
+
 /// The model of a profile for a drive of `bytes`.
 pub fn build(profile: &Profile, bytes: u64, seed: u64) -> Box<dyn Model> {
     match &profile.kind {

@@ -34,11 +34,15 @@ struct Guard {
 }
 
 impl Guard {
-    fn new(name: &str, profile: &str) -> Self {
+    fn new(name: &str, profile: &str) -> Option<Self> {
         Self::with(name, Profile::find(profile).unwrap())
     }
 
-    fn with(name: &str, profile: Profile) -> Self {
+    /// A drive, unless none can be made here.
+    fn with(name: &str, profile: Profile) -> Option<Self> {
+        if !is_possible() {
+            return None;
+        }
         let root = tempfile::tempdir().unwrap();
         let spec = DriveSpec {
             name: name.to_owned(),
@@ -48,7 +52,7 @@ impl Guard {
             directory: root.path().join("files"),
         };
         let drive = Some(Drive::create_in(&root.path().join("run"), spec).unwrap());
-        Self { drive, root }
+        Some(Self { drive, root })
     }
 
     fn drive(&self) -> &Drive {
@@ -101,10 +105,9 @@ fn overwrite_direct(path: &Path, data: &[u8]) {
 
 #[test]
 fn what_was_flushed_survives_a_cut_and_the_rest_meets_its_fate() {
-    if !is_possible() {
+    let Some(guard) = Guard::with("cut", forgetful()) else {
         return;
-    }
-    let guard = Guard::with("cut", forgetful());
+    };
     let drive = guard.drive();
     let path = drive.mount().unwrap().join("file");
     let (old, new) = (pattern(256 << 10, 1), pattern(256 << 10, 2));
@@ -167,10 +170,9 @@ fn what_was_flushed_survives_a_cut_and_the_rest_meets_its_fate() {
 
 #[test]
 fn each_cut_and_restore_keeps_all_that_was_synced() {
-    if !is_possible() {
+    let Some(guard) = Guard::new("cuts", "intel-320") else {
         return;
-    }
-    let guard = Guard::new("cuts", "intel-320");
+    };
     let drive = guard.drive();
     for round in 0..6_u8 {
         let point = drive.mount().unwrap();
@@ -190,10 +192,9 @@ fn each_cut_and_restore_keeps_all_that_was_synced() {
 
 #[test]
 fn a_write_error_reaches_the_writer_and_ends_on_command() {
-    if !is_possible() {
+    let Some(guard) = Guard::new("errors", "nvme") else {
         return;
-    }
-    let guard = Guard::new("errors", "nvme");
+    };
     let drive = guard.drive();
     let point = drive.mount().unwrap();
     let path = point.join("file");
@@ -217,10 +218,9 @@ fn a_write_error_reaches_the_writer_and_ends_on_command() {
 
 #[test]
 fn counters_see_what_the_host_did() {
-    if !is_possible() {
+    let Some(guard) = Guard::new("counters", "nvme") else {
         return;
-    }
-    let guard = Guard::new("counters", "nvme");
+    };
     let drive = guard.drive();
     let point = drive.mount().unwrap();
     let before = drive.counters().unwrap();
@@ -248,10 +248,9 @@ fn counters_see_what_the_host_did() {
 #[test]
 fn a_daemon_that_was_killed_is_a_power_cut() {
     use rustix::process::{Pid, Signal, kill_process};
-    if !is_possible() {
+    let Some(guard) = Guard::new("killed", "maxtor-7l250s0") else {
         return;
-    }
-    let guard = Guard::new("killed", "maxtor-7l250s0");
+    };
     let drive = guard.drive();
     let point = drive.mount().unwrap();
     write_synced(&point.join("synced"), &pattern(10_000, 6));
@@ -266,10 +265,9 @@ fn a_daemon_that_was_killed_is_a_power_cut() {
 
 #[test]
 fn removing_leaves_nothing_and_creating_replaces_nothing() {
-    if !is_possible() {
+    let Some(mut guard) = Guard::new("twice", "nvme") else {
         return;
-    }
-    let mut guard = Guard::new("twice", "nvme");
+    };
     let description = guard.drive().description().unwrap();
     let point = guard.drive().mount().unwrap();
     let spec = DriveSpec {
@@ -301,10 +299,9 @@ fn removing_leaves_nothing_and_creating_replaces_nothing() {
 /// files, and so the speed of its disk.
 #[test]
 fn an_emptied_drive_is_as_a_new_one() {
-    if !is_possible() {
+    let Some(guard) = Guard::new("emptied", "nvme") else {
         return;
-    }
-    let guard = Guard::new("emptied", "nvme");
+    };
     let drive = guard.drive();
     let point = drive.mount().unwrap();
     let file = point.join("file");
@@ -322,11 +319,10 @@ fn an_emptied_drive_is_as_a_new_one() {
 /// it on disks, and a reader by mapped memory read 2.5 MiB for each page.
 #[test]
 fn the_kernel_reads_no_more_ahead_than_on_a_disk() {
-    if !is_possible() {
-        return;
-    }
     for profile in ["maxtor-7l250s0", "nvme"] {
-        let guard = Guard::new("ahead", profile);
+        let Some(guard) = Guard::new("ahead", profile) else {
+            return;
+        };
         let point = guard.drive().mount().unwrap();
         write_synced(&point.join("file"), &pattern(64 << 10, 1));
         let device = guard.drive().device().unwrap();

@@ -18,6 +18,7 @@ use super::{
 use crate::Outcome;
 use caller::Caller;
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     io::BufRead,
@@ -30,43 +31,38 @@ use terrace::{ScanRange, Store};
 /// Interval of counter reports.
 const COUNTS_INTERVAL: Duration = Duration::from_millis(30);
 
-/// Arguments of the hidden subcommand.
-#[derive(Debug, clap::Args)]
-pub struct WriterArguments {
+/// The task of a writer: a line of JSON on its standard input.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Task {
     /// Directory of the flash tier.
-    #[arg(long)]
     pub flash: PathBuf,
     /// Directory of the large tier.
-    #[arg(long)]
     pub large: PathBuf,
     /// Number of this life of the store.
-    #[arg(long)]
     pub life: u64,
     /// The mood.
-    #[arg(long)]
     pub mood: usize,
     /// The seed.
-    #[arg(long)]
     pub seed: u64,
     /// Size of a memtable.
-    #[arg(long)]
     pub memtable_bytes: u64,
     /// Write the log through the page cache.
-    #[arg(long)]
     pub page_cache: bool,
     /// Occasionally sync the file systems, as another process may.
-    #[arg(long)]
     pub neighbour: bool,
     /// Disable every fsync (not fdatasync): those of lsm-tree, and of directories.
-    #[arg(long)]
     pub without_fsync: bool,
 }
 
-/// Runs the writer. Returns only if a call failed, which it has then reported.
+/// Runs the writer, the hidden subcommand. Returns only if a call failed, which it has then
+/// reported.
 ///
 /// # Errors
-/// If there is no such mood, or fsync cannot be disabled.
-pub fn run(arguments: WriterArguments) -> Outcome {
+/// If there is no task or no such mood, or fsync cannot be disabled.
+pub fn run() -> Outcome {
+    let mut word = String::new();
+    std::io::stdin().lock().read_line(&mut word)?;
+    let arguments: Task = serde_json::from_str(&word)?;
     let mood = MOODS.get(arguments.mood).ok_or("there is no such mood")?;
     events::install();
     if arguments.without_fsync {
@@ -92,7 +88,6 @@ pub fn run(arguments: WriterArguments) -> Outcome {
     check_verify(&store);
     check_stats(&store);
     Said::Ready.say();
-    let mut word = String::new();
     if std::io::stdin().lock().read_line(&mut word)? == 0 {
         return Ok(());
     }

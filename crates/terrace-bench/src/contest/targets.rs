@@ -18,6 +18,7 @@ use crate::{
     },
     rivals::Candidate,
 };
+use clap::ValueEnum as _;
 
 /// The goals with measurements.
 pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
@@ -146,8 +147,9 @@ fn flashstore_targets(rows: &[TraceRow], targets: &mut Vec<Target>) {
             }
         }
         if settings.meeting.candidate == Candidate::Terrace && settings.meeting.setup == Setup::Ssd {
-            let best = Candidate::ALL
-                .into_iter()
+            let best = Candidate::value_variants()
+                .iter()
+                .copied()
                 .filter(|candidate| !candidate.is_terrace() && candidate.abilities().persists)
                 .filter_map(|candidate| Some((rate_of(rows, settings, candidate, Setup::Ssd)?, candidate)))
                 .max_by(|one, other| one.0.total_cmp(&other.0));

@@ -11,14 +11,13 @@ use super::{
 };
 use crate::{
     harness::{
-        report,
+        parse, report,
         results::{Bench, Plan},
         setup::Setup,
         target::Target,
     },
     rivals::Candidate,
 };
-use clap::Parser as _;
 use serde::{Serialize, de::DeserializeOwned};
 use std::path::Path;
 
@@ -397,17 +396,13 @@ fn the_file_in_the_repository_can_be_run_and_misspelt_ones_not() {
 /// Regression: after a rival that stopped answering, no further candidate was in the report.
 #[test]
 fn a_run_that_fails_is_named_and_the_others_are_made() {
-    #[derive(Debug, clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        common: Common,
-    }
     let directory = tempfile::tempdir().unwrap();
     let results = directory.path().join("results");
     let place = directory.path().to_str().unwrap();
     let contest = |more: &[&str]| {
-        let line = ["contest", "--directory", place, "--results", results.to_str().unwrap()];
-        Contest::open(&Line::parse_from([&line, more].concat()).common).unwrap()
+        let line = ["--directory", place, "--results", results.to_str().unwrap()];
+        let common: Common = parse(&[&line, more].concat()).unwrap();
+        Contest::open(&common).unwrap()
     };
     let plans =
         |contest: &Contest| ["one", "two", "three"].map(|name| contest.plan("test", name.to_owned(), 1.0, name));

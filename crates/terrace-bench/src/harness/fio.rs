@@ -46,30 +46,25 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
     let version = fio::version().map_err(|error| format!("{error}, or give --no-raw"))?;
     let file = place.path.join("fio.data");
     let file_bytes = reads.file_bytes.max(FILE_BYTES_MIN).next_multiple_of(1 << 20);
-    let base = [
-        format!("--filename={}", file.display()),
-        format!("--size={file_bytes}"),
-        "--ioengine=psync".to_owned(),
-        "--fallocate=none".to_owned(),
-        format!("--randseed={}", reads.seed),
-        "--direct=1".to_owned(),
-    ];
-    let write = ["--rw=write", "--bs=1m", "--end_fsync=1"].map(str::to_owned);
+    let (size, seed) = (format!("size={file_bytes}"), format!("randseed={}", reads.seed));
+    let (bs, runtime) = (
+        format!("bs={}", reads.read_bytes.max(1)),
+        format!("runtime={}", reads.seconds),
+    );
+    let base = [&size, &seed, "ioengine=psync", "fallocate=none"];
+    let write = [&base[..], &["rw=write", "bs=1m", "end_fsync=1"]].concat();
     let read = [
-        "--rw=randread".to_owned(),
-        format!("--bs={}", reads.read_bytes.max(1)),
-        "--iodepth=1".to_owned(),
-        "--norandommap".to_owned(),
-        "--time_based".to_owned(),
-        format!("--runtime={}", reads.seconds),
-    ];
+        &base[..],
+        &["rw=randread", &bs, "iodepth=1", "norandommap", "time_based", &runtime],
+    ]
+    .concat();
     place.hurry(HASTE)?;
-    let written = fio::job(&[&base[..], &write[..]].concat());
+    let written = fio::job(&file, &write);
     place.hurry(1.0)?;
     // Stores start with empty caches too; below an emulated drive this is the cache of its backing
     // file.
     drop_caches(&[place])?;
-    let job = written.and_then(|_| fio::job(&[&base[..], &read[..]].concat()));
+    let job = written.and_then(|_| fio::job(&file, &read));
     let _ = std::fs::remove_file(file);
     let job = job?;
     let count = fio::figure(&job, "/read/total_ios")? as u64;

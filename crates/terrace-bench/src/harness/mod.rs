@@ -24,11 +24,16 @@ pub mod target;
 pub mod values;
 pub mod workload;
 
-/// The default arguments of a subcommand.
+/// The arguments of a subcommand in a command line, without its name.
 ///
 /// # Errors
-/// If it has required arguments.
+/// If one is unknown, or a required one is missing.
+pub fn parse<A: clap::Args>(line: &[&str]) -> Outcome<A> {
+    let command = A::augment_args(clap::Command::new("").no_binary_name(true));
+    Ok(A::from_arg_matches(&command.try_get_matches_from(line)?)?)
+}
+
+/// The default arguments of a subcommand.
 pub fn defaults<A: clap::Args>() -> Outcome<A> {
-    let nothing = A::augment_args(clap::Command::new("")).try_get_matches_from([""])?;
-    Ok(A::from_arg_matches(&nothing)?)
+    parse(&[])
 }

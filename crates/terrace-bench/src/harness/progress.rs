@@ -11,15 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-#[derive(Debug)]
+/// Seconds of expected work.
+#[derive(Debug, Default)]
 struct State {
-    clock: Instant,
+    /// Of all runs that are made.
     expected: f64,
-    /// Expected seconds of the finished runs.
     made: f64,
-    /// Expected seconds of the skipped runs.
-    skipped: f64,
     current: f64,
+    /// Of the current run.
     share: f64,
 }
 
@@ -28,13 +27,8 @@ struct State {
 pub struct Progress {
     bar: ProgressBar,
     is_terminal: bool,
+    clock: Instant,
     state: Mutex<State>,
-}
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Progress {
@@ -47,31 +41,23 @@ impl Progress {
         Self {
             bar,
             is_terminal: std::io::stderr().is_terminal(),
-            state: Mutex::new(State {
-                clock: Instant::now(),
-                expected: 0.0,
-                made: 0.0,
-                skipped: 0.0,
-                current: 0.0,
-                share: 0.0,
-            }),
+            clock: Instant::now(),
+            state: Mutex::default(),
         }
     }
 
     fn change(&self, what: &str, change: impl FnOnce(&mut State)) {
         let Ok(mut state) = self.state.lock() else { return };
         change(&mut state);
-        let made = state.made + state.current * state.share;
-        let all = state.expected.max(1e-9);
-        self.bar.set_position(((made + state.skipped) / all * 1000.0) as u64);
+        let share = (state.made + state.current * state.share) / state.expected.max(1e-9);
+        self.bar.set_position((share * 1000.0) as u64);
         if !what.is_empty() || self.is_terminal {
-            let left = time_left(state.clock.elapsed(), made, state.expected - state.skipped);
+            let left = time_left(self.clock.elapsed(), share);
             let message = left.map_or_else(String::new, |left| format!("{} left", in_words(left)));
             if self.is_terminal {
                 self.bar.set_message(message);
             } else {
-                let percent = (made + state.skipped) / all * 100.0;
-                eprintln!("{percent:>3.0} %  {what}  {message}");
+                eprintln!("{:>3.0} %  {what}  {message}", share * 100.0);
             }
         }
     }
@@ -108,7 +94,7 @@ impl Progress {
         if self.is_terminal {
             self.bar.println(&text);
         }
-        self.change(&text, |state| state.skipped += expected_seconds);
+        self.change(&text, |state| state.expected -= expected_seconds);
     }
 
     /// All runs have ended.
@@ -118,8 +104,7 @@ impl Progress {
 }
 
 /// The remaining time. `None` before a hundredth is done.
-fn time_left(elapsed: Duration, done: f64, expected: f64) -> Option<Duration> {
-    let share = done / expected.max(1e-9);
+fn time_left(elapsed: Duration, share: f64) -> Option<Duration> {
     (share >= 0.01).then(|| elapsed.mul_f64(((1.0 - share) / share).clamp(0.0, 1e4)))
 }
 
@@ -139,10 +124,10 @@ mod tests {
     #[test]
     fn time_left_follows_what_was_done() {
         let minute = Duration::from_secs(60);
-        assert_eq!(time_left(minute, 0.0, 100.0), None);
-        assert_eq!(time_left(minute, 25.0, 100.0), Some(minute * 3));
-        assert_eq!(time_left(minute, 100.0, 100.0), Some(Duration::ZERO));
-        assert_eq!(time_left(minute, 120.0, 100.0), Some(Duration::ZERO));
+        assert_eq!(time_left(minute, 0.0), None);
+        assert_eq!(time_left(minute, 0.25), Some(minute * 3));
+        assert_eq!(time_left(minute, 1.0), Some(Duration::ZERO));
+        assert_eq!(time_left(minute, 1.2), Some(Duration::ZERO));
     }
 
     #[test]

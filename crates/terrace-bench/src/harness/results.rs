@@ -49,6 +49,24 @@ pub struct Record {
 }
 
 impl Record {
+    /// A result for a test.
+    #[cfg(test)]
+    pub fn made_up(experiment: &str, settings: Value, outcome: Value) -> Self {
+        Self {
+            format: FORMAT,
+            experiment: experiment.to_owned(),
+            name: String::new(),
+            settings_hash: String::new(),
+            settings,
+            seed: 1,
+            started: String::new(),
+            seconds: 1.0,
+            host: Host::here(),
+            commit: String::new(),
+            outcome,
+        }
+    }
+
     /// Parses the outcome.
     pub fn outcome<T: DeserializeOwned>(&self) -> Outcome<T> {
         T::deserialize(&self.outcome).map_err(|error| self.unreadable("outcome", &error))

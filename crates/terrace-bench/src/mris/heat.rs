@@ -323,12 +323,7 @@ mod tests {
                     "traffic": {"ssd": {"device": null, "drive": null}, "hdd": {"device": disk, "drive": null}},
                     "engine": {}, "caches_dropped": true, "open_seconds": 0.0,
                 });
-                let record: Record = serde_json::from_value(json!({
-                    "format": 1, "experiment": EXPERIMENT, "name": "", "settings_hash": "", "settings": settings(heat, ratio), "seed": 1,
-                    "started": "", "seconds": 1.0, "commit": "", "outcome": outcome,
-                    "host": {"name": "h", "kernel": "k", "cpu": "c", "cpus": 1, "memory_bytes": 1},
-                }))
-                .unwrap();
+                let record = Record::made_up(EXPERIMENT, json!(settings(heat, ratio)), outcome);
                 records.push(record);
             }
         }

@@ -7,22 +7,15 @@ use crate::{
     Outcome,
     all::EVALUATIONS,
     harness::{
-        fio, report,
+        fio, parse, report,
         results::{Record, Results},
         setup::Setup,
         target::Target,
     },
     rivals::Candidate,
 };
-use clap::Parser;
 use serde_json::{Value, json};
 use std::{fs, path::Path};
-
-#[derive(Debug, Parser)]
-struct Line {
-    #[command(flatten)]
-    arguments: super::Arguments,
-}
 
 /// Sizes with which everything takes seconds. Small objects are on flash and large ones in blocks,
 /// as in the original.
@@ -43,18 +36,10 @@ small_reads = 32
 ratios = [1, 4]
 raw_seconds = 1
 heat_reads = 600
-[full]
-runs = 1
-insert_groups = 1
-read_groups = 1
-small_reads = 1
-ratios = [1]
-raw_seconds = 1
-heat_reads = 600
 ";
 
 fn mris(arguments: &[&str]) -> Outcome {
-    let results = super::run(Line::try_parse_from([&["mris"], arguments].concat())?.arguments)?;
+    let results = super::run(parse(arguments)?)?;
     crate::all::conclude(&results, &[])
 }
 
@@ -64,7 +49,8 @@ fn have_leveldb() -> bool {
 
 /// Command line of a part of a tiny evaluation, with all files in `directory`.
 fn tiny_line(directory: &Path, part: &str) -> Vec<String> {
-    fs::write(directory.join("tiny.toml"), TINY).unwrap();
+    let (_, small) = TINY.split_once("[small]").unwrap();
+    fs::write(directory.join("tiny.toml"), format!("{TINY}[full]{small}")).unwrap();
     let mut line = vec![part.to_owned()];
     for (option, name) in [
         ("--ssd", "ssd"),
@@ -150,9 +136,9 @@ fn a_tiny_evaluation_makes_a_report_that_its_results_make_again() {
 #[test]
 fn engines_keep_groups_and_miss_absent_ones() {
     let directory = tempfile::tempdir().unwrap();
-    let mut line = tiny_line(directory.path(), "read");
-    line.insert(0, "mris".to_owned());
-    let super::Part::Read(common) = Line::try_parse_from(line).unwrap().arguments.part else {
+    let line = tiny_line(directory.path(), "read");
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    let super::Part::Read(common) = parse::<super::Arguments>(&line).unwrap().part else {
         panic!()
     };
     let evaluation = super::Evaluation::new(&common).unwrap();
@@ -199,15 +185,6 @@ fn hostile_pagecounts_files_are_counted_from_the_command_line() {
     assert!(mris(&["figure8", "absent-file", "--results", results.to_str().unwrap()]).is_err());
 }
 
-fn record(experiment: &str, number: usize, settings: Value, outcome: Value) -> Record {
-    serde_json::from_value(json!({
-        "format": 1, "experiment": experiment, "name": format!("made up {number:03}"), "settings_hash": format!("{number:032}"),
-        "settings": settings, "seed": 1, "started": "2026-01-01T00:00:00Z", "seconds": 1.0,
-        "host": {"name": "h", "kernel": "k", "cpu": "c", "cpus": 1, "memory_bytes": 1}, "commit": "x", "outcome": outcome,
-    }))
-    .unwrap()
-}
-
 fn surroundings() -> Value {
     json!({
         "small_bytes": 8192, "large_bytes": 131_072, "ssd": "s", "hdd": "h", "one_device": false,
@@ -233,7 +210,7 @@ fn made_up(costs: &[(Setup, f64, f64)]) -> Vec<Record> {
                 "traffic": {"ssd": {"device": null, "drive": null}, "hdd": {"device": null, "drive": null}},
                 "engine": {}, "caches_dropped": true, "open_seconds": 0.0,
             });
-            records.push(record("mris-read", records.len(), settings, outcome));
+            records.push(Record::made_up("mris-read", settings, outcome));
         }
     }
     for (drive, read_bytes, mean_us) in [("ssd", 8192_u64, 350.0), ("hdd", 131_072, 14_000.0)] {
@@ -242,7 +219,7 @@ fn made_up(costs: &[(Setup, f64, f64)]) -> Vec<Record> {
             "reads": {"read_bytes": read_bytes, "file_bytes": read_bytes * 1000, "seconds": 1, "seed": 1},
         });
         let outcome = json!({"mean_us": mean_us, "deviation_us": 0.0, "reads": 9, "version": "fio-3"});
-        records.push(record("mris-raw", records.len(), settings, outcome));
+        records.push(Record::made_up("mris-raw", settings, outcome));
     }
     records
 }

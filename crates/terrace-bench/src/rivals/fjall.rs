@@ -4,7 +4,7 @@
 //! A write reaches the kernel before it is acknowledged; a synced one uses `SyncData` (fdatasync)
 //! of the journal.
 
-use super::{KeyValue, Opening};
+use super::{KeyValue, Opening, give};
 use crate::Outcome;
 use ::terrace::Durability;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
@@ -64,12 +64,7 @@ impl KeyValue for Fjall {
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool> {
-        value.clear();
-        let found = self.keyspace.get(key)?;
-        if let Some(found) = &found {
-            value.extend_from_slice(found);
-        }
-        Ok(found.is_some())
+        Ok(give(self.keyspace.get(key)?, value))
     }
 
     fn delete(&self, key: &[u8], durability: Durability) -> Outcome {

@@ -6,7 +6,7 @@
 //! candidate is allowed that.
 #![allow(unsafe_code)]
 
-use super::{KeyValue, Opening};
+use super::{KeyValue, Opening, give};
 use crate::Outcome;
 use ::terrace::Durability;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, WithTls, types::Bytes};
@@ -71,13 +71,8 @@ impl KeyValue for Lmdb {
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool> {
-        value.clear();
         let transaction = self.environment.read_txn()?;
-        let found = self.database.get(&transaction, key)?;
-        if let Some(found) = found {
-            value.extend_from_slice(found);
-        }
-        Ok(found.is_some())
+        Ok(give(self.database.get(&transaction, key)?, value))
     }
 
     fn delete(&self, key: &[u8], durability: Durability) -> Outcome {

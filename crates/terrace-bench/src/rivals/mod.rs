@@ -25,6 +25,7 @@ pub mod terrace;
 
 use crate::Outcome;
 use ::terrace::Durability;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 #[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
@@ -88,6 +89,15 @@ pub trait KeyValue: Send + Sync {
 
     /// Closes.
     fn close(self: Box<Self>) -> Outcome;
+}
+
+/// Copies what a get found; false if that is nothing.
+fn give(found: Option<impl AsRef<[u8]>>, value: &mut Vec<u8>) -> bool {
+    value.clear();
+    found.is_some_and(|found| {
+        value.extend_from_slice(found.as_ref());
+        true
+    })
 }
 
 /// An engine's statistics, as far as it has them.
@@ -178,7 +188,7 @@ pub struct Abilities {
 }
 
 /// Candidates of the comparisons.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Candidate {
     /// Terrace, with a cache like the others.
@@ -207,36 +217,30 @@ pub enum Candidate {
 }
 
 impl Candidate {
-    /// All there are.
-    pub const ALL: [Self; 11] = [
-        Self::Terrace,
-        Self::TerraceUncached,
-        Self::BerkeleyDb,
-        Self::LevelDb,
-        Self::RocksDb,
-        Self::RocksDbBlobs,
-        Self::Fjall,
-        Self::Lmdb,
-        Self::Memcached,
-        Self::Foyer,
-        Self::FoyerOnInsertion,
-    ];
+    /// Name, as text; feature; and whether this build has it.
+    const fn described(self) -> (&'static str, &'static str, bool) {
+        match self {
+            Self::Terrace => ("Terrace", "", true),
+            Self::TerraceUncached => ("Terrace, no cache", "", true),
+            Self::BerkeleyDb => ("Berkeley DB", "rival-berkeley-db", cfg!(feature = "rival-berkeley-db")),
+            Self::LevelDb => ("LevelDB", "rival-leveldb", cfg!(feature = "rival-leveldb")),
+            Self::RocksDb => ("RocksDB", "rival-rocksdb", cfg!(feature = "rival-rocksdb")),
+            Self::RocksDbBlobs => ("RocksDB BlobDB", "rival-rocksdb", cfg!(feature = "rival-rocksdb")),
+            Self::Fjall => ("fjall", "rival-fjall", cfg!(feature = "rival-fjall")),
+            Self::Lmdb => ("LMDB", "rival-lmdb", cfg!(feature = "rival-lmdb")),
+            Self::Memcached => ("memcached", "rival-memcached", cfg!(feature = "rival-memcached")),
+            Self::Foyer => ("foyer", "rival-foyer", cfg!(feature = "rival-foyer")),
+            Self::FoyerOnInsertion => (
+                "foyer, written on insertion",
+                "rival-foyer",
+                cfg!(feature = "rival-foyer"),
+            ),
+        }
+    }
 
     /// Name, as text.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Terrace => "Terrace",
-            Self::TerraceUncached => "Terrace, no cache",
-            Self::BerkeleyDb => "Berkeley DB",
-            Self::LevelDb => "LevelDB",
-            Self::RocksDb => "RocksDB",
-            Self::RocksDbBlobs => "RocksDB BlobDB",
-            Self::Fjall => "fjall",
-            Self::Lmdb => "LMDB",
-            Self::Memcached => "memcached",
-            Self::Foyer => "foyer",
-            Self::FoyerOnInsertion => "foyer, written on insertion",
-        }
+        self.described().0
     }
 
     /// Whether it is Terrace.
@@ -244,26 +248,10 @@ impl Candidate {
         matches!(self, Self::Terrace | Self::TerraceUncached)
     }
 
-    /// Its feature, and whether this build has it.
-    const fn feature(self) -> (&'static str, bool) {
-        match self {
-            Self::Terrace | Self::TerraceUncached => ("", true),
-            Self::BerkeleyDb => ("rival-berkeley-db", cfg!(feature = "rival-berkeley-db")),
-            Self::LevelDb => ("rival-leveldb", cfg!(feature = "rival-leveldb")),
-            Self::RocksDb | Self::RocksDbBlobs => ("rival-rocksdb", cfg!(feature = "rival-rocksdb")),
-            Self::Fjall => ("rival-fjall", cfg!(feature = "rival-fjall")),
-            Self::Lmdb => ("rival-lmdb", cfg!(feature = "rival-lmdb")),
-            Self::Memcached => ("rival-memcached", cfg!(feature = "rival-memcached")),
-            Self::Foyer | Self::FoyerOnInsertion => ("rival-foyer", cfg!(feature = "rival-foyer")),
-        }
-    }
-
     /// The candidates in this build.
     pub fn compiled_in() -> Vec<Self> {
-        Self::ALL
-            .into_iter()
-            .filter(|candidate| candidate.feature().1)
-            .collect()
+        let all = Self::value_variants().iter().copied();
+        all.filter(|candidate| candidate.described().2).collect()
     }
 
     /// Its abilities.
@@ -325,7 +313,7 @@ impl Candidate {
             _ => Err(format!(
                 "{} is not in this program: build it with --features {}",
                 self.name(),
-                self.feature().0
+                self.described().1
             )
             .into()),
         }

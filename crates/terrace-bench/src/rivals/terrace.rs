@@ -1,6 +1,6 @@
 //! Terrace as a candidate. Without a second directory both tiers are on one drive.
 
-use super::{Figures, KeyValue, Opening};
+use super::{Figures, KeyValue, Opening, give};
 use crate::Outcome;
 use ::terrace::{Batch, Condition, Durability, Options, PutOptions, ScanRange, Store};
 
@@ -127,12 +127,7 @@ impl KeyValue for Terrace {
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool> {
-        value.clear();
-        let found = self.store.get(key)?;
-        if let Some(object) = &found {
-            value.extend_from_slice(object);
-        }
-        Ok(found.is_some())
+        Ok(give(self.store.get(key)?.map(|object| object.value), value))
     }
 
     fn delete(&self, key: &[u8], durability: Durability) -> Outcome {

@@ -256,7 +256,7 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
         settings,
         engine: &*engine,
         values: Values::new(settings.seed, settings.trace.value_bytes_max()),
-        trace: Mutex::new(Trace::new(settings.trace, settings.operations, settings.seed)?),
+        trace: Mutex::new(trace::trace(settings.trace, settings.operations, settings.seed)?),
         unsynced_bytes: AtomicU64::new(0),
         found: AtomicU64::new(0),
         sets: AtomicU64::new(0),
@@ -304,7 +304,7 @@ impl Play<'_> {
         let operations = self.settings.operations;
         let time_max = Some(Duration::from_secs_f64(self.settings.seconds_max));
         let times = timed_loop(callers, operations, time_max, 1, |number| {
-            let operation = self.trace.lock().next();
+            let operation = (self.trace.lock())();
             KEY.with_borrow_mut(|key| self.operate(operation, key))?;
             if number.is_multiple_of(1024) {
                 teller.share(number as f64 / operations as f64);

@@ -132,52 +132,39 @@ pub enum Operation {
     },
 }
 
-/// A trace, generated on demand.
-#[derive(Debug)]
-pub enum Trace {
-    /// See [`Kind::Xbox`].
-    Xbox(Xbox),
-    /// See [`Kind::Dedup`].
-    Dedup(Dedup),
-}
+/// A trace, generated on demand; it does not end.
+pub type Trace = Box<dyn FnMut() -> Operation + Send>;
 
-impl Trace {
-    /// A trace for about this many operations; it does not end.
-    ///
-    /// # Errors
-    /// Without operations.
-    pub fn new(kind: Kind, operations: u64, seed: u64) -> crate::Outcome<Self> {
-        let random = ChaCha8Rng::seed_from_u64(seed);
-        Ok(match kind {
-            Kind::Xbox => {
-                let players = (operations / OPERATIONS_PER_PLAYER).max(1);
-                Self::Xbox(Xbox {
-                    random,
-                    popularity: Zipf::new(players as f64, PLAYER_EXPONENT)?,
-                    versions: vec![0; usize::try_from(players)?],
-                })
-            }
-            Kind::Dedup => Self::Dedup(Dedup {
+/// A trace for about this many operations.
+///
+/// # Errors
+/// Without operations.
+pub fn trace(kind: Kind, operations: u64, seed: u64) -> crate::Outcome<Trace> {
+    let random = ChaCha8Rng::seed_from_u64(seed);
+    Ok(match kind {
+        Kind::Xbox => {
+            let players = (operations / OPERATIONS_PER_PLAYER).max(1);
+            let mut xbox = Xbox {
+                random,
+                popularity: Zipf::new(players as f64, PLAYER_EXPONENT)?,
+                versions: vec![0; usize::try_from(players)?],
+            };
+            Box::new(move || xbox.next())
+        }
+        Kind::Dedup => {
+            let mut dedup = Dedup {
                 random,
                 different: 0,
                 run: Run { next: None, left: 0 },
                 set: None,
-            }),
-        })
-    }
-
-    /// The next operation.
-    pub fn next(&mut self) -> Operation {
-        match self {
-            Self::Xbox(xbox) => xbox.next(),
-            Self::Dedup(dedup) => dedup.next(),
+            };
+            Box::new(move || dedup.next())
         }
-    }
+    })
 }
 
 /// The game.
-#[derive(Debug)]
-pub struct Xbox {
+struct Xbox {
     random: ChaCha8Rng,
     popularity: Zipf<f64>,
     /// Versions by player.
@@ -214,8 +201,7 @@ struct Run {
 }
 
 /// The backup.
-#[derive(Debug)]
-pub struct Dedup {
+struct Dedup {
     random: ChaCha8Rng,
     /// Number of different chunks so far.
     different: u64,
@@ -266,10 +252,10 @@ pub struct Extent {
 
 /// Contents after a number of operations of a trace.
 pub fn extent(kind: Kind, operations: u64, seed: u64) -> crate::Outcome<Extent> {
-    let mut trace = Trace::new(kind, operations, seed)?;
+    let mut trace = trace(kind, operations, seed)?;
     let (mut extent, mut key) = (Extent::default(), Vec::new());
     for _ in 0..operations {
-        if let Operation::Set { number, version } = trace.next() {
+        if let Operation::Set { number, version } = trace() {
             let bytes = kind.value_bytes(number, version) as u64;
             if version == 1 {
                 kind.key(number, &mut key);
@@ -301,10 +287,10 @@ mod tests {
     }
 
     fn look(kind: Kind, operations: u64, seed: u64) -> Seen {
-        let mut trace = Trace::new(kind, operations, seed).unwrap();
+        let mut trace = trace(kind, operations, seed).unwrap();
         let (mut seen, mut key, mut there) = (Seen::default(), Vec::new(), HashMap::new());
         for _ in 0..operations {
-            match trace.next() {
+            match trace() {
                 Operation::Get { number, version } => {
                     assert_eq!(there.get(&number).copied().unwrap_or(0), version);
                     seen.gets += 1.0;
@@ -382,8 +368,8 @@ mod tests {
     fn a_seed_gives_one_trace() {
         for kind in Kind::ALL {
             let first = |seed| -> Vec<Operation> {
-                let mut trace = Trace::new(kind, 1000, seed).unwrap();
-                (0..1000).map(|_| trace.next()).collect()
+                let mut trace = trace(kind, 1000, seed).unwrap();
+                (0..1000).map(|_| trace()).collect()
             };
             assert_eq!(first(3), first(3));
             assert_ne!(first(3), first(4));

@@ -10,14 +10,17 @@ use super::{
 use crate::{
     Outcome,
     harness::{
+        parse,
         results::{Record, Results},
         setup::BothTraffic,
         target::Target,
         values::Values,
     },
-    video::sessions::{Catalogue, Choice},
+    video::{
+        Arguments,
+        sessions::{Catalogue, Choice},
+    },
 };
-use clap::Parser;
 use serde_json::json;
 use std::{
     fs,
@@ -201,42 +204,25 @@ rush_reads = 100
 play_seconds = 0.5
 exponents = [0.7]
 shares = [0.5]
-[full]
-parts = 4
-segment_bytes = 73728
-ram_bytes = 1048576
-segment_seconds = 0.02
-warm_up_sessions = 60
-rush_reads = 100
-play_seconds = 0.5
-exponents = [0.7]
-shares = [0.5]
 ";
-
-#[derive(Debug, Parser)]
-struct Line {
-    #[command(flatten)]
-    arguments: crate::video::Arguments,
-}
 
 /// Runs the program with `TINY` and further arguments.
 fn in_miniature(more: &[&str]) -> Outcome<Vec<Record>> {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    fs::write(path("tiny.toml"), TINY).unwrap();
+    let (_, small) = TINY.split_once("[small]").unwrap();
+    fs::write(path("tiny.toml"), format!("{TINY}[full]{small}")).unwrap();
     let (ssd, hdd, results, file) = (path("ssd"), path("hdd"), path("results"), path("tiny.toml"));
-    let line = [
-        "video",
-        "--ssd",
-        &ssd,
-        "--hdd",
-        &hdd,
-        "--results",
-        &results,
-        "--workload",
-        &file,
+    let [options, paths] = [
+        ["--ssd", "--hdd", "--results", "--workload"],
+        [&ssd, &hdd, &results, &file],
     ];
-    let arguments = Line::try_parse_from(line.iter().chain(more)).unwrap().arguments;
+    let line: Vec<&str> = options
+        .into_iter()
+        .zip(paths)
+        .flat_map(|(option, path)| [option, path])
+        .collect();
+    let arguments: Arguments = parse(&[&line, more].concat()).unwrap();
     super::super::run(&arguments)?;
     for place in [ssd, hdd] {
         assert_eq!(fs::read_dir(place).unwrap().count(), 0, "something stayed on a drive");
@@ -255,7 +241,7 @@ fn systems_and_the_seed_can_be_chosen() {
         chosen,
         [(System::Terrace, 7), (System::DiskOnly, 7), (System::DiskOnly, 7)]
     );
-    let arguments = Line::try_parse_from(["video", "--only", "terrace"]).unwrap().arguments;
+    let arguments: Arguments = parse(&["--only", "terrace"]).unwrap();
     let refused = super::super::run(&arguments).unwrap_err().to_string();
     assert!(refused.contains("--emulate"), "{refused}");
 }
@@ -323,12 +309,7 @@ fn made_up(system: System, sessions: usize, from_disk: u64, rate: f64, written: 
         sessions,
         ..settings(system, (system != System::DiskOnly).then_some(0.2))
     };
-    let record = json!({
-        "format": 1, "experiment": EXPERIMENT, "name": "", "settings_hash": "", "seed": 1, "started": "", "seconds": 1.0,
-        "host": crate::harness::host::Host::here(), "commit": "",
-        "settings": settings, "outcome": measured,
-    });
-    serde_json::from_value(record).unwrap()
+    Record::made_up(EXPERIMENT, json!(settings), json!(measured))
 }
 
 #[test]

@@ -20,50 +20,24 @@ const HISTORIES_MAX: u64 = 6;
 
 /// Rules whose violation no power cut on this file system can show, and why. docs/durability.md,
 /// section 8, has the arguments.
+#[rustfmt::skip]
 pub const UNOBSERVABLE: &[(&str, &str)] = &[
-    (
-        "wipe-sync",
-        "the sync of what is replayed, most often from the same segment, covers it",
-    ),
-    (
-        "segment-length",
-        "the header's sync commits the length with ext4's journal",
-    ),
-    (
-        "segment-header",
-        "the sync of the segment before flushes the drive, header included",
-    ),
+    ("wipe-sync", "the sync of what is replayed, most often from the same segment, covers it"),
+    ("segment-length", "the header's sync commits the length with ext4's journal"),
+    ("segment-header", "the sync of the segment before flushes the drive, header included"),
     ("block-seal", "LargeMeta's sync right after flushes the drive"),
     ("block-header", "redundant: the first value's sync covers it"),
-    (
-        "segment-while-pinned",
-        "redundant: records carry key, version and generation",
-    ),
+    ("segment-while-pinned", "redundant: records carry key, version and generation"),
     ("segment-directory", "ext4's sync of the new file commits its name"),
     ("block-directory", "ext4's sync of the new file commits its name"),
-    (
-        "block-removal",
-        "redundant: a block that comes back is dead, and deleted again",
-    ),
+    ("block-removal", "redundant: a block that comes back is dead, and deleted again"),
     ("large-meta-directory", "ext4's sync of the new file commits its name"),
     ("large-meta-in-place", "redundant: the blocks are the truth"),
-    (
-        "manifest-directory",
-        "ext4's sync of the next new file commits the name",
-    ),
+    ("manifest-directory", "ext4's sync of the next new file commits the name"),
     ("new-directory", "ext4's sync of the first file in it commits its name"),
-    (
-        "index-directory",
-        "ext4's sync of the first file in it commits its name",
-    ),
-    (
-        "checkpoint-persisted",
-        "a slot that leads to what the cut took is found out when it is read",
-    ),
-    (
-        "copy-of-present",
-        "no reader scans while others write: nothing is copied",
-    ),
+    ("index-directory", "ext4's sync of the first file in it commits its name"),
+    ("checkpoint-persisted", "a slot that leads to what the cut took is found out when it is read"),
+    ("copy-of-present", "no reader scans while others write: nothing is copied"),
     ("scan-cache-drop", "chunks are in RAM: nothing of them is left"),
     ("scan-cache-begin", "chunks are in RAM: nothing of them is left"),
 ];

@@ -55,6 +55,13 @@ pub struct Violation {
     pub what: String,
 }
 
+impl Violation {
+    /// A failed check, and its description.
+    pub const fn new(check: Check, what: String) -> Self {
+        Self { check, what }
+    }
+}
+
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -143,10 +150,7 @@ impl Journal {
     /// # Errors
     /// If the version is impossible.
     pub fn done(&mut self, op: u64, version: u64) -> Result<(), Violation> {
-        let wrong = |what: String| {
-            let check = Check::Running;
-            Err(Violation { check, what })
-        };
+        let wrong = |what: String| Err(Violation::new(Check::Running, what));
         if let Some(read) = self.read.remove(&op) {
             return match read == version {
                 true => Ok(()),
@@ -226,10 +230,8 @@ impl Journal {
             let changes = announced.changes;
             let other = self.commits.insert(version, Commit { op, changes });
             if version <= announced.after_version || other.is_some() {
-                return Err(Violation {
-                    check: Check::Order,
-                    what: format!("operation {op:x}, not acknowledged, has version {version}, which cannot be"),
-                });
+                let what = format!("operation {op:x}, not acknowledged, has version {version}, which cannot be");
+                return Err(Violation::new(Check::Order, what));
             }
         }
         Ok((unheard, maybe_deleted))
@@ -243,10 +245,8 @@ impl Journal {
             };
             let put = commit.changes.iter().find(|change| change.key == *key);
             if put.is_none_or(|change| change.put != Some(held.length)) || commit.op != held.op {
-                return Err(Violation {
-                    check: Check::Value,
-                    what: format!("{key}: {held:?}, but that version is {commit:?}"),
-                });
+                let what = format!("{key}: {held:?}, but that version is {commit:?}");
+                return Err(Violation::new(Check::Value, what));
             }
         }
         Ok(())
@@ -326,12 +326,10 @@ impl Journal {
                 self.durable_version,
                 lost[..lost.len().min(3)].join("; ")
             );
-            let check = Check::Durable;
-            return Violation { check, what };
+            return Violation::new(Check::Durable, what);
         }
         if let Some(what) = self.torn_batch(found) {
-            let check = Check::Batch;
-            return Violation { check, what };
+            return Violation::new(Check::Batch, what);
         }
         let nearest = (first..moments.len()).min_by_key(|&at| mismatches[at]).unwrap_or(first);
         let moment = moments[nearest];

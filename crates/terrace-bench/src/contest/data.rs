@@ -166,7 +166,7 @@ impl Objects {
 
     /// Checks a value that was read.
     pub fn check(&self, number: u64, found: &[u8]) -> crate::Outcome {
-        self.values.check_piece(number, self.size.of(number), found)
+        self.values.check(number, self.size.of(number), found)
     }
 
     /// Bytes of key and value.

@@ -17,10 +17,7 @@ use super::{
 };
 use crate::{
     Outcome,
-    harness::{
-        driver::{LoopOutcome, timed_loop},
-        setup::Setup,
-    },
+    harness::{driver::timed_loop, setup::Setup},
     rivals::{Candidate, KeyValue, Opening},
 };
 use rand::{Rng, SeedableRng};
@@ -310,12 +307,9 @@ impl Run<'_> {
             engine.put(&Objects::key(number), self.objects.value(number), durability)?;
             Ok(0)
         })?;
-        let count = times.kinds[0].summary().count;
-        Ok(Done {
-            user_bytes: (0..count).map(|place| self.objects.pair_bytes(order(place))).sum(),
-            pairs: count,
-            times,
-        })
+        let count = times.count();
+        let user_bytes = (0..count).map(|place| self.objects.pair_bytes(order(place))).sum();
+        Ok(Done::of(times, count, user_bytes))
     }
 
     /// Fills the database for reads, with fewer objects only if it would take very long.
@@ -368,7 +362,7 @@ impl Run<'_> {
             Ok(0)
         });
         ended.store(true, Ordering::Relaxed);
-        Ok(only_reads(times?))
+        times.map(Done::reads)
     }
 
     fn read_missing(&self, engine: &dyn KeyValue) -> Outcome<Done> {
@@ -379,7 +373,7 @@ impl Run<'_> {
                 None => Ok(0),
             })
         })?;
-        Ok(only_reads(times))
+        Ok(Done::reads(times))
     }
 
     fn read_while_writing(&self, engine: &dyn KeyValue) -> Outcome<Done> {
@@ -424,11 +418,7 @@ impl Run<'_> {
             pairs.fetch_add(seen, Ordering::Relaxed);
             Ok(0)
         })?;
-        Ok(Done {
-            pairs: pairs.into_inner(),
-            user_bytes: 0,
-            times,
-        })
+        Ok(Done::of(times, pairs.into_inner(), 0))
     }
 
     fn delete(&self, engine: &dyn KeyValue) -> Outcome<Done> {
@@ -437,19 +427,7 @@ impl Run<'_> {
             engine.delete(&Objects::key(self.order.at(place)), Durability::Buffered)?;
             Ok(0)
         })?;
-        let count = times.kinds[0].summary().count;
-        Ok(Done {
-            user_bytes: count * super::data::KEY_BYTES as u64,
-            pairs: count,
-            times,
-        })
-    }
-}
-
-fn only_reads(times: LoopOutcome) -> Done {
-    Done {
-        pairs: times.kinds[0].summary().count,
-        user_bytes: 0,
-        times,
+        let count = times.count();
+        Ok(Done::of(times, count, count * super::data::KEY_BYTES as u64))
     }
 }

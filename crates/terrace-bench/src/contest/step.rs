@@ -95,6 +95,23 @@ pub struct Done {
     pub user_bytes: u64,
 }
 
+impl Done {
+    /// Operations of this many pairs in all, of which the caller wrote these bytes.
+    pub const fn of(times: LoopOutcome, pairs: u64, user_bytes: u64) -> Self {
+        Self {
+            times,
+            pairs,
+            user_bytes,
+        }
+    }
+
+    /// Operations of a pair each, none of them written.
+    pub fn reads(times: LoopOutcome) -> Self {
+        let pairs = times.count();
+        Self::of(times, pairs, 0)
+    }
+}
+
 impl<'a> Bench<'a> {
     /// For an engine opened with these options.
     pub fn new(engine: &'a dyn KeyValue, opening: &Opening) -> Outcome<Self> {

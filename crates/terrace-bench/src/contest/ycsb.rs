@@ -250,11 +250,7 @@ impl Run<'_> {
             }
             Ok(0)
         })?;
-        Ok(Done {
-            pairs: records,
-            user_bytes: records * self.settings.amount.record_bytes(),
-            times,
-        })
+        Ok(Done::of(times, records, records * self.settings.amount.record_bytes()))
     }
 
     /// Chooses a record by popularity.
@@ -290,11 +286,8 @@ impl Run<'_> {
             written.fetch_add(puts, Ordering::Relaxed);
             Ok(0)
         })?;
-        Ok(Done {
-            pairs: pairs.into_inner(),
-            user_bytes: written.into_inner() * amount.record_bytes(),
-            times,
-        })
+        let user_bytes = written.into_inner() * amount.record_bytes();
+        Ok(Done::of(times, pairs.into_inner(), user_bytes))
     }
 
     /// Does an operation; returns its pairs, and how many of them it wrote.

@@ -153,15 +153,14 @@ impl Results {
                 records.push(Self::read(&path)?);
             }
         }
-        records.sort_by(|one, other| {
-            let order = |record: &Record| {
-                (
-                    record.experiment.clone(),
-                    record.name.clone(),
-                    record.settings_hash.clone(),
-                )
-            };
-            order(one).cmp(&order(other))
+        records.sort_by_cached_key(|record| {
+            let Record {
+                experiment,
+                name,
+                settings_hash,
+                ..
+            } = record;
+            (experiment.clone(), name.clone(), settings_hash.clone())
         });
         Ok(records)
     }

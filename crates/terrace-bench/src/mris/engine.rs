@@ -136,7 +136,7 @@ impl Groups {
         one_by_one(objects, 2, progress, |object| {
             crate::contest::step::get(&*self.engine, key(object).as_bytes(), |found| {
                 let found = found.ok_or_else(|| format!("object {object} is gone"))?;
-                self.values.check_piece(object, self.sizes.of(object), found)
+                self.values.check(object, self.sizes.of(object), found)
             })?;
             Ok(usize::from(is_large(object)))
         })

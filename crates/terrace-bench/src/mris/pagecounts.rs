@@ -31,10 +31,10 @@ pub struct Bin {
 }
 
 /// Image requests by size.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// By exponent: bin e has sizes over 2^(e-1) up to 2^e bytes.
-    pub bins: Vec<Bin>,
+    pub bins: [Bin; EXPONENT_MAX + 1],
     /// Lines read.
     pub lines: u64,
     /// Lines of pages that are not images.
@@ -43,18 +43,6 @@ pub struct Counts {
     pub hostile_lines: u64,
     /// Files with broken compression, with the errors.
     pub broken_files: Vec<String>,
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self {
-            bins: vec![Bin::default(); EXPONENT_MAX + 1],
-            lines: 0,
-            other_lines: 0,
-            hostile_lines: 0,
-            broken_files: Vec::new(),
-        }
-    }
 }
 
 /// The shares of figure 8, in percent.
@@ -176,6 +164,10 @@ mod tests {
     use super::*;
     use std::io::Write;
 
+    fn bin(requests: u64, bytes: u64) -> Bin {
+        Bin { requests, bytes }
+    }
+
     fn counted(text: &[u8]) -> Counts {
         let mut counts = Counts::default();
         counts.read(text).unwrap();
@@ -188,21 +180,9 @@ mod tests {
             b"en File:Sunset.jpg 2 16384\nde Datei:A.PNG 1 8193\nen Main_Page 242332 4737756101\ncommons.m x.gif 3 3",
         );
         assert_eq!((counts.lines, counts.other_lines, counts.hostile_lines), (4, 1, 0));
-        assert_eq!(
-            counts.bins[13],
-            Bin {
-                requests: 2,
-                bytes: 16384
-            }
-        );
-        assert_eq!(
-            counts.bins[14],
-            Bin {
-                requests: 1,
-                bytes: 8193
-            }
-        );
-        assert_eq!(counts.bins[0], Bin { requests: 3, bytes: 3 });
+        assert_eq!(counts.bins[13], bin(2, 16384));
+        assert_eq!(counts.bins[14], bin(1, 8193));
+        assert_eq!(counts.bins[0], bin(3, 3));
         assert_eq!(counts.requests(), 6);
     }
 
@@ -243,20 +223,8 @@ mod tests {
     #[test]
     fn sums_stop_at_their_largest_value() {
         let counts = counted(b"a b.jpg 1 18446744073709551615\na b.jpg 1 18446744073709551615\na c.jpg 18446744073709551615 1\na d.jpg 18446744073709551615 1\n");
-        assert_eq!(
-            counts.bins[EXPONENT_MAX],
-            Bin {
-                requests: 2,
-                bytes: u64::MAX
-            }
-        );
-        assert_eq!(
-            counts.bins[0],
-            Bin {
-                requests: u64::MAX,
-                bytes: 2
-            }
-        );
+        assert_eq!(counts.bins[EXPONENT_MAX], bin(2, u64::MAX));
+        assert_eq!(counts.bins[0], bin(u64::MAX, 2));
         assert_eq!(counts.requests(), u64::MAX);
         assert!(counts.shares().unwrap().up_to_128k > 99.0);
     }

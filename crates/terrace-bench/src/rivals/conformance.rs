@@ -73,13 +73,13 @@ fn empty_and_large_values_and_keys_of_any_bytes() {
         let key = |number: usize| [&[0, 255, b' ', b'\n', b'%'][..], &number.to_be_bytes()].concat();
         for (number, &length) in lengths.iter().enumerate() {
             store
-                .put(&key(number), &values.value(number as u64, length), Buffered)
+                .put(&key(number), values.piece(number as u64, length), Buffered)
                 .unwrap();
         }
         store.flush().unwrap();
         for (number, &length) in lengths.iter().enumerate() {
             let found = get(&*store, &key(number)).expect("it was put");
-            assert_eq!(found, values.value(number as u64, length), "{length} bytes");
+            assert_eq!(found, values.piece(number as u64, length), "{length} bytes");
         }
         store.close().unwrap();
     });
@@ -161,8 +161,8 @@ fn histories_end_as_in_a_model() {
                 model.remove(&key);
             } else {
                 let length = random.random_range(0..200) * random.random_range(0..200);
-                let value = values.value(step, length);
-                store.put(&key, &value, durability).unwrap();
+                let value = values.piece(step, length);
+                store.put(&key, value, durability).unwrap();
                 model.insert(key, value);
             }
             if step == 3000 && candidate.abilities().persists {
@@ -173,7 +173,7 @@ fn histories_end_as_in_a_model() {
         }
         for number in 0..1500 {
             let key = format!("key/{number:04}").into_bytes();
-            let expected = model.get(&key).map(|value| &value[..]);
+            let expected = model.get(&key).copied();
             assert_eq!(get(&*store, &key).as_deref(), expected, "seed {SEED}, {number}");
         }
         if candidate.abilities().scans {

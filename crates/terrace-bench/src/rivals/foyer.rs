@@ -17,10 +17,6 @@ use tokio::runtime::{Builder, Runtime};
 /// RAM per record besides key and value: the record with its links, two vectors, the slot in the
 /// table (in jemalloc's size classes). Without it the process would exceed its limit.
 const RECORD_BYTES: usize = 160;
-/// Smallest size on flash, also used if nothing is known about the data; otherwise it is twice the
-/// data.
-const FLASH_BYTES_MIN: u64 = 256 << 20;
-const FLASH_BYTES_UNKNOWN: u64 = 2 << 30;
 /// Its buffer for a write to flash, a part of its caches; its default is 16 MiB.
 const BUFFER_BYTES: usize = 16 << 20;
 /// Bytes that may wait for flash; more is dropped. Its documentation advises twice the buffer.
@@ -37,10 +33,7 @@ pub struct Foyer {
 impl Foyer {
     /// Opens an empty cache that writes values to flash on insertion, or on eviction from RAM.
     pub fn open(opening: &Opening, writes_on_insertion: bool) -> Outcome<Self> {
-        let flash_bytes = match opening.expected_objects * opening.expected_object_bytes {
-            0 => FLASH_BYTES_UNKNOWN,
-            bytes => (2 * bytes).max(FLASH_BYTES_MIN),
-        };
+        let flash_bytes = opening.flash_bytes_of_cache();
         let (policy, when) = if writes_on_insertion {
             (HybridCachePolicy::WriteOnInsertion, "inserted")
         } else {

@@ -24,10 +24,6 @@ const VALUE_BYTES_MAX: usize = 8 << 20;
 /// Longest wait for an answer: once an answer of 1 MiB stopped after its first bytes, without an
 /// error.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Smallest size of extstore's file, also used if nothing is known about the data; otherwise it is
-/// twice the data.
-const FLASH_BYTES_MIN: u64 = 256 << 20;
-const FLASH_BYTES_UNKNOWN: u64 = 2 << 30;
 /// Longest wait for its start.
 const START: Duration = Duration::from_secs(10);
 /// Longest path of a unix socket (sun_path in unix(7)), with its zero.
@@ -63,11 +59,7 @@ impl Memcached {
             .into());
         }
         let ram_mib = (opening.cache_bytes >> 20).max(64);
-        let flash_bytes = match opening.expected_objects * opening.expected_object_bytes {
-            0 => FLASH_BYTES_UNKNOWN,
-            bytes => 2 * bytes,
-        };
-        let flash_mib = flash_bytes.max(FLASH_BYTES_MIN) >> 20;
+        let flash_mib = opening.flash_bytes_of_cache() >> 20;
         let extstore = opening.directory.join("extstore");
         let server = Command::new("memcached")
             .arg("-s")

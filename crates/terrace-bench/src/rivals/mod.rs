@@ -356,6 +356,15 @@ impl Opening {
         }
     }
 
+    /// Size on flash of a cache: twice the data, at least 256 MiB; 2 GiB if nothing is known of them.
+    #[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
+    fn flash_bytes_of_cache(&self) -> u64 {
+        match self.expected_objects * self.expected_object_bytes {
+            0 => 2 << 30,
+            bytes => (2 * bytes).max(256 << 20),
+        }
+    }
+
     /// Its directories.
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(self.directory.as_path()).chain(self.large_directory.as_deref())

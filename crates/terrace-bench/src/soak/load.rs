@@ -5,14 +5,17 @@
 
 use crate::{
     Outcome,
-    harness::{latency::Latencies, values::Values},
+    harness::{
+        latency::Latencies,
+        values::{Values, buffered},
+    },
 };
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace::{Durability, PutOptions, ScanRange, Store};
+use terrace::{Durability, ScanRange, Store};
 
-/// Fewest bytes of a small value: the marks at both ends, by which it is checked, may not overlap.
+/// Fewest bytes of a small value: its ends, by which it is checked, do not overlap.
 const SMALL_BYTES_MIN: usize = 16;
 /// Most bytes of a small value.
 const SMALL_BYTES_MAX: usize = 16 << 10;
@@ -105,14 +108,10 @@ impl Load<'_> {
     }
 
     fn put(&self, thread: u64, at: u64, number: u64, known: &mut Known) -> Outcome {
-        let options = PutOptions {
-            durability: Durability::Buffered,
-            ..PutOptions::default()
-        };
         let length = length(number);
-        let value = self.values.value(number, length);
+        let value = self.values.piece(number, length);
         let started = std::time::Instant::now();
-        self.store.put_with(key(thread, at), value, &options)?;
+        self.store.put_with(key(thread, at), value, &buffered())?;
         let time = started.elapsed();
         known[at as usize] = Some(number);
         let mut done = self.done.lock();
@@ -126,7 +125,11 @@ impl Load<'_> {
         let started = std::time::Instant::now();
         let found = self.store.get(key(thread, at))?;
         let time = started.elapsed();
-        check(known[at as usize], found.as_ref().map(|object| &object.value[..]))?;
+        check(
+            self.values,
+            known[at as usize],
+            found.as_ref().map(|object| &object.value[..]),
+        )?;
         let mut done = self.done.lock();
         done.reads.record(time);
         done.operations += 1;
@@ -158,7 +161,7 @@ impl Load<'_> {
                 .into());
             }
             if position == 0 {
-                check(Some(number), Some(&item.value()?[..]))?;
+                check(self.values, Some(number), Some(&item.value()?[..]))?;
             }
             shown += 1;
         }
@@ -170,10 +173,10 @@ impl Load<'_> {
     }
 }
 
-fn check(known: Option<u64>, found: Option<&[u8]>) -> Outcome {
+fn check(values: &Values, known: Option<u64>, found: Option<&[u8]>) -> Outcome {
     match (known, found) {
         (None, None) => Ok(()),
-        (Some(number), Some(value)) => Values::check(number, length(number), value),
+        (Some(number), Some(value)) => values.check(number, length(number), value),
         (Some(number), None) => Err(format!("value {number} is gone").into()),
         (None, Some(_)) => Err("a deleted value is there".into()),
     }
@@ -194,15 +197,13 @@ mod tests {
     #[test]
     fn wrong_answers_are_noticed() {
         let values = Values::new(1, VALUE_BYTES_MAX);
-        let value = values.value(7, length(7));
-        assert!(check(Some(7), Some(&value)).is_ok() && check(None, None).is_ok());
+        let value = values.piece(7, length(7));
+        let is_right = |known, found| check(&values, known, found).is_ok();
+        assert!(is_right(Some(7), Some(value)) && is_right(None, None));
+        assert!(!is_right(Some(8), Some(value)) && !is_right(Some(7), None) && !is_right(None, Some(value)));
         // The shortest values, too.
-        let shortest = values.value(9, SMALL_BYTES_MIN);
-        assert!(Values::check(9, SMALL_BYTES_MIN, &shortest).is_ok());
-        assert!(
-            check(Some(8), Some(&value)).is_err()
-                && check(Some(7), None).is_err()
-                && check(None, Some(&value)).is_err()
-        );
+        let shortest = values.piece(9, SMALL_BYTES_MIN);
+        assert!(values.check(9, SMALL_BYTES_MIN, shortest).is_ok());
+        assert!(values.check(8, SMALL_BYTES_MIN, shortest).is_err());
     }
 }

@@ -17,12 +17,12 @@ use crate::{
         page::{Section, number},
         report,
         results::{Bench, Plan, Record, rows},
-        values::Values,
+        values::{Values, buffered},
     },
 };
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
-use terrace::{Durability, Options, PutOptions, Store};
+use terrace::{Options, Store};
 
 /// The seed without `--seed`.
 const SEED: u64 = 1;
@@ -150,16 +150,9 @@ fn options(directory: &std::path::Path, settings: &Settings) -> Options {
 fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f64)) -> Outcome<Measured> {
     let store = Store::open(options(directory, settings))?;
     let values = Values::new(settings.seed, settings.part_bytes);
-    let buffered = PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    };
     for object in 0..CATALOGUE.objects() {
-        store.put_with(
-            CATALOGUE.key(object),
-            values.value(object as u64, settings.part_bytes),
-            &buffered,
-        )?;
+        let value = values.piece(object as u64, settings.part_bytes);
+        store.put_with(CATALOGUE.key(object), value, &buffered())?;
     }
     store.flush()?;
     let mut sessions = Sessions::new(Titles::new(CATALOGUE, settings.choice, settings.seed));
@@ -178,7 +171,7 @@ fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f
         let found = store
             .get(CATALOGUE.key(object))?
             .ok_or_else(|| format!("object {object} is gone"))?;
-        Values::check(object as u64, settings.part_bytes, &found.value)?;
+        values.check(object as u64, settings.part_bytes, &found.value)?;
         caches.iter_mut().for_each(|cache| cache.read(object));
         reads += 1;
         if reads.is_multiple_of(1 << 14) {
@@ -219,17 +212,9 @@ fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f
 /// The section, if there are results.
 pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
     let mut rows: Vec<(Settings, Measured)> = rows(records, EXPERIMENT)?;
-    rows.sort_by(|(one, _), (other, _)| {
-        let order = |settings: &Settings| {
-            (
-                settings.choice.exponent,
-                settings.choice.swap_every as f64,
-                settings.share,
-            )
-        };
-        order(one)
-            .partial_cmp(&order(other))
-            .unwrap_or(std::cmp::Ordering::Equal)
+    // Numbers that are not negative are ordered as their bits are.
+    rows.sort_by_key(|(Settings { choice, share, .. }, _)| {
+        (choice.exponent.to_bits(), choice.swap_every, share.to_bits())
     });
     let mut section = Section::new("Video: hits on flash, and what they cost");
     section.text(

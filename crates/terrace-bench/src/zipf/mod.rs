@@ -15,11 +15,12 @@ use crate::{
     Outcome,
     contest::data::{Objects, Order, ValueSize},
     harness::{
-        driver::{LoopOutcome, timed_loop},
+        driver::{in_threads, timed_loop},
         page::Section,
         report::{self, Evaluation},
         results::{Bench, Plan, Record, ResultArguments, rows},
         target::Target,
+        values::buffered,
     },
 };
 use rand::SeedableRng;
@@ -35,7 +36,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use terrace::{Durability, HomeKind, Options, PutOptions, Store};
+use terrace::{HomeKind, Options, Store};
 
 const EXPERIMENT: &str = "zipf";
 /// Goal: share of a perfect cache's rate.
@@ -189,21 +190,21 @@ fn measure(directory: &Path, settings: &Settings, progress: impl Fn(f64) + Sync)
     })?;
     large_read_us.store(scene.large_read_us, Ordering::Relaxed);
     let before = run.store.stats();
-    let measured = run.by_popularity(settings.measured_reads, scene.seed + 1, |done| {
+    let reads_per_second = run.by_popularity(settings.measured_reads, scene.seed + 1, |done| {
         progress(warm_up_share + (1.0 - warm_up_share) * done);
     })?;
     let after = run.store.stats();
     let flash_reads_per_second = run.each_once(&run.sample(HomeKind::Flash, FLASH_SAMPLE)?)?;
     let block_reads_per_second = run.each_once(&run.sample(HomeKind::Block, BLOCK_SAMPLE)?)?;
     run.store.close()?;
-    let reads = settings.measured_reads as f64;
+    let reads = (settings.measured_reads / scene.threads as u64 * scene.threads as u64) as f64;
     let per_100 = |bytes: u64| bytes as f64 / scene.value_bytes as f64 / reads * 100.0;
     let perfect_hits = perfect_hits(settings.objects, scene.exponent, settings.share);
     let perfect_seconds = perfect_hits / flash_reads_per_second + (1.0 - perfect_hits) / block_reads_per_second;
     let missed = after.reads.block_hits - before.reads.block_hits;
     let dropped = |stats: &terrace::Stats| stats.flash_cache.dropped_full + stats.flash_cache.dropped_no_room;
     Ok(Measured {
-        reads_per_second: measured.rate(),
+        reads_per_second,
         perfect_reads_per_second: 1.0 / perfect_seconds,
         flash_reads_per_second,
         block_reads_per_second,
@@ -225,13 +226,9 @@ fn perfect_hits(objects: u64, exponent: f64, share: f64) -> f64 {
 impl Run<'_> {
     /// Stores the objects and waits until recycling is idle.
     fn fill(&self) -> Outcome {
-        let buffered = PutOptions {
-            durability: Durability::Buffered,
-            ..PutOptions::default()
-        };
         for number in 0..self.settings.objects {
             self.store
-                .put_with(Objects::key(number), self.objects.value(number), &buffered)?;
+                .put_with(Objects::key(number), self.objects.value(number), &buffered())?;
         }
         self.store.flush()?;
         let reclaimed = || self.store.stats().log.segments_reclaimed;
@@ -253,18 +250,25 @@ impl Run<'_> {
         Ok(0)
     }
 
-    /// Reads and checks `count` objects by Zipf's law.
-    fn by_popularity(&self, count: u64, seed: u64, progress: impl Fn(f64) + Sync) -> Outcome<LoopOutcome> {
+    /// Reads and checks `count` objects by Zipf's law; returns the rate.
+    fn by_popularity(&self, count: u64, seed: u64, progress: impl Fn(f64) + Sync) -> Outcome<f64> {
         let Settings { objects, scene, .. } = self.settings;
-        let zipf = Zipf::new(*objects as f64, scene.exponent)?;
-        timed_loop(scene.threads, count, None, 1, |read| {
-            let mut random = ChaCha8Rng::seed_from_u64(seed);
-            random.set_stream(read);
-            if read.is_multiple_of(1024) {
-                progress(read as f64 / count as f64);
+        let (zipf, each) = (
+            Zipf::new(*objects as f64, scene.exponent)?,
+            count / scene.threads as u64,
+        );
+        let started = Instant::now();
+        in_threads(scene.threads, |thread| {
+            let mut random = ChaCha8Rng::seed_from_u64(seed ^ (thread as u64 + 1) << 32);
+            for read in 0..each {
+                self.look(self.ranking.at(zipf.sample(&mut random) as u64 - 1))?;
+                if thread == 0 && read.is_multiple_of(128) {
+                    progress(read as f64 / each as f64);
+                }
             }
-            self.look(self.ranking.at(zipf.sample(&mut random) as u64 - 1))
-        })
+            Ok(())
+        })?;
+        Ok((each * scene.threads as u64) as f64 / started.elapsed().as_secs_f64())
     }
 
     /// The rate of reading these objects once each, in random order.

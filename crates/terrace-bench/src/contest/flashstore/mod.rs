@@ -311,11 +311,8 @@ impl Play<'_> {
             }
             Ok(0)
         })?;
-        Ok(Done {
-            pairs: times.kinds[0].summary().count,
-            user_bytes: self.written.load(Ordering::Relaxed),
-            times,
-        })
+        let pairs = times.count();
+        Ok(Done::of(times, pairs, self.written.load(Ordering::Relaxed)))
     }
 
     fn operate(&self, operation: Operation, key: &mut Vec<u8>) -> Outcome {

@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
         while stored < to {
             let next = ((stored / slice + 1) * slice).min(to);
             let part = self.fill(stored, next, until)?;
-            let put = part.kinds[0].summary().count;
+            let put = part.count();
             times.add(&part);
             stored += put;
             if put > 0 {
@@ -196,12 +196,8 @@ impl<'a> Run<'a> {
             }
         }
         let put = stored - range[0];
-        let done = Done {
-            pairs: put,
-            user_bytes: put * (KEY_BYTES + self.settings.value_bytes) as u64,
-            times,
-        };
-        Ok((done, stored))
+        let user_bytes = put * (KEY_BYTES + self.settings.value_bytes) as u64;
+        Ok((Done::of(times, put, user_bytes), stored))
     }
 
     /// Reads for some time the objects that `get` chooses.
@@ -209,11 +205,7 @@ impl<'a> Run<'a> {
         let before = self.engine.figures();
         let step = bench.step(name, || {
             let times = self.read_for(Duration::from_secs_f64(self.settings.pace.read_seconds), &get)?;
-            Ok(Done {
-                pairs: times.kinds[0].summary().count,
-                user_bytes: 0,
-                times,
-            })
+            Ok(Done::reads(times))
         })?;
         let reads = |figures: &Figures| figures.device_reads;
         let device_reads = reads(&self.engine.figures())
@@ -324,8 +316,7 @@ pub fn reopen(reopening: &Reopening) -> Outcome<Reopened> {
     let mut rates = Vec::new();
     for part in 0..u64::from(INTERVALS) {
         let times = run.read_for(interval, |number| run.look(run.any(part << 48 | number, stored)))?;
-        let gets = times.kinds[0].summary().count;
-        rates.push((start.elapsed().as_secs_f64(), gets as f64 / times.seconds.max(1e-9)));
+        rates.push((start.elapsed().as_secs_f64(), times.rate()));
     }
     let looked_for = stored.min(SAMPLE);
     (0..looked_for)

@@ -17,9 +17,6 @@ use crate::{
 pub fn section(record: &Record, paper: &Paper, number: usize) -> Outcome<Section> {
     let counts: Counts = record.outcome()?;
     let mut section = Section::new(&format!("Figure 8: {}", record.name));
-    if counts.bins.len() != EXPONENT_MAX + 1 {
-        return Err(format!("result \"{}\" has {} sizes; remove it", record.name, counts.bins.len()).into());
-    }
     section.text(format!(
         "{} requests of images, by size rounded up to a power of two. {} lines read, {} of other pages, {} without the form of \
          the files.",

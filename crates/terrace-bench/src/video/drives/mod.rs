@@ -33,7 +33,7 @@ use crate::{
     },
 };
 use audience::{Audience, Played, Rush, Window};
-use rivals::{Kind, Rival, Shelf};
+use rivals::{Rival, Shelf};
 use serde::{Deserialize, Serialize};
 use std::{
     path::{Path, PathBuf},
@@ -162,16 +162,6 @@ impl System {
             Self::ObjectLru => "LRU by object",
             Self::Flashcache => "Flashcache model",
             Self::L2Arc => "L2ARC model",
-        }
-    }
-
-    const fn kind(self) -> Option<Kind> {
-        match self {
-            Self::Terrace => None,
-            Self::DiskOnly => Some(Kind::None),
-            Self::ObjectLru => Some(Kind::ObjectLru),
-            Self::Flashcache => Some(Kind::Flashcache),
-            Self::L2Arc => Some(Kind::L2Arc),
         }
     }
 }
@@ -378,13 +368,13 @@ fn measure(
     places.ssd.fresh(NAME)?;
     // Nothing is timed until the caches are warm.
     places.hurry(HASTE)?;
-    let server: Box<dyn Server> = match settings.system.kind() {
-        None => {
+    let server: Box<dyn Server> = match settings.system {
+        System::Terrace => {
             *shelf = None;
             on_an_empty_disk(places)?;
             Box::new(Terrace::open(places, NAME, settings, &values)?)
         }
-        Some(kind) => {
+        rival => {
             let shelf = match shelf {
                 Some(shelf) => Arc::clone(shelf),
                 None => {
@@ -392,7 +382,7 @@ fn measure(
                     Arc::clone(shelf.insert(filled))
                 }
             };
-            Box::new(Rival::new(kind, shelf, &places.ssd.path.join(NAME), settings)?)
+            Box::new(Rival::new(rival, shelf, &places.ssd.path.join(NAME), settings)?)
         }
     };
     let watched = watch(places, settings, &values, server.as_ref(), progress);

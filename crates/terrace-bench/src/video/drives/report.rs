@@ -41,11 +41,10 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
 
 fn section(all: &[Row], scene: &Scene, number: usize) -> Section {
     let mut rows: Vec<&Row> = all.iter().filter(|row| row.0.scene == *scene).collect();
-    rows.sort_by(|one, other| {
-        let order = |settings: &Settings| (settings.share.unwrap_or_default(), settings.system, settings.sessions);
-        order(&one.0)
-            .partial_cmp(&order(&other.0))
-            .unwrap_or(std::cmp::Ordering::Equal)
+    // Numbers that are not negative are ordered as their bits are.
+    rows.sort_by_key(|(settings, _)| {
+        let share = settings.share.unwrap_or_default().to_bits();
+        (share, settings.system, settings.sessions)
     });
     let exponent = scene.choice.exponent;
     let mut section = Section::new(&format!("Video on two drives, exponent {exponent}"));

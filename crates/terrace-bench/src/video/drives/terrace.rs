@@ -6,12 +6,12 @@ use crate::{
     Outcome,
     harness::{
         setup::{Places, Setup},
-        values::Values,
+        values::{Values, buffered},
     },
 };
 use std::sync::Arc;
 use terrace::{
-    Durability, Options, PutOptions, Store,
+    Options, Store,
     io::{Disk, FileDisk},
 };
 
@@ -56,13 +56,9 @@ impl Terrace {
                 tuning.staging_bytes = scene.ram_bytes;
             }),
         )?;
-        let buffered = PutOptions {
-            durability: Durability::Buffered,
-            ..PutOptions::default()
-        };
         for object in 0..scene.catalogue.objects() {
             let value = values.piece(object as u64, scene.segment_bytes);
-            store.put_with(scene.catalogue.key(object), value, &buffered)?;
+            store.put_with(scene.catalogue.key(object), value, &buffered())?;
         }
         store.flush()?;
         Ok(Self {

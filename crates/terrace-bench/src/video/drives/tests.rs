@@ -4,7 +4,7 @@
 
 use super::{
     EXPERIMENT, Measured, Played, Rush, Scene, Server, Settings, System, Window,
-    rivals::{Kind, RECORDS, Rival, Shelf, UNIT_BYTES},
+    rivals::{RECORDS, Rival, Shelf, UNIT_BYTES},
     targets::targets,
 };
 use crate::{
@@ -63,11 +63,11 @@ fn settings(system: System, share: Option<f64>) -> Settings {
 }
 
 /// A rival with flash for a share of 40 segments, and the segments' values.
-fn rival(directory: &Path, kind: Kind, share: f64) -> (Box<Rival>, Values) {
+fn rival(directory: &Path, system: System, share: f64) -> (Box<Rival>, Values) {
     let settings = settings(System::DiskOnly, Some(share));
     let values = Values::new(1, UNIT_BYTES);
     let shelf = Shelf::fill(&directory.join("disk"), &settings.scene, &values).unwrap();
-    let rival = Rival::new(kind, Arc::new(shelf), &directory.join("flash"), &settings).unwrap();
+    let rival = Rival::new(system, Arc::new(shelf), &directory.join("flash"), &settings).unwrap();
     (Box::new(rival), values)
 }
 
@@ -94,7 +94,7 @@ fn wait_for_flash(rival: &Rival, bytes: u64) {
 #[test]
 fn without_flash_only_ram_helps() {
     let directory = tempfile::tempdir().unwrap();
-    let (rival, values) = rival(directory.path(), Kind::None, 0.0);
+    let (rival, values) = rival(directory.path(), System::DiskOnly, 0.0);
     // RAM has space for one segment.
     let from_disk: Vec<u64> = [3, 3, 4, 3].map(|object| read(&rival, &values, object)).to_vec();
     let whole = UNIT_BYTES as u64;
@@ -109,7 +109,7 @@ fn without_flash_only_ram_helps() {
 fn flashcache_writes_every_miss_before_the_reader_has_it() {
     let directory = tempfile::tempdir().unwrap();
     // 40 segments are 720 blocks; 0.8 of them are one set of 512.
-    let (rival, values) = rival(directory.path(), Kind::Flashcache, 0.8);
+    let (rival, values) = rival(directory.path(), System::Flashcache, 0.8);
     let whole = UNIT_BYTES as u64;
     for object in 0..28 {
         assert_eq!(read(&rival, &values, object), whole);
@@ -127,7 +127,7 @@ fn flashcache_writes_every_miss_before_the_reader_has_it() {
 #[test]
 fn whole_objects_leave_by_their_last_use() {
     let directory = tempfile::tempdir().unwrap();
-    let (rival, values) = rival(directory.path(), Kind::ObjectLru, 0.05);
+    let (rival, values) = rival(directory.path(), System::ObjectLru, 0.05);
     // Space for two; writes are done by another thread.
     let settled = |written: u64| wait_for_flash(&rival, written * UNIT_BYTES as u64);
     for (object, written) in [(1, 1), (2, 2)] {
@@ -145,7 +145,7 @@ fn whole_objects_leave_by_their_last_use() {
 #[test]
 fn l2arc_keeps_what_was_asked_for_and_not_what_was_prefetched() {
     let directory = tempfile::tempdir().unwrap();
-    let (rival, values) = rival(directory.path(), Kind::L2Arc, 0.5);
+    let (rival, values) = rival(directory.path(), System::L2Arc, 0.5);
     let whole = UNIT_BYTES as u64;
     assert_eq!(read(&rival, &values, 0), whole);
     // Most of the segment is still in RAM when the feeder reads the end of the list, which has the
@@ -165,7 +165,7 @@ fn l2arc_keeps_what_was_asked_for_and_not_what_was_prefetched() {
 
 #[test]
 fn many_readers_get_what_was_stored_while_everything_moves() {
-    for kind in [Kind::Flashcache, Kind::L2Arc, Kind::ObjectLru] {
+    for kind in [System::Flashcache, System::L2Arc, System::ObjectLru] {
         let directory = tempfile::tempdir().unwrap();
         let (rival, values) = rival(directory.path(), kind, 0.1);
         std::thread::scope(|scope| {

@@ -10,7 +10,7 @@ mod l2arc;
 mod object_lru;
 pub mod ram;
 
-use super::{Scene, Segment, Server, Settings};
+use super::{Scene, Segment, Server, Settings, System};
 use crate::{Outcome, harness::values::Values};
 use flashcache::Flashcache;
 use l2arc::L2Arc;
@@ -25,19 +25,6 @@ pub const RECORDS: usize = 18;
 pub const UNIT_BYTES: usize = RECORDS * BLOCK_BYTES;
 /// Flashcache's block, and the unit of direct I/O.
 pub const BLOCK_BYTES: usize = 4096;
-
-/// A use of flash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// No flash.
-    None,
-    /// Whole segments.
-    ObjectLru,
-    /// Blocks, in sets.
-    Flashcache,
-    /// Records, in a ring.
-    L2Arc,
-}
 
 /// The catalogue in one file on the disk, title by title.
 #[derive(Debug)]
@@ -162,16 +149,16 @@ pub struct Rival {
 
 impl Rival {
     /// With an empty directory on flash.
-    pub fn new(kind: Kind, shelf: Arc<Shelf>, directory: &Path, settings: &Settings) -> Outcome<Self> {
+    pub fn new(system: System, shelf: Arc<Shelf>, directory: &Path, settings: &Settings) -> Outcome<Self> {
         let scene = &settings.scene;
         let record_bytes = scene.segment_bytes / RECORDS;
         let ram = Arc::new(Ram::new((scene.ram_bytes / record_bytes as u64) as usize));
         let bytes = (scene.bytes() as f64 * settings.share.unwrap_or_default()) as u64;
-        let flash: Box<dyn Flash> = match kind {
-            Kind::None => Box::new(NoFlash),
-            Kind::ObjectLru => Box::new(ObjectLru::new(directory, bytes, scene.segment_bytes)?),
-            Kind::Flashcache => Box::new(Flashcache::new(directory, bytes)?),
-            Kind::L2Arc => Box::new(L2Arc::new(directory, bytes, scene, &ram)?),
+        let flash: Box<dyn Flash> = match system {
+            System::Terrace | System::DiskOnly => Box::new(NoFlash),
+            System::ObjectLru => Box::new(ObjectLru::new(directory, bytes, scene.segment_bytes)?),
+            System::Flashcache => Box::new(Flashcache::new(directory, bytes)?),
+            System::L2Arc => Box::new(L2Arc::new(directory, bytes, scene, &ram)?),
         };
         Ok(Self {
             ram,

@@ -387,16 +387,12 @@ impl Store {
     /// tier has no room, the log stays as long as what lives in it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it would not hold eight segments, or is more than 1 TiB.
+    /// [`Error::Invalid`] if it would not hold eight segments beside the ordered index and the other
+    /// files of the tier, or is more than 1 TiB.
     pub fn set_flash_capacity(&self, bytes: u64) -> Result<()> {
         let engine = self.engine();
         engine.check_writable()?;
-        engine.options.validate_flash_capacity(bytes)?;
-        engine.log.segments.set_capacity(bytes);
-        engine.log.activity.raise();
-        engine.recycle_work.raise();
-        engine.log.notify_progress();
-        Ok(())
+        engine.set_flash_capacity(bytes)
     }
 
     /// Figures about the store.

@@ -51,7 +51,7 @@ fn an_idle_store_sleeps_and_wakes_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         segment_bytes: 1 << 20,
-        flash_capacity_bytes: 16 << 20,
+        log_capacity_bytes: Some(16 << 20),
         split_threshold_bytes: 1 << 20,
         ..Options::new(dir.path())
     };

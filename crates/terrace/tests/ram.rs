@@ -50,7 +50,7 @@ fn what_is_told_of_ram_is_what_is_allocated() {
     let store = Store::open(
         Options {
             segment_bytes: 16 << 20,
-            flash_capacity_bytes: 1 << 30,
+            log_capacity_bytes: Some(1 << 30),
             cache_bytes: 128 << 20,
             ..Options::new(directory.path())
         }

@@ -34,7 +34,7 @@ pub fn reads_of_a_disk(bench: &mut Bench) {
     let (dir, options) = fresh(bench, "reads-of-a-disk");
     let store = Store::open(Options {
         large_dir: large_dir.clone(),
-        flash_capacity_bytes: 512 << 20,
+        log_capacity_bytes: Some(512 << 20),
         ..options
     })
     .unwrap();

@@ -284,7 +284,7 @@ fn recycle(bench: &mut Bench) {
         .heading("Buffered overwrites of 1 KiB values, flash log of 1 GiB, data of 4 GiB");
     let (dir, options) = fresh(bench, "recycle");
     let options = Options {
-        flash_capacity_bytes: 1 << 30,
+        log_capacity_bytes: Some(1 << 30),
         ..options
     };
     let store = Store::open(options).unwrap();
@@ -328,7 +328,7 @@ fn overwrite(bench: &mut Bench) {
             let (dir, options) = fresh(bench, "overwrite");
             let capacity = bench.count(1 << 30).next_multiple_of(64 << 20);
             let options = Options {
-                flash_capacity_bytes: capacity,
+                log_capacity_bytes: Some(capacity),
                 segment_bytes: capacity / 64,
                 ..options
             };

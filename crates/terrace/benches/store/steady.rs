@@ -34,7 +34,7 @@ pub fn reads_first(bench: &mut Bench) {
     );
     let (dir, options) = fresh(bench, "reads-first");
     let options = Options {
-        flash_capacity_bytes: 2 * GIB,
+        log_capacity_bytes: Some(2 * GIB),
         split_threshold_bytes: 16 << 20,
         ..options.tuned(|tuning| tuning.space_slack_bytes = 0)
     };
@@ -177,7 +177,7 @@ pub fn churn(bench: &mut Bench) {
     let capacity = 256_u64 << 20;
     let store = Store::open(
         Options {
-            flash_capacity_bytes: capacity,
+            log_capacity_bytes: Some(capacity),
             segment_bytes: 8 << 20,
             split_threshold_bytes: 16 << 20,
             size_threshold_bytes: 64 << 10,

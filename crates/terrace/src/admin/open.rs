@@ -14,7 +14,7 @@ use crate::{
     },
     api::expiry::Expiring,
     blocks::{LargeOptions, LargeSpace, OpenReport, live_bytes_of, unsynced::UnsyncedLarge},
-    engine::{Engine, Parts, mark::MarkPayload},
+    engine::{Engine, Parts, capacity::fixed_bytes, mark::MarkPayload},
     io::{Disk, FileDisk},
     log::reserve::Reserve,
     log::{
@@ -60,9 +60,8 @@ pub fn disks(options: &mut Options) -> Result<(Arc<dyn Disk>, Arc<dyn Disk>)> {
 fn try_index(options: &Options, dir: &Path) -> Result<(OrderedIndex, Option<IndexMark>)> {
     let index_options = IndexOptions {
         cache_bytes: options.tuning.index_cache_bytes,
-        memtable_bytes: options.tuning.memtable_bytes,
         guards: !options.read_only,
-        ..IndexOptions::default()
+        ..IndexOptions::with_memtables(options.tuning.memtable_bytes)
     };
     OrderedIndex::open(dir, index_options)
 }
@@ -183,7 +182,7 @@ pub(super) fn open_segments(options: &Options, manifest: &Manifest, disk: &Arc<d
         Arc::clone(disk),
         manifest.store_id,
         manifest.segment_bytes,
-        options.flash_capacity_bytes,
+        options.log_bytes_max(),
         options.tuning.direct_io,
         options.read_only,
     )
@@ -248,7 +247,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     log.ranges = Ranges::starting_with(ranges);
     log.batch = BatchSize::of(&options.tuning);
     set_aside(&options, &mut log, &large)?;
-    Engine::new(Parts {
+    let engine = Engine::new(Parts {
         options,
         manifest,
         flash_disk,
@@ -261,12 +260,17 @@ pub fn open(mut options: Options) -> Result<Engine> {
         persisted_seq,
         damage,
         mended,
-    })
+    })?;
+    engine.share_flash();
+    Ok(engine)
 }
 
 /// Sets the reserve aside, and tells the makers of segments and blocks what to leave of the device.
 fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Result<()> {
     log.reserve = Arc::new(Reserve::open(options, &**large.disk())?);
+    if !options.read_only {
+        options.validate_flash_capacity(options.flash_capacity_bytes, fixed_bytes(&log.reserve))?;
+    }
     let left = log.reserve.left();
     large.leave_to_index(Arc::clone(&left.by_cleaning));
     log.segments.leave_of_reserve(left);

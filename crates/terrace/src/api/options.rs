@@ -71,9 +71,14 @@ pub struct Options {
     /// Size of a flash segment; fixed when the store is created. [`Options::BY_DEVICE`], the
     /// default: a 64th of the flash tier's capacity or device, from 1 MiB to 64 MiB.
     pub segment_bytes: u64,
-    /// Most the flash log may occupy. 64 GiB; less if the device is smaller. It may be changed at
-    /// any opening, and on a running store ([`crate::Store::set_flash_capacity`]).
+    /// Most the files of the flash tier may occupy: the log, the ordered index, checkpoints and the
+    /// reserve. 64 GiB; less if the device is smaller. The log has what the others leave. It may
+    /// be changed at any opening, and on a running store
+    /// ([`crate::Store::set_flash_capacity`]).
     pub flash_capacity_bytes: u64,
+    /// Most the segments of the flash log may occupy, of the flash capacity. `None`, the default:
+    /// all that the other files leave. For tests and benchmarks that compare logs of one length.
+    pub log_capacity_bytes: Option<u64>,
     /// Most the files of blocks may occupy. `None`, the default: what the device has. A part of it
     /// is kept for cleaning: the length of two blocks, a quarter of the capacity at most. It may
     /// be changed at any open, where below what is there it stops writes until enough is deleted,
@@ -234,6 +239,7 @@ impl Options {
             split_threshold_bytes: Self::BY_DEVICE,
             segment_bytes: Self::BY_DEVICE,
             flash_capacity_bytes: 64 << 30,
+            log_capacity_bytes: None,
             large_capacity_bytes: None,
             cache_bytes: 256 << 20,
             promotion_bytes_per_day: None,
@@ -275,12 +281,12 @@ impl Options {
         };
         let mut fitted = self.clone();
         if fitted.segment_bytes == Self::BY_DEVICE {
-            fitted.segment_bytes = part(flash_bytes.min(self.flash_capacity_bytes));
+            fitted.segment_bytes = part(flash_bytes.min(self.log_bytes_max()));
         }
         if fitted.split_threshold_bytes == Self::BY_DEVICE {
             fitted.split_threshold_bytes = part(large_bytes.min(self.large_capacity_bytes.unwrap_or(u64::MAX)));
         }
-        let memtable_bytes_max = (flash_bytes / DEVICE_MEMTABLES).max(PART_BYTES_MIN);
+        let memtable_bytes_max = (flash_bytes.min(self.flash_capacity_bytes) / DEVICE_MEMTABLES).max(PART_BYTES_MIN);
         fitted.tuning.memtable_bytes = self.tuning.memtable_bytes.min(memtable_bytes_max);
         fitted
     }
@@ -320,15 +326,34 @@ impl Options {
         Ok(())
     }
 
-    pub(crate) fn validate_flash_capacity(&self, bytes: u64) -> Result<()> {
-        let least = SEGMENTS_MIN * self.segment_bytes;
-        let must = format!("hold at least {SEGMENTS_MIN} segments ({least})");
+    /// Most the log's segments may ever take.
+    pub(crate) fn log_bytes_max(&self) -> u64 {
+        let log_bytes = self.log_capacity_bytes.unwrap_or(u64::MAX);
+        log_bytes.min(self.flash_capacity_bytes)
+    }
+
+    /// The shortest log.
+    pub(crate) const fn log_bytes_min(&self) -> u64 {
+        SEGMENTS_MIN * self.segment_bytes
+    }
+
+    /// Checks a flash capacity that holds `others_bytes` beside the log.
+    pub(crate) fn validate_flash_capacity(&self, bytes: u64, others_bytes: u64) -> Result<()> {
+        let least = self.log_bytes_min().saturating_add(others_bytes);
+        let must = if others_bytes == 0 {
+            format!("hold at least {SEGMENTS_MIN} segments ({least})")
+        } else {
+            format!("hold at least {SEGMENTS_MIN} segments and {others_bytes} bytes of other files ({least})")
+        };
         require(bytes >= least, "flash capacity", bytes, &must)?;
         require(bytes <= 1 << 40, "flash capacity", bytes, "be at most 1 TiB")
     }
 
     fn validate_capacities(&self) -> Result<()> {
-        self.validate_flash_capacity(self.flash_capacity_bytes)?;
+        self.validate_flash_capacity(self.flash_capacity_bytes, 0)?;
+        let (least, log_bytes) = (self.log_bytes_min(), self.log_bytes_max());
+        let must = format!("hold at least {SEGMENTS_MIN} segments ({least})");
+        require(log_bytes >= least, "log capacity", log_bytes, &must)?;
         self.validate_large_capacity(self.large_capacity_bytes)?;
         let steady = self.tuning.space_amplification_percent;
         let most = self.tuning.space_amplification_max_percent;

@@ -1,5 +1,6 @@
 //! Everything an open store consists of, shared by callers and background threads.
 
+pub mod capacity;
 mod fill;
 pub mod mark;
 mod room;
@@ -100,6 +101,8 @@ pub struct Engine {
     pub expiring: Expiring,
     /// How full the tiers are.
     pub fill: FillWatch,
+    /// Most the files of the flash tier may take; see `capacity`.
+    pub flash_capacity_bytes: AtomicU64,
     /// Counters.
     pub metrics: Metrics,
     /// Everything up to this seq is persisted in the ordered index.
@@ -192,7 +195,7 @@ impl Engine {
             cache: values,
             read_queue: ReadQueue::default(),
             hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
-                parts.options.flash_capacity_bytes,
+                parts.options.log_bytes_max(),
                 parts.options.tuning.hash_index_bytes_max,
             ))?,
             checkpoints: Checkpoints::default(),
@@ -200,6 +203,7 @@ impl Engine {
                 Snapshots::new(parts.options.snapshot_max_age).raising(Arc::clone(&parts.log.activity)),
             ),
             fill: FillWatch::default(),
+            flash_capacity_bytes: AtomicU64::new(parts.options.flash_capacity_bytes),
             metrics: Metrics::default(),
             block_gc: BlockGcState::raising(Arc::clone(&parts.log.activity)),
             recovered_seq: parts.log.committed_seq(),

@@ -127,7 +127,7 @@ impl FlashCache {
             paces,
             small: SmallValues::new(
                 options.tuning.staging_bytes / SMALL_STAGING_PART,
-                options.flash_capacity_bytes,
+                options.log_bytes_max(),
             ),
             placement,
             counters: FlashCacheCounters::default(),

@@ -326,7 +326,7 @@ impl CommitLog {
     ) -> Result<Committed> {
         let bytes = self.check_bytes(records)?;
         if committer == Committer::User {
-            self.reserve.refusal(Tier::Flash).map_or(Ok(()), Err)?;
+            self.refusal(Tier::Flash).map_or(Ok(()), Err)?;
         }
         if committer.waits() {
             self.wait_for_applier(committer)?;

@@ -130,6 +130,7 @@ impl Segments {
         }
         self.created.fetch_sub(1, Ordering::AcqRel);
         self.hollow.lock().insert(segment.number);
+        self.owes.store(false, Ordering::Release);
         Ok(true)
     }
 

@@ -7,8 +7,9 @@
 //! preallocated file and not an account, since other programs fill devices as well, and since the
 //! index writes its own files.
 //!
-//! Where the large tier is on the same device a block is kept as well: what was deleted here and
-//! there comes back when what lives between is moved out, and that is written first.
+//! Where the large tier is on the same device a block is kept as well, in a file of that tier: what
+//! was deleted here and there comes back when what lives between is moved out, and that is written
+//! first.
 //!
 //! It is given up by flushes of the index; by compactions, once flushes wait for them; for log
 //! segments of commits that free space; by cleaning, where blocks are on the same device. Each has
@@ -36,7 +37,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The file, in the flash tier's directory.
+/// The file, in the directory of each tier that has a part.
 const FILE: &str = "TERRACE.reserve";
 /// Its length in memtables, beside its segments: as many as wait to be flushed at most, one with
 /// what is deleted afterwards, and as much as a compaction of small tables holds twice for a
@@ -70,8 +71,10 @@ pub struct Left {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Reserve {
-    /// Where it is; `None` for a store that is only read.
-    disk: Option<FileDisk>,
+    /// Where it is, the flash tier first, with its length there; none for a store that is only
+    /// read.
+    files: Vec<(FileDisk, u64)>,
+    /// Its length in all.
     bytes: u64,
     /// Of these, what the index may need,
     index_bytes: u64,
@@ -109,9 +112,17 @@ impl Reserve {
         let others_bytes = index_bytes + block_bytes;
         let of_segments = |segments: u32| u64::from(segments) * options.segment_bytes;
         let bytes = others_bytes + of_segments(FREEING_SEGMENTS + REPLACING_SEGMENTS);
+        let mut files = vec![(disk, bytes - block_bytes)];
+        if let Some(dir) = large.host_path(Path::new("")).filter(|_| is_shared) {
+            let disk = FileDisk::new(&dir);
+            files.push((
+                disk.map_err(|error| Error::io_on(Tier::Large, dir.display().to_string(), &error))?,
+                block_bytes,
+            ));
+        }
         let reserve = Self {
             is_shared,
-            disk: Some(disk),
+            files,
             bytes,
             index_bytes,
             others_bytes,
@@ -147,12 +158,11 @@ impl Reserve {
     }
 
     fn make(&self) -> io::Result<()> {
-        let Some(disk) = &self.disk else { return Ok(()) };
-        let path = Path::new(FILE);
-        let _ = disk.remove(path);
-        let made = disk
-            .open(path, OpenMode::CREATE)
-            .and_then(|file| file.allocate(self.bytes));
+        self.remove();
+        let made = self.files.iter().try_for_each(|(disk, bytes)| {
+            let file = disk.open(Path::new(FILE), OpenMode::CREATE)?;
+            file.allocate(*bytes)
+        });
         match made {
             Ok(()) => {
                 self.segments.store(0, Ordering::Release);
@@ -160,14 +170,22 @@ impl Reserve {
                 self.left.by_cleaning.store(0, Ordering::Release);
                 self.is_whole.store(true, Ordering::Release);
             }
-            Err(_) => drop(disk.remove(path)),
+            Err(_) => drop(self.remove()),
         }
         made
     }
 
+    /// True if something was there.
+    fn remove(&self) -> bool {
+        let removed = self.files.iter().map(|(disk, _)| disk.remove(Path::new(FILE)).is_ok());
+        removed.fold(false, |any, one| any | one)
+    }
+
     /// Gives its space to the work that makes room. False if that was done before.
     pub fn give_up(&self) -> bool {
-        let Some(disk) = &self.disk else { return false };
+        if self.files.is_empty() {
+            return false;
+        }
         // A second caller returns when the first is done, and each part is told before the room is
         // there: else two segments are made of it, and the index has nothing.
         let mut tried_at = self.tried_at.lock();
@@ -180,7 +198,7 @@ impl Reserve {
         // is full is warned of where it is seen (`accounting::fill`).
         self.is_whole.store(false, Ordering::Release);
         tracing::info!(bytes = self.bytes, "the flash device is full: its reserve is used");
-        disk.remove(Path::new(FILE)).is_ok()
+        self.remove()
     }
 
     /// From now on each has its part.
@@ -225,7 +243,9 @@ impl Reserve {
     /// Whether the device has room for the commits' segments beside one flush of the index: if not,
     /// another life of the store has used some of them.
     fn has_room_for_segments(&self) -> bool {
-        let Some(disk) = &self.disk else { return false };
+        let Some((disk, _)) = self.files.first() else {
+            return false;
+        };
         let path = Path::new(FILE);
         let wanted = u64::from(self.segments_left()) * self.segment_bytes + self.index_bytes / MEMTABLES;
         let tried = disk.open(path, OpenMode::CREATE).and_then(|file| file.allocate(wanted));
@@ -240,7 +260,9 @@ impl Reserve {
 
     /// Makes it again if the device has room. True if it did.
     pub fn restore(&self) -> bool {
-        let Some(disk) = &self.disk else { return false };
+        let Some((disk, _)) = self.files.first() else {
+            return false;
+        };
         if self.is_whole() {
             return false;
         }
@@ -263,7 +285,7 @@ impl Reserve {
 
     /// Whether it is not there, and the device has room for it.
     pub fn is_coming(&self) -> bool {
-        !self.is_whole() && self.disk.as_ref().is_some_and(|disk| self.has_room(disk))
+        !self.is_whole() && self.files.first().is_some_and(|(disk, _)| self.has_room(disk))
     }
 
     /// Room that new data leaves to cleaning: none where blocks have a device of their own.
@@ -284,6 +306,11 @@ impl Reserve {
     /// Its length while it is there.
     pub fn bytes(&self) -> u64 {
         if self.is_whole() { self.bytes } else { 0 }
+    }
+
+    /// Its length on the flash tier, whether it is there or not.
+    pub fn flash_bytes(&self) -> u64 {
+        self.files.first().map_or(0, |(_, bytes)| *bytes)
     }
 
     /// Why nothing new is taken on a tier, if nothing is.

@@ -203,6 +203,10 @@ pub struct Segments {
     pub(super) slots: Slots,
     /// How many segments there may be with their length; see `room`.
     limit: AtomicU32,
+    /// Callers have taken a segment since the log, beyond its limit, last gave one back.
+    pub(super) owes: AtomicBool,
+    /// What the shortest log lacks.
+    lacking_bytes: AtomicU64,
     pub(super) created: AtomicU32,
     pub(super) free: Mutex<BTreeSet<u32>>,
     pub(super) free_count: AtomicU32,
@@ -243,6 +247,8 @@ impl Segments {
             direct_io,
             slots: Slots::default(),
             limit: AtomicU32::new(Self::limit_of(capacity_bytes, segment_bytes)),
+            lacking_bytes: AtomicU64::new(0),
+            owes: AtomicBool::new(false),
             created: AtomicU32::new(0),
             free: Mutex::default(),
             free_count: AtomicU32::new(0),
@@ -422,6 +428,10 @@ impl Segments {
     /// # Errors
     /// As [`Segments::take`].
     pub fn take_for(&self, segment_use: SegmentUse, first_seq: u64, keep_free: u32) -> Result<&Segment> {
+        let is_for_callers = segment_use == SegmentUse::Log && keep_free >= RESERVED_SEGMENTS;
+        if is_for_callers {
+            self.check_owed()?;
+        }
         let number = loop {
             // The lowest number first, so that a young log lies in order.
             match self.pop_free(keep_free, BTreeSet::pop_first) {
@@ -434,7 +444,12 @@ impl Segments {
             .ok_or_else(|| Error::corruption(format!("segment {number}"), "vanished"))?;
         let generation = self.next_generation.fetch_add(1, Ordering::AcqRel);
         match self.begin_use(segment, segment_use, generation, first_seq) {
-            Ok(()) => Ok(segment),
+            Ok(()) => {
+                if is_for_callers && self.beyond_capacity() > 0 {
+                    self.owes.store(true, Ordering::Release);
+                }
+                Ok(segment)
+            }
             Err(error) => {
                 self.push_free(number);
                 Err(error)

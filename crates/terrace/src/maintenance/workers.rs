@@ -236,6 +236,7 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
     engine.log.index_full.flush_ended(None);
     if let Some(mark) = mark {
         engine.persisted_seq.fetch_max(mark.applied_seq, Ordering::AcqRel);
+        engine.share_flash();
         tracing::debug!(seq = mark.applied_seq, "flushed the index");
         if engine.mark_wanted.load(Ordering::Acquire) > mark.applied_seq {
             engine.log.wake_applier();
@@ -259,6 +260,7 @@ fn compact_index(engine: &Arc<Engine>) {
         let compacted = engine.index.compact(watermark);
         match compacted.map(|changed| changed || merge_for_scans(engine, watermark)) {
             Ok(true) => {
+                engine.share_flash();
                 tracing::debug!("compacted the index");
                 engine.log.index_full.compaction_ended(None);
                 Next::Again

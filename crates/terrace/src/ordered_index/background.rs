@@ -110,7 +110,8 @@ impl OrderedIndex {
     /// As for [`OrderedIndex::compact`].
     pub fn merge_for_readers(&self, watermark_seq: u64) -> Result<bool> {
         self.compact_by(watermark_seq, || {
-            let merge = self.merge_of_runs().filter(|merge| self.is_paid(*merge))?;
+            let merge = self.merge_of_runs();
+            let merge = merge.filter(|merge| self.is_paid(*merge) && self.has_room_to_merge(merge.bytes))?;
             // Now: were it to fail, it is not tried again before they have paid again.
             self.looks.spend_on_runs();
             Some(Choice::by(PullDown(0, merge.into)))

@@ -135,7 +135,7 @@ pub struct IndexOptions {
     /// (about 64 per entry and its key and bytes). Small ones stay in the processor's caches: see
     /// docs/adr/0001-ordered-index.md.
     pub memtable_bytes: u64,
-    /// Size of the tables compaction writes, in bytes; the first level below L0 holds four of them.
+    /// Size of the tables compaction writes, in bytes; see [`Shape::level_bytes`].
     pub table_bytes: u64,
     /// Whether a copy of its state and a note of damage may be written beside its files.
     pub guards: bool,
@@ -148,6 +148,25 @@ impl Default for IndexOptions {
             memtable_bytes: 16 << 20,
             table_bytes: 32 << 20,
             guards: false,
+        }
+    }
+}
+
+impl IndexOptions {
+    /// With memtables of so many bytes, and tables no longer if they are shorter than usual: on a
+    /// small device memtables are a 256th of it, and a merge of the first level then takes a
+    /// sixth of it at most.
+    pub fn with_memtables(bytes: u64) -> Self {
+        let usual = Self::default();
+        let table_bytes = if bytes < usual.memtable_bytes {
+            bytes
+        } else {
+            usual.table_bytes
+        };
+        Self {
+            memtable_bytes: bytes,
+            table_bytes,
+            ..usual
         }
     }
 }
@@ -201,6 +220,8 @@ pub struct OrderedIndex {
     looks: Arc<Looks>,
     /// What deletions have left.
     tombstones: Tombstones,
+    /// See [`OrderedIndex::set_merge_room`].
+    merge_room_bytes: AtomicU64,
     /// Where the merge under way has copies from.
     copy_slot: Arc<CopySlot>,
 }

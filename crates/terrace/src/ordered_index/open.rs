@@ -102,6 +102,7 @@ impl OrderedIndex {
             unflushed: Unflushed::default(),
             looks: Arc::default(),
             tombstones: Tombstones::default(),
+            merge_room_bytes: AtomicU64::new(u64::MAX),
             copy_slot,
         };
         index.copy_state();

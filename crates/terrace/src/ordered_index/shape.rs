@@ -15,6 +15,7 @@
 
 use super::OrderedIndex;
 use lsm_tree::{AbstractTree as _, compaction::Leveled};
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path, sync::atomic::Ordering};
 
 /// Runs gathered in the first level of a small index before they are merged into the next. Twice
 /// the library's own: a put of 1 KiB then costs an eighth less CPU.
@@ -28,6 +29,11 @@ const RUNS_OF_HUGE: u8 = 24;
 const LARGE_BYTES: u64 = 384 << 20;
 /// And huge from so many on.
 const HUGE_BYTES: u64 = 2 << 30;
+
+/// What a file takes is counted in such blocks.
+const DU_BLOCK_BYTES: u64 = 512;
+/// Directory of the tables, in the index's.
+const TABLES_DIRECTORY: &str = "tables";
 
 /// How tables are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,9 +78,34 @@ impl OrderedIndex {
         self.tree.disk_space()
     }
 
+    /// Bytes of the files in its directory: of tables that are being written and of those that only
+    /// older readers hold, too.
+    pub fn files_bytes(&self) -> u64 {
+        let bytes = |dir: &Path| -> u64 {
+            let items = fs::read_dir(dir).into_iter().flatten().flatten();
+            let files = items.filter_map(|item| item.metadata().ok());
+            files.map(|file| file.blocks() * DU_BLOCK_BYTES).sum()
+        };
+        bytes(&self.dir) + bytes(&self.dir.join(TABLES_DIRECTORY))
+    }
+
+    /// Merges that only readers and deletions need take so many bytes at most from now on.
+    pub fn set_merge_room(&self, bytes: u64) {
+        self.merge_room_bytes.store(bytes, Ordering::Release);
+    }
+
+    pub(super) fn has_room_to_merge(&self, bytes: u64) -> bool {
+        bytes <= self.merge_room_bytes.load(Ordering::Acquire)
+    }
+
+    /// Runs of the first level that are merged together.
+    pub fn runs_merged_at_once(&self) -> usize {
+        usize::from(self.shape().runs)
+    }
+
     /// Runs of the first level beyond those that are merged: merges are behind by so many flushes.
     pub fn runs_behind(&self) -> usize {
-        self.l0_runs().saturating_sub(usize::from(self.shape().runs))
+        self.l0_runs().saturating_sub(self.runs_merged_at_once())
     }
 }
 

@@ -1,12 +1,14 @@
-//! The flash log's capacity, changed while the store is open and between two openings.
+//! The capacity of the flash tier: what all its files take by `du`, while values of all kinds are
+//! written, and while it is changed.
 
 use super::{bytes, eventually, small_options};
-use crate::{Durability, Options, PutOptions, Store};
+use crate::{Condition, Durability, Error, Options, PutOptions, Result, Store, Tier};
 use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
 const MIB: u64 = 1 << 20;
@@ -14,19 +16,57 @@ const KEYS: u64 = 3_000;
 const LENGTH: usize = 5_000;
 
 fn put(store: &Store, n: u64) {
+    put_small(store, &format!("{:05}", n % KEYS), bytes(n % KEYS, LENGTH)).unwrap();
+}
+
+/// Options that bound all files of the flash tier.
+fn options_of(dir: &Path, flash_capacity_bytes: u64) -> Options {
+    Options {
+        flash_capacity_bytes,
+        log_capacity_bytes: None,
+        ..small_options(dir)
+    }
+    // The applier seals a memtable between two frames: shorter ones get much longer than they say.
+    .tuned(|tuning| tuning.memtable_bytes = (flash_capacity_bytes / 256).max(64 << 10))
+}
+
+/// What the files below a directory take by `du`.
+fn du(dir: &Path) -> u64 {
+    let items = fs::read_dir(dir).into_iter().flatten().flatten();
+    let bytes = |item: fs::DirEntry| match item.metadata() {
+        Ok(it) if it.is_dir() => du(&item.path()),
+        // A file that is gone meanwhile takes nothing.
+        it => it.map_or(0, |it| it.blocks() * 512),
+    };
+    items.map(bytes).sum()
+}
+
+/// The most that the flash tier took while something was done.
+fn du_max_during(dir: &Path, work: impl FnOnce()) -> u64 {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Ordering::Acquire) {
+                most = most.max(du(&dir.join("flash")));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            most
+        });
+        // One that fails ends the watch as well.
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        is_over.store(true, Ordering::Release);
+        let most = watch.join().unwrap();
+        outcome.map_or_else(|panic| std::panic::resume_unwind(panic), |()| most)
+    })
+}
+
+fn put_small(store: &Store, key: &str, value: impl AsRef<[u8]>) -> Result<()> {
     let buffered = PutOptions {
         durability: Durability::Buffered,
         ..PutOptions::default()
     };
-    store
-        .put_with(format!("{:05}", n % KEYS), bytes(n % KEYS, LENGTH), &buffered)
-        .unwrap();
-}
-
-/// What the segment files take by `du`.
-fn log_bytes(dir: &Path) -> u64 {
-    let files = fs::read_dir(dir.join("flash/segments")).unwrap();
-    files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
+    store.put_with(key, value, &buffered).map(drop)
 }
 
 fn assert_holds_all(store: &Store) {
@@ -37,17 +77,15 @@ fn assert_holds_all(store: &Store) {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// A lower capacity never gave back the segments that were there.
+/// Regression: a lower capacity never gave back the segments that were there.
 #[test]
-fn the_log_follows_its_capacity_down_and_up_while_it_is_written() {
+fn the_log_follows_the_capacity_down_and_up_while_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        flash_capacity_bytes: 8 * MIB,
-        ..small_options(dir.path())
-    };
+    let flash = dir.path().join("flash");
+    let options = options_of(dir.path(), 10 * MIB);
     let store = Store::open(options.clone()).unwrap();
     (0..KEYS).for_each(|n| put(&store, n));
-    assert!(log_bytes(dir.path()) > 5 * MIB, "{}", log_bytes(dir.path()));
+    assert!(du(&flash) > 6 * MIB, "{}", du(&flash));
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -59,28 +97,122 @@ fn the_log_follows_its_capacity_down_and_up_while_it_is_written() {
                 put(&store, n);
             }
         });
-        for error in [2 * MIB - 1, MIB << 30] {
-            store.set_flash_capacity(error).unwrap_err();
-        }
-        store.set_flash_capacity(2 * MIB).unwrap();
-        assert_eq!(store.stats().log.capacity_bytes, 2 * MIB);
-        eventually("the log within 2 MiB", || {
-            store.stats().log.allocated_bytes <= 2 * MIB && log_bytes(dir.path()) <= 2 * MIB
-        });
-        store.set_flash_capacity(16 * MIB).unwrap();
-        eventually("a longer log", || log_bytes(dir.path()) > 4 * MIB);
+        let refused = store.set_flash_capacity(2 * MIB).unwrap_err();
+        assert!(refused.to_string().contains("other files"), "{refused}");
+        store.set_flash_capacity(MIB << 30).unwrap_err();
+        store.set_flash_capacity(5 * MIB).unwrap();
+        eventually("all files within 5 MiB", || du(&flash) <= 5 * MIB);
+        store.set_flash_capacity(18 * MIB).unwrap();
+        eventually("a longer log", || du(&flash) > 7 * MIB);
         is_over.store(true, Ordering::Release);
     });
     assert_holds_all(&store);
     store.close().unwrap();
     drop(store);
     let lower = Options {
-        flash_capacity_bytes: 2 * MIB,
+        flash_capacity_bytes: 5 * MIB,
         ..options
     };
     let store = Store::open(lower).unwrap();
-    eventually("the log within what it was opened with", || {
-        store.stats().log.allocated_bytes <= 2 * MIB && log_bytes(dir.path()) <= 2 * MIB
-    });
+    eventually("all files within what it was opened with", || du(&flash) <= 5 * MIB);
     assert_holds_all(&store);
+}
+
+/// One that holds the shortest log but not the reserve beside it would refuse each write.
+#[test]
+fn a_capacity_without_room_for_the_reserve_is_refused_at_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = Store::open(options_of(dir.path(), 2 * MIB)).unwrap_err();
+    assert!(
+        matches!(&refused, Error::Invalid(text) if text.contains("other files")),
+        "{refused}"
+    );
+}
+
+/// Regression: the capacity bounded the log alone. With 24 MiB 42 MiB lay on the flash tier.
+#[test]
+fn a_growing_index_makes_the_log_shorter() {
+    let dir = tempfile::tempdir().unwrap();
+    let capacity = 48 * MIB;
+    let store = Store::open(options_of(dir.path(), capacity)).unwrap();
+    let key = |n: u64| format!("{n:012}{}", "k".repeat(100));
+    let count = 100_000;
+    let most = du_max_during(dir.path(), || {
+        (0..count).for_each(|n| put_small(&store, &key(n * 7_919 % count), bytes(n, 300)).unwrap());
+    });
+    assert!(most <= capacity, "{most} of {capacity}");
+    let stats = store.stats();
+    assert!(stats.index.bytes > 3 * MIB, "{}", stats.index.bytes);
+    assert!(stats.log.capacity_bytes + stats.index.bytes < capacity);
+    assert!(stats.fill.flash.capacity_bytes <= capacity || stats.fill.is_shared);
+    for n in (0..count).step_by(97) {
+        assert!(
+            store.get(key(n * 7_919 % count)).unwrap().unwrap().value == bytes(n, 300),
+            "{n}"
+        );
+    }
+}
+
+/// Values that live in the index alone fill the tier up to a refusal that says so; deletes go on
+/// and make room, all within the capacity.
+#[test]
+fn an_index_that_fills_the_tier_is_refused_by_name_and_deletes_make_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let capacity = 32 * MIB;
+    let store = Store::open(options_of(dir.path(), capacity)).unwrap();
+    let key = |n: u64| format!("{n:08}{}", "k".repeat(50));
+    let fill = |from: u64| {
+        let mut n = from;
+        let refused = loop {
+            match put_small(&store, &key(n), bytes(n, 40)) {
+                Ok(()) => n += 1,
+                Err(refused) => break refused,
+            }
+            assert!(n < 1_000_000, "it is never full");
+        };
+        (n, refused)
+    };
+    let mut first = 0;
+    let most = du_max_during(dir.path(), || {
+        let (count, refused) = fill(0);
+        assert!(refused.is_out_of_space_on(Tier::Flash), "{refused}");
+        assert!(refused.to_string().contains("flash_capacity_bytes"), "{refused}");
+        first = count;
+    });
+    assert!(most <= capacity, "{most} of {capacity}");
+    // A level of the index is merged whole for what was deleted, which takes it twice.
+    for n in 0..first {
+        store
+            .delete_with(key(n), Condition::None, Durability::Buffered)
+            .unwrap();
+    }
+    eventually("room for what is new", || {
+        put_small(&store, &key(first), bytes(first, 40)).is_ok()
+    });
+    eventually("an index without what was deleted", || {
+        store.stats().index.bytes < 4 * MIB
+    });
+    assert!(first > 10_000, "{first}");
+    let mut second = first;
+    let most = du_max_during(dir.path(), || {
+        eventually("room for what is new", || {
+            put_small(&store, &key(first), bytes(first, 40)).is_ok()
+        });
+        eventually("an index without what was deleted", || {
+            store.stats().index.bytes < 2 * MIB
+        });
+        second = fill(first).0;
+    });
+    assert!(
+        second - first >= first * 9 / 10,
+        "{first} went in, then {}",
+        second - first
+    );
+    assert!(most <= capacity, "{most} of {capacity}");
+    for n in (0..first).step_by(101) {
+        assert!(store.get(key(n)).unwrap().is_none(), "{n}");
+    }
+    for n in (first..second).step_by(101) {
+        assert!(store.get(key(n)).unwrap().unwrap().value == bytes(n, 40), "{n}");
+    }
 }

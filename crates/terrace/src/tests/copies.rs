@@ -18,7 +18,7 @@ const OBJECTS: u64 = 4_000;
 fn options(dir: &Path, sweep_price_percent: u32) -> Options {
     Options {
         cache_bytes: 0,
-        flash_capacity_bytes: 16 << 20,
+        log_capacity_bytes: Some(16 << 20),
         ..small_options(dir)
     }
     .tuned(|tuning| {
@@ -242,7 +242,7 @@ fn a_scan_from_both_ends_meets_no_copy_of_what_it_has_shown() {
 fn a_value_that_recycling_moved_gets_its_copy_at_its_new_place() {
     let dir = tempfile::tempdir().unwrap();
     let small = Options {
-        flash_capacity_bytes: 4 << 20,
+        log_capacity_bytes: Some(4 << 20),
         ..options(dir.path(), 100)
     };
     let store = Store::open(small).unwrap();

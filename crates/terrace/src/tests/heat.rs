@@ -126,7 +126,7 @@ fn a_reader_that_pauses_keeps_an_object_from_nobody() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
     let options = Options {
         segment_bytes: 2 << 20,
-        flash_capacity_bytes: 32 << 20,
+        log_capacity_bytes: Some(32 << 20),
         split_threshold_bytes: 4 << 20,
         ..options(dir.path(), &flash)
     };

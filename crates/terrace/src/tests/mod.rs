@@ -40,7 +40,7 @@ use std::{
 pub fn small_options(dir: &Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
-        flash_capacity_bytes: 4 << 20,
+        log_capacity_bytes: Some(4 << 20),
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: 256 << 10,
         cache_bytes: 1 << 20,

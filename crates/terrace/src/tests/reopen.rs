@@ -196,7 +196,7 @@ fn a_store_of_format_3_is_read_and_then_raised() {
     let placed = dir.path().join("flash/TERRACE.placed");
     let hands = Hands::new();
     let options = crate::Options {
-        flash_capacity_bytes: 2 << 20,
+        log_capacity_bytes: Some(2 << 20),
         ..timed_options(dir.path(), &hands)
     };
     let looking = crate::Options {
@@ -237,7 +237,7 @@ fn a_store_of_format_3_is_repaired_and_raised() {
     unpack(include_str!("stores/format-3.txt"), dir.path());
     let hands = Hands::new();
     let options = crate::Options {
-        flash_capacity_bytes: 2 << 20,
+        log_capacity_bytes: Some(2 << 20),
         ..timed_options(dir.path(), &hands)
     };
     Store::repair(options.clone()).unwrap();

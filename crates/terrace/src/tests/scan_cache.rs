@@ -149,7 +149,7 @@ fn change(store: &Store, rng: &mut StdRng, state: &mut State) {
 fn scans_that_mix_chunks_and_index_show_their_moment() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Options {
-        flash_capacity_bytes: 16 << 20,
+        log_capacity_bytes: Some(16 << 20),
         ..small_options(dir.path())
     })
     .unwrap();
@@ -219,7 +219,7 @@ fn one_call_makes_chunks_of_a_part_of_the_cache_only() {
     for value_bytes in [100, 800] {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options {
-            flash_capacity_bytes: 32 << 20,
+            log_capacity_bytes: Some(32 << 20),
             cache_bytes: 8 << 20,
             ..small_options(dir.path())
         })
@@ -323,7 +323,7 @@ fn scans_beside_writers(value_bytes: usize) -> ScanCacheStats {
     const WRITERS: u32 = 2;
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Options {
-        flash_capacity_bytes: 64 << 20,
+        log_capacity_bytes: Some(64 << 20),
         cache_bytes: 8 << 20,
         ..small_options(dir.path())
     })

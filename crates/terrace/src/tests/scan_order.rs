@@ -10,7 +10,7 @@ const OBJECTS: u64 = 600;
 fn options(dir: &Path) -> Options {
     Options {
         cache_bytes: 0,
-        flash_capacity_bytes: 16 << 20,
+        log_capacity_bytes: Some(16 << 20),
         ..small_options(dir)
     }
     .tuned(|tuning| tuning.order_bytes_per_second = 1 << 30)
@@ -214,7 +214,7 @@ fn an_overwrite_between_the_scan_and_the_move_wins() {
 fn copies_stay_with_values_that_recycling_keeps_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let small = Options {
-        flash_capacity_bytes: 4 << 20,
+        log_capacity_bytes: Some(4 << 20),
         cache_bytes: 0,
         ..small_options(dir.path())
     }

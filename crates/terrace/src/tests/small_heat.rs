@@ -259,7 +259,7 @@ fn a_log_that_is_hot_all_over_makes_room_at_a_bounded_cost() {
 fn a_bounded_flash_index_has_recycling_make_room_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
-        flash_capacity_bytes: 16 << 20,
+        log_capacity_bytes: Some(16 << 20),
         ..options_in_ram(dir.path())
     }
     .tuned(|tuning| tuning.hash_index_bytes_max = Some(256 << 10));

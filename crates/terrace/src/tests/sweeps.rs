@@ -27,7 +27,7 @@ const SWEEPS: u64 = 6;
 
 fn options(dir: &Path) -> Options {
     Options {
-        flash_capacity_bytes: 12 << 20,
+        log_capacity_bytes: Some(12 << 20),
         cache_bytes: 64 << 10,
         ..small_options(dir)
     }

@@ -111,7 +111,7 @@ fn values_far_apart_are_all_read_whichever_way_batches_go() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Options {
         cache_bytes: 0,
-        flash_capacity_bytes: 16 << 20,
+        log_capacity_bytes: Some(16 << 20),
         ..small_options(dir.path())
     })
     .unwrap();
@@ -194,7 +194,7 @@ fn what_lies_in_runs_is_merged_when_somebody_scans() {
         // Nothing is recycled, since all is in the first segment: that has the memtable sealed as
         // well, and what is dead is recycled once it is quiet.
         segment_bytes: 4 << 20,
-        flash_capacity_bytes: 64 << 20,
+        log_capacity_bytes: Some(64 << 20),
         // Each scan asks the index.
         cache_bytes: 0,
         ..small_options(dir.path())

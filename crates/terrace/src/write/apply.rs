@@ -221,7 +221,8 @@ impl Applier {
     /// Seals the memtable with its mark and has it flushed.
     fn rotate(&mut self) -> Result<()> {
         let engine = &self.engine;
-        while engine.index.sealed_count() >= SEALED_MEMTABLES_MAX || engine.index.runs_behind() >= RUNS_BEHIND_MAX {
+        let runs_behind_max = engine.runs_behind_max(RUNS_BEHIND_MAX);
+        while engine.index.sealed_count() >= SEALED_MEMTABLES_MAX || engine.index.runs_behind() >= runs_behind_max {
             if engine.log.writer.failure().is_some() || engine.log.is_closed() {
                 break;
             }

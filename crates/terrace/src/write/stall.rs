@@ -71,7 +71,7 @@ pub fn hold_back(engine: &Engine) {
 /// # Errors
 /// The last attempt's; that of a closing store.
 pub fn find_room<T>(engine: &Engine, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut attempt = || engine.log.reserve.refusal(Tier::Large).map_or_else(&mut attempt, Err);
+    let mut attempt = || engine.log.refusal(Tier::Large).map_or_else(&mut attempt, Err);
     match attempt() {
         Err(error) if error.is_out_of_space_on(Tier::Large) => {}
         outcome => return outcome,

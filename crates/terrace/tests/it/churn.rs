@@ -92,7 +92,7 @@ impl Life {
 fn options(dir: &std::path::Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
-        flash_capacity_bytes: 3 << 20,
+        log_capacity_bytes: Some(3 << 20),
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: SPLIT_BYTES,
         cache_bytes: 0,

@@ -18,7 +18,7 @@ use terrace::{
 fn options(dir: &Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
-        flash_capacity_bytes: 4 << 20,
+        log_capacity_bytes: Some(4 << 20),
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: 256 << 10,
         cache_bytes: 0,
@@ -232,7 +232,7 @@ fn large_meta_and_manifests_are_written_anew() {
     }
     let other_length = Options {
         segment_bytes: 1 << 20,
-        flash_capacity_bytes: 8 << 20,
+        log_capacity_bytes: Some(8 << 20),
         ..options(bench.dir.path())
     };
     Store::repair(other_length).unwrap();

@@ -116,7 +116,7 @@ fn compare_with_the_kernel() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         segment_bytes: 1 << 20,
-        flash_capacity_bytes: 64 << 20,
+        log_capacity_bytes: Some(64 << 20),
         size_threshold_bytes: 64 << 10,
         split_threshold_bytes: 4 << 20,
         cache_bytes: 0, // scans pay for order only by reads of a device

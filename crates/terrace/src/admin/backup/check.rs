@@ -124,7 +124,7 @@ fn options_of(disk: &dyn Disk, dir: &Path, manifest: &BackupManifest) -> Result<
         create: false,
         segment_bytes: tier.segment_bytes,
         // No more RAM than the copy needs.
-        flash_capacity_bytes: (segments.count().max(8) as u64 * tier.segment_bytes).min(1 << 40),
+        log_capacity_bytes: Some((segments.count().max(8) as u64 * tier.segment_bytes).min(1 << 40)),
         // It fits all lengths of segments; nothing is written.
         size_threshold_bytes: 64 << 10,
         cache_bytes: 0,

@@ -47,6 +47,12 @@ impl CommitLog {
         })
     }
 
+    /// Why nothing new is taken on a tier, if nothing is.
+    pub fn refusal(&self, tier: Tier) -> Option<Error> {
+        let by_capacity = || self.segments.refusal(tier);
+        self.reserve.refusal(tier).or_else(by_capacity)
+    }
+
     /// Whether callers have to wait for the applier: no other thread should add to its work.
     pub fn is_behind(&self) -> bool {
         self.frames.is_full() || self.index_full.refuses_commits().is_some()
@@ -97,7 +103,8 @@ impl CommitLog {
             Committer::Replacing => self.segments.available_now(),
             _ => self.segments.available(),
         };
-        available > self.kept_by(committer)
+        let kept = self.kept_by(committer);
+        available > kept && !(kept >= RESERVED_SEGMENTS && self.segments.owes_segment())
     }
 
     /// Bytes of values that recycling may write again. While the reserve is used it leaves half a

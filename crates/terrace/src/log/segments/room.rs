@@ -4,10 +4,14 @@ use super::{RESERVED_SEGMENTS, SEGMENTS_MAX, Segments};
 use crate::{Error, Result, Tier, log::reserve::Left};
 use std::sync::atomic::Ordering;
 
+/// Segments by which a growing index lowers the limit before recycling has drained others.
+const DRIFT_SEGMENTS: u32 = 8;
+
 impl Segments {
     /// Whether callers can have a segment, as the device says now.
     pub fn has_for_callers(&self) -> bool {
-        self.free() > RESERVED_SEGMENTS || (self.may_grow() && !self.is_device_short())
+        let has_free = self.free() > RESERVED_SEGMENTS && !self.owes_segment();
+        has_free || (self.may_grow() && !self.is_device_short())
     }
 
     pub(super) fn limit_of(capacity_bytes: u64, segment_bytes: u64) -> u32 {
@@ -20,8 +24,26 @@ impl Segments {
     /// much, and its room is given back.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         let limit = Self::limit_of(capacity_bytes, self.segment_bytes);
-        self.limit.store(limit, Ordering::Release);
-        self.retry_device();
+        if self.limit.swap(limit, Ordering::AcqRel) != limit {
+            self.retry_device();
+        }
+    }
+
+    /// The other files of the tier leave the shortest log so many bytes too little.
+    pub fn set_lacking(&self, bytes: u64) {
+        self.lacking_bytes.store(bytes, Ordering::Release);
+    }
+
+    /// Why nothing new is taken, if the other files of the tier leave too little of its capacity.
+    pub fn refusal(&self, tier: Tier) -> Option<Error> {
+        let lacking = self.lacking_bytes.load(Ordering::Acquire);
+        let reason = || {
+            format!(
+                "the ordered index and other files beside the log leave it {lacking} bytes less of flash_capacity_bytes \
+                 than its least; raise that, or delete something"
+            )
+        };
+        (lacking > 0).then(|| Error::no_room(tier, reason()))
     }
 
     pub(super) fn limit(&self) -> u32 {
@@ -36,6 +58,23 @@ impl Segments {
     /// Segments there are beyond the capacity.
     pub fn beyond_capacity(&self) -> u32 {
         self.created().saturating_sub(self.limit())
+    }
+
+    /// Whether callers wait until segments are given back. A log far beyond its limit, which was
+    /// lowered, gives one back for each that they take, or it would stay as long while they write.
+    /// One that is beyond it by little, since the index has grown, gives that back first.
+    pub fn owes_segment(&self) -> bool {
+        let beyond = self.beyond_capacity();
+        beyond > 0 && (beyond <= DRIFT_SEGMENTS || self.owes.load(Ordering::Acquire))
+    }
+
+    pub(super) fn check_owed(&self) -> Result<()> {
+        let limit = self.limit();
+        let reason = || format!("the log has more than the {limit} segments that its capacity allows now");
+        if self.owes_segment() {
+            return Err(Error::no_room(Tier::Flash, reason()));
+        }
+        Ok(())
     }
 
     /// Whether the capacity allows another segment.

@@ -5,7 +5,7 @@ use super::*;
 /// A store whose cache has room for longer values to move to chunks, and some of them, scanned.
 fn scanned(dir: &Path, count: u32) -> (Store, BTreeMap<String, Vec<u8>>) {
     let store = Store::open(Options {
-        flash_capacity_bytes: 32 << 20,
+        log_capacity_bytes: Some(32 << 20),
         cache_bytes: 8 << 20,
         ..small_options(dir)
     })
@@ -48,7 +48,7 @@ fn longer_values_are_in_their_chunk_and_nowhere_else() {
 fn a_short_scan_makes_a_full_chunk() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
-        flash_capacity_bytes: 32 << 20,
+        log_capacity_bytes: Some(32 << 20),
         cache_bytes: 8 << 20,
         ..small_options(dir.path())
     };
@@ -300,7 +300,7 @@ fn gets_find_values_in_ram_while_chunks_are_made_anew() {
 fn longer_values_move_only_where_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Options {
-        flash_capacity_bytes: 32 << 20,
+        log_capacity_bytes: Some(32 << 20),
         ..small_options(dir.path())
     })
     .unwrap();

@@ -228,7 +228,7 @@ fn expected_figures(model: &Model) -> Vec<u64> {
 fn options(dir: &std::path::Path) -> Options {
     let options = Options {
         segment_bytes: 8 << 20,
-        flash_capacity_bytes: 256 << 20,
+        log_capacity_bytes: Some(256 << 20),
         // No block is full and dies: what waits for dead ones flushes the memtables, whose lengths
         // are compared.
         split_threshold_bytes: 64 << 20,

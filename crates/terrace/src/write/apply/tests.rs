@@ -98,7 +98,7 @@ fn expected(round: usize) -> Vec<Option<String>> {
 fn overwrites_that_wait_together_leave_snapshots_figures_and_space_right() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
-        flash_capacity_bytes: 16 << 20,
+        log_capacity_bytes: Some(16 << 20),
         ..small_options(dir.path())
     }
     .tuned(|tuning| tuning.overlay_bytes = 8 << 20);

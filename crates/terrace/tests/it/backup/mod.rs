@@ -20,7 +20,7 @@ pub type Contents = BTreeMap<String, Vec<u8>>;
 pub fn options(dir: &Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
-        flash_capacity_bytes: 6 << 20,
+        log_capacity_bytes: Some(6 << 20),
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: 256 << 10,
         cache_bytes: 0,

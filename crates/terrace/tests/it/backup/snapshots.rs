@@ -59,7 +59,7 @@ fn what_a_snapshot_holds_back_shows_until_it_is_gone() {
 fn what_a_snapshot_holds_back_needs_no_flushes() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Options {
-        flash_capacity_bytes: 12 << 20,
+        log_capacity_bytes: Some(12 << 20),
         ..options(dir.path())
     })
     .unwrap();
@@ -128,7 +128,7 @@ fn what_is_read_by_a_snapshot_is_right_or_refused_at_whatever_moment_it_grows_to
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Options {
         snapshot_max_age: Some(Duration::from_millis(15)),
-        flash_capacity_bytes: 3 << 20,
+        log_capacity_bytes: Some(3 << 20),
         ..options(dir.path())
     })
     .unwrap();

@@ -59,7 +59,7 @@ impl Bench {
     pub fn options(&self) -> Options {
         Options {
             segment_bytes: 256 << 10,
-            flash_capacity_bytes: 2 << 20,
+            log_capacity_bytes: Some(2 << 20),
             size_threshold_bytes: 8 << 10,
             split_threshold_bytes: 64 << 10,
             cache_bytes: 0,

@@ -30,7 +30,7 @@ struct Fixture {
 
 fn options(bench: &Bench, is_young: bool) -> Options {
     Options {
-        flash_capacity_bytes: if is_young { 8 << 20 } else { 2 << 20 },
+        log_capacity_bytes: Some(if is_young { 8 << 20 } else { 2 << 20 }),
         ..bench.options()
     }
     .tuned(|tuning| tuning.memtable_bytes = 64 << 10)

@@ -107,7 +107,7 @@ impl Device {
             flash_dir: self.dir.join("flash"),
             large_dir: large.to_owned(),
             segment_bytes: 256 << 10,
-            flash_capacity_bytes: LOG_BYTES,
+            log_capacity_bytes: Some(LOG_BYTES),
             size_threshold_bytes: 8 << 10,
             cache_bytes: 0,
             ..Options::new(&self.dir)
@@ -348,7 +348,7 @@ fn a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits() {
             let with_segments = |segment_bytes| {
                 Options {
                     segment_bytes,
-                    flash_capacity_bytes: 64 << 20,
+                    log_capacity_bytes: Some(64 << 20),
                     size_threshold_bytes: 8 << 10,
                     ..device.options(large.path())
                 }

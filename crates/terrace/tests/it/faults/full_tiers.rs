@@ -12,7 +12,7 @@ use terrace::{Batch, Durability, Error, Options, Store, Tier};
 fn full_of_what_lives(bench: &Bench) -> (Store, Values) {
     let options = Options {
         segment_bytes: 1 << 20,
-        flash_capacity_bytes: 8 << 20,
+        log_capacity_bytes: Some(8 << 20),
         size_threshold_bytes: 64 << 10,
         split_threshold_bytes: 256 << 10,
         ..limited(bench, 4 << 20)

@@ -352,7 +352,7 @@ fn deletes_go_on_where_both_tiers_are_at_their_capacities() {
         split_threshold_bytes: 256 << 10,
         ..limited(&bench, 8 << 20)
     };
-    let (log_bytes, segment_bytes) = (options.flash_capacity_bytes, options.segment_bytes);
+    let (log_bytes, segment_bytes) = (options.log_capacity_bytes.unwrap(), options.segment_bytes);
     let store = Store::open(options).unwrap();
     let mut values = Values::new();
     assert_eq!(fill_up(&store, &mut values, 20_000), Tier::Large);

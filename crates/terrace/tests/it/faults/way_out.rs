@@ -153,7 +153,7 @@ fn overwrites_that_shrink_go_on_where_both_tiers_are_at_their_capacities() {
     let bench = Bench::new(16);
     let options = Options {
         segment_bytes: 1 << 20,
-        flash_capacity_bytes: 64 << 20,
+        log_capacity_bytes: Some(64 << 20),
         large_capacity_bytes: Some(64 << 20),
         size_threshold_bytes: 64 << 10,
         split_threshold_bytes: 1 << 20,
@@ -250,7 +250,7 @@ fn segments_of_long_values_that_died_among_short_ones_give_their_room_back() {
     let bench = Bench::new(17);
     let options = Options {
         segment_bytes: 1 << 20,
-        flash_capacity_bytes: 64 << 20,
+        log_capacity_bytes: Some(64 << 20),
         size_threshold_bytes: 64 << 10,
         ..bench.options()
     };

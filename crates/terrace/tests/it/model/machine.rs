@@ -49,7 +49,7 @@ impl Machine {
         let options = Options {
             clock,
             segment_bytes: 256 << 10,
-            flash_capacity_bytes: (10 + rng.random_range(0..8)) * (256 << 10),
+            log_capacity_bytes: Some((10 + rng.random_range(0..8)) * (256 << 10)),
             size_threshold_bytes: [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)],
             split_threshold_bytes: [64 << 10, 256 << 10][rng.random_range(0..2)],
             // The last keeps all of the log in RAM.
@@ -104,7 +104,7 @@ impl Machine {
     /// work.
     pub fn change_sizes(&self, rng: &mut StdRng) {
         let mut options = self.options.lock().unwrap();
-        options.flash_capacity_bytes = (10 + rng.random_range(0..8)) * (256 << 10);
+        options.log_capacity_bytes = Some((10 + rng.random_range(0..8)) * (256 << 10));
         // The second evicts everything at once.
         options.cache_bytes = [0, 64 << 10, 256 << 10, 2 << 20, 64 << 20][rng.random_range(0..5)];
         let tuning = &mut options.tuning;

@@ -13,8 +13,8 @@ pub fn version() -> Outcome<String> {
     system::run("fio", ["--version"]).map_err(|error| format!("{error} (Debian package fio)").into())
 }
 
-/// Runs a job on a file, with direct I/O and these options without their dashes. Returns its part of
-/// the report.
+/// Runs a job on a file, with direct I/O and these options without their dashes. Returns its part
+/// of the report.
 ///
 /// # Errors
 /// If `fio` is not installed, fails, or prints an unknown report.

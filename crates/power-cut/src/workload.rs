@@ -21,7 +21,7 @@ const VALUE_BYTES_MIN: usize = 16;
 pub fn options(flash: &Path, large: &Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
-        flash_capacity_bytes: 6 << 20,
+        log_capacity_bytes: Some(6 << 20),
         size_threshold_bytes: SIZE_THRESHOLD_BYTES,
         split_threshold_bytes: 256 << 10,
         cache_bytes: 256 << 10,

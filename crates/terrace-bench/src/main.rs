@@ -3,8 +3,8 @@
 //!
 //! One module per subcommand, with its arguments and a `run` that returns errors as messages.
 //!
-//! Nothing outside calls these modules. A comment has a section on errors where they are others than
-//! one expects: those of the engine, the drives, or a result that cannot be read.
+//! Nothing outside calls these modules. A comment has a section on errors where they are others
+//! than one expects: those of the engine, the drives, or a result that cannot be read.
 
 mod all;
 mod contest;

@@ -387,8 +387,8 @@ impl Store {
     /// tier has no room, the log stays as long as what lives in it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it would not hold eight segments beside the ordered index and the other
-    /// files of the tier, or is more than 1 TiB.
+    /// [`Error::Invalid`] if it would not hold eight segments beside the ordered index and the
+    /// other files of the tier, or is more than 1 TiB.
     pub fn set_flash_capacity(&self, bytes: u64) -> Result<()> {
         let engine = self.engine();
         engine.check_writable()?;

@@ -1,7 +1,7 @@
 //! The harness of the evaluations: drives, drivers, results, charts, the report.
 //!
-//! In the order of use: [`workload`] reads the files, [`setup`], [`place`] and [`emulated`] have the
-//! drives; [`driver`] does the operations and [`latency`] records the times; [`results`] stores
+//! In the order of use: [`workload`] reads the files, [`setup`], [`place`] and [`emulated`] have
+//! the drives; [`driver`] does the operations and [`latency`] records the times; [`results`] stores
 //! each run as a file, with [`host`]; [`report`] makes a page from the files and each evaluation's
 //! sections, with [`page`], [`chart`] and [`target`]. A failed run leaves no result.
 

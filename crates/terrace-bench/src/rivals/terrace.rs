@@ -38,7 +38,7 @@ impl Terrace {
         if opening.flash_capacity_bytes.is_some() {
             settings += &format!(
                 ", flash log {} KiB in segments of {} KiB",
-                options.flash_capacity_bytes >> 10,
+                options.log_capacity_bytes.unwrap_or_default() >> 10,
                 options.segment_bytes >> 10
             );
         }
@@ -101,7 +101,7 @@ fn options(opening: &Opening, cached: bool) -> Options {
     if let Some(bytes) = opening.flash_capacity_bytes {
         // Sixty-four segments, so that recycling has small steps.
         options.segment_bytes = (bytes / 64).next_multiple_of(64 << 10).clamp(256 << 10, 64 << 20);
-        options.flash_capacity_bytes = bytes.max(8 * options.segment_bytes);
+        options.log_capacity_bytes = Some(bytes.max(8 * options.segment_bytes));
         options.size_threshold_bytes = options.size_threshold_bytes.min(options.segment_bytes / 4);
     }
     options

@@ -154,7 +154,7 @@ fn measure(directory: &Path, settings: &Settings, progress: &Progress) -> Outcom
         Options {
             segment_bytes: SEGMENT_BYTES,
             split_threshold_bytes: BLOCK_BYTES,
-            flash_capacity_bytes: settings.flash_bytes,
+            log_capacity_bytes: Some(settings.flash_bytes),
             // Small, since RAM is checked and filling a large cache would take long.
             cache_bytes: 32 << 20,
             ..Options::new(directory)

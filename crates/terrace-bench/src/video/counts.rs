@@ -139,7 +139,7 @@ fn options(directory: &std::path::Path, settings: &Settings) -> Options {
     let segments = copies / copies_of(segment_bytes, settings.part_bytes);
     Options {
         segment_bytes,
-        flash_capacity_bytes: segments.max(16) * segment_bytes,
+        log_capacity_bytes: Some(segments.max(16) * segment_bytes),
         size_threshold_bytes: 16 << 10,
         cache_bytes: 0,
         ..Options::new(directory)

@@ -158,7 +158,7 @@ fn options(directory: &Path, settings: &Settings, large_read_us: &Arc<AtomicU64>
     let large = directory.join("large");
     Ok(Options {
         segment_bytes,
-        flash_capacity_bytes: capacity_bytes.max(8 * segment_bytes),
+        log_capacity_bytes: Some(capacity_bytes.max(8 * segment_bytes)),
         size_threshold_bytes: segment_bytes / 4,
         cache_bytes: 0,
         large_disk: Some(Arc::new(SlowDisk::new(&large, large_read_us)?)),

@@ -247,7 +247,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     log.ranges = Ranges::starting_with(ranges);
     log.batch = BatchSize::of(&options.tuning);
     set_aside(&options, &mut log, &large)?;
-    let engine = Engine::new(Parts {
+    Engine::new(Parts {
         options,
         manifest,
         flash_disk,
@@ -260,9 +260,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         persisted_seq,
         damage,
         mended,
-    })?;
-    engine.share_flash();
-    Ok(engine)
+    })
 }
 
 /// Sets the reserve aside, and tells the makers of segments and blocks what to leave of the device.

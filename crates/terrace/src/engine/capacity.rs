@@ -5,8 +5,8 @@
 //! index needs. The rest is what a lowered capacity does anyway: a log beyond its limit is recycled
 //! and gives segments back to the device.
 //!
-//! Invariant: new data is refused before the others leave less than the shortest log and the room of
-//! a second merge, so what deletes add to the index until merges drop it still fits.
+//! Invariant: new data is refused before the others leave less than the shortest log and the room
+//! of a second merge, so what deletes add to the index until merges drop it still fits.
 
 use super::Engine;
 use crate::{Result, log::reserve::Reserve};
@@ -39,8 +39,8 @@ impl Engine {
         self.index.disk_bytes().min(most_bytes)
     }
 
-    /// Runs of the index by which merges may be behind, `usual` at most: on a small tier half of the
-    /// room of a merge holds fewer.
+    /// Runs of the index by which merges may be behind, `usual` at most: on a small tier half of
+    /// the room of a merge holds fewer.
     pub fn runs_behind_max(&self, usual: usize) -> usize {
         let capacity_bytes = self.flash_capacity_bytes.load(Ordering::Acquire);
         let runs = capacity_bytes / (2 * MERGE_ROOM_DIVISOR) / self.options.tuning.memtable_bytes;

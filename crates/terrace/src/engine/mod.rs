@@ -184,7 +184,7 @@ impl Engine {
         parts.large.attach(Arc::<FlashCache>::clone(&flash_cache));
         let frames = &parts.log.frames;
         let values = ValueCache::new(parts.options.cache_bytes - frames.share_bytes(), frames);
-        Ok(Self {
+        let engine = Self {
             flash_cache,
             paces,
             placement,
@@ -223,7 +223,9 @@ impl Engine {
             mark_wanted: AtomicU64::new(0),
             index_work: Event::default(),
             recycle_work: Event::default(),
-        })
+        };
+        engine.share_flash();
+        Ok(engine)
     }
 
     /// Whether this store may be written.

@@ -428,10 +428,7 @@ impl Segments {
     /// # Errors
     /// As [`Segments::take`].
     pub fn take_for(&self, segment_use: SegmentUse, first_seq: u64, keep_free: u32) -> Result<&Segment> {
-        let is_for_callers = segment_use == SegmentUse::Log && keep_free >= RESERVED_SEGMENTS;
-        if is_for_callers {
-            self.check_owed()?;
-        }
+        let is_for_callers = self.check_owed(segment_use, keep_free)?;
         let number = loop {
             // The lowest number first, so that a young log lies in order.
             match self.pop_free(keep_free, BTreeSet::pop_first) {
@@ -445,9 +442,7 @@ impl Segments {
         let generation = self.next_generation.fetch_add(1, Ordering::AcqRel);
         match self.begin_use(segment, segment_use, generation, first_seq) {
             Ok(()) => {
-                if is_for_callers && self.beyond_capacity() > 0 {
-                    self.owes.store(true, Ordering::Release);
-                }
+                self.owes.fetch_or(is_for_callers, Ordering::AcqRel);
                 Ok(segment)
             }
             Err(error) => {

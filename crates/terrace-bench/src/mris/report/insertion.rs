@@ -26,7 +26,7 @@ fn insertion_chart(
 ) -> Chart {
     let mut series = Vec::new();
     for (order, colour) in [(Order::Sequential, 0), (Order::Random, 2)] {
-        let name = |who: &str| format!("{who}, {}", order.name());
+        let name = |engine: &str| format!("{engine}, {}", order.name());
         for (engine, colour) in [(Candidate::Terrace, colour), (Candidate::LevelDb, colour + 4)] {
             let values = Setup::ALL.map(|setup| ours(Contender { engine, setup }, order));
             series.push(Series::new(name(engine.name()), (colour, Mark::Bar), values));

@@ -1,8 +1,8 @@
 //! The evaluation's part of the report: the paper's figures and tables, ours beside the paper's.
 //!
-//! This module has the order of the sections and common functions. A [`Curve`] is a figure by ratio,
-//! drawn as a line of a chart and printed as a row of a table. Figures without measurements are left
-//! out.
+//! This module has the order of the sections and common functions. A [`Curve`] is a figure by
+//! ratio, drawn as a line of a chart and printed as a row of a table. Figures without measurements
+//! are left out.
 
 mod insertion;
 mod reading;

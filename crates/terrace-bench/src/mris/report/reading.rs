@@ -1,5 +1,5 @@
-//! Figures 10 to 14, tables 2 to 4: the rates of reads, what a read costs, and what the drives had to
-//! read.
+//! Figures 10 to 14, tables 2 to 4: the rates of reads, what a read costs, and what the drives had
+//! to read.
 
 use super::{Curve, HDD, SSD, cell, chart, colour, shared_device, table};
 use crate::{

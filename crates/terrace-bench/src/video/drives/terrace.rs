@@ -45,7 +45,7 @@ impl Terrace {
             Options {
                 segment_bytes,
                 split_threshold_bytes,
-                flash_capacity_bytes: capacity.max(8 * segment_bytes),
+                log_capacity_bytes: Some(capacity.max(8 * segment_bytes)),
                 size_threshold_bytes: 16 << 10,
                 cache_bytes: 0,
                 large_disk: Some(Arc::clone(&disk) as Arc<dyn Disk>),

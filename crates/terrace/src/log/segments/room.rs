@@ -1,7 +1,10 @@
 //! Whether there is room for a segment: by the log's capacity, and on the device.
 
 use super::{RESERVED_SEGMENTS, SEGMENTS_MAX, Segments};
-use crate::{Error, Result, Tier, log::reserve::Left};
+use crate::{
+    Error, Result, Tier,
+    log::{format::SegmentUse, reserve::Left},
+};
 use std::sync::atomic::Ordering;
 
 /// Segments by which a growing index lowers the limit before recycling has drained others.
@@ -68,13 +71,18 @@ impl Segments {
         beyond > 0 && (beyond <= DRIFT_SEGMENTS || self.owes.load(Ordering::Acquire))
     }
 
-    pub(super) fn check_owed(&self) -> Result<()> {
-        let limit = self.limit();
-        let reason = || format!("the log has more than the {limit} segments that its capacity allows now");
-        if self.owes_segment() {
-            return Err(Error::no_room(Tier::Flash, reason()));
+    /// Whether a maker of segments that keeps so many of them free makes one for callers.
+    ///
+    /// # Errors
+    /// [`Error::OutOfSpace`] if it does and they wait.
+    pub(super) fn check_owed(&self, segment_use: SegmentUse, keep_free: u32) -> Result<bool> {
+        let is_for_callers = segment_use == SegmentUse::Log && keep_free >= RESERVED_SEGMENTS;
+        if is_for_callers && self.owes_segment() {
+            let limit = self.limit();
+            let reason = format!("the log has more than the {limit} segments that its capacity allows now");
+            return Err(Error::no_room(Tier::Flash, reason));
         }
-        Ok(())
+        Ok(is_for_callers)
     }
 
     /// Whether the capacity allows another segment.

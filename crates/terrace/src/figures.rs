@@ -77,6 +77,7 @@ pub fn stats(engine: &Engine) -> Stats {
         mended: engine.mended.clone(),
         full: engine.full(),
         reserve_bytes: engine.log.reserve.bytes(),
+        flash_capacity_bytes: engine.flash_limit_bytes(),
         fill: engine.look_at_fill(),
     }
 }
@@ -163,6 +164,7 @@ fn large_stats(engine: &Engine) -> LargeStats {
         live_bytes: totals.live_bytes,
         meta_version: engine.large.meta_version(),
         meta_bytes: engine.large.meta_bytes(),
+        reserve_bytes: engine.log.reserve.large_bytes(),
         capacity_bytes: engine.large.capacity_bytes(),
         blocks_reclaimed: load(&block_gc.blocks_reclaimed),
         blocks_set_aside: load(&block_gc.blocks_set_aside),

@@ -16,7 +16,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
-use terrace::{BackupOptions, BackupProgress, Store};
+use terrace::{BackupOptions, BackupProgress, Store, Tier};
 
 /// What calls need.
 pub struct Served {
@@ -94,7 +94,7 @@ pub(super) fn set_capacity(Served { store, .. }: &Served, wanted: TierBytes, _: 
     }
     let stats = store.stats();
     let (tier, capacity_bytes, allocated_bytes) = match wanted {
-        TierBytes::Flash(bytes) => ("flash", Some(bytes), stats.log.allocated_bytes),
+        TierBytes::Flash(bytes) => ("flash", Some(bytes), stats.space(Tier::Flash).disk_bytes),
         TierBytes::Large(_) => ("large", stats.large.capacity_bytes, stats.large.allocated_bytes),
     };
     tracing::info!(tier, capacity_bytes, "a tier has another capacity");

@@ -16,11 +16,11 @@ pub fn run(args: &CapacityArgs, settings: &Settings) -> Outcome {
     let bytes = wanted.map(|Size(bytes)| bytes);
     let (request, what) = match (args.tier, bytes) {
         (TierName::Large, large_bytes) => (TierBytes::Large(large_bytes), "blocks"),
-        (TierName::Flash, Some(bytes)) => (TierBytes::Flash(bytes), "segments"),
+        (TierName::Flash, Some(bytes)) => (TierBytes::Flash(bytes), "files of the flash tier"),
         (TierName::Flash, None) => {
             return Err(Failure::new(
                 Code::Usage,
-                "the flash log has a capacity of its own; give a size instead of `device`",
+                "the flash tier has a capacity of its own; give a size instead of `device`",
             ));
         }
     };

@@ -400,7 +400,7 @@ fn a_full_store_refuses_new_objects_says_so_and_takes_deletes() {
         "--large-capacity",
         "4MiB",
         "--flash-capacity",
-        "8MiB",
+        "16MiB",
     ];
     let service = Service::start(&place, &limits);
     let client = &service.client;

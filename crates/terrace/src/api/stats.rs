@@ -75,6 +75,8 @@ pub struct Stats {
     pub full: Option<String>,
     /// Space of the flash device that is kept for deletes and the index; 0 while it is used.
     pub reserve_bytes: u64,
+    /// Most the files of the flash tier may take, now.
+    pub flash_capacity_bytes: u64,
     /// How full the tiers are, as of a second ago at most.
     pub fill: FillStats,
 }
@@ -170,6 +172,9 @@ pub struct LargeStats {
     pub meta_version: u64,
     /// Bytes of the LargeMeta files.
     pub meta_bytes: u64,
+    /// Bytes of the reserve's part for blocks: none where the tiers are on devices of their own, or
+    /// while the reserve is used.
+    pub reserve_bytes: u64,
     /// Most the block files may take; `None`: what the device has.
     pub capacity_bytes: Option<u64>,
     /// Blocks that cleaning has emptied since open. What it wrote for that is in [`WrittenStats`].
@@ -195,7 +200,7 @@ pub struct TierSpace {
     /// Bytes of its files. (Not among them: the manifest, and the small files that name the ordered
     /// index's state.)
     pub disk_bytes: u64,
-    /// Most it may take; on flash that of the log alone, which is what can be bounded.
+    /// Most they may take; on the large tier that of the blocks.
     pub capacity_bytes: Option<u64>,
 }
 
@@ -222,12 +227,12 @@ impl Stats {
                 disk_bytes: self.log.allocated_bytes
                     + self.index.bytes
                     + self.hash_index.checkpoint.file_bytes
-                    + self.reserve_bytes,
-                capacity_bytes: Some(self.log.capacity_bytes),
+                    + (self.reserve_bytes - self.large.reserve_bytes),
+                capacity_bytes: Some(self.flash_capacity_bytes),
             },
             Tier::Large => TierSpace {
                 live_bytes: self.large.live_bytes,
-                disk_bytes: self.large.allocated_bytes + self.large.meta_bytes,
+                disk_bytes: self.large.allocated_bytes + self.large.meta_bytes + self.large.reserve_bytes,
                 capacity_bytes: self.large.capacity_bytes,
             },
         }

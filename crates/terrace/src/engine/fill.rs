@@ -88,7 +88,7 @@ fn measure(engine: &Engine) -> FillStats {
     let large = TierFill::of(large_live, large_capacity(engine));
     let is_shared = reserve.is_shared();
     let (flash, large) = if is_shared {
-        let fixed = fixed + reserve.bytes().saturating_sub(reserve.flash_bytes());
+        let fixed = fixed + reserve.large_bytes();
         let all = fixed + log_bytes + totals.allocated_bytes;
         let capacity_bytes = all
             .saturating_add(flash_left)

@@ -313,6 +313,11 @@ impl Reserve {
         self.files.first().map_or(0, |(_, bytes)| *bytes)
     }
 
+    /// What of it lies on the large tier, while it is there.
+    pub fn large_bytes(&self) -> u64 {
+        self.bytes().saturating_sub(self.flash_bytes())
+    }
+
     /// Why nothing new is taken on a tier, if nothing is.
     pub fn refusal(&self, tier: Tier) -> Option<Error> {
         if self.is_whole() {

@@ -136,7 +136,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         Action::List => list(&Drive::all(&root)?),
         Action::Remove { names } => names.iter().try_for_each(|name| open(name)?.remove()),
         Action::Cut { name, survival } => {
-            let report = open(&name)?.cut_with(survival)?;
+            let report = open(&name)?.cut(survival)?;
             println!("{}", serde_json::to_string(&report)?);
             Ok(())
         }

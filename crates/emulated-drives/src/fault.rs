@@ -17,29 +17,9 @@ pub enum Fault {
         count: u64,
     },
     /// Reads that touch the range fail with EIO.
-    ReadErrors {
-        /// First byte of the range.
-        #[arg(long, default_value_t = 0)]
-        start: u64,
-        /// Length of the range [default: all].
-        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
-        bytes: u64,
-        /// Chance of each request to fail, from 0 to 1.
-        #[arg(long, default_value_t = 1.0)]
-        chance: f64,
-    },
+    ReadErrors(Errors),
     /// Writes that touch the range fail with EIO; a failed write changes nothing.
-    WriteErrors {
-        /// First byte of the range.
-        #[arg(long, default_value_t = 0)]
-        start: u64,
-        /// Length of the range [default: all].
-        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
-        bytes: u64,
-        /// Chance of each request to fail, from 0 to 1.
-        #[arg(long, default_value_t = 1.0)]
-        chance: f64,
-    },
+    WriteErrors(Errors),
     /// Writes fail with ENOSPC.
     Full,
     /// Everything takes longer.
@@ -61,16 +41,24 @@ pub enum Failure {
     Full,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Errors {
-    start: u64,
-    end: u64,
-    chance: f64,
+/// Which requests fail, of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, clap::Args)]
+pub struct Errors {
+    /// First byte of the range.
+    #[arg(long, default_value_t = 0)]
+    pub start: u64,
+    /// Length of the range [default: all].
+    #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+    pub bytes: u64,
+    /// Chance of each request to fail, from 0 to 1.
+    #[arg(long, default_value_t = 1.0)]
+    pub chance: f64,
 }
 
 impl Errors {
     fn hit(self, offset: u64, bytes: u64, random: &mut Random) -> bool {
-        offset < self.end && self.start < offset + bytes && random.happens(self.chance)
+        let end = self.start.saturating_add(self.bytes);
+        offset < end && self.start < offset + bytes && random.happens(self.chance)
     }
 }
 
@@ -85,13 +73,9 @@ pub struct Faults {
 impl Faults {
     /// Adds a fault, except bit rot and slowness, which are handled elsewhere.
     pub fn add(&mut self, fault: Fault) {
-        let errors = |start: u64, bytes: u64, chance| {
-            let end = start.saturating_add(bytes);
-            Some(Errors { start, end, chance })
-        };
         match fault {
-            Fault::ReadErrors { start, bytes, chance } => self.read_errors = errors(start, bytes, chance),
-            Fault::WriteErrors { start, bytes, chance } => self.write_errors = errors(start, bytes, chance),
+            Fault::ReadErrors(errors) => self.read_errors = Some(errors),
+            Fault::WriteErrors(errors) => self.write_errors = Some(errors),
             Fault::Full => self.is_full = true,
             Fault::None => *self = Self::default(),
             Fault::BitRot { .. } | Fault::Slow { .. } => {}

@@ -244,9 +244,9 @@ impl Drive {
 
     /// Unmounts ext4 and detaches the loop device, by force if necessary. Returns the failures of
     /// all steps.
-    fn detach(&self) -> Vec<String> {
+    fn detach(&self) -> Failures {
         let mut failures = Vec::new();
-        let mut keep = |outcome: Outcome| failures.extend(outcome.err().map(|error| error.to_string()));
+        let mut keep = |outcome: Outcome| failures.extend(outcome.err());
         keep(system::unmount_by_force(&self.mount_point()));
         if let Some(device) = self.device() {
             keep(system::detach(&device));
@@ -312,28 +312,24 @@ impl Drive {
         self.unmount()?;
         let mut failures = self.detach();
         failures.extend(self.end_daemon());
-        all_done(&self.name, failures)
+        all_done(&self.name, &failures)
     }
 
     /// Ends the daemon and removes its FUSE mount.
-    fn end_daemon(&self) -> Vec<String> {
+    fn end_daemon(&self) -> Failures {
         let mut failures = Vec::new();
         let process = self.description().ok().and_then(|description| description.process);
         if self.status().is_ok() {
-            failures.extend(self.ask::<()>(&Command::Stop).err().map(|error| error.to_string()));
+            failures.extend(self.ask::<()>(&Command::Stop).err());
         }
         if let Some(process) = process {
             self.end_process(process);
         }
         if let Ok(mut description) = self.description() {
             description.process = None;
-            failures.extend(self.place.describe(&description).err().map(|error| error.to_string()));
+            failures.extend(self.place.describe(&description).err());
         }
-        failures.extend(
-            system::unmount_by_force(&self.place.fuse())
-                .err()
-                .map(|error| error.to_string()),
-        );
+        failures.extend(system::unmount_by_force(&self.place.fuse()).err());
         failures
     }
 
@@ -370,37 +366,27 @@ impl Drive {
         if let Ok(path) = backing_file {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    failures.push(format!("cannot remove {}: {error}", path.display()));
+                    failures.push(format!("cannot remove {}: {error}", path.display()).into());
                 }
                 _ => {}
             }
         }
         if system::is_mounted(&self.mount_point()) || system::is_mounted(&self.place.fuse()) {
-            failures.push(format!(
-                "something is still mounted in {}",
-                self.place.directory().display()
-            ));
+            let directory = self.place.directory().display();
+            failures.push(format!("something is still mounted in {directory}").into());
         } else if let Err(error) = fs::remove_dir_all(self.place.directory()) {
-            failures.push(format!("cannot remove {}: {error}", self.place.directory().display()));
+            failures.push(format!("cannot remove {}: {error}", self.place.directory().display()).into());
         }
-        all_done(&self.name, failures)
+        all_done(&self.name, &failures)
     }
 
-    /// Switches the power off: unflushed writes are dropped, reordered or torn, depending on the
-    /// seed. From then on every request fails with EIO.
+    /// Switches the power off: from then on every request fails with EIO. Returns what happened to
+    /// unflushed writes; with [`Survival::Any`] they are dropped, reordered or torn, depending on the
+    /// seed.
     ///
     /// # Errors
     /// If the drive has no power already.
-    #[allow(dead_code, reason = "for the parts of this program that run on drives")]
-    pub fn cut(&self) -> Outcome {
-        self.cut_with(Survival::Any).map(drop)
-    }
-
-    /// Like [`Drive::cut`], with the fate of unflushed writes; returns what happened to them.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn cut_with(&self, survival: Survival) -> Outcome<CutReport> {
+    pub fn cut(&self, survival: Survival) -> Outcome<CutReport> {
         self.ask(&Command::Cut { survival })
     }
 
@@ -411,7 +397,7 @@ impl Drive {
     /// If a step fails.
     pub fn restore(&self) -> Outcome {
         let failures = self.detach();
-        all_done(&self.name, failures)?;
+        all_done(&self.name, &failures)?;
         self.revive()?;
         self.ask::<()>(&Command::PowerOn)?;
         self.attach().map(drop)
@@ -443,9 +429,12 @@ impl Drive {
     }
 }
 
-fn all_done(name: &str, failures: Vec<String>) -> Outcome {
+type Failures = Vec<Box<dyn std::error::Error + Send + Sync>>;
+
+fn all_done(name: &str, failures: &Failures) -> Outcome {
     if failures.is_empty() {
         return Ok(());
     }
+    let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
     Err(format!("drive {name}: {}", failures.join("; ")).into())
 }

@@ -61,7 +61,6 @@ pub struct Tally {
     asked: u64,
     lives: u64,
     cuts: u64,
-    kills: u64,
     ended_in_recovery: u64,
     young: u64,
     done: BTreeMap<String, u64>,
@@ -81,7 +80,6 @@ impl Tally {
     fn count(&mut self, life: &Life, plan: &Plan) {
         self.lives += 1;
         self.cuts += u64::from(plan.is_cut);
-        self.kills += u64::from(!plan.is_cut);
         self.ended_in_recovery += u64::from(life.ended_in_recovery);
         for (kind, count) in &life.done {
             *self.done.entry(kind.clone()).or_default() += count;
@@ -119,10 +117,9 @@ impl Tally {
         }
         let missed = self.missed(has_power);
         if missed.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("the history proves nothing: it had no {}", missed.join(", no ")).into())
+            return Ok(());
         }
+        Err(format!("the history proves nothing: it had no {}", missed.join(", no ")).into())
     }
 
     /// The mechanisms that a history of this length should have met and has not.
@@ -163,17 +160,22 @@ impl fmt::Display for Tally {
         writeln!(
             f,
             "{} cycles, {} lives of the writer in {:.0} s: {} power cuts, {} kills; {} of them during recovery, {} of a young store",
-            self.cycles, self.lives, self.seconds, self.cuts, self.kills, self.ended_in_recovery, self.young
+            self.cycles,
+            self.lives,
+            self.seconds,
+            self.cuts,
+            self.lives - self.cuts,
+            self.ended_in_recovery,
+            self.young
         )?;
-        let done: Vec<String> = self
-            .done
-            .iter()
-            .map(|(kind, count)| format!("{count} {kind}"))
-            .collect();
+        let list = |counts: &BTreeMap<String, u64>| {
+            let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            counts.join(", ")
+        };
         writeln!(
             f,
             "acknowledged: {}; {} of them Sync; {} versions read; {} Buffered ones lost, {} there without acknowledgement",
-            done.join(", "),
+            list(&self.done),
             self.durable,
             self.reads,
             self.lost,
@@ -187,12 +189,7 @@ impl fmt::Display for Tally {
             mebibytes(self.reinserted_bytes),
             mebibytes(self.destaged_bytes)
         )?;
-        let events: Vec<String> = self
-            .events
-            .iter()
-            .map(|(event, count)| format!("{event} {count}"))
-            .collect();
-        writeln!(f, "events: {}", events.join(", "))
+        writeln!(f, "events: {}", list(&self.events))
     }
 }
 

@@ -207,17 +207,9 @@ fn listen(stdout: impl Read, sender: &Sender<Heard>) {
     let _ = sender.send(Heard { at, said: None });
 }
 
-/// Phase of a life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Opening,
-    Writing,
-}
-
 struct Course<'a> {
     plan: &'a Plan,
     life: Life,
-    phase: Phase,
     /// Objects listed so far.
     found: State,
     kinds: BTreeMap<u64, (String, bool)>,
@@ -244,7 +236,6 @@ pub fn run(machine: &mut Machine, plan: &Plan, journal: Journal, mutant: Option<
             ended_in_recovery: true,
             ..Life::default()
         },
-        phase: Phase::Opening,
         found: State::new(),
         kinds: BTreeMap::new(),
         acknowledged: 0,
@@ -336,6 +327,14 @@ impl Course<'_> {
         self.life.violation.get_or_insert(Violation { check, what });
     }
 
+    fn expect(&mut self, outcome: Result<(), Violation>) {
+        self.life.violation = self.life.violation.take().or(outcome.err());
+    }
+
+    fn is_off(&self, at: Instant) -> bool {
+        self.cut_at.is_some_and(|cut_at| at >= cut_at)
+    }
+
     fn hear(&mut self, at: Instant, said: Said) {
         match said {
             Said::Opened => {}
@@ -353,34 +352,25 @@ impl Course<'_> {
             Said::Done { op, version } => self.done(op, version),
             Said::Read { op, version } => {
                 self.life.reads += 1;
-                if let Err(violation) = self.life.journal.read(op, version) {
-                    self.life.violation.get_or_insert(violation);
-                }
+                let outcome = self.life.journal.read(op, version);
+                self.expect(outcome);
             }
             Said::Refused { op } => {
                 self.kinds.remove(&op);
                 self.life.journal.refused(op);
             }
-            // `verify` reports what it cannot read; with the power off that is everything.
-            Said::Broken(what) if what.starts_with("verify:") && self.cut_at.is_some_and(|cut_at| at >= cut_at) => {}
-            Said::Broken(what) => {
+            // With the power off every call fails, and `verify` can read nothing.
+            Said::Failed(_) if self.is_off(at) => {}
+            Said::Broken(what) if what.starts_with("verify:") && self.is_off(at) => {}
+            Said::Broken(what) | Said::Failed(what) => {
                 let check = match what.split_once(':').map_or("", |(kind, _)| kind) {
+                    "open" => Check::Open,
                     "value" => Check::Value,
                     "verify" | "stats" => Check::Verify,
                     _ => Check::Running,
                 };
                 self.violate(check, what);
             }
-            // With the power off every call fails.
-            Said::Failed(what) if self.cut_at.is_none_or(|cut_at| at < cut_at) => {
-                let check = match what.split_once(':').map_or("", |(kind, _)| kind) {
-                    "open" => Check::Open,
-                    "value" => Check::Value,
-                    _ => Check::Running,
-                };
-                self.violate(check, what);
-            }
-            Said::Failed(_) => {}
             Said::Event(name) => self.happened(at, &name),
             Said::Note(text) => {
                 if self.life.notes.len() >= 12 {
@@ -397,7 +387,6 @@ impl Course<'_> {
         let found = std::mem::take(&mut self.found);
         self.life.objects = found.len() as u64;
         self.life.ended_in_recovery = false;
-        self.phase = Phase::Writing;
         match std::mem::take(&mut self.life.journal).judge(&found) {
             Ok(survived) => {
                 self.life.survived = Some(survived);
@@ -410,9 +399,8 @@ impl Course<'_> {
     }
 
     fn done(&mut self, op: u64, version: u64) {
-        if let Err(violation) = self.life.journal.done(op, version) {
-            self.life.violation.get_or_insert(violation);
-        }
+        let outcome = self.life.journal.done(op, version);
+        self.expect(outcome);
         if let Some((kind, is_sync)) = self.kinds.remove(&op) {
             *self.life.done.entry(kind).or_default() += 1;
             self.life.durable += u64::from(is_sync);
@@ -431,7 +419,7 @@ impl Course<'_> {
         if let Moment::Event { name, nth, delay } = &self.plan.moment
             && *name == event
             && *nth == *times
-            && self.phase == Phase::Writing
+            && !self.life.ended_in_recovery
         {
             self.due = Some(at + *delay);
         }

@@ -179,7 +179,7 @@ impl Machine {
         }
         let mut pending = 0;
         for drive in order {
-            pending += drive.cut_with(survival)?.pending_writes;
+            pending += drive.cut(survival)?.pending_writes;
         }
         Ok(pending)
     }

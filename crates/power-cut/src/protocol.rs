@@ -22,6 +22,14 @@ pub struct Change {
     pub put: Option<u64>,
 }
 
+impl Change {
+    /// A change of this key.
+    pub fn new(key: &str, put: Option<u64>) -> Self {
+        let key = key.to_owned();
+        Self { key, put }
+    }
+}
+
 /// An object in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
@@ -124,10 +132,7 @@ mod tests {
     /// A kill may not split a line: pipe(7), PIPE_BUF.
     #[test]
     fn the_longest_lines_fit_into_an_atomic_write() {
-        let change = Change {
-            key: "shared/000000".to_owned(),
-            put: Some(u64::MAX),
-        };
+        let change = Change::new("shared/000000", Some(u64::MAX));
         let longest = [
             Said::Try {
                 op: u64::MAX,

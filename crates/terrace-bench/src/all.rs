@@ -97,25 +97,16 @@ pub fn run_contest(common: &contest::Common, works: &Works) -> Outcome {
 /// # Errors
 /// Those of failed runs; of video and the MRIS paper only the first.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let Missing { left_out, failed } = measure(arguments)?;
+    let (left_out, failed) = measure(arguments)?;
     left_out.iter().for_each(|what| println!("left out: {what}"));
     conclude(&arguments.common.results.results, &failed)
 }
 
-/// Parts and runs that are missing from the report, and why.
-#[derive(Debug, Default)]
-struct Missing {
-    /// Parts that cannot be measured here.
-    left_out: Vec<String>,
-    /// Failed runs.
-    failed: Vec<String>,
-}
-
-/// Runs all parts.
-fn measure(arguments: &Arguments) -> Outcome<Missing> {
+/// Runs all parts. Returns those that cannot be measured here, and failed runs, with the reasons.
+fn measure(arguments: &Arguments) -> Outcome<(Vec<String>, Vec<String>)> {
     let common = &arguments.common;
     let is_wanted = |part: Part| !arguments.without.contains(&part);
-    let mut missing = Missing::default();
+    let (mut left_out, mut failed) = (Vec::new(), Vec::new());
     let works: Vec<_> = [
         (Part::Micro, contest::MICRO),
         (Part::Ycsb, contest::YCSB),
@@ -126,13 +117,11 @@ fn measure(arguments: &Arguments) -> Outcome<Missing> {
     .flat_map(|(_, works)| works.iter().copied())
     .collect();
     if !works.is_empty() {
-        missing.failed = contest::measure(common, &works)?;
+        failed = contest::measure(common, &works)?;
     }
     let (places, results) = (&common.places, &common.results);
     if is_wanted(Part::Video) {
-        missing
-            .left_out
-            .extend(video::run_all(&common.directory, places, results)?);
+        left_out.extend(video::run_all(&common.directory, places, results)?);
     }
     if is_wanted(Part::Zipf) {
         zipf::run(&zipf::Arguments {
@@ -142,9 +131,9 @@ fn measure(arguments: &Arguments) -> Outcome<Missing> {
         })?;
     }
     if is_wanted(Part::Mris) {
-        missing.left_out.extend(mris::measure_what_can_be(places, results)?);
+        left_out.extend(mris::measure_what_can_be(places, results)?);
     }
-    Ok(missing)
+    Ok((left_out, failed))
 }
 
 #[cfg(test)]
@@ -161,7 +150,7 @@ mod tests {
             line.extend(["--without", part]);
         }
         let arguments: Arguments = crate::harness::parse(&line).unwrap();
-        let left_out = measure(&arguments).unwrap().left_out;
+        let left_out = measure(&arguments).unwrap().0;
         assert!(left_out.len() == 1 && left_out[0].contains("--emulate"), "{left_out:?}");
         let nothing = run(&arguments).unwrap_err().to_string();
         assert!(nothing.contains("no directory of results"), "{nothing}");

@@ -2,7 +2,7 @@
 
 use crate::Counters;
 use crate::engine::{Engine, Pace};
-use crate::fault::{Failure, Fault};
+use crate::fault::{Errors, Failure, Fault};
 use crate::media::{Media, Survival};
 use crate::profile::{Kind, Profile};
 use std::sync::Arc;
@@ -168,11 +168,11 @@ fn faults_hit_their_range_and_end() {
     let drive = Running::new(slow(0.0));
     drive
         .engine
-        .fault(Fault::ReadErrors {
+        .fault(Fault::ReadErrors(Errors {
             start: 8192,
             bytes: 4096,
             chance: 1.0,
-        })
+        }))
         .unwrap();
     assert!(drive.read(4096, 4096).is_ok());
     assert_eq!(drive.read(4096, 8192), Err(Failure::Input));

@@ -4,7 +4,7 @@
 //! Every drive has a guard that removes it, so that a failed test leaves no mounts behind.
 
 use crate::profile::Kind;
-use crate::{Counters, Drive, DriveSpec, Fault, Profile, Survival, system};
+use crate::{Counters, Drive, DriveSpec, Fault, Profile, Survival, fault::Errors, system};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -138,12 +138,12 @@ fn what_was_flushed_survives_a_cut_and_the_rest_meets_its_fate() {
             new,
             "{survival:?}: reads see what is in memory"
         );
-        let report = drive.cut_with(survival).unwrap();
+        let report = drive.cut(survival).unwrap();
         assert!(report.pending_bytes >= 256 << 10);
         let raw = drive.device().unwrap();
         let failed = File::open(raw).and_then(|mut file| file.read_exact(&mut [0; 512]));
         assert!(failed.is_err(), "without power every request fails");
-        assert!(drive.cut().is_err(), "there is no power to cut");
+        assert!(drive.cut(Survival::Any).is_err(), "there is no power to cut");
 
         drive.restore().unwrap();
         drive.mount().unwrap();
@@ -184,7 +184,7 @@ fn each_cut_and_restore_keeps_all_that_was_synced() {
         let mut busy = File::create(point.join("busy")).unwrap();
         write_synced(&point.join(format!("synced-{round}")), &pattern(40_000, round));
         busy.write_all(&pattern(100_000, round)).unwrap();
-        drive.cut().unwrap();
+        drive.cut(Survival::Any).unwrap();
         drive.restore().unwrap();
         drop(busy);
     }
@@ -201,11 +201,11 @@ fn a_write_error_reaches_the_writer_and_ends_on_command() {
     write_synced(&path, &pattern(8192, 3));
     let description = drive.description().unwrap();
     // After the superblock and the first group's tables.
-    let fault = Fault::WriteErrors {
+    let fault = Fault::WriteErrors(Errors {
         start: description.bytes / 8,
         bytes: u64::MAX,
         chance: 1.0,
-    };
+    });
     drive.fault(fault).unwrap();
     let mut file = File::create(point.join("failing")).unwrap();
     file.write_all(&pattern(4 << 20, 4)).unwrap();

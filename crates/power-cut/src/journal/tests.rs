@@ -6,17 +6,11 @@ use super::*;
 use crate::workload::op;
 
 fn put(key: &str) -> Change {
-    Change {
-        key: key.to_owned(),
-        put: Some(100),
-    }
+    Change::new(key, Some(100))
 }
 
 fn gone(key: &str) -> Change {
-    Change {
-        key: key.to_owned(),
-        put: None,
-    }
+    Change::new(key, None)
 }
 
 fn held(version: u64, op: u64) -> Held {

@@ -4,6 +4,7 @@
 //! It ends at the first failed call.
 
 use crate::{
+    Outcome,
     protocol::{Change, Held, Said},
     workload::{self, Mood, SHARED_KEYS, attributes, op, own_key, shared_key, value},
 };
@@ -222,17 +223,9 @@ impl<'a> Caller<'a> {
         condition: Condition,
         holds: Option<bool>,
     ) -> Step {
-        let changes = [Change {
-            key: key.clone(),
-            put: Some(length),
-        }];
+        let changes = [Change::new(&key, Some(length))];
         let op = self.announce(kind, durability, &changes);
-        let options = PutOptions {
-            attributes: attributes(op, &key),
-            durability,
-            condition,
-            ..PutOptions::default()
-        };
+        let options = options(op, &key, durability, condition);
         let result = self.store.put_with(&key, value(op, &key, length), &options);
         self.settle(op, result, holds, &changes)
     }
@@ -240,10 +233,7 @@ impl<'a> Caller<'a> {
     fn delete(&mut self) -> Step {
         let (key, durability) = (self.some_key(), self.durability());
         let (condition, holds) = self.condition(&key);
-        let changes = [Change {
-            key: key.clone(),
-            put: None,
-        }];
+        let changes = [Change::new(&key, None)];
         let op = self.announce("delete", durability, &changes);
         let result = self.store.delete_with(&key, condition, durability);
         self.settle(op, result, Some(holds), &changes)
@@ -280,19 +270,11 @@ impl<'a> Caller<'a> {
         let (condition, holds) = self.condition(&key);
         let is_known = self.rng.random_bool(0.5);
         let kind = if is_known { "stream" } else { "endless-stream" };
-        let changes = [Change {
-            key: key.clone(),
-            put: Some(length),
-        }];
+        let changes = [Change::new(&key, Some(length))];
         let op = self.announce(kind, durability, &changes);
         let options = WriterOptions {
             length: is_known.then_some(length),
-            put: PutOptions {
-                attributes: attributes(op, &key),
-                durability,
-                condition,
-                ..PutOptions::default()
-            },
+            put: options(op, &key, durability, condition),
         };
         let part_bytes = self.rng.random_range(500..50_000);
         let result = self.store.writer(&key, options).and_then(|mut stream| {
@@ -319,28 +301,14 @@ impl<'a> Caller<'a> {
     fn read(&mut self) -> Step {
         let key = self.some_key();
         let expected = self.held.get(&key).copied();
-        if self.rng.random_bool(0.7) {
-            return match self.store.get(&key) {
-                Ok(found) => expect("get", &key, found.as_ref(), expected),
-                Err(error) => failed("get", &error),
-            };
-        }
-        let read = self.store.reader(&key).map(|reader| {
-            reader.map(|mut reader| {
-                let mut bytes = Vec::new();
-                let info = reader.info().clone();
-                reader.read_to_end(&mut bytes).map(|_| Object {
-                    version: info.version,
-                    attributes: info.attributes,
-                    value: bytes.into(),
-                })
-            })
-        });
-        match read {
-            Ok(None) => expect("reader", &key, None, expected),
-            Ok(Some(Ok(object))) => expect("reader", &key, Some(&object), expected),
-            Ok(Some(Err(error))) => failed("reader", &error),
-            Err(error) => failed("reader", &error),
+        let (what, found) = if self.rng.random_bool(0.7) {
+            ("get", self.store.get(&key).map_err(Into::into))
+        } else {
+            ("reader", read_stream(self.store, &key))
+        };
+        match found {
+            Ok(found) => expect(what, &key, found.as_ref(), expected),
+            Err(error) => failed(what, &error),
         }
     }
 
@@ -357,6 +325,30 @@ impl<'a> Caller<'a> {
         }
         Ok(())
     }
+}
+
+fn options(op: u64, key: &str, durability: Durability, condition: Condition) -> PutOptions {
+    PutOptions {
+        attributes: attributes(op, key),
+        durability,
+        condition,
+        ..PutOptions::default()
+    }
+}
+
+/// Reads an object as a stream.
+fn read_stream(store: &Store, key: &str) -> Outcome<Option<Object>> {
+    let Some(mut reader) = store.reader(key)? else {
+        return Ok(None);
+    };
+    let info = reader.info().clone();
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes)?;
+    Ok(Some(Object {
+        version: info.version,
+        attributes: info.attributes,
+        value: bytes.into(),
+    }))
 }
 
 fn broken(text: String) -> Step {

@@ -138,7 +138,7 @@ impl Measured {
 /// If no run can start; failed runs are listed at the end ([`Contest::failed`]).
 pub fn measure_all(contest: &Contest) -> Outcome {
     let amount = &contest.amount().micro;
-    let two_drives = Some(&contest.amount().two_drives).filter(|_| contest.setup() == Setup::Hybrid);
+    let two_drives = Some(&contest.amount().two_drives).filter(|_| contest.common.setup == Setup::Hybrid);
     let (data_bytes, written_bytes, seconds_max) = two_drives.map_or(
         (amount.data_bytes, amount.written_bytes, amount.seconds_max),
         |amount| (amount.data_bytes, amount.data_bytes, amount.seconds_max),
@@ -165,16 +165,15 @@ pub fn measure_all(contest: &Contest) -> Outcome {
                     write_threads: 1,
                     sync_threads: 64,
                     read_threads: 8,
-                    seed: contest.seed(),
+                    seed: contest.workload.seed,
                 },
             ));
         }
     }
-    contest.make(
+    contest.make::<_, Measured>(
         &plans,
         |settings| &settings.meeting,
         |settings| Task::Micro(settings.clone()),
-        |_: &Measured| (),
     )
 }
 

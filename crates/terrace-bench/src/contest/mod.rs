@@ -139,11 +139,6 @@ impl WorkloadFile {
         }
         Ok(workload)
     }
-
-    /// Power and prices.
-    pub fn platforms(&self) -> Vec<flashstore::Platform> {
-        self.platforms.clone()
-    }
 }
 
 /// Candidate, drives and RAM of a run.
@@ -249,21 +244,6 @@ impl Contest {
         self.common.results.scale.of(&self.workload.small, &self.workload.full)
     }
 
-    /// Placement of data.
-    pub const fn setup(&self) -> Setup {
-        self.common.setup
-    }
-
-    /// Seed of everything random.
-    pub const fn seed(&self) -> u64 {
-        self.workload.seed
-    }
-
-    /// Power and prices.
-    pub fn platforms(&self) -> Vec<flashstore::Platform> {
-        self.workload.platforms()
-    }
-
     /// The candidates: all that can take part, or those named. Terrace without its cache takes part
     /// only in the traces of the FlashStore paper, unless it is named.
     pub fn candidates(&self) -> Vec<Candidate> {
@@ -339,7 +319,6 @@ impl Contest {
         plans: &[Plan<'_, S>],
         meeting: impl Fn(&S) -> &Meeting,
         task: impl Fn(&S) -> Task,
-        _measured: impl Fn(&T),
     ) -> Outcome {
         self.make_by(plans, |settings, progress| {
             let mut worker = self.worker(task(settings), meeting(settings))?;

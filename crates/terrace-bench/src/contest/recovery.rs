@@ -72,7 +72,7 @@ pub fn measure_all(contest: &Contest) -> Outcome {
         let settings = Settings {
             meeting: contest.meeting(candidate),
             objects,
-            seed: contest.seed(),
+            seed: contest.workload.seed,
         };
         contest.plan(
             EXPERIMENT,

@@ -315,7 +315,7 @@ fn targets_and_pages_follow_from_results() {
     let directory = tempfile::tempdir().unwrap();
     let bench = Bench::new(directory.path(), false).unwrap();
     keep_known(&bench);
-    let records = bench.results().all().unwrap();
+    let records = bench.results.all().unwrap();
     let targets = super::targets::targets(&records).unwrap();
     let found = |part: &str| -> &Target {
         targets
@@ -369,7 +369,7 @@ fn runs_on_other_drives_are_not_compared() {
         keep(&bench, micro::EXPERIMENT, settings, measured);
     }
     assert!(
-        super::targets::targets(&bench.results().all().unwrap())
+        super::targets::targets(&bench.results.all().unwrap())
             .unwrap()
             .is_empty()
     );
@@ -380,7 +380,7 @@ fn the_file_in_the_repository_can_be_run_and_misspelt_ones_not() {
     let workload = WorkloadFile::read(None).unwrap();
     let Amount { micro, .. } = &workload.small;
     assert_eq!(micro.sizes.len(), 6);
-    assert_eq!(workload.platforms().len(), 2);
+    assert_eq!(workload.platforms.len(), 2);
     let text = include_str!("../../workloads/contest.toml");
     let directory = tempfile::tempdir().unwrap();
     let refused = |text: String| {
@@ -418,7 +418,7 @@ fn a_run_that_fails_is_named_and_the_others_are_made() {
         error.starts_with("1 run(s) failed") && error.contains("two: it"),
         "{error}"
     );
-    assert_eq!(first.bench.results().all().unwrap().len(), 2);
+    assert_eq!(first.bench.results.all().unwrap().len(), 2);
     let again = contest(&["--resume"]);
     let only_two = |name: &&str, _: &_| {
         if *name == "two" {
@@ -429,5 +429,5 @@ fn a_run_that_fails_is_named_and_the_others_are_made() {
     };
     again.make_by(&plans(&again), only_two).unwrap();
     none_failed(&again.failed()).unwrap();
-    assert_eq!(again.bench.results().all().unwrap().len(), 3);
+    assert_eq!(again.bench.results.all().unwrap().len(), 3);
 }

@@ -128,17 +128,16 @@ pub fn measure_all(contest: &Contest) -> Outcome {
         let settings = Settings {
             meeting: contest.ycsb_meeting(candidate),
             amount: amount.clone(),
-            seed: contest.seed(),
+            seed: contest.workload.seed,
         };
         let seconds = 6.0 * amount.seconds_max + amount.records as f64 / 5e4;
         contest.plan(EXPERIMENT, candidate.name().to_owned(), seconds, settings)
     };
     let plans: Vec<_> = contest.candidates().into_iter().map(plan).collect();
-    contest.make(
+    contest.make::<_, Measured>(
         &plans,
         |settings| &settings.meeting,
         |settings| Task::Ycsb(settings.clone()),
-        |_: &Measured| (),
     )
 }
 

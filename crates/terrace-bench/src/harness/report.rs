@@ -59,7 +59,7 @@ pub fn write(
 
 /// Prints an evaluation's tables and goals.
 pub fn print(evaluation: &dyn Evaluation, bench: &Bench) -> Outcome {
-    let records = bench.results().all()?;
+    let records = bench.results.all()?;
     for section in evaluation.sections(&records)? {
         println!("{}", section.markdown());
     }

@@ -199,7 +199,8 @@ pub struct Plan<'a, S> {
 /// Runs plans and stores their results.
 #[derive(Debug)]
 pub struct Bench {
-    results: Results,
+    /// The results so far.
+    pub results: Results,
     resume: bool,
     host: Host,
     commit: String,
@@ -217,11 +218,6 @@ impl Bench {
             commit: commit(),
             progress: Progress::new(),
         })
-    }
-
-    /// The results so far.
-    pub fn results(&self) -> &Results {
-        &self.results
     }
 
     /// Whether this run has a result.
@@ -325,7 +321,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let bench = Bench::new(directory.path(), false).unwrap();
         bench.run(&plan(2), |_| Ok(json!({ "rate": 5.5 }))).unwrap();
-        let records = bench.results().all().unwrap();
+        let records = bench.results.all().unwrap();
         let [record] = &records[..] else { panic!("{records:?}") };
         assert_eq!((record.seed, record.name.as_str()), (7, "2 threads"));
         assert_eq!(record.host, Host::here());
@@ -348,11 +344,11 @@ mod tests {
             .run(&plan(2), |_| -> Outcome<Value> { panic!("made again") })
             .unwrap();
         again.run(&plan(3), |_| Ok(json!(3))).unwrap();
-        assert_eq!(again.results().all().unwrap().len(), 2);
+        assert_eq!(again.results.all().unwrap().len(), 2);
         first.run(&plan(2), |_| Ok(json!(9))).unwrap();
         assert_eq!(
             first
-                .results()
+                .results
                 .find("sample", &plan(2).settings)
                 .unwrap()
                 .unwrap()
@@ -369,7 +365,7 @@ mod tests {
             .run(&plan(1), |_| -> Outcome<Value> { Err("no room".into()) })
             .unwrap_err();
         assert_eq!(error.to_string(), "1 threads: no room");
-        assert_eq!(bench.results().all().unwrap(), []);
+        assert_eq!(bench.results.all().unwrap(), []);
     }
 
     #[test]

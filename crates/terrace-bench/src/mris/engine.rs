@@ -85,7 +85,7 @@ pub struct Heat {
 pub fn open_terrace(usual: Options, tuning: Tuning, heat: Heat) -> Outcome<Box<dyn KeyValue>> {
     let options = Options {
         cache_bytes: 0,
-        log_capacity_bytes: heat.flash_capacity_bytes,
+        flash_capacity_bytes: heat.flash_capacity_bytes.unwrap_or(usual.flash_capacity_bytes),
         size_threshold_bytes: tuning.size_threshold_bytes,
         segment_bytes: tuning.segment_bytes,
         split_threshold_bytes: tuning.split_threshold_bytes,
@@ -142,8 +142,7 @@ impl Groups {
         })
     }
 
-    /// Waits for the background work after insertions: until the files have not changed for
-    /// `quiet`.
+    /// Waits for the background work after insertions: until no file has changed for `quiet`.
     pub fn settle(&self, quiet: Duration) -> Outcome {
         settle(quiet, || self.directories.iter().map(|path| disk_bytes(path)).sum())
     }

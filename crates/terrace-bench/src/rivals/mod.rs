@@ -356,8 +356,7 @@ impl Opening {
         }
     }
 
-    /// Size on flash of a cache: twice the data, at least 256 MiB; 2 GiB if nothing is known of
-    /// them.
+    /// Size on flash of a cache: twice the data, at least 256 MiB; 2 GiB if the data is unknown.
     #[cfg(any(feature = "rival-foyer", feature = "rival-memcached"))]
     fn flash_bytes_of_cache(&self) -> u64 {
         match self.expected_objects * self.expected_object_bytes {

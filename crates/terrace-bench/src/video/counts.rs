@@ -7,7 +7,7 @@
 //! needs knowledge of the future, and caches of whole objects with well-known policies.
 
 use super::{
-    Arguments,
+    Arguments, given_or,
     rules::{Cache, Rule},
     sessions::{Catalogue, Choice, Sessions, Titles},
 };
@@ -96,8 +96,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (warm_up_sessions, measured_sessions) = arguments.results.scale.of((1_500, 500), (6_000, 3_000));
     let seed = arguments.seed.unwrap_or(SEED);
     let mut plans = Vec::new();
-    for &exponent in arguments.exponents_or(&EXPONENTS) {
-        for &share in arguments.shares_or(&SHARES) {
+    for &exponent in given_or(&arguments.exponents, &EXPONENTS) {
+        for &share in given_or(&arguments.shares, &SHARES) {
             let choice = Choice {
                 exponent,
                 swap_every: arguments.swap_every,

@@ -58,18 +58,10 @@ pub struct Arguments {
     pub workload: Option<PathBuf>,
 }
 
-impl Arguments {
-    fn shares_or<'a>(&'a self, usual: &'a [f64]) -> &'a [f64] {
-        if self.shares.is_empty() { usual } else { &self.shares }
-    }
+impl Arguments {}
 
-    fn exponents_or<'a>(&'a self, usual: &'a [f64]) -> &'a [f64] {
-        if self.exponents.is_empty() {
-            usual
-        } else {
-            &self.exponents
-        }
-    }
+fn given_or<'a>(given: &'a [f64], usual: &'a [f64]) -> &'a [f64] {
+    if given.is_empty() { usual } else { given }
 }
 
 /// Does the runs and prints the tables: timed with two drives, otherwise counted.

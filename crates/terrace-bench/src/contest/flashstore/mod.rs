@@ -192,7 +192,7 @@ pub fn measure_all(contest: &Contest) -> Outcome {
                 syncing,
                 flash_share,
                 seconds_max: amount.seconds_max,
-                seed: contest.seed(),
+                seed: contest.workload.seed,
             };
             let name = format!("{}, {} on {}{how}{share}", kind.name(), candidate.name(), setup.name());
             plans.push(contest.plan(EXPERIMENT, name, amount.seconds_max, settings));
@@ -221,15 +221,19 @@ pub fn measure_all(contest: &Contest) -> Outcome {
             }
         }
     }
-    contest.make(
+    contest.make::<_, Measured>(
         &plans,
         |settings| &settings.meeting,
         |settings| Task::FlashStore(settings.clone()),
-        |_: &Measured| (),
     )?;
-    let platforms = contest.plan(PLATFORMS, "power and prices".to_owned(), 0.0, contest.platforms());
+    let platforms = contest.plan(
+        PLATFORMS,
+        "power and prices".to_owned(),
+        0.0,
+        contest.workload.platforms.clone(),
+    );
     contest.bench.run(&platforms, |_| Ok(()))?;
-    for section in report::sections(&contest.bench.results().all()?)? {
+    for section in report::sections(&contest.bench.results.all()?)? {
         println!("{}", section.markdown());
     }
     Ok(())

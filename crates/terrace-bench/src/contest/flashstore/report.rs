@@ -250,7 +250,7 @@ mod tests {
     /// The built-in platforms with the paper's rates reproduce the paper's tables.
     #[test]
     fn tables_4_and_5_follow_from_the_papers_rates() {
-        let platforms = WorkloadFile::read(None).unwrap().platforms();
+        let platforms = WorkloadFile::read(None).unwrap().platforms;
         let of = |name: &str| platforms.iter().find(|platform| platform.name == name).unwrap();
         for (platform, rate, joule, dollar) in [
             ("Blue", 42_527.0, 509.0, 13.0),

@@ -214,7 +214,7 @@ fn plan(contest: &Contest, arguments: &Arguments, value_bytes: usize, candidate:
         value_bytes,
         objects: steps,
         pace: arguments.pace.clone(),
-        seed: contest.seed(),
+        seed: contest.workload.seed,
     };
     let name = format!("{}, {value_bytes} B", candidate.name());
     let fill = (most / 2e5).min(arguments.pace.fill_seconds_max);

@@ -17,7 +17,7 @@ mod terrace;
 mod tests;
 
 use super::{
-    Arguments,
+    Arguments, given_or,
     sessions::{Catalogue, Choice, Titles},
 };
 use crate::{
@@ -288,7 +288,7 @@ fn make_all(bench: &Bench, places: &Places, plans: &[Plan<'_, Settings>]) -> Out
 fn plans(arguments: &Arguments, file: &WorkloadFile, places: &Places) -> Vec<Plan<'static, Settings>> {
     let amount = arguments.results.scale.of(&file.small, &file.full);
     let mut plans = Vec::new();
-    for &exponent in arguments.exponents_or(&amount.exponents) {
+    for &exponent in given_or(&arguments.exponents, &amount.exponents) {
         let scene = scene(file, amount, exponent, places);
         let mut add = |system: System, sessions, share: Option<f64>| {
             let flash = share.map_or_else(String::new, |share| format!(", flash {share}"));
@@ -317,7 +317,7 @@ fn plans(arguments: &Arguments, file: &WorkloadFile, places: &Places) -> Vec<Pla
         // The number of sessions that the disk alone sustains.
         add(System::DiskOnly, file.sessions / 2, None);
         for system in System::WITH_FLASH {
-            for &share in arguments.shares_or(&amount.shares) {
+            for &share in given_or(&arguments.shares, &amount.shares) {
                 add(system, file.sessions, Some(share));
             }
         }

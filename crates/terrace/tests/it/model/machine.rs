@@ -104,7 +104,7 @@ impl Machine {
     /// work.
     pub fn change_sizes(&self, rng: &mut StdRng) {
         let mut options = self.options.lock().unwrap();
-        let segments = 10 + rng.random_range(0..8);
+        let segments: u64 = 10 + rng.random_range(0..8);
         let log_bytes = segments * (256 << 10);
         // The second evicts everything at once.
         options.cache_bytes = [0, 64 << 10, 256 << 10, 2 << 20, 64 << 20][rng.random_range(0..5)];

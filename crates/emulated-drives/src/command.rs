@@ -3,7 +3,7 @@
 use super::Counters;
 use super::fault::Fault;
 use super::handle::{Drive, DriveSpec};
-use super::measure::{MeasureArguments, measure, parse_bytes};
+use super::measure::{MeasureArguments, measure};
 use super::media::Survival;
 use super::place;
 use super::profile::Profile;
@@ -25,7 +25,13 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Makes a drive with an empty ext4 on it.
-    Create(Create),
+    Create {
+        #[command(flatten)]
+        spec: DriveSpec,
+        /// Mount it too, and print where.
+        #[arg(long)]
+        mount: bool,
+    },
     /// Mounts a drive's ext4 and prints where.
     Mount {
         /// The drive.
@@ -81,27 +87,6 @@ enum Action {
     Measure(MeasureArguments),
 }
 
-#[derive(Debug, Args)]
-struct Create {
-    /// The drive's name.
-    name: String,
-    /// Its profile: a name from `drive profiles`, or a file that ends in .toml.
-    #[arg(long, default_value = "nvme")]
-    profile: String,
-    /// Its length, such as 512M or 8G (powers of 1024).
-    #[arg(long, default_value = "8G", value_parser = parse_bytes)]
-    size: u64,
-    /// Seed of cuts and faults.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Directory for the sparse backing file.
-    #[arg(long, default_value = ".")]
-    directory: PathBuf,
-    /// Mount it too, and print where.
-    #[arg(long)]
-    mount: bool,
-}
-
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -113,16 +98,9 @@ pub fn run(arguments: Arguments) -> Outcome {
         None => Drive::open(name),
     };
     match arguments.action {
-        Action::Create(create) => {
-            let spec = DriveSpec {
-                name: create.name,
-                profile: Profile::find(&create.profile)?,
-                bytes: create.size,
-                seed: create.seed,
-                directory: create.directory,
-            };
+        Action::Create { spec, mount } => {
             let drive = Drive::create_in(&root, spec)?;
-            if create.mount {
+            if mount {
                 println!("{}", drive.mount()?.display());
             }
             Ok(())

@@ -29,18 +29,46 @@ const SMALLEST_BYTES: u64 = 16 << 20;
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Parameters of a new drive.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct DriveSpec {
-    /// Its name in later commands.
+    /// The drive's name in later commands.
     pub name: String,
-    /// Its profile.
+    /// Its profile: a name from `drive profiles`, or a file that ends in .toml.
+    #[arg(long, default_value = "nvme", value_parser = Profile::find)]
     pub profile: Profile,
-    /// Its length.
+    /// Its length, such as 512M or 8G (powers of 1024).
+    #[arg(long = "size", value_name = "SIZE", default_value = "8G", value_parser = parse_bytes)]
     pub bytes: u64,
     /// Seed of cuts and faults.
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Directory of the sparse backing file.
+    /// Directory for the sparse backing file.
+    #[arg(long, default_value = ".")]
     pub directory: PathBuf,
+}
+
+/// Parses a length such as `512M`: a number and a power of 1024.
+///
+/// # Errors
+/// If it is something else, or too large.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
+    let shift = match text[digits.len()..]
+        .to_ascii_uppercase()
+        .trim_end_matches("IB")
+        .trim_end_matches('B')
+    {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err("write a number and K, M, G or T, such as 512M".to_owned()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "write a number and K, M, G or T, such as 512M".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
 /// See the module.
@@ -381,8 +409,8 @@ impl Drive {
     }
 
     /// Switches the power off: from then on every request fails with EIO. Returns what happened to
-    /// unflushed writes; with [`Survival::Any`] they are dropped, reordered or torn, depending on the
-    /// seed.
+    /// unflushed writes; with [`Survival::Any`] they are dropped, reordered or torn, depending on
+    /// the seed.
     ///
     /// # Errors
     /// If the drive has no power already.

@@ -6,7 +6,6 @@
 
 use crate::Outcome;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::path::Path;
 
 /// Profiles compiled in, by name.
@@ -15,6 +14,23 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("intel-320", include_str!("../profiles/intel-320.toml")),
     ("hdd-modern", include_str!("../profiles/hdd-modern.toml")),
     ("nvme", include_str!("../profiles/nvme.toml")),
+];
+
+/// Values that must be above 0; all others must not be negative.
+const POSITIVE: [&str; 13] = [
+    "rpm",
+    "outer_mb_per_s",
+    "inner_mb_per_s",
+    "link_mb_per_s",
+    "queue",
+    "stroke",
+    "block_pages",
+    "channels",
+    "reserve_blocks",
+    "spare_share",
+    "read_mb_per_s",
+    "write_mb_per_s",
+    "lanes",
 ];
 
 /// A kind of drive.
@@ -232,30 +248,17 @@ impl Profile {
         if !self.sector_bytes.is_power_of_two() || !(512..=4096).contains(&self.sector_bytes) {
             return Err("sector_bytes must be 512, 1024, 2048 or 4096".into());
         }
-        not_negative(serde_json::to_value(self.overhead_us)?)?;
+        sound(&self.overhead_us)?;
         match &self.kind {
-            Kind::Disk(profile) => not_negative(serde_json::to_value(profile)?)?,
-            Kind::Flash(profile) => not_negative(serde_json::to_value(profile)?)?,
-            Kind::Flat(profile) => not_negative(serde_json::to_value(profile)?)?,
-        }
-        match &self.kind {
-            Kind::Disk(disk) => disk.check(),
-            Kind::Flash(flash) => flash.check(),
-            Kind::Flat(flat) => flat.check(),
+            Kind::Disk(disk) => sound(disk).and_then(|()| disk.check()),
+            Kind::Flash(flash) => sound(flash).and_then(|()| flash.check()),
+            Kind::Flat(flat) => sound(flat),
         }
     }
 }
 
 impl DiskProfile {
     fn check(&self) -> Outcome {
-        positive(&[
-            ("rpm", self.rpm),
-            ("outer_mb_per_s", self.outer_mb_per_s),
-            ("inner_mb_per_s", self.inner_mb_per_s),
-            ("link_mb_per_s", self.link_mb_per_s),
-            ("queue", self.queue as f64),
-            ("stroke", self.stroke),
-        ])?;
         if self.stroke > 1.0 || !(0.0..=1.0).contains(&self.write_back_share) {
             return Err("stroke and write_back_share are shares: not above 1".into());
         }
@@ -268,13 +271,6 @@ impl DiskProfile {
 
 impl FlashProfile {
     fn check(&self) -> Outcome {
-        positive(&[
-            ("block_pages", self.block_pages as f64),
-            ("channels", self.channels as f64),
-            ("link_mb_per_s", self.link_mb_per_s),
-            ("reserve_blocks", self.reserve_blocks as f64),
-            ("spare_share", self.spare_share),
-        ])?;
         if !self.page_bytes.is_power_of_two() || !(512..=65_536).contains(&self.page_bytes) {
             return Err("page_bytes must be a power of two from 512 to 65536".into());
         }
@@ -285,29 +281,16 @@ impl FlashProfile {
     }
 }
 
-impl FlatProfile {
-    fn check(&self) -> Outcome {
-        positive(&[
-            ("read_mb_per_s", self.read_mb_per_s),
-            ("write_mb_per_s", self.write_mb_per_s),
-            ("lanes", self.lanes as f64),
-        ])
-    }
-}
-
-fn positive(values: &[(&str, f64)]) -> Outcome {
-    match values.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
-        Some((name, value)) => Err(format!("{name} is {value}: it must be above 0").into()),
-        None => Ok(()),
-    }
-}
-
 /// Checks all numbers of a table. One that is not finite is null in JSON.
-fn not_negative(table: Value) -> Outcome {
-    let entries = table.as_object().into_iter().flatten();
-    let mut wrong = entries.filter(|(_, value)| value.as_f64().is_none_or(|number| number < 0.0));
-    match wrong.next() {
-        Some((name, value)) => Err(format!("{name} is {value}: it must be a number and not negative").into()),
-        None => Ok(()),
+fn sound(table: &impl Serialize) -> Outcome {
+    for (name, value) in serde_json::to_value(table)?.as_object().into_iter().flatten() {
+        let number = value.as_f64().unwrap_or(-1.0);
+        if POSITIVE.contains(&name.as_str()) && number <= 0.0 {
+            return Err(format!("{name} is {value}: it must be above 0").into());
+        }
+        if number < 0.0 {
+            return Err(format!("{name} is {value}: it must be a number and not negative").into());
+        }
     }
+    Ok(())
 }

@@ -64,13 +64,9 @@ pub struct ReportArguments {
 
 /// Makes a report from existing results.
 pub fn report(arguments: &ReportArguments) -> Outcome {
-    let ReportArguments {
-        results,
-        output,
-        charts,
-    } = arguments;
-    report::write(&EVALUATIONS, results, output, charts.as_deref())?;
-    println!("{}", output.display());
+    let page = &arguments.output;
+    report::write(&EVALUATIONS, &arguments.results, page, arguments.charts.as_deref())?;
+    println!("{}", page.display());
     Ok(())
 }
 

@@ -10,7 +10,7 @@ mod figures;
 use super::counters::Counters;
 use super::engine::Pace;
 use super::fio;
-use super::handle::{Drive, DriveSpec};
+use super::handle::{Drive, DriveSpec, parse_bytes};
 use super::model;
 use super::model::rates::{self, Access};
 use super::profile::Profile;
@@ -32,8 +32,8 @@ const FILE_PERCENT: u64 = 85;
 #[derive(Debug, Args)]
 pub struct MeasureArguments {
     /// Profiles to measure: names, or files that end in .toml.
-    #[arg(long = "profile", default_values = ["maxtor-7l250s0", "intel-320", "hdd-modern", "nvme"])]
-    profiles: Vec<String>,
+    #[arg(long = "profile", value_parser = Profile::find, default_values = ["maxtor-7l250s0", "intel-320", "hdd-modern", "nvme"])]
+    profiles: Vec<Profile>,
     /// Accesses, by fio's names.
     #[arg(long = "access", default_values = ["randread", "read", "randwrite", "write"])]
     accesses: Vec<String>,
@@ -146,8 +146,6 @@ pub fn measure(arguments: MeasureArguments) -> Outcome {
         system::check_requirements()?;
         fio::version()?
     };
-    let profiles = arguments.profiles.iter().map(|name| Profile::find(name));
-    let profiles = profiles.collect::<Outcome<Vec<_>>>()?;
     let mut report = Report {
         kernel: system::run("uname", ["-sr"])?,
         processors: std::thread::available_parallelism()?.get(),
@@ -158,11 +156,16 @@ pub fn measure(arguments: MeasureArguments) -> Outcome {
         drive_bytes: arguments.size,
         results: Vec::new(),
     };
-    for profile in profiles {
+    for profile in &arguments.profiles {
+        let part = Part {
+            profile,
+            arguments: &arguments,
+            interrupted: &interrupted,
+        };
         report.results.extend(if arguments.model {
-            ask_model(&profile, &arguments, &interrupted)?
+            part.ask_model()?
         } else {
-            measure_profile(profile, &arguments, &interrupted)?
+            part.measure()?
         });
     }
     report.load[1] = load();
@@ -179,67 +182,77 @@ fn load() -> f64 {
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
-/// Computes the rates of a profile's model.
-fn ask_model(profile: &Profile, arguments: &MeasureArguments, interrupted: &AtomicBool) -> Outcome<Vec<Measured>> {
-    let mut results = Vec::new();
-    for name in &arguments.accesses {
-        for bytes in &arguments.sizes {
-            let access = Access::parse(name, *bytes)
-                .ok_or_else(|| format!("no access is called `{name}`: use randread, read, randwrite or write"))?;
-            let runs = (0..arguments.runs.max(1)).map(|run| {
-                let seed = arguments.seed.wrapping_mul(1_000) + run;
-                let mut model = model::build(profile, arguments.size, seed);
-                let span = arguments.size / 100 * FILE_PERCENT;
-                let rate = rates::rate(model.as_mut(), access, span, arguments.seconds, seed);
-                (rate, *bytes as f64 / rate)
-            });
-            let result = summarise(profile, name, *bytes, runs.collect(), Counters::default());
-            eprintln!("{}", figures::line(&result));
-            results.push(result);
-            if interrupted.load(Ordering::Relaxed) {
-                return Err("interrupted".into());
-            }
-        }
-    }
-    Ok(results)
+/// The measurement of a profile.
+struct Part<'a> {
+    profile: &'a Profile,
+    arguments: &'a MeasureArguments,
+    interrupted: &'a AtomicBool,
 }
 
-fn measure_profile(profile: Profile, arguments: &MeasureArguments, interrupted: &AtomicBool) -> Outcome<Vec<Measured>> {
-    let spec = DriveSpec {
-        name: format!("measure-{}-{}", profile.name, std::process::id()),
-        profile: profile.clone(),
-        bytes: arguments.size,
-        seed: arguments.seed,
-        directory: arguments.directory.clone(),
-    };
-    let mut guard = Guard(Some(Drive::create(spec)?));
-    let Some(drive) = &guard.0 else {
-        return Err("the drive is gone".into());
-    };
-    let file = drive.mount()?.join("file");
-    lay_out(drive, &file, arguments.size / 100 * FILE_PERCENT)?;
-    let mut results = Vec::new();
-    for access in &arguments.accesses {
-        for bytes in &arguments.sizes {
-            let before = drive.counters()?;
-            let mut runs = Vec::new();
-            for number in 0..arguments.runs.max(1) {
-                rest(drive)?;
-                let seed = arguments.seed.wrapping_mul(1_000) + number;
-                runs.push(run(&file, access, *bytes, arguments.seconds, seed)?);
-                if interrupted.load(Ordering::Relaxed) {
-                    return Err("interrupted".into());
-                }
-            }
-            let counters = drive.counters()?.since(&before);
-            let result = summarise(&profile, access, *bytes, runs, counters);
-            eprintln!("{}", figures::line(&result));
-            results.push(result);
-        }
+impl Part<'_> {
+    fn span(&self) -> u64 {
+        self.arguments.size / 100 * FILE_PERCENT
     }
-    match guard.0.take().map(Drive::remove) {
-        Some(Err(error)) => Err(error),
-        _ => Ok(results),
+
+    /// Computes the rates of the model.
+    fn ask_model(&self) -> Outcome<Vec<Measured>> {
+        let run = |name: &str, bytes, seed| {
+            let access = Access::parse(name, bytes)
+                .ok_or_else(|| format!("no access is called `{name}`: use randread, read, randwrite or write"))?;
+            let mut model = model::build(self.profile, self.arguments.size, seed);
+            let rate = rates::rate(model.as_mut(), access, self.span(), self.arguments.seconds, seed);
+            Ok((rate, bytes as f64 / rate))
+        };
+        self.each(run, || Ok(Counters::default()))
+    }
+
+    /// Measures a drive.
+    fn measure(&self) -> Outcome<Vec<Measured>> {
+        let spec = DriveSpec {
+            name: format!("measure-{}-{}", self.profile.name, std::process::id()),
+            profile: self.profile.clone(),
+            bytes: self.arguments.size,
+            seed: self.arguments.seed,
+            directory: self.arguments.directory.clone(),
+        };
+        let mut guard = Guard(Some(Drive::create(spec)?));
+        let Some(drive) = &guard.0 else {
+            return Err("the drive is gone".into());
+        };
+        let file = drive.mount()?.join("file");
+        lay_out(drive, &file, self.span())?;
+        let run = |access: &str, bytes, seed| {
+            rest(drive)?;
+            run(&file, access, bytes, self.arguments.seconds, seed)
+        };
+        let results = self.each(run, || drive.counters())?;
+        guard.0.take().map_or(Ok(()), Drive::remove)?;
+        Ok(results)
+    }
+
+    /// Runs each access and size, with a seed for each run.
+    fn each(
+        &self,
+        run: impl Fn(&str, u64, u64) -> Outcome<(f64, f64)>,
+        counters: impl Fn() -> Outcome<Counters>,
+    ) -> Outcome<Vec<Measured>> {
+        let mut results = Vec::new();
+        for access in &self.arguments.accesses {
+            for &bytes in &self.arguments.sizes {
+                let (before, mut runs) = (counters()?, Vec::new());
+                for number in 0..self.arguments.runs.max(1) {
+                    let seed = self.arguments.seed.wrapping_mul(1_000) + number;
+                    runs.push(run(access, bytes, seed)?);
+                    if self.interrupted.load(Ordering::Relaxed) {
+                        return Err("interrupted".into());
+                    }
+                }
+                let result = summarise(self.profile, access, bytes, runs, counters()?.since(&before));
+                eprintln!("{}", figures::line(&result));
+                results.push(result);
+            }
+        }
+        Ok(results)
     }
 }
 
@@ -331,28 +344,4 @@ fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get((sorted.len().max(1) - 1) / 2).copied().unwrap_or(0.0)
-}
-
-/// Parses a length such as `512M`: a number and a power of 1024.
-///
-/// # Errors
-/// If it is something else, or too large.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
-    let shift = match text[digits.len()..]
-        .to_ascii_uppercase()
-        .trim_end_matches("IB")
-        .trim_end_matches('B')
-    {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return Err("write a number and K, M, G or T, such as 512M".to_owned()),
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "write a number and K, M, G or T, such as 512M".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }

@@ -43,20 +43,14 @@ pub const fn look(candidate: Candidate, setup: Setup) -> (usize, Mark) {
 
 /// Conditions of a run, as text.
 pub fn conditions(meeting: &Meeting, bounded: bool) -> String {
-    let Meeting {
-        setup,
-        ssd,
-        hdd,
-        memory_bytes,
-        ..
-    } = meeting;
+    let Meeting { setup, ssd, hdd, .. } = meeting;
     let drives = match setup {
         Setup::Ssd => ssd.clone(),
         Setup::Hdd => hdd.clone(),
         Setup::Hybrid => format!("{ssd} and {hdd}"),
     };
     let bound = if bounded {
-        format!("{} MiB of RAM in all", memory_bytes >> 20)
+        format!("{} MiB of RAM in all", meeting.memory_bytes >> 20)
     } else {
         "RAM not bounded".to_owned()
     };

@@ -271,6 +271,16 @@ fn made(name: &str, operations: u64, cpu_seconds: f64, amplification: f64) -> su
     }
 }
 
+fn singles(steps: Vec<super::step::Step>) -> micro::Measured {
+    micro::Measured {
+        steps,
+        stored: 1000,
+        space_after_fill: 1.0,
+        space_after_overwrite: 1.1,
+        engine_settings: "as <they> are".to_owned(),
+    }
+}
+
 /// Results with known figures.
 fn keep_known(bench: &Bench) {
     for (candidate, rate, cpu, amplification) in [
@@ -278,13 +288,7 @@ fn keep_known(bench: &Bench) {
         (Candidate::RocksDb, 1000, 1.0, 2.0),
     ] {
         let steps = ["fillrandom", "overwrite", "readrandom", "scan", "fillsync"];
-        let measured = micro::Measured {
-            steps: steps.map(|name| made(name, rate, cpu, amplification)).to_vec(),
-            stored: 1000,
-            space_after_fill: 1.0,
-            space_after_overwrite: 1.1,
-            engine_settings: "as <they> are".to_owned(),
-        };
+        let measured = singles(steps.map(|name| made(name, rate, cpu, amplification)).to_vec());
         keep(
             bench,
             micro::EXPERIMENT,
@@ -357,13 +361,7 @@ fn runs_on_other_drives_are_not_compared() {
     let directory = tempfile::tempdir().unwrap();
     let bench = Bench::new(directory.path(), false).unwrap();
     for (candidate, ssd) in [(Candidate::Terrace, "one"), (Candidate::RocksDb, "other")] {
-        let measured = micro::Measured {
-            steps: vec![made("fillrandom", 10, 1.0, 1.0)],
-            stored: 1000,
-            space_after_fill: 1.0,
-            space_after_overwrite: 1.0,
-            engine_settings: String::new(),
-        };
+        let measured = singles(vec![made("fillrandom", 10, 1.0, 1.0)]);
         let mut settings = micro_settings(candidate, Setup::Ssd, ValueSize::Bytes(8192));
         settings.meeting.ssd = ssd.to_owned();
         keep(&bench, micro::EXPERIMENT, settings, measured);

@@ -292,36 +292,30 @@ impl Run<'_> {
     /// Does an operation; returns its pairs, and how many of them it wrote.
     fn operate(&self, workload: Workload, random: &mut ChaCha8Rng) -> Outcome<(u64, u64)> {
         let kind = random.random_range(0..100);
-        let Workload {
-            reads,
-            updates,
-            inserts,
-            scans,
-            ..
-        } = workload;
-        if kind < inserts {
+        let scans = workload.inserts + workload.scans;
+        let updates = scans + workload.updates;
+        if kind < workload.inserts {
             self.records.insert(|number| self.put(number))?;
             return Ok((1, 1));
         }
         let number = self.choose(workload, random);
-        if kind < inserts + scans {
+        if kind < scans {
             let count = random.random_range(1..=SCAN_PAIRS_MAX);
             let mut seen = 0;
             self.engine.scan(&key(number), count as usize, &mut |_, value| {
                 seen += u64::from(value.len() == self.settings.amount.value_bytes)
             })?;
-            return if seen == 0 {
-                Err("a scan from a key that is there shows nothing".into())
-            } else {
-                Ok((seen, 0))
+            return match seen {
+                0 => Err("a scan from a key that is there shows nothing".into()),
+                _ => Ok((seen, 0)),
             };
         }
-        if kind < inserts + scans + updates {
+        if kind < updates {
             self.put(number)?;
             return Ok((1, 1));
         }
         self.read(number)?;
-        if kind >= inserts + scans + updates + reads {
+        if kind >= updates + workload.reads {
             self.put(number)?;
             return Ok((1, 1));
         }

@@ -98,10 +98,24 @@ pub fn timed_loop(
     Ok(outcome)
 }
 
+/// Waits until a count has not changed for `quiet`.
+pub fn settle(quiet: Duration, count: impl Fn() -> Outcome<u64>) -> Outcome {
+    let (mut last, mut since) = (count()?, Instant::now());
+    while since.elapsed() < quiet {
+        std::thread::sleep(quiet / 20);
+        let now = count()?;
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn a_loop_makes_each_operation_once() {
@@ -140,5 +154,18 @@ mod tests {
             _ => Ok(0),
         });
         assert_eq!(outcome.unwrap_err().to_string(), "broken");
+    }
+
+    #[test]
+    fn settling_waits_until_the_count_stays() {
+        let (changes, start) = (Cell::new(0_u64), Instant::now());
+        let bytes = || {
+            changes.set((changes.get() + 1).min(30));
+            Ok(changes.get())
+        };
+        settle(Duration::from_millis(40), bytes).unwrap();
+        assert_eq!(changes.get(), 30);
+        // 29 changes at intervals of 2 ms, then the quiet time.
+        assert!(start.elapsed() >= Duration::from_millis(29 * 2 + 40));
     }
 }

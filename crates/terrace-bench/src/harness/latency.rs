@@ -50,11 +50,7 @@ impl Latencies {
         let count = self.histogram.len();
         LatencySummary {
             count,
-            mean_us: if count == 0 {
-                0.0
-            } else {
-                self.sum_ns as f64 / count as f64 / 1e3
-            },
+            mean_us: self.sum_ns as f64 / count.max(1) as f64 / 1e3,
             deviation_us: if count == 0 { 0.0 } else { self.histogram.stdev() / 1e3 },
             percentiles_us: PERCENTILES
                 .iter()

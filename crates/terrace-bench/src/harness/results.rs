@@ -153,15 +153,8 @@ impl Results {
                 records.push(Self::read(&path)?);
             }
         }
-        records.sort_by_cached_key(|record| {
-            let Record {
-                experiment,
-                name,
-                settings_hash,
-                ..
-            } = record;
-            (experiment.clone(), name.clone(), settings_hash.clone())
-        });
+        records
+            .sort_by_cached_key(|record| [&record.experiment, &record.name, &record.settings_hash].map(String::clone));
         Ok(records)
     }
 }

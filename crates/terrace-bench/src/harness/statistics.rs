@@ -31,11 +31,7 @@ impl Summary {
         }
         let mean = values.iter().sum::<f64>() / count as f64;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        let deviation = if count > 1 {
-            (squares / (count - 1) as f64).sqrt()
-        } else {
-            0.0
-        };
+        let deviation = (squares / (count - 1).max(1) as f64).sqrt();
         Some(Self { mean, deviation, count })
     }
 }

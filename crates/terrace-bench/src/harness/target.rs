@@ -51,11 +51,8 @@ impl Target {
 
     /// The wanted value with its direction.
     pub fn wanted_in_words(&self) -> String {
-        format!(
-            "{} {:.2}",
-            if self.at_most { "at most" } else { "at least" },
-            self.wanted
-        )
+        let direction = if self.at_most { "at most" } else { "at least" };
+        format!("{direction} {:.2}", self.wanted)
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::{
     Outcome,
     harness::{
-        driver::{LoopOutcome, timed_loop},
+        driver::{LoopOutcome, settle, timed_loop},
         progress::Progress,
         setup::{Places, Setup},
         values::Values,
@@ -13,12 +13,7 @@ use crate::{
     rivals::{Candidate, Figures, KeyValue, Opening, disk_bytes, terrace::Terrace},
 };
 use serde::{Deserialize, Serialize};
-use std::{
-    fs,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use terrace::{Durability, Options};
 
 /// Operations between two reports of progress.
@@ -174,18 +169,6 @@ fn one_by_one(
     })
 }
 
-fn settle(quiet: Duration, bytes: impl Fn() -> Outcome<u64>) -> Outcome {
-    let (mut last, mut since) = (bytes()?, Instant::now());
-    while since.elapsed() < quiet {
-        std::thread::sleep(quiet / 20);
-        let now = bytes()?;
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
-    }
-    Ok(())
-}
-
 /// Counts events in LevelDB's log: "Level-0 table #5: 4096 bytes OK", "Compacted 1@0 + 2@1 files =>
 /// 4096 bytes". What it wrote to its own log of writes is not there.
 fn of_leveldb(log: &str) -> Figures {
@@ -210,22 +193,7 @@ fn of_leveldb(log: &str) -> Figures {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::cell::Cell;
-
-    #[test]
-    fn settling_waits_until_the_files_stay() {
-        let (changes, start) = (Cell::new(0_u64), Instant::now());
-        let bytes = || {
-            changes.set((changes.get() + 1).min(30));
-            Ok(changes.get())
-        };
-        settle(Duration::from_millis(40), bytes).unwrap();
-        assert_eq!(changes.get(), 30);
-        // 29 changes at intervals of 2 ms, then the quiet time.
-        assert!(start.elapsed() >= Duration::from_millis(29 * 2 + 40));
-    }
 
     #[test]
     fn objects_of_a_group_are_neighbours_in_key_order() {

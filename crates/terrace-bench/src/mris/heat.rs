@@ -8,7 +8,7 @@
 //! with the costs of reads where only size decides.
 
 use super::{
-    engine::{Groups, Heat, Sizes, Tuning},
+    engine::{Groups, Heat, Tuning},
     evaluation::{Contender, Evaluation, Surroundings},
     insert::Order,
     model::{Model, largest},
@@ -24,7 +24,7 @@ use crate::{
     },
     rivals::Candidate,
 };
-use rand::{SeedableRng, seq::SliceRandom};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
 use serde::{Deserialize, Serialize};
@@ -113,28 +113,20 @@ pub fn run(evaluation: &Evaluation) -> Outcome {
         &plans,
         open,
         |plan| {
-            let Settings {
-                ratio,
-                small_reads,
-                reads_before,
-                ..
-            } = plan.settings;
-            let mut before = Popular::new(&plan.settings, plan.seed ^ 0x5eed)?;
-            let mut popular = Popular::new(&plan.settings, plan.seed)?;
+            let settings = &plan.settings;
+            let mut before = Popular::new(settings, plan.seed ^ 0x5eed)?;
+            let mut popular = Popular::new(settings, plan.seed)?;
             Ok((
-                objects_of(reads_before, ratio, || before.next()),
-                objects_of(small_reads, ratio, || popular.next()),
+                objects_of(settings.reads_before, settings.ratio, || before.next()),
+                objects_of(settings.small_reads, settings.ratio, || popular.next()),
             ))
         },
     )
 }
 
 fn open(evaluation: &Evaluation, settings: &Settings) -> Outcome<Groups> {
-    let Sizes {
-        small_bytes,
-        large_bytes,
-    } = settings.surroundings.sizes();
-    let bytes = small_bytes as f64 * SMALL_ROOM + large_bytes as f64 * settings.flash_share;
+    let sizes = settings.surroundings.sizes();
+    let bytes = sizes.small_bytes as f64 * SMALL_ROOM + sizes.large_bytes as f64 * settings.flash_share;
     let tuning = Tuning {
         segment_bytes: SEGMENT_BYTES.min(settings.surroundings.tuning.segment_bytes),
         ..settings.surroundings.tuning
@@ -157,11 +149,9 @@ struct Popular {
 impl Popular {
     /// The ranking does not depend on the seed of the draws.
     fn new(settings: &Settings, seed: u64) -> Outcome<Self> {
-        let mut groups: Vec<u64> = (0..settings.groups).collect();
-        groups.shuffle(&mut ChaCha8Rng::seed_from_u64(settings.groups));
         Ok(Self {
             zipf: Zipf::new(settings.groups as f64, settings.exponent)?,
-            groups,
+            groups: Order::Random.groups(settings.groups, settings.groups),
             random: ChaCha8Rng::seed_from_u64(seed),
         })
     }
@@ -227,13 +217,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 /// setups, as in the paper, or, without these, from the popular ones with the flash cache off.
 fn static_model(model: &Model, rows: &[(Settings, Read)]) -> impl Fn(u64) -> Option<f64> {
     let costs = model.costs(Candidate::Terrace);
-    let cycles = rows
-        .iter()
-        .filter(|row| !row.0.heat && row.1.large.count > 0)
-        .map(|(_, run)| {
-            let cycles = run.large.count as f64;
-            (run.small.count as f64 / cycles, run.seconds * 1e6 / cycles)
-        });
+    let cycles = rows.iter().filter(|row| !row.0.heat).filter_map(|row| row.1.cycle());
     let line = regress(&cycles.collect::<Vec<_>>());
     move |ratio| match (&costs, line) {
         (Some(costs), _) => Some(costs.reads_per_second(Setup::Hybrid, ratio as f64)),

@@ -67,27 +67,25 @@ impl Model {
     /// Evaluates all results of a directory.
     pub fn of(records: &[Record]) -> Outcome<Self> {
         let mut model = Self::default();
-        let inserts = largest(rows(records, insert::EXPERIMENT)?, &mut model.left_out, |settings| {
-            let insert::Settings {
-                groups, surroundings, ..
-            } = settings;
-            (*groups, format!("{surroundings:?}"))
-        });
+        let inserts = largest(
+            rows(records, insert::EXPERIMENT)?,
+            &mut model.left_out,
+            |settings: &insert::Settings| (settings.groups, format!("{:?}", settings.surroundings)),
+        );
         for (settings, inserted) in inserts {
             model.insert_groups = settings.groups;
             let runs = model.inserts.entry((settings.contender, settings.order));
             runs.or_default().push(inserted);
             model.surroundings = Some(settings.surroundings);
         }
-        let reads = largest(rows(records, read::EXPERIMENT)?, &mut model.left_out, |settings| {
-            let read::Settings {
-                groups,
-                small_reads,
-                surroundings,
-                ..
-            } = settings;
-            (*groups, *small_reads, format!("{surroundings:?}"))
-        });
+        let reads = largest(
+            rows(records, read::EXPERIMENT)?,
+            &mut model.left_out,
+            |settings: &read::Settings| {
+                let surroundings = format!("{:?}", settings.surroundings);
+                (settings.groups, settings.small_reads, surroundings)
+            },
+        );
         for (settings, read) in reads {
             model.read_groups = settings.groups;
             let runs = model.reads.entry((settings.contender, settings.ratio));
@@ -182,16 +180,12 @@ impl Model {
     /// Microseconds of a small and a large read, by regression over all runs: the time of a cycle
     /// (`ratio` small reads and a large one) as a function of the ratio.
     pub fn regression(&self, contender: Contender) -> Option<Line> {
-        let of_contender = self.reads.iter().filter(|(key, _)| key.0 == contender);
-        let points: Vec<(f64, f64)> = of_contender
-            .flat_map(|(_, runs)| runs)
-            .filter(|read| read.large.count > 0)
-            .map(|read| {
-                let cycles = read.large.count as f64;
-                (read.small.count as f64 / cycles, read.seconds * 1e6 / cycles)
-            })
-            .collect();
-        regress(&points)
+        regress(&self.runs_of(contender).filter_map(Read::cycle).collect::<Vec<_>>())
+    }
+
+    fn runs_of(&self, contender: Contender) -> impl Iterator<Item = &Read> {
+        let of_contender = self.reads.iter().filter(move |(key, _)| key.0 == contender);
+        of_contender.flat_map(|(_, runs)| runs)
     }
 
     /// Table 3 for an engine.
@@ -209,14 +203,8 @@ impl Model {
 
     /// Mean measured microseconds of a small and of a large read.
     pub fn timed(&self, contender: Contender) -> Option<(f64, f64)> {
-        let runs = || {
-            self.reads
-                .iter()
-                .filter(|(key, _)| key.0 == contender)
-                .flat_map(|(_, runs)| runs)
-        };
         let mean = |of: fn(&Read) -> (u64, f64)| {
-            let (count, sum) = runs().map(of).fold((0, 0.0), |sum, (count, mean)| {
+            let (count, sum) = self.runs_of(contender).map(of).fold((0, 0.0), |sum, (count, mean)| {
                 (sum.0 + count, sum.1 + count as f64 * mean)
             });
             (count > 0).then(|| sum / count as f64)

@@ -81,6 +81,12 @@ impl Read {
     pub fn per_second(&self) -> f64 {
         (self.small.count + self.large.count) as f64 / self.seconds
     }
+
+    /// Small reads and microseconds per large read, if there was one.
+    pub fn cycle(&self) -> Option<(f64, f64)> {
+        let cycles = self.large.count as f64;
+        (cycles > 0.0).then(|| (self.small.count as f64 / cycles, self.seconds * 1e6 / cycles))
+    }
 }
 
 /// Settings of fio's reads of a drive.
@@ -201,13 +207,9 @@ pub fn run(evaluation: &Evaluation) -> Outcome {
             &plans(evaluation, contender),
             open,
             |plan| {
-                let Settings {
-                    groups,
-                    small_reads,
-                    ratio,
-                    ..
-                } = plan.settings;
-                Ok((Vec::new(), objects(groups, small_reads, ratio, plan.seed)))
+                let settings = &plan.settings;
+                let measured = objects(settings.groups, settings.small_reads, settings.ratio, plan.seed);
+                Ok((Vec::new(), measured))
             },
         )?;
     }

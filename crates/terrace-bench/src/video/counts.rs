@@ -261,30 +261,20 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
 }
 
 fn misses(settings: &Settings, measured: &Measured) -> Vec<String> {
-    let Choice { exponent, swap_every } = settings.choice;
-    let name = format!("exponent {exponent}, flash {}", settings.share);
-    let mut missed = Vec::new();
-    if swap_every == 0 && exponent == 0.271 {
-        let published = PUBLISHED.iter().find(|(share, _)| *share == settings.share);
-        if let Some((_, optimum)) = published.filter(|(_, optimum)| measured.terrace.hits < optimum - POINTS_BELOW_MAX)
-        {
-            missed.push(format!(
-                "{name}: {:.1} is more than 1.5 points below {optimum}",
-                measured.terrace.hits
-            ));
-        }
-    }
-    if swap_every > 0 && exponent == 0.271 && settings.share == 0.2 && measured.terrace.hits < 24.0 {
-        missed.push(format!(
-            "{name}: {:.1} is below 24 with changing ranks",
-            measured.terrace.hits
-        ));
-    }
-    if measured.terrace.flash_writes > WRITES_MAX {
-        missed.push(format!(
-            "{name}: {:.1} flash writes per 100 reads",
-            measured.terrace.flash_writes
-        ));
-    }
+    let (Choice { exponent, swap_every }, share) = (settings.choice, settings.share);
+    let Line { hits, flash_writes } = measured.terrace;
+    let published = PUBLISHED
+        .iter()
+        .find(|row| row.0 == share && exponent == 0.271 && swap_every == 0);
+    let below = published.filter(|(_, optimum)| hits < optimum - POINTS_BELOW_MAX);
+    let is_slow = swap_every > 0 && exponent == 0.271 && share == 0.2 && hits < 24.0;
+    let missed = [
+        below.map(|(_, optimum)| format!("{hits:.1} is more than 1.5 points below {optimum}")),
+        is_slow.then(|| format!("{hits:.1} is below 24 with changing ranks")),
+        (flash_writes > WRITES_MAX).then(|| format!("{flash_writes:.1} flash writes per 100 reads")),
+    ];
+    let missed = missed.into_iter().flatten();
     missed
+        .map(|what| format!("exponent {exponent}, flash {share}: {what}"))
+        .collect()
 }

@@ -15,7 +15,7 @@ use crate::{
     Outcome,
     contest::data::{Objects, Order, ValueSize},
     harness::{
-        driver::{in_threads, timed_loop},
+        driver::{in_threads, settle, timed_loop},
         page::Section,
         report::{self, Evaluation},
         results::{Bench, Plan, Record, ResultArguments, rows},
@@ -231,16 +231,9 @@ impl Run<'_> {
                 .put_with(Objects::key(number), self.objects.value(number), &buffered())?;
         }
         self.store.flush()?;
-        let reclaimed = || self.store.stats().log.segments_reclaimed;
-        let (mut last, mut since) = (reclaimed(), Instant::now());
-        while since.elapsed() < Duration::from_millis(500) {
-            std::thread::sleep(Duration::from_millis(50));
-            let now = reclaimed();
-            if now != last {
-                (last, since) = (now, Instant::now());
-            }
-        }
-        Ok(())
+        settle(Duration::from_millis(500), || {
+            Ok(self.store.stats().log.segments_reclaimed)
+        })
     }
 
     fn look(&self, number: u64) -> Outcome<usize> {

@@ -242,19 +242,22 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Hit ratio in bytes: of the last quarter of the warm-up, and of everything timed.
-    pub fn hits(&self) -> f64 {
+    /// The last quarter of the warm-up, and everything timed.
+    fn late(&self) -> Window {
         let late = &self.windows[self.windows.len() - self.windows.len() / 4..];
         let mut all = self.warm;
         late.iter().for_each(|window| all.add(window));
-        all.hits()
+        all
     }
 
-    /// Bytes written to flash per delivered byte, in the same time.
+    /// Hit ratio in bytes, late.
+    pub fn hits(&self) -> f64 {
+        self.late().hits()
+    }
+
+    /// Bytes written to flash per delivered byte, late.
     pub fn flash_written(&self) -> f64 {
-        let late = &self.windows[self.windows.len() - self.windows.len() / 4..];
-        let mut all = self.warm;
-        late.iter().for_each(|window| all.add(window));
+        let all = self.late();
         all.flash_written_bytes as f64 / all.delivered_bytes.max(1) as f64
     }
 }

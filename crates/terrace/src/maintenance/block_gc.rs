@@ -38,13 +38,12 @@ const VALUE_BYTES_IN_RAM_MAX: u64 = 8 << 20;
 /// After so long at work the thread rests, unless a writer waits for it. Where a sixth of a block
 /// lives a region is gathered from six times its length, which a disk takes a second for.
 const WORK_STEP: Duration = Duration::from_millis(100);
-/// It rests so many times as long as it worked: others have two thirds of the device's time at
-/// least,
+/// It rests this many times as long as it worked: callers have at least two thirds of the device's
+/// time,
 const REST_TIMES: u32 = 2;
 /// but at most so long, which is twice a read of 8 MiB from a disk that others read too.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// A block that was set aside is looked at again after this long, if something in it has died
-/// since.
+/// A block that was set aside is checked again after this long, if more of it has died since.
 const SET_ASIDE: Duration = Duration::from_secs(600);
 
 /// The cleaning thread's state.
@@ -75,7 +74,7 @@ struct Kept {
     value: Vec<u8>,
 }
 
-/// What was gathered in a block and is not moved yet.
+/// Values read from a block and not moved yet.
 #[derive(Default)]
 struct Gathered {
     kept: Vec<Kept>,
@@ -104,8 +103,8 @@ impl BlockGc {
         }
         engine.block_gc.begin_pass();
         if engine.has_held_writers() {
-            // What is full counts as much as what is at rest, and only that can be cleaned.
-            // Recycling does it in its own time.
+            // Full blocks count as much as those at rest, but only those at rest can be drained.
+            // Log GC seals them at its own pace.
             engine.large_result(engine.large.seal_ready())?;
         }
         self.look_at_set_aside();
@@ -152,7 +151,7 @@ impl BlockGc {
         }
     }
 
-    /// Forgets those that are gone, or may be tried again, and says what is left.
+    /// Removes blocks that were deleted or may be tried again, and publishes the rest.
     fn look_at_set_aside(&mut self) {
         let large = &self.engine.large;
         let mut bytes = 0;
@@ -272,7 +271,7 @@ impl BlockGc {
         Ok(())
     }
 
-    /// Writes what was gathered and commits moves, and drops for what is dead.
+    /// Writes the gathered values and commits their moves, and drops for dead entries.
     fn move_all(&self, gathered: &mut Gathered, began: &mut Instant) -> std::result::Result<(), Trouble> {
         let engine = &self.engine;
         let Gathered { kept, dead, bytes } = std::mem::take(gathered);

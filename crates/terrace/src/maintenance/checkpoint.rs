@@ -18,9 +18,9 @@ use crate::{
 };
 use std::{path::Path, time::Duration};
 
-/// Bytes per second that are written beside callers.
+/// Rate of writes under load, in bytes per second.
 const GENTLE_BYTES_PER_SECOND: u64 = 64 << 20;
-/// Memtables that the index must have room for on the device, beside the checkpoint.
+/// Memtables for which the device must have room in addition to the checkpoint.
 const MEMTABLES_LEFT: u64 = 4;
 
 /// At least this many times a checkpoint's length is written to the log before the next one.
@@ -110,8 +110,8 @@ pub fn take_if(engine: &Engine, haste: Haste, is_wanted: impl FnOnce(Option<&New
 
 fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     let checkpoints = &engine.checkpoints;
-    // First: what is applied later may or may not be in the copies, and is looked up in the log
-    // when they are used.
+    // First: later records may or may not be in the copies, and are looked up in the log when the
+    // checkpoint is loaded.
     let begun_seq = engine.log.applied_seq();
     let applied_bytes = checkpoints.applied_bytes();
     // After it: so it has every key that was elsewhere as of then, and the hash index is filled.
@@ -155,7 +155,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
             ended_seq,
             generation_max,
             filter_layers,
-            // After the copies: what was given up by then is missing in them.
+            // After the copies: slots evicted before this are missing in them.
             was_crowded: engine.hash_index.gave_slots_up(),
             file_bytes: 0,
         };

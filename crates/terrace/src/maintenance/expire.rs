@@ -33,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Entries looked at in one step.
+/// Entries visited in one step.
 const STEP_ENTRIES: usize = 8192;
 /// Drops in one commit: some 100 KiB of records.
 const STEP_DROPS: usize = 1024;
@@ -41,8 +41,8 @@ const STEP_DROPS: usize = 1024;
 const STEP_KEY_BYTES: usize = 128 << 10;
 /// Rest after a step.
 const REST_MAX: Duration = Duration::from_millis(50);
-/// From so many ranges on they are swept without taking turns with what has expired: callers of
-/// `delete_prefix` wait when there are as many as there may be.
+/// From this many ranges on they are swept without alternating with expiry: at the maximum number
+/// callers of `delete_prefix` wait.
 const RANGES_URGENT: usize = RANGES_MAX / 2;
 /// Passes for expired objects are this many times as long apart as one took.
 const PASS_DISTANCE: u32 = 20;
@@ -153,7 +153,7 @@ impl Expirer {
         let Some(range) = set.ranges().iter().find(is_new) else {
             return false;
         };
-        // What it hides must be in the index.
+        // The entries that it hides must be in the index.
         if self.engine.log.applied_seq() < range.seq {
             return false;
         }
@@ -231,8 +231,8 @@ impl Walk {
         }
     }
 
-    /// Looks at the next entries, drops the dead, and waits until that is applied. `stays` is told
-    /// the expiries of the others.
+    /// Visits the next entries, drops dead ones, and waits until the drops are applied. Calls
+    /// `stays` with the expiries of the others.
     fn step(&mut self, engine: &Engine, mut stays: impl FnMut(u64)) -> Result<()> {
         let mut doomed = Vec::new();
         let (mut seen, mut key_bytes) = (0, 0);

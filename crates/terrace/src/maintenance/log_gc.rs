@@ -44,12 +44,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often a segment is tried that could not be drained for want of room, though nothing here has
-/// made any.
+/// Interval of retries of a segment that could not be drained for lack of room, if log GC has freed
+/// none meanwhile.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// Without a commit for so long nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
-/// At most this often the index is asked to persist what freeing waits for.
+/// Minimum interval of requests for a mark of the index, which freeing segments needs.
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
 /// The same if only blocks wait for it and no writer is short of room: each mark makes a table of
 /// the index, however small.
@@ -62,17 +62,17 @@ pub struct LogGc {
     engine: Arc<Engine>,
     marked_at: Instant,
     dead_blocks: BTreeMap<u64, DeadBlock>,
-    /// Counts what made room: segments that could not be drained for want of it are tried again
-    /// then.
+    /// Incremented when room is freed: segments that could not be drained for lack of it are tried
+    /// again then.
     round: u64,
-    /// When one was last tried all the same.
+    /// When one was last retried although no room was freed.
     probed_at: Instant,
     /// The round in which the large tier had no room for what a segment held.
     blocks_refused_in: Option<u64>,
-    /// What was last seen committed, and since when.
+    /// The last committed seq that was seen, and since when.
     quiet_since: (u64, Instant),
     blocks_seen: Option<(Progress, Instant)>,
-    /// The hash index was asked what lives in segments of the store's former life.
+    /// The live bytes of segments from before the open were determined by the hash index.
     former_are_weighed: bool,
     /// It has started, and not yet got where it stops.
     is_under_way: bool,
@@ -136,7 +136,7 @@ impl LogGc {
         Ok(self.free_dead_segment(ring)? || self.drain_next(ring)? || freed)
     }
 
-    /// The ring as it is now, with so many drained segments.
+    /// The state of the ring with this many drained segments.
     fn ring(&self, drained: u32) -> Ring {
         let segments = &self.engine.log.segments;
         Ring {
@@ -169,7 +169,7 @@ impl LogGc {
         self.unless_full(deleted)
     }
 
-    /// Gives files of free segments back to the device, and to the reserve what it lacks.
+    /// Deletes files of free segments, and refills the reserve.
     fn give_room_back(&self) -> Result<()> {
         let engine = &self.engine;
         let segments = &engine.log.segments;
@@ -188,7 +188,7 @@ impl LogGc {
         Ok(())
     }
 
-    /// Copies are room that can be had at once, but for those that are guaranteed theirs.
+    /// Segments of copies count as free, except those guaranteed to copies.
     fn takes_from_copies(&self) -> bool {
         self.engine.log.segments.available() < LEFT_BY_COPIES && release_to_log(&self.engine)
     }
@@ -291,8 +291,8 @@ impl LogGc {
         let log = &self.engine.log;
         let committed_seq = log.committed_seq();
         let is_applied = log.applied_seq() >= committed_seq;
-        // Applied and written: what is only applied is not in the file yet, and would be taken for
-        // dead.
+        // Applied and written: a record that is only applied is not in the file yet, and would be
+        // treated as dead.
         let released_seq = log.frames.released_seq();
         let round = self.round;
         // To read each of a full store only to find out anew that blocks have no room took 0.4 s
@@ -320,8 +320,8 @@ impl LogGc {
         let waits_for_us = || log.is_closing() || log.cleaning_waits();
         let gives_room =
             || self.engine.lacks_block_room() && self.engine.blocks_give_room(waits_for_us) && !log.cleaning_waits();
-        // Nothing is sealed where the log has little more than the segment that is written and the
-        // next: that is no want of room while callers can have one.
+        // Nothing is sealed while the log has little more than the segment being written and the
+        // next: that is no lack of room while callers can get one.
         let callers_have_none = segments.available_now() <= RESERVED_SEGMENTS;
         if callers_have_none && is_applied && segments.iter().all(is_finished) && !gives_room() {
             log.recycling_stuck_at(committed_seq);
@@ -350,7 +350,7 @@ impl LogGc {
         }
     }
 
-    /// Asks for a mark of the index if drained segments or dead blocks wait to be persisted.
+    /// Requests a mark of the index if drained segments or dead blocks need one to be freed.
     fn ask_for_mark(&mut self) {
         let (engine, segments) = (&self.engine, &self.engine.log.segments);
         let persisted_seq = engine.persisted_seq.load(Ordering::Acquire);
@@ -359,7 +359,7 @@ impl LogGc {
         let drained_seq = drained.map(Segment::drained_seq).filter(waits).min();
         let is_due = drained_seq.is_some() || !self.dead_blocks.is_empty();
         if !is_due || active(Mutation::SegmentBeforePersisted) {
-            // Nothing waits for the index to be persisted, so no mark is asked for.
+            // Nothing waits for the index to be persisted, so no mark is requested.
             return;
         }
         let interval = match (
@@ -373,7 +373,7 @@ impl LogGc {
         if segments.available() > SCARCE_SEGMENTS && self.marked_at.elapsed() < interval {
             return;
         }
-        // Looked at only now: there may be a hundred thousand.
+        // Evaluated only now: there may be a hundred thousand.
         let dead_seqs = self.dead_blocks.values().map(|block| block.seen).filter(waits);
         // The first that waits, which does not change while it does: a mark has those behind it
         // that are applied by then.
@@ -408,7 +408,7 @@ impl LogGc {
         freed
     }
 
-    /// There is room that was not there before: nothing is stuck, and what was refused is tried.
+    /// Room was freed: nothing is stuck, and refused segments are tried again.
     fn made_room(&mut self) {
         self.engine.log.recycling_made_room();
         self.round += 1;
@@ -428,7 +428,7 @@ impl LogGc {
             mut cold,
             second_chances,
         } = self.choose(live, &kept, walked.held_bytes);
-        // The applier asks the index for each move whether it still counts.
+        // The applier looks up in the index for each move whether it is still current.
         sort_by_key(&mut hot, |live| live.record(&kept).key);
         sort_by_key(&mut cold, |live| live.record(&kept).key);
         // These first: where they cannot go, nothing is written that would give nothing back.
@@ -444,14 +444,13 @@ impl LogGc {
         };
         self.check_room(&[&hot, stays])?;
         let committed = self.reinsert(&hot, &kept);
-        // For what is in the log, now: a drain that fails later is tried again, and these are not
-        // there any more then.
+        // Spent now, for the records in the log: if this drain fails later, a retry does not find
+        // them in the segment any more.
         self.credit.spend(second_chances.min(committed.bytes));
         committed.outcome?;
         self.reinsert(stays, &kept).outcome?;
         self.tell_heat(&cold);
-        // Also what was overwritten in this segment may still be read by a snapshot taken before
-        // now.
+        // A snapshot taken before now may still read overwritten records of this segment.
         let applied_seq = engine.log.wait_until_applied(engine.log.committed_seq())?;
         engine.log.segments.drained(segment, applied_seq);
         if !cold.is_empty() {
@@ -511,7 +510,8 @@ impl LogGc {
         self.engine.log.segments.segment_bytes() as usize
     }
 
-    /// Small values come back if they are read more often than what leaves.
+    /// Updates the threshold of promotion: small values are promoted if they are read more often
+    /// than those that leave.
     fn tell_heat(&self, cold: &[Live]) {
         let engine = &self.engine;
         let in_log = |segment: &&Segment| {
@@ -538,8 +538,8 @@ impl LogGc {
         Err(Error::no_room(Tier::Flash, reason))
     }
 
-    /// Commits a drop for what is dead, so that no entry leads into the segment any more; gives the
-    /// rest.
+    /// Commits drops for dead entries, so that no entry points into the segment any more; returns
+    /// the live ones.
     fn drop_dead(&self, live: Vec<Live>, kept: &Kept) -> Result<Vec<Live>> {
         let presence = self.engine.presence();
         let (dead, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {

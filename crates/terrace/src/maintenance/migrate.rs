@@ -37,7 +37,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Entries looked at in one step.
+/// Entries visited in one step.
 const STEP_ENTRIES: usize = 8192;
 /// Bytes of values moved in one step, but for the last; or a segment, if that is shorter.
 const STEP_BYTES: u64 = 1 << 20;
@@ -45,8 +45,8 @@ const STEP_BYTES: u64 = 1 << 20;
 const STEP_VALUES: usize = 1024;
 /// Longest rest after a step that only looked.
 const REST_MAX: Duration = Duration::from_millis(50);
-/// How often a step is made again that found no room in the log, before what it wanted to move
-/// there stays where it is,
+/// Retries of a step that found no room in the log, before its values for the log stay where they
+/// are,
 const TRIES_MAX: u32 = 50;
 /// and how long apart.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
@@ -56,7 +56,7 @@ pub struct Migrator {
     engine: Arc<Engine>,
     /// What the manifest says.
     placed: Placed,
-    /// Where the walk goes on, but at its end.
+    /// Where the walk continues, unless it is at its end.
     rest: Option<KeyBounds>,
     /// Bytes that may be moved,
     bucket: Bucket,
@@ -137,8 +137,8 @@ impl Migrator {
     /// The walk is over.
     fn end(&mut self) -> Result<()> {
         let engine = &self.engine;
-        // What was moved must be durable before the walk counts as done, since no later walk looks
-        // for it, and visible to a caller that is told that it is done.
+        // Moved values must be durable before the walk counts as done, since no later walk visits
+        // them, and visible to a caller that is notified of its end.
         let moved_seq = engine.log.wait_applied()?;
         engine.log.make_durable(moved_seq)?;
         let placed = Placed {
@@ -152,7 +152,7 @@ impl Migrator {
         Ok(())
     }
 
-    /// Looks at the next entries and moves what is misplaced among them. Returns the bytes moved.
+    /// Visits the next entries and moves the misplaced ones. Returns the bytes moved.
     fn step(&mut self, bounds: KeyBounds) -> Result<u64> {
         let engine = &self.engine;
         let (mut misplaced, mut misplaced_bytes, mut seen) = (Vec::new(), 0, 0);
@@ -187,7 +187,7 @@ impl Migrator {
     }
 }
 
-/// Whether a value should be moved, if so many bytes may still be moved to the log.
+/// Whether a value should be moved, if this many bytes may still be moved to the log.
 fn is_misplaced(engine: &Engine, key: &[u8], entry: &Entry, to_log_bytes: u64) -> bool {
     match entry.home {
         Home::Inline(_) => false,
@@ -237,8 +237,8 @@ fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
     let committed = moves::commit(engine, Committer::Background, log);
     count(&engine.flash_cache.moved_log_bytes, committed.bytes as u64);
     match committed.outcome {
-        // What found no room stays where it is: were the step made again, log GC would move out
-        // meanwhile what it had moved.
+        // Values without room stay where they are: if the step were repeated, log GC would
+        // meanwhile move out the values that it had moved in.
         Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => {}
         outcome => outcome?,
     }

@@ -129,7 +129,7 @@ impl Orderer {
         Ok(())
     }
 
-    /// Commits the moves of some values, and waits until what they write is earned.
+    /// Commits the moves of some values, and waits until the rate limit has earned their bytes.
     fn move_part(&mut self, part: &[Moving]) -> Result<()> {
         let engine = &self.engine;
         let order = &engine.scan_order;
@@ -158,8 +158,9 @@ pub fn make_turn(engine: &Engine, key: &[u8]) {
     }
 }
 
-/// Whether the device has room for so many bytes of tables, beside what new data leaves to others:
-/// on a nearly full one scans would else have the reserve used, and so new data refused.
+/// Whether the device has room for this many bytes of tables without using the space that new data
+/// must leave: otherwise scans would use up the reserve of a nearly full device, and new data would
+/// be refused.
 fn has_room(engine: &Engine, bytes: u64) -> bool {
     let left_bytes = engine.log.segments.left_to_others_bytes();
     let available = engine.flash_disk.available_bytes();

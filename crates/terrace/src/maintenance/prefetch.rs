@@ -1,5 +1,5 @@
-//! The thread that reads objects from blocks to RAM ahead of readers that go through a group in
-//! order. What is wanted, and what becomes of it, `flash_cache::prefetch` says.
+//! The prefetch thread: reads objects from blocks to RAM ahead of readers that read a group in
+//! order. `flash_cache::prefetch` decides which, and what happens to them.
 
 use crate::{
     Result,
@@ -13,7 +13,7 @@ use crate::{
 /// Bytes of one read.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// The thread: reads what is wanted until the store is closed.
+/// The thread: prefetches until the store is closed.
 pub fn run(engine: &Engine) {
     let mut seen = 0;
     while !engine.log.is_closed() {
@@ -42,7 +42,7 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
     if !cache.make_room_ahead(extent.extent_bytes) {
         return Ok(());
     }
-    // What is read is gathered as an image; the bytes are not needed here.
+    // The bytes are gathered as an image; they are not needed here.
     let first = reader.read_pieces(key, 0..PIECES_PER_READ)?;
     let mut start = first.iter().map(|piece| piece.len() as u64).sum();
     let mut bytes = Vec::new();

@@ -39,20 +39,20 @@ const IDLE: Duration = Duration::from_millis(100);
 /// How long it sleeps while there are no reads. The first read of a group rouses it, and whatever
 /// waits for it.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// Steps of the index that are spent on measuring before the next image is looked at: some
+/// Steps in the index that are spent on measuring before the next image is handled: some
 /// milliseconds.
 const MEASURING_STEPS: usize = 5_000;
-/// What it takes to begin a scan, in steps.
+/// Cost of beginning a scan, in steps.
 const SCAN_STEPS: usize = 100;
 /// A group with more objects is not measured to its end, and counts object by object.
 const MEASURED_OBJECTS_MAX: usize = 20_000;
-/// While no segment begins, the room for copies is looked at at most this often.
+/// Minimum interval of checks of the room for copies, unless a segment begins.
 const SPACE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A segment that is being filled with copies.
 struct OpenSegment {
     number: u32,
-    /// Where the next copy goes.
+    /// Position of the next copy.
     at: u64,
     /// Bytes of the copies in it, without what fills their last pages.
     bytes: u64,
@@ -68,7 +68,7 @@ pub struct Promoter {
     budget: Bucket,
     credit: Credit,
     space_seen: Option<Instant>,
-    /// What callers had asked for when it was last looked at.
+    /// Bytes that callers had read at the last check.
     asked_bytes: u64,
     /// Bytes of copies in a full segment, lately: the next one often does not fit into the last of
     /// it, and their last pages are not full.
@@ -221,7 +221,7 @@ impl Promoter {
         false
     }
 
-    /// Measures a group, and says how many objects were looked at. Where that fails nothing of the
+    /// Measures a group, and returns the number of objects visited. If that fails, nothing of the
     /// group is copied.
     fn measure(&self, group: &Unmeasured) -> usize {
         let bounds = (
@@ -247,12 +247,12 @@ impl Promoter {
         steps
     }
 
-    /// Writes an image to flash, if it is still worth it, and there is room and budget for it.
+    /// Writes an image to flash, if it is still worth it, and there is room and budget.
     fn promote(&mut self, image: &Image) -> Result<()> {
         let Some(bytes) = image.whole().filter(|_| !self.cache.copies.has(image.slice)) else {
             return Ok(());
         };
-        // It may have been promoted, or lost its worth, while it was queued.
+        // While it was queued it may have been promoted, or become less popular.
         let worth = self.cache.popularity.worth(&image.key, image.slice_bytes as u64);
         let fits = image.slice_bytes as u64 <= data_bytes(&self.engine);
         if worth == Worth::None || !fits {
@@ -354,13 +354,13 @@ impl Promoter {
             bytes: 0,
             contents: Contents::default(),
         });
-        // Fast devices fill many segments in the time after which space is looked at anyway.
+        // Fast devices fill many segments within the interval of the checks.
         self.space_seen = None;
         Ok(true)
     }
 
-    /// Most that may be written again of the segment that is cleaned next, for a copy of so many
-    /// bytes.
+    /// Maximum bytes that may be rewritten of the next segment to be cleaned, for a copy of this
+    /// many bytes.
     fn written_again_max(&mut self, bytes: u64, is_single: bool) -> u64 {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.cache.counters;
@@ -370,8 +370,8 @@ impl Promoter {
             .written_again_max(data_bytes(&self.engine), bytes, is_single)
     }
 
-    /// Makes room for a copy of `bytes`: frees the segment with the least that is worth keeping,
-    /// after copying that again.
+    /// Makes room for a copy of `bytes`: frees the segment with the fewest bytes worth keeping,
+    /// after rewriting these.
     fn clean_one(&mut self, bytes: u64, bar: Option<f64>) -> Result<()> {
         let cache = Arc::clone(&self.cache);
         let Some((victim, kept_bytes)) = least_worth(&cache) else {
@@ -392,7 +392,7 @@ impl Promoter {
                 .engine
                 .flash_step(buffer.len(), || file.read_exact_at(&mut buffer, copy.at));
             if !cache.copies.holds(slice, victim) {
-                // Recycling was quicker: what was read may be the log's by now.
+                // Log GC was faster: the bytes read may belong to the log by now.
                 return Ok(());
             }
             let can_take = self.engine.log.segments.available() > RESERVED_SEGMENTS;
@@ -480,15 +480,15 @@ fn release(engine: &Engine, number: u32) {
     }
 }
 
-/// The log needs room: drops the segment of copies with the least worth keeping, if copies have
-/// more than is theirs for certain. Returns whether it did.
+/// The log needs room: drops the segment of copies with the fewest bytes worth keeping, if copies
+/// have more than their guaranteed segments. Returns whether it did.
 pub fn release_to_log(engine: &Engine) -> bool {
     let (used, _) = engine.flash_cache.copies.segments();
     if used <= guaranteed(engine) {
         return false;
     }
     let Some((victim, _)) = least_worth(&engine.flash_cache) else {
-        // What is still being written must be ended first.
+        // Open segments must be sealed first.
         engine.flash_cache.must_seal.store(true, Ordering::Release);
         engine.flash_cache.images.rouse();
         return false;
@@ -501,7 +501,7 @@ fn worth_of(cache: &FlashCache, copy: &Copy) -> Worth {
     cache.popularity.worth(&copy.key, u64::from(copy.bytes))
 }
 
-/// The segment with the least worth keeping, and how many bytes that is.
+/// The segment with the fewest bytes worth keeping, and their number.
 fn least_worth(cache: &FlashCache) -> Option<(u32, u64)> {
     let kept = |copy: &Copy| match worth_of(cache, copy) {
         Worth::None => 0,

@@ -15,8 +15,8 @@ use crate::{
     ordered_index::Home,
 };
 
-/// Moves what waits, a commit at a time, as long as the log has room to spare. What it has none for
-/// waits on.
+/// Moves queued values, a commit at a time, while the log has room to spare. The others stay
+/// queued.
 pub fn move_waiting(engine: &Engine, budget: &mut Bucket) {
     let cache = &engine.flash_cache;
     let queue = &cache.small.queue;

@@ -42,12 +42,12 @@ const MIGRATING: u8 = 1;
 const SETTLED: u8 = 2;
 /// What a new store gets, and an older one when it is opened for writing.
 const FORMAT_VERSION: u32 = 4;
-/// Room for so many segments is needed to begin with: one that is written, one that is next, two
-/// that are kept for recycling, and as much as one for the index.
+/// Minimum segments of a new store: the one being written, the next one, two reserved for log GC,
+/// and one segment's worth of space for the index.
 const SEGMENTS_AT_FIRST: u64 = 5;
 /// Shorter segments are not advised: a large value must fit into a quarter of one.
 const SEGMENT_BYTES_ADVISED: u64 = 512 << 10;
-/// What is said of a large tier that is not this flash tier's.
+/// Message for a large tier of another store.
 const OF_ANOTHER_STORE: &str = "it belongs to another store than the flash tier; give the two directories of one store";
 /// Where formats before 4 said by which rules values were placed.
 const PLACED_BEFORE: &str = "TERRACE.placed";
@@ -63,7 +63,7 @@ pub struct Manifest {
     tier: u8,
     /// Length of the store's segments.
     pub segment_bytes: u64,
-    /// Version of the format of what is on this tier, at most.
+    /// Highest format version of the contents of this tier.
     format_version: u32,
     /// How values were placed, as found at the open. Without it that is not known, which costs a
     /// walk over the index.
@@ -317,8 +317,8 @@ impl Manifest {
         Ok(was_damaged)
     }
 
-    /// What is wrong with the two places of a tier's manifest, in words. An older store that was
-    /// never written by this program has no copy.
+    /// Messages about damage to the two files of a tier's manifest. An older store that was never
+    /// written by this program has no copy.
     pub fn check(disk: &dyn Disk, tier: Tier, wants_copy: bool) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, is_wanted) in [(FILE, true), (COPY, wants_copy)] {

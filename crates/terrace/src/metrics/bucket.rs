@@ -20,8 +20,8 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// For what is written at once or not at all, up to so many bytes a day: what is not used in a
-    /// day is lost, and the first hour's share is there at once. `None`: no limit.
+    /// For work that is done in one step or not at all, up to this many bytes a day: unused bytes
+    /// expire after a day, and the first hour's share is available immediately. `None`: no limit.
     pub fn per_day(bytes: Option<u64>) -> Self {
         let most = bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
         Self::new(most / 86_400.0, most, most / 24.0)
@@ -56,7 +56,7 @@ impl Bucket {
         };
     }
 
-    /// Takes so many bytes if they are there.
+    /// Takes this many bytes if they are available.
     pub fn take(&mut self, bytes: u64) -> bool {
         self.earn();
         let may = self.left >= bytes as f64;
@@ -66,14 +66,14 @@ impl Bucket {
         may
     }
 
-    /// Takes so many bytes, there or not. Returns how long it takes to earn what is missing.
+    /// Takes this many bytes, available or not. Returns the time to earn the missing ones.
     pub fn overdraw(&mut self, bytes: u64) -> Duration {
         self.earn();
         self.left -= bytes as f64;
         Duration::try_from_secs_f64(-self.left / self.per_second).unwrap_or(Duration::ZERO)
     }
 
-    /// Takes so many bytes, and waits until they are earned or the wait is to end. Says whether
+    /// Takes this many bytes, and waits until they are earned or the wait must end. Returns whether
     /// they are.
     pub fn wait(&mut self, bytes: u64, is_to_end: impl Fn() -> bool) -> bool {
         let until = Instant::now() + self.overdraw(bytes);

@@ -187,7 +187,7 @@ pub enum AnsweredBy {
     Overlay,
     /// The RAM cache, or frames written lately.
     Cache,
-    /// What was read ahead.
+    /// Prefetched bytes.
     Ahead,
     /// The ordered index itself.
     Inline,
@@ -262,12 +262,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Counts a read that was answered with a value of so many bytes.
+    /// Counts a read that returned a value of this many bytes.
     pub fn answered(&self, by: AnsweredBy, bytes: u64) {
         self.answered_many(by, 1, bytes);
     }
 
-    /// Counts so many reads, answered with so many bytes in all.
+    /// Counts this many reads, which returned this many bytes in total.
     pub fn answered_many(&self, by: AnsweredBy, count: u64, bytes: u64) {
         let answers = self.answers.own();
         let tier_bytes = match by {

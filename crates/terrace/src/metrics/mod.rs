@@ -45,7 +45,7 @@ macro_rules! counted {
         }
 
         impl $counters {
-            /// What they have come to.
+            /// Their present values.
             $vis fn picture(&self) -> $figures {
                 $figures {
                     $($figure: <$kind>::default(),)*

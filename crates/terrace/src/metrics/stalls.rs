@@ -23,7 +23,7 @@ pub enum StallReason {
     IndexFull,
     /// The log has no free segment.
     Segment,
-    /// Blocks take more of the large tier than they may for what lives in them.
+    /// Blocks take more of the large tier than allowed for their live bytes.
     BlockSpace,
     /// The large tier has no room, and something was deleted that gives it back.
     BlockRoom,
@@ -124,7 +124,7 @@ impl Stalls {
         reasons.iter().map(waiting).sum()
     }
 
-    /// What they have come to.
+    /// Their present values.
     pub fn picture(&self) -> [StallStats; StallReason::ALL.len()] {
         StallReason::ALL.map(|reason| {
             let counters = &self.by_reason[reason as usize];
@@ -155,8 +155,8 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// How long it is still worth waiting: as long as there is progress, even if another waiter gets
-/// it. On a slow device many threads may wait for the same bit of room.
+/// A timeout that restarts with each progress, even if another waiter benefits. On a slow device
+/// many threads may wait for the same room.
 #[derive(Debug)]
 pub struct Patience {
     longest: Duration,
@@ -165,7 +165,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// For `longest` without progress, of which there was so much by now.
+    /// For `longest` without progress, starting from this value of it.
     pub fn new(longest: Duration, progress: u64) -> Self {
         Self {
             longest,

@@ -1,12 +1,12 @@
-//! Counters that many threads raise at once. One counter for all would be a cache line that goes
-//! from core to core with every call; here each thread has one of several, and a read adds them up.
+//! Counters that many threads increment concurrently. The cache line of a single counter would move
+//! between cores with every call; here each thread has one of several, and a read adds them up.
 
 use std::{
     cell::Cell,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// So many threads count beside each other; with more, some share.
+/// Number of counters; with more threads, some share one.
 const LANES: usize = 8;
 
 thread_local! {

@@ -18,7 +18,7 @@ use std::sync::{Arc, atomic::Ordering};
 pub struct Applier {
     index: Arc<OrderedIndex>,
     memtable: Arc<Memtable>,
-    /// What is in it.
+    /// Filter of its keys.
     filter: Arc<KeyFilter>,
     /// The last complete commit: a copy of the index's.
     applied_seq: u64,

@@ -33,7 +33,7 @@ const HOME_FLASH: u8 = 2;
 const HOME_BLOCK: u8 = 3;
 const HOME_FLASH_AND_COPY: u8 = 4;
 
-/// Where a value lives, with what is needed to read it.
+/// Home of a value, with the information needed to read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Home {
     /// The value itself.

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// How often, and how far apart, the state is looked at while a compaction replaces it.
+/// Attempts to read the state while a compaction replaces it, and the time between them.
 const ATTEMPTS: usize = 2_000;
 const ATTEMPT_WAIT: Duration = Duration::from_millis(1);
 

@@ -25,7 +25,7 @@ const MAGIC: [u8; 4] = *b"TIXM";
 const FORMAT_WORD: [u8; 4] = [1, 0, 0, 0];
 const HEADER_BYTES: usize = 24;
 
-/// How much of the log the index holds, and what the store wants to find beside it.
+/// How much of the log the index holds, and data of the store that is persisted with it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexMark {
     /// Every commit up to this seq is in the index, and none after it.

@@ -11,7 +11,7 @@ use std::{
     io::{self, Read as _},
 };
 
-/// The kernel reads ahead by itself; in between it is asked whether to go on.
+/// The kernel reads ahead by itself; after each step it is checked whether to continue.
 const STEP_BYTES: usize = 256 << 10;
 
 impl OrderedIndex {

@@ -43,14 +43,14 @@ pub(super) const BYTES_PER_LOOK: u64 = 4;
 /// Bytes of a memtable, as the library counts them, that are flushed in the time of one look at it:
 /// 85 ns for a step of a scan, 3.2 ns for each of these bytes.
 const MEMTABLE_BYTES_PER_LOOK: u64 = 24;
-/// To begin a scan in a run costs as much as so many steps in it.
+/// Cost of beginning a scan in a run, in steps.
 const LOOKS_PER_BEGINNING: u64 = 8;
-/// Steps that a scan pays for at once.
+/// Steps of a scan that are charged together.
 const STEPS_TOGETHER: u64 = 256;
 /// The last level, which the library fills first.
 pub(super) const LAST_LEVEL: usize = 6;
 
-/// What was paid.
+/// Charges of readers.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     runs: Account,
@@ -60,7 +60,7 @@ pub(super) struct Looks {
 #[derive(Debug, Default)]
 struct Account {
     paid: Striped<AtomicU64>,
-    /// Of that, what was spent.
+    /// The part that is spent.
     spent: AtomicU64,
 }
 
@@ -86,12 +86,12 @@ impl Account {
 }
 
 impl Looks {
-    /// A lookup asked so many runs in vain, or at all, that a merge would spare it.
+    /// A lookup searched this many runs that a merge would save.
     pub fn pay_for_runs(&self, looks: u64) {
         self.runs.pay(looks);
     }
 
-    /// The first level is merged: what was paid for that is spent.
+    /// The first level is merged: the charges for it are spent.
     pub fn spend_on_runs(&self) {
         self.runs.spend();
     }
@@ -179,12 +179,12 @@ impl OrderedIndex {
         })
     }
 
-    /// Whether readers have paid for this merge.
+    /// Whether the charges of readers are sufficient for this merge.
     pub(super) fn is_paid(&self, merge: MergeOfRuns) -> bool {
         self.looks.runs.buys(merge.bytes, BYTES_PER_LOOK)
     }
 
-    /// Whether readers have paid for the memtables to be flushed. Spends it.
+    /// Whether the charges of readers are sufficient to flush the memtables. Spends them.
     #[must_use]
     pub fn take_fare_of_flush(&self) -> bool {
         let memtable = self.tree.active_memtable();
@@ -196,7 +196,7 @@ impl OrderedIndex {
     }
 }
 
-/// Of so many runs of the first level, those that a merge of all of them would spare a reader.
+/// Of this many runs of the first level, the number that merging all of them would save a reader.
 pub(super) const fn spared(runs: u64, has_deeper: bool) -> u64 {
     if has_deeper { runs } else { runs.saturating_sub(1) }
 }

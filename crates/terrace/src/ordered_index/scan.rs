@@ -41,7 +41,7 @@ impl IndexScan {
         }
     }
 
-    /// The same scan, that pays for its steps.
+    /// The same scan, with its steps charged.
     pub(super) fn paying(mut self, fare: Fare) -> Self {
         self.fare = Some(fare);
         self

@@ -175,8 +175,8 @@ mod tests {
         }
     }
 
-    /// A copy that a crash left behind names tables that may be gone, and commits whose log may be
-    /// recycled.
+    /// A copy left by a crash names tables that may be deleted, and commits whose log may have been
+    /// reclaimed.
     #[test]
     fn a_copy_of_another_state_is_not_used() {
         let dir = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Tables that are gone are forgotten when so many more are known than there are.
+/// Deleted tables are removed from the map when it has this many more than exist.
 const GONE_MAX: usize = 1024;
 
 /// Bytes of tables since the index was opened.
@@ -42,7 +42,7 @@ struct Known {
 }
 
 impl WrittenTables {
-    /// Starts with what is there.
+    /// Starts with the present tables.
     pub(super) fn new(tree: &Tree, dir: PathBuf) -> Self {
         let version = tree.current_version();
         let highest = version.iter_tables().map(Table::get_highest_seqno).max();
@@ -61,8 +61,8 @@ impl WrittenTables {
     /// Counts the tables that are new.
     pub(super) fn look(&self, tree: &Tree) {
         let mut known = self.known.lock();
-        // Asked under the lock, so that no look sees an older state than the one before. It keeps
-        // its tables' files.
+        // Read under the lock, so that no update sees an older state than the one before. The state
+        // keeps its tables' files.
         let version = tree.current_version();
         let before = known.highest_seqno;
         let mut compacted = false;
@@ -83,7 +83,7 @@ impl WrittenTables {
             counter.fetch_add(bytes, Ordering::Relaxed);
             known.highest_seqno = known.highest_seqno.max(newest);
         }
-        // There is a look after each compaction, and one compaction at a time.
+        // There is an update after each compaction, and one compaction at a time.
         self.compactions.fetch_add(u64::from(compacted), Ordering::Relaxed);
         if known.tables.len() > version.table_count() + GONE_MAX {
             known.tables.retain(|id| self.dir.join(id.to_string()).exists());

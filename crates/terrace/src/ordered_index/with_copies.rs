@@ -23,8 +23,8 @@ pub trait CopySource: Send {
     /// The value of an entry in the log that has no copy, if it is to get one. Keys ascend.
     fn copy_of(&mut self, key: &[u8], entry: &Entry) -> Option<Bytes>;
 
-    /// Whether a thread waits for the merge to end, so that it is given up: the rest of a large
-    /// index takes minutes. Asked of every entry.
+    /// Whether a thread waits for the merge to end, so that it is ended early: the rest of a large
+    /// index takes minutes. Called for every entry.
     fn is_over(&mut self) -> bool;
 }
 
@@ -33,7 +33,7 @@ pub trait CopySource: Send {
 pub(super) struct CopySlot(AssertUnwindSafe<Mutex<Option<Box<dyn CopySource>>>>);
 
 impl CopySlot {
-    /// No merge that begins now asks for copies.
+    /// Merges that begin from now on make no copies.
     pub fn clear(&self) {
         *self.0.lock() = None;
     }
@@ -118,7 +118,7 @@ mod tests {
     /// The value of a version, twice its length for key `long`.
     struct Values {
         asked: Arc<Mutex<Vec<(String, u64)>>>,
-        /// It is over when it was asked so often.
+        /// It is over after this many calls.
         asked_max: usize,
     }
 
@@ -188,7 +188,7 @@ mod tests {
         let expected = [("a", 2), ("a", 1), ("b", 1), ("c", 2), ("gone", 1), ("long", 1)];
         assert_eq!(asked, expected.map(|(key, version)| (key.to_owned(), version)));
         assert!(is_merged && index.stats().tables == 1);
-        // What was read before, and its value beside it. A snapshot reads the tables of before.
+        // The former contents, with the copied value. A snapshot reads the former tables.
         let with_copy = |version| Entry {
             copy: Some(value(version).into()),
             ..entry(version)
@@ -206,7 +206,7 @@ mod tests {
             assert_eq!(index.get_at(key.as_bytes(), seq).unwrap(), expected, "{key} at {seq}");
         }
         assert_eq!(index.persisted_mark(), Some(mark(2)));
-        // An entry with a copy is not asked for again.
+        // An entry with a copy is not visited again.
         assert_eq!(merge().1, [("long".to_owned(), 1)]);
     }
 

@@ -1,4 +1,4 @@
-//! What is known of an object without its value.
+//! Metadata of an object, without its value.
 
 use super::{Hit, Pending, find_pending, hit, is_wanted, small_home};
 use crate::{
@@ -88,7 +88,7 @@ pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Described>> {
     Ok(found.filter(is_living))
 }
 
-/// What is known of an object without reading its value.
+/// Metadata of an object, without reading its value.
 pub fn head(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
     find_entry(engine, key)?.map(|found| found.info()).transpose()
 }

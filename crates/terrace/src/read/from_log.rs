@@ -1,5 +1,5 @@
-//! Values of the log that one call wants, read at once: several reads of the device side by side
-//! ([`crate::io::read_queue`]), and one for records that lie together, as those of one commit do.
+//! Batched reads of values in the log: several parallel reads of the device
+//! ([`crate::io::read_queue`]), and one for adjacent records, such as those of one commit.
 
 use super::{Hit, is_wanted, take_read};
 use crate::{
@@ -17,7 +17,7 @@ const GAP_BYTES_MAX: u64 = 16 << 10;
 /// One read for several records has at most so much, so that several are under way.
 const STRETCH_BYTES_MAX: u64 = 256 << 10;
 
-/// A value that a call wants.
+/// A value to be read.
 pub struct Wanted<'a> {
     /// Its number in the call.
     pub at: usize,
@@ -60,7 +60,7 @@ pub fn read(engine: &Engine, mut wanted: Vec<Wanted<'_>>, mut found: impl FnMut(
     stretches.into_iter().map(|(_, of)| wanted[of.start].at).collect()
 }
 
-/// What is read at once, and for which of the values, which are in the order of their places.
+/// The ranges to read, each with its values, which are in the order of their places.
 fn stretches(wanted: &[Wanted<'_>], segment_bytes: u64) -> Vec<(Range<u64>, Range<usize>)> {
     let mut stretches: Vec<(Range<u64>, Range<usize>)> = Vec::with_capacity(wanted.len());
     for (number, wanted) in wanted.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What a scan pays for the values that it had to read one by one, and what it buys for that
-//! ([`crate::scan_order`]).
+//! Charges scans for values that they had to read one by one, and queues their ranges to be
+//! rewritten ([`crate::scan_order`]).
 
 use super::{scan::Listed, small_reads::moving};
 use crate::{
@@ -14,7 +14,7 @@ use bytes::Bytes;
 /// Values in order are read in this many reads even if they lie in one place: it may have an end.
 const READS_IN_ORDER: u64 = 2;
 
-/// What a value of a scan would become, if it is in the log and not yet what scans want.
+/// The form that a scanned value would get, if it is in the log and not in that form yet.
 pub fn form_of(item: &Listed) -> Option<Form> {
     let entry = &item.entry;
     let is_apart = matches!(entry.home, Home::Flash { .. }) && entry.copy.is_none();

@@ -46,7 +46,7 @@ use bytes::Bytes;
 use describe::object_info;
 pub use describe::{Described, decode_attributes, find_entry, head, head_in_ram};
 
-/// How often a lookup starts again before a mismatch counts as damage.
+/// Attempts of a lookup before a mismatch counts as damage.
 const ATTEMPTS: usize = 4;
 
 /// A whole object as it is found: attributes still encoded.
@@ -100,7 +100,7 @@ impl Hit {
     }
 }
 
-/// What the cache has of a place in the log. (What is inline or in a block has an entry:
+/// From a place in the log, as cached. (Inline values and values in blocks have an entry:
 /// [`Hit::of`].)
 impl From<CachedValue> for Hit {
     fn from(cached: CachedValue) -> Self {
@@ -114,7 +114,7 @@ impl From<CachedValue> for Hit {
     }
 }
 
-/// Counts where a value of the large space was found, by what was read of it so far.
+/// Counts the source of a value of the large space, by the bytes read so far.
 fn count_large_hit(engine: &Engine, reader: &ValueReader, bytes: u64) {
     let by = match reader.source() {
         Some(Source::Ram | Source::Copy) => AnsweredBy::Copy,
@@ -167,12 +167,12 @@ const fn small_home(body: &Body<'_>) -> HomeKind {
 enum Located {
     /// In a pending frame, whole; or there is none.
     Here(Option<Hit>),
-    /// In a block, by a pending frame. It is looked up again: overwritten, it may be applied and
-    /// its block gone by now.
+    /// In a block, by a pending frame. It is looked up again: if overwritten, it may be applied and
+    /// its block deleted by now.
     InBlock,
     /// In the log, if the record there is the key's.
     Record(hash_index::Found),
-    /// The ordered index knows.
+    /// In the ordered index.
     Elsewhere,
 }
 
@@ -244,7 +244,7 @@ fn counted(engine: &Engine, found: Option<Hit>) -> Option<Hit> {
 
 /// What RAM says of a place in the log.
 enum InRam {
-    /// It has what is there: the record, if it is the one that is wanted.
+    /// The record was read; it is returned if it is the requested one.
     Read(Option<Hit>),
     /// Nothing; and what the cache calls the place.
     Absent(Option<Place>),
@@ -306,7 +306,7 @@ fn read_flash(
     Ok(Some(take_read(engine, place, key, read)))
 }
 
-/// What was read of the log at a place, for the caller and for the cache.
+/// Takes a record read from the log, for the caller and for the cache.
 fn take_read(engine: &Engine, place: Option<Place>, key: &[u8], read: CachedValue) -> Hit {
     engine.metrics.answered(AnsweredBy::Log, read.value.len() as u64);
     if let Some(place) = place {
@@ -365,8 +365,7 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     find_home(engine, key, entry).map(|(hit, _)| hit)
 }
 
-/// The same for a caller that wants this object: a small value in a block that is read often comes
-/// back to the log.
+/// The same for a caller: a hot small value in a block is promoted to the log.
 pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     let (hit, from_block) = find_home(engine, key, entry)?;
     if from_block.is_some_and(|extent| small_reads::may_move_to_log(engine, key, &extent)) {
@@ -375,7 +374,7 @@ pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit
     Ok(hit)
 }
 
-/// The value an entry points to, if no device need be asked for it.
+/// The value of an entry, if it is in RAM.
 fn find_in_ram(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Hit>> {
     if let Some(hit) = copied(engine, entry) {
         return Ok(Some(hit));
@@ -392,7 +391,7 @@ fn find_in_ram(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Hit>
     }
 }
 
-/// The value as its entry has it beside its home.
+/// The value as copied into its entry.
 fn copied(engine: &Engine, entry: &Entry) -> Option<Hit> {
     let value = entry.sound_copy()?;
     engine.metrics.answered(AnsweredBy::Inline, value.len() as u64);

@@ -20,8 +20,8 @@ use std::{ops::Range, sync::Arc};
 /// are written while they run.
 const MOMENT_ATTEMPTS: usize = 3;
 
-/// Values of the cache whose memory is fetched side by side, and so many bytes of each: what the
-/// processor's first cache has room for.
+/// Cached values that are prefetched in parallel, and bytes of each: they fit into the processor's
+/// L1 cache.
 const FETCHED_TOGETHER: usize = 32;
 const FETCHED_BYTES_MAX: usize = 1 << 10;
 
@@ -142,7 +142,7 @@ pub fn values_in_ram(snapshot: &Snapshot, items: &[Listed]) -> Vec<Option<Result
         }
     }
     if snapshot.read(|_| Ok(())).is_err() {
-        // What was found may be another commit's. Reading alone says so for each.
+        // The values found may be of another commit. Reading each alone decides that.
         values.fill_with(|| None);
     }
     values
@@ -185,7 +185,7 @@ fn copied_values(engine: &Engine, items: &[Listed]) -> Vec<Option<Result<Bytes>>
     values
 }
 
-/// What frames in RAM have of these objects: most of what was written lately.
+/// Values of these objects in frames in RAM: most recent writes.
 fn values_in_frames(engine: &Engine, items: &[Listed], values: &mut [Option<Result<Bytes>>]) {
     let place = |(item, value): (&Listed, &Option<Result<Bytes>>)| {
         let record = in_ring(item).filter(|_| value.is_none())?;

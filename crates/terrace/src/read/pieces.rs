@@ -50,7 +50,7 @@ pub struct Pieces {
     ahead_bytes: u64,
 }
 
-/// What is kept of pieces that are read from the device.
+/// Which pieces read from the device are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
     InCache,
@@ -83,7 +83,7 @@ impl Pieces {
         Ok(&self.reader)
     }
 
-    /// Goes to another byte of the value.
+    /// Moves to another byte of the value.
     pub fn seek(&mut self, position: u64) {
         if position != self.position - self.rest.len() as u64 {
             self.position = position;
@@ -93,7 +93,7 @@ impl Pieces {
         }
     }
 
-    /// The last so many bytes of the piece that was taken last are what comes next.
+    /// Steps back by this many bytes of the last piece: they are returned next.
     pub const fn step_back(&mut self, bytes: usize) {
         self.position -= bytes as u64;
     }
@@ -129,7 +129,7 @@ impl Pieces {
         }
     }
 
-    /// What is left of the piece the stream is in, if that is in RAM and there is something left.
+    /// The rest of the current piece, if it is in RAM and not empty.
     pub fn next_in_ram(&mut self) -> Option<Bytes> {
         if !self.rest.is_empty() {
             return Some(std::mem::take(&mut self.rest));

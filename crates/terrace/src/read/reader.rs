@@ -1,4 +1,4 @@
-//! A stream over one value, verified as it goes; and reading a part of a value.
+//! A stream over one value, verified while it is read; and reads of a part of a value.
 
 use super::{
     Described, Hit, Located, describe::Brief, find_entry, locate, locate_near, pieces::Pieces, read_by_entry,
@@ -11,15 +11,15 @@ use crate::{
 use bytes::Bytes;
 use std::{io, ops::Range, sync::Arc};
 
-/// A stream over one value. What it reads from stays pinned until it is dropped, so it sees one
-/// version to the end however the object changes meanwhile.
+/// A stream over one value. The value stays pinned until the stream is dropped, so it sees one
+/// version to the end, even if the object is changed meanwhile.
 #[derive(Debug)]
 pub struct Reader {
     info: ObjectInfo,
     source: Source,
     /// Of a stream that counts as an operation of its own.
     clock: Option<StreamClock>,
-    /// Pieces are handed out as copies of so many bytes at most.
+    /// Pieces are returned as copies of at most this many bytes.
     copied: Option<usize>,
 }
 
@@ -194,7 +194,7 @@ impl Reader {
         self.copied = bytes_max;
     }
 
-    /// A piece as the caller gets it. What it does not get is what comes next.
+    /// A piece as the caller gets it. The rest is returned next.
     fn hand_out(&mut self, piece: Bytes) -> Bytes {
         let Some(bytes_max) = self.copied else { return piece };
         let copy = Bytes::copy_from_slice(&piece[..piece.len().min(bytes_max)]);

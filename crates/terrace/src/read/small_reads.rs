@@ -1,5 +1,5 @@
-//! Reads of small values from their blocks: those that are read often come back to the
-//! log (`flash_cache::small`).
+//! Reads of small values from their blocks: hot ones are promoted to the log
+//! (`flash_cache::small`).
 
 use crate::{
     engine::Engine,
@@ -14,8 +14,7 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// Whether the value of an extent is one that comes back to the log when it is read often, and not
-/// one that is copied.
+/// Whether the value of an extent may be promoted to the log, rather than copied.
 pub fn may_move_to_log(engine: &Engine, key: &[u8], extent: &Extent) -> bool {
     extent.extent_bytes < COPY_BYTES_MIN
         && extent.length < engine.placement.large_from(key)
@@ -23,7 +22,7 @@ pub fn may_move_to_log(engine: &Engine, key: &[u8], extent: &Extent) -> bool {
         && !engine.options.read_only
 }
 
-/// Counts a read of a small value from its block, and has it come back if it is read often.
+/// Counts a read of a small value from its block, and queues it for promotion if it is hot.
 pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, value: &Bytes) {
     let (cache, hash) = (&engine.flash_cache, key_hash(key));
     if !cache.small.read(hash, engine.small_reads()) {

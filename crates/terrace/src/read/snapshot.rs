@@ -93,7 +93,7 @@ impl Snapshot {
     /// As [`crate::Store::reader`].
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
         check_key(key.as_ref())?;
-        // What it reads from is pinned once it is open, so it may outlive the snapshot.
+        // An open reader pins its value, so it may outlive the snapshot.
         let key = key.as_ref();
         self.read(|seq| Reader::open(self.engine(), key, || self.described(key, seq), &ReadOptions::default()))
     }
@@ -155,7 +155,7 @@ mod tests {
             }
             let entry = store.engine().index.get_at(b"k", seq)?;
             assert_eq!(entry.map(|entry| entry.version), Some(first));
-            // Asked here: once the read is over, any thread of the store may find it too old.
+            // Checked here: once the read is over, any thread of the store may expire it.
             assert_eq!(store.stats().snapshots.expired, 0, "it counts");
             Ok(())
         });

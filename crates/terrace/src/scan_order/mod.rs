@@ -38,20 +38,20 @@ const ORDERED_BYTES_MAX: u64 = 16 << 10;
 const READ_PRICE: u64 = 4 << 10;
 /// How often what an entry has is written: to the memtable's table, and again by merges.
 const INDEX_WRITES: u64 = 3;
-/// An entry without its copy, with what a table has of it besides.
+/// Bytes of an entry without its copy, including its share of a table's overhead.
 const ENTRY_BYTES: u64 = 32;
-/// How long keys are taken to be where none was looked at.
+/// Assumed mean length of keys until any are measured.
 const MEAN_KEY_BYTES: usize = 32;
-/// What is read in long pieces costs one part in so many of reading it in pages: 1.5 GB a second
-/// beside 50,000 pages.
+/// Long sequential reads cost this fraction (1/n) of reading the same bytes in pages: 1.5 GB a
+/// second against 50,000 pages.
 const LONG_READ_PART: u64 = 8;
 /// A sweep reads the log at most so often: it holds up merges of the index meanwhile.
 const PASSES_MAX: u64 = 32;
-/// Of its RAM a sweep uses at least this part, in per cent, and besides key and value a value takes
-/// so many bytes of it.
+/// A sweep uses at least this part of its RAM, in per cent; and each value takes this many bytes
+/// besides key and value.
 const WINDOW_USE_PERCENT: u64 = 75;
 const WINDOW_OVERHEAD_BYTES: u64 = 24;
-/// RAM of a sweep, which the value cache lends it: of its size one part in so many,
+/// RAM of a sweep, which the value cache lends it, as a fraction (1/n) of its size,
 const WINDOW_SHARE: u64 = 2;
 /// within these bounds.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
@@ -72,7 +72,7 @@ pub enum Form {
     Ordered,
 }
 
-/// The form of a value in the log of so many bytes. `None`: it stays where it is.
+/// The form of a value of this many bytes in the log. `None`: it is not moved.
 pub const fn form(bytes: u64) -> Option<Form> {
     match bytes {
         0 => None,
@@ -82,17 +82,17 @@ pub const fn form(bytes: u64) -> Option<Form> {
     }
 }
 
-/// What of a scan was read, and what it would cost to write that in order.
+/// Values read by a scan, and the cost of writing them in key order.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bill {
     /// Reads of the device that order would have spared.
     pub reads: u64,
-    /// What it costs to write the values.
+    /// Cost of writing the values.
     price: u64,
 }
 
 impl Bill {
-    /// Adds a value with a record of so many bytes.
+    /// Adds a value with a record of this many bytes.
     pub fn add(&mut self, form: Form, key_bytes: usize, value_bytes: u64, record_bytes: u64) {
         self.price += match form {
             Form::Copied => index_bytes(key_bytes, value_bytes),
@@ -105,12 +105,12 @@ impl Bill {
     }
 }
 
-/// What it writes to the index, in time, to give a key a new entry.
+/// Bytes that a new entry of a key costs the index over time.
 pub const fn index_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
     INDEX_WRITES * (ENTRY_BYTES + key_bytes as u64 + copied_bytes)
 }
 
-/// RAM that a sweep may have, of a cache of so many bytes.
+/// Maximum RAM of a sweep, for a cache of this many bytes.
 pub fn window_bytes(cache_bytes: u64) -> u64 {
     (cache_bytes / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
 }
@@ -138,13 +138,13 @@ impl Sweep {
         values * copy_bytes(MEAN_KEY_BYTES, mean_bytes.min(COPY_BYTES_MAX))
     }
 
-    /// Bytes of the tables that it makes, which are there beside the old ones until it is over.
+    /// Bytes of the new tables, which exist beside the old ones until the sweep is over.
     pub fn written_bytes(&self, mean_bytes: u64) -> u64 {
         self.index_bytes + self.copied_bytes(mean_bytes)
     }
 
-    /// What it costs, where values in the log have this mean length and it has so much RAM: no less
-    /// than it will, since long values are not copied. `None`: too much.
+    /// Cost of a sweep, for this mean length of values in the log and this much RAM: an upper
+    /// bound, since long values are not copied. `None`: too high.
     fn price(&self, mean_bytes: u64, window_bytes: u64) -> Option<u64> {
         let copied_bytes = self.copied_bytes(mean_bytes);
         let passes = copied_bytes.div_ceil(window_bytes / 100 * WINDOW_USE_PERCENT).max(1);
@@ -152,21 +152,21 @@ impl Sweep {
     }
 }
 
-/// What scans have paid, and the values on their way.
+/// Charges of scans, and the values that are being moved.
 #[derive(Debug)]
 pub struct ScanOrder {
-    /// What was bought and is not yet in order.
+    /// Values to be moved.
     pub queue: MoveQueue,
     /// Short values on their way to the applier.
     pub copies: Copies,
-    /// What scans have paid for a sweep since the last one, by reads of short values.
+    /// Charges for a sweep since the last one, by reads of short values.
     paid_for_sweep: AtomicU64,
     /// How much of that was found to be too little.
     too_little_for_sweep: AtomicU64,
     /// How much of its price is enough.
     sweep_price_percent: u64,
     throws: AtomicU64,
-    /// What was bought and what became of it.
+    /// Counters of moves.
     pub counters: ScanOrderCounters,
 }
 
@@ -186,7 +186,8 @@ impl ScanOrder {
         }
     }
 
-    /// Whether a scan that has paid so much buys.
+    /// Whether the charges of a scan trigger a move: always if they reach the price, else with a
+    /// probability of charges over price.
     #[must_use]
     pub fn buys(&self, bill: &Bill) -> bool {
         let paid = bill.paid();
@@ -222,18 +223,18 @@ impl ScanOrder {
         taken
     }
 
-    /// A scan has read so many short values from the device, each by itself.
+    /// A scan has read this many short values from the device, one by one.
     pub fn pay_for_sweep(&self, reads: u64) {
         self.paid_for_sweep.fetch_add(reads * READ_PRICE, Ordering::Relaxed);
     }
 
-    /// Whether scans have paid anything for a sweep since it was found to be too little.
+    /// Whether anything was charged for a sweep since the charges were last found too low.
     pub fn has_paid_for_sweep(&self) -> bool {
         self.paid_for_sweep.load(Ordering::Relaxed) != self.too_little_for_sweep.load(Ordering::Relaxed)
     }
 
-    /// Whether scans have paid for a sweep, where values in the log have this mean length and it
-    /// has so much RAM. What they have paid is spent then.
+    /// Whether the charges are sufficient for a sweep, for this mean length of values in the log
+    /// and this much RAM. If so, they are spent.
     #[must_use]
     pub fn buys_sweep(&self, sweep: Sweep, mean_bytes: u64, window_bytes: u64) -> bool {
         let paid = self.paid_for_sweep.load(Ordering::Relaxed);
@@ -248,14 +249,14 @@ impl ScanOrder {
         is_paid
     }
 
-    /// A sweep has ended: what was paid meanwhile it has spared.
+    /// A sweep has ended. Charges made meanwhile are dropped, since it saves those reads.
     pub fn swept(&self) {
         self.paid_for_sweep.store(0, Ordering::Relaxed);
         self.counters.sweeps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts values that were committed, with records of so many bytes. Returns what is written
-    /// for them in all.
+    /// Counts values that were committed, with records of this many bytes. Returns the total bytes
+    /// written for them.
     pub fn count_moved(&self, values: &[Moving], record_bytes: u64) -> u64 {
         let counters = &self.counters;
         counters.moved.fetch_add(values.len() as u64, Ordering::Relaxed);
@@ -343,7 +344,7 @@ mod tests {
         assert!(order.has_paid_for_sweep());
         assert!(order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));
         assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX), "it is spent");
-        // What is read while it is under way, it spares.
+        // Charges made during a sweep are dropped.
         order.pay_for_sweep(10 * reads);
         order.swept();
         assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));

@@ -1,4 +1,4 @@
-//! Whether what is found is there: snapshots, range tombstones, expiry.
+//! Whether a version that was found is visible: snapshots, range tombstones, expiry.
 
 pub(crate) mod presence;
 pub(crate) mod range_tombstones;

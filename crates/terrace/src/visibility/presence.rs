@@ -34,8 +34,8 @@ pub struct Presence<'a> {
 }
 
 impl<'a> Presence<'a> {
-    /// As of a snapshot's seq, with the ranges it holds, and what is visible when everything up to
-    /// `durable_seq` is durable; the time is the clock's.
+    /// As of a snapshot's seq, with the ranges that it holds, and with everything up to
+    /// `durable_seq` durable; the time is the clock's.
     pub const fn at(clock: &'a Clock, ranges: Option<Arc<RangeSet>>, seq: u64, durable_seq: u64) -> Self {
         Self {
             ranges,

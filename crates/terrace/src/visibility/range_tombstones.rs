@@ -99,7 +99,7 @@ pub struct RangeSet {
     ranges: Vec<Arc<DeletedRange>>,
     /// The key space cut at every start and end, from the first start on.
     pieces: Vec<Piece>,
-    /// Seqs of those that are visible only when they are durable, ascending.
+    /// Seqs of ranges that become visible when they are durable, ascending.
     sync_seqs: Vec<u64>,
 }
 
@@ -169,8 +169,8 @@ impl RangeSet {
         range_seq <= durable_seq || self.sync_seqs.binary_search(&range_seq).is_err()
     }
 
-    /// Seq of the last range that is not visible while only what is up to `durable_seq` is durable;
-    /// 0 if there is none.
+    /// Seq of the last range that is not visible yet with everything up to `durable_seq` durable; 0
+    /// if there is none.
     pub fn unfinished_seq(&self, durable_seq: u64) -> u64 {
         self.sync_seqs
             .last()
@@ -189,7 +189,7 @@ impl RangeSet {
 #[derive(Debug, Default)]
 pub struct Ranges {
     set: RwLock<Arc<RangeSet>>,
-    /// Whether there are any: all but always there are none, and reads should not pay for that.
+    /// Whether there are any: usually there are none, and reads should not pay for a lookup.
     any: AtomicBool,
     /// Held by a call from its look for room to its commit.
     admission: Mutex<()>,

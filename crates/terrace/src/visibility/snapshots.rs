@@ -29,7 +29,7 @@ pub struct Snapshots {
     open: Mutex<BTreeMap<(u64, u64), Open>>,
     next: AtomicU64,
     expired: AtomicU64,
-    /// Raised when one is dropped: what it kept may go.
+    /// Raised when a snapshot is dropped: versions that it kept may be deleted.
     dropped: Arc<Event>,
     /// See [`Snapshots::look_older_by`].
     #[cfg(test)]
@@ -64,7 +64,7 @@ impl Reads {
         self.0.load(Ordering::SeqCst) == Self::OVER
     }
 
-    /// Begins a read, which lasts until what is given is dropped. `None` if the snapshot is over.
+    /// Begins a read, which lasts until the result is dropped. `None` if the snapshot has expired.
     fn begin(&self) -> Option<UnderWay<'_>> {
         let one_more = |now: u64| (now != Self::OVER).then(|| now + 1);
         let begun = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
@@ -130,8 +130,8 @@ impl Snapshots {
         }
     }
 
-    /// The oldest snapshot's seq, or what `current_seq` gives if there is none. Those that are too
-    /// old do not count from here on.
+    /// The oldest snapshot's seq, or the result of `current_seq` if there is none. Snapshots that
+    /// are too old expire here.
     pub fn oldest_or(&self, current_seq: impl FnOnce() -> u64) -> u64 {
         let mut open = self.open.lock();
         while let Some(oldest) = open.first_entry() {
@@ -145,7 +145,7 @@ impl Snapshots {
     }
 
     fn is_too_old(&self, open: &Open) -> bool {
-        // Each step of a scan asks: the clock is looked at only where it matters.
+        // Called for each step of a scan: the clock is read only where it matters.
         let Some(max_age) = self.max_age.filter(|_| open.ages) else {
             return false;
         };
@@ -253,7 +253,7 @@ mod tests {
         let old = snapshots.register(true, || 3);
         assert_eq!(old.read(Ok), Ok(3));
         assert_eq!(snapshots.oldest_or(|| 20), 3);
-        // In the midst of a read: what it sees is kept until it ends.
+        // During a read: the state that it sees is kept until it ends.
         let outcome = old.read(|seq| {
             snapshots.look_older_by(3601);
             assert_eq!(snapshots.oldest_or(|| 20), 3);

@@ -37,13 +37,13 @@ pub struct Committing {
     is_waiting: bool,
 }
 
-/// Commits a batch, if that asks no device and waits for nothing. `None`: nothing was written.
+/// Commits a batch if that needs no device and no wait. `None`: nothing was written.
 pub fn try_batch(engine: &Arc<Engine>, batch: &Batch, durability: Durability) -> Option<Committing> {
     let began = Instant::now();
     engine.check_writable().ok()?;
     let log = &engine.log;
-    // What is new is judged where it may wait, once the store has been full; what frees space has
-    // the rest of the segment that is written.
+    // Once the store has been full, new data is admitted only on the path that may wait; batches
+    // that free space may use the rest of the segment being written.
     let committer = if batch.frees_space() {
         Committer::FreeingAtOnce
     } else if log.has_been_full() {

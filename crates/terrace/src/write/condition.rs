@@ -29,14 +29,14 @@ use crate::{
 pub struct Precheck<'a> {
     condition: Condition,
     leaving_seq: u64,
-    /// As of before the index was asked.
+    /// As of before the lookup in the index.
     presence: Presence<'a>,
-    /// How the index is asked.
+    /// How a key is looked up.
     ask: Ask,
     indexed: Option<Found>,
 }
 
-/// Asks the index, or what stands for it, about a key.
+/// Looks up a key in the index, or in its substitute.
 type Ask = fn(&Engine, &[u8], &Presence<'_>) -> Result<Option<Found>>;
 
 /// Only the index can say.

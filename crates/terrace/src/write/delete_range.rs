@@ -41,8 +41,8 @@ pub fn delete_range(engine: &Engine, range: &ScanRange, durability: Durability) 
     finish(engine, committed)
 }
 
-/// No key can be in the range. The version is that of the last commit, which the caller may take
-/// for durable if that was asked for.
+/// No key can be in the range. The version is that of the last commit, which is durable on return
+/// if that was requested.
 fn nothing(engine: &Engine, durability: Durability) -> Result<Version> {
     let seq = engine.log.committed_seq();
     finish(engine, Committed { seq, durability })
@@ -97,7 +97,7 @@ mod tests {
         let (told, answer) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let patient = scope.spawn(|| admit(engine, Duration::from_secs(3600)).map(drop));
-            // Callers that hardly wait are refused while that one goes on waiting.
+            // Callers with short timeouts are refused while that one continues to wait.
             scope.spawn(move || {
                 for _ in 0..20 {
                     let _ = told.send(admit(engine, Duration::ZERO).map(drop));
@@ -122,8 +122,8 @@ mod tests {
         drop(admit(engine, Duration::from_secs(60)).unwrap());
     }
 
-    /// The answer was the version of the last commit, buffered or not, and was taken for durable
-    /// since that was asked for.
+    /// The version returned was that of the last commit, buffered or not, and the caller took it
+    /// for durable because durability was requested.
     #[test]
     fn nothing_to_delete_makes_durable_what_it_names() {
         let dir = tempfile::tempdir().unwrap();

@@ -289,8 +289,8 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>>
 /// Commits as one kind of committer.
 type Commit<'a> = dyn Fn(Committer) -> Result<Committed> + 'a;
 
-/// Commits what a batch does, as the kind of committer that `by` chooses. All conditions are
-/// decided on the state before the batch, of which `precheck` asks the index.
+/// Commits a batch, as the kind of committer that `by` chooses. All conditions are evaluated on the
+/// state before the batch, which `precheck` reads from the index.
 fn commit_placed<'e>(
     engine: &'e Engine,
     batch: &Batch,

@@ -12,17 +12,17 @@ use crate::{
     log::commit::{Committed, Committer},
 };
 
-/// How many times its length a write must let go of.
+/// A write must free this many times its length.
 const FACTOR: u64 = 2;
 
-/// What a write takes and lets go of.
+/// Bytes that a write takes and frees.
 #[derive(Debug, Clone)]
 pub struct Exchange<'a> {
     /// Bytes of keys, values and attributes that it puts.
     pub put_bytes: u64,
     /// Keys whose values it replaces or deletes.
     pub keys: Vec<&'a [u8]>,
-    /// Bytes that its caller says it lets go of elsewhere.
+    /// Bytes that its caller declares to free elsewhere.
     pub freed_bytes: u64,
 }
 

@@ -15,20 +15,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// At most this often all blocks are looked at,
+/// Minimum interval of checks of all blocks,
 const BLOCKS_INTERVAL: Duration = Duration::from_millis(50);
 /// and this often when nothing happens.
 const BLOCKS_IDLE: Duration = Duration::from_secs(1);
-/// How long a dead block is left alone that could not be looked through: each time is told in the
-/// log.
+/// How long a dead block that could not be read is left alone: each attempt is logged.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// A block in which nothing lives; that stays so.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DeadBlock {
-    /// What was committed when it was seen to be dead.
+    /// The committed seq when it was found dead.
     pub seen: u64,
-    /// Whether the index agrees, if it was asked and could tell.
+    /// Whether the index confirms it, if it was looked up successfully.
     is_dead: Option<bool>,
     /// When it could not tell.
     failed_at: Option<Instant>,
@@ -69,8 +68,8 @@ impl LogGc {
     /// Deletes blocks in which nothing lives and which no reader can reach any more.
     pub(super) fn delete_dead_blocks(&mut self) -> Result<()> {
         let dead = self.engine.large.dead_blocks();
-        // Asked after the list was made: whichever commit killed a block is no later than this.
-        // (What is applied would not do: a block dies while its last commit is being applied.)
+        // Read after the list was made: the commit that made a block dead is no later than this.
+        // (The applied seq would not do: a block dies while its last commit is being applied.)
         let seen = self.engine.log.committed_seq();
         self.dead_blocks.retain(|block, _| dead.contains(block));
         let mut outcome = Ok(());
@@ -114,11 +113,11 @@ impl LogGc {
         outcome
     }
 
-    /// Asks the index whether a block is dead. If it cannot tell now, that costs space, holds up
-    /// nothing else, and is tried again.
+    /// Looks up in the index whether a block is dead. If that fails, it costs space, blocks nothing
+    /// else, and is tried again.
     fn look_through(&self, number: u64, block: &mut DeadBlock) {
-        // Block GC has just asked for the same keys, and has moved what lived. To read the block
-        // once more was a second of a disk's time, which its readers did not have.
+        // Block GC has just looked up the same keys, and has moved the live values. Reading the
+        // block once more took a second of a disk's time, at the cost of its readers.
         if self.engine.block_gc.has_emptied(number) {
             block.is_dead = Some(true);
         } else if block.failed_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
@@ -157,7 +156,7 @@ impl LogGc {
     /// Looks at the index before a block is deleted: a miscount must cost space, never data.
     fn nothing_points_to(&self, block: u64) -> Result<bool> {
         for extent in self.engine.large.scan_headers(block)? {
-            // What is damaged was not read by any caller, or `verify` has told of it.
+            // Damage here was not read by any caller, or was reported by `verify`.
             let Ok(extent) = extent else { continue };
             let entry = self.engine.index.get(&extent.header.key)?;
             if entry.is_some_and(|entry| matches!(entry.home, Home::Block(extent) if extent.block == block)) {

@@ -1,5 +1,5 @@
-//! Whether a segment is worth writing again where nothing can leave for the large tier: by how much
-//! of it is dead, and how much of a full device's reserve is left to use meanwhile.
+//! Whether a segment is worth rewriting if nothing can move to the large tier: by its dead bytes,
+//! and by how much of a full device's reserve is left to use meanwhile.
 
 use super::{Live, LogGc, Ring, record_bytes};
 use crate::{log::segments::Segment, metrics::stalls::StallReason};
@@ -22,7 +22,7 @@ pub(super) const DEAD_PERCENT_MIN_AWAITED: usize = 5;
 const BURST: Duration = Duration::from_secs(3);
 
 impl LogGc {
-    /// Whether what is left of the reserve can be used before much is moved for little.
+    /// Whether the rest of the reserve can be used before much is rewritten for a small gain.
     pub(super) fn look_at_reserve(&mut self, ring: Ring) {
         let left = if ring.reserve_is_whole {
             u32::MAX
@@ -56,7 +56,7 @@ impl LogGc {
         self.gives_enough(record_bytes(values), held_bytes)
     }
 
-    /// The same before it is read, by what is counted for it.
+    /// The same before it is read, by its live bytes as counted.
     // At most 1 GiB.
     pub(super) fn may_be_reinserted(&self, segment: &Segment) -> bool {
         self.gives_enough(segment.live_bytes() as usize, segment.end_bytes() as usize)
@@ -64,8 +64,8 @@ impl LogGc {
 
     fn gives_enough(&self, live_bytes: usize, held_bytes: usize) -> bool {
         let segment_bytes = self.segment_bytes();
-        // Of its frames and not of its length: what is free at its end may be as much in the next
-        // one: that would have no end.
+        // The share of its frames and not of its length: as much may be free at the end of the next
+        // segment, and draining would never end.
         let dead_bytes = held_bytes.saturating_sub(live_bytes);
         let helps_reserve = dead_bytes >= segment_bytes * self.dead_percent_min / 100;
         live_bytes < segment_bytes * LIVE_PERCENT_MAX / 100 || (helps_reserve && !self.engine.log.reserve.is_whole())

@@ -15,7 +15,7 @@ use crate::{
 use std::ops::Bound;
 
 impl LogGc {
-    /// Whether a segment holds damage that entries still point into. It then goes into quarantine.
+    /// Whether a segment contains damage that entries still point to. It is quarantined then.
     pub(super) fn refuses_damage(&self, segment: &Segment, walked: &Walked) -> Result<bool> {
         let mut damaged = walked.damaged.clone();
         if !self.tail_is_whole(segment, walked)? {
@@ -58,7 +58,7 @@ impl LogGc {
         if walked.looks_used_at_end {
             return Ok(false);
         }
-        // The segment written next says with what it went on, unless it has been used again since.
+        // The next segment records where this one ended, unless it has been reused since.
         let segments = &self.engine.log.segments;
         let next = segments
             .iter()

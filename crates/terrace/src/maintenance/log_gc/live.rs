@@ -24,7 +24,7 @@ const PART_BYTES: usize = 8 << 20;
 /// A value found in a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Live {
-    /// Where its record begins among those that are kept,
+    /// Offset of its record among the kept ones,
     at: u32,
     /// and the record's length. A segment has at most 1 GiB.
     record_bytes: u32,
@@ -35,7 +35,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// What it takes in the log.
+    /// Bytes of its record in the log.
     pub const fn record_bytes(&self) -> usize {
         self.record_bytes as usize
     }
@@ -73,7 +73,7 @@ impl Kept {
 
 /// A segment that was walked.
 pub(super) struct Survey {
-    /// What lives in it.
+    /// Its live values.
     pub live: Vec<Live>,
     /// The records of that.
     pub kept: Kept,
@@ -81,7 +81,7 @@ pub(super) struct Survey {
     pub walked: Walked,
 }
 
-/// A value that the hash index does not know.
+/// A value without a slot in the hash index.
 struct Unknown {
     /// Where its record begins in the segment.
     offset: usize,
@@ -217,8 +217,9 @@ mod tests {
         }
     }
 
-    /// A segment of half a million values of 100 B: lists of whole records took 60 MiB each, beside
-    /// the segment's 64, and a store with 384 MiB of caches was ended in a control group of 512.
+    /// A segment of half a million values of 100 B: lists of whole records took 60 MiB each,
+    /// besides the segment's 64, and a store with 384 MiB of caches was killed in a control group
+    /// of 512.
     #[test]
     fn a_list_of_values_is_a_tenth_of_short_records() {
         let record = Record::new(&[0; 16], &[], crate::log::format::Body::Put { value: &[0; 100] });

@@ -13,7 +13,7 @@ use crate::{
 /// Draining starts when less than this share of the ring is free (FlashStore section 4.5 cleans
 /// above 80 %).
 const FREE_SHARE_MIN_PERCENT: u32 = 20;
-/// Once it has started it goes on until so much more is free.
+/// Once started it continues until this much more is free.
 const FREE_SHARE_MORE_PERCENT: u32 = 5;
 /// It also starts when so much of a bounded hash index is in use (FlashStore section 4.5).
 const INDEX_LOAD_MAX: f64 = 0.9;
@@ -33,7 +33,7 @@ pub struct Ring {
     pub available_now: u32,
     /// Segments that are drained and not yet free.
     pub drained: u32,
-    /// Segments that copies of large objects have beyond what is guaranteed to them.
+    /// Segments that copies of large objects have beyond their guaranteed ones.
     pub lent: u32,
     /// Segments of a used reserve that commits which free space may still have.
     pub reserve_segments: u32,
@@ -54,8 +54,8 @@ impl Ring {
         self.available_now + self.drained + self.lent
     }
 
-    /// Whether segments are to be drained, given whether they are already. While the reserve is
-    /// used they must: what is drained gives it back; and while the ring is beyond its capacity.
+    /// Whether segments should be drained, given whether they are already. Always while the reserve
+    /// is used, since drained segments refill it, and while the ring exceeds its capacity.
     pub fn wants_draining(&self, is_under_way: bool) -> bool {
         if !self.reserve_is_whole {
             return true;
@@ -74,8 +74,8 @@ impl Ring {
         self.drained < DRAINED_BATCH
     }
 
-    /// Whether the next segment is drained now, where draining is wanted, or those that are drained
-    /// are waited for: there are enough of them, or no room is left for what the next one holds.
+    /// Whether the next segment is drained now, if draining is wanted. If not, drained segments are
+    /// waited for: there are enough of them, or there is no room for the live values of the next.
     pub const fn drains_next(&self) -> bool {
         let enough = !self.may_drain_more() && self.available > RESERVED_SEGMENTS;
         let no_room = self.drained > 0 && self.available == 0;
@@ -98,7 +98,7 @@ impl Ring {
 mod tests {
     use super::*;
 
-    /// A hundred segments of which so many are free.
+    /// A hundred segments of which this many are free.
     const fn ring(available: u32) -> Ring {
         Ring {
             capacity: 100,

@@ -25,19 +25,19 @@
 pub const PINNED: u8 = u8::MAX;
 /// At most this share of a segment is written again.
 pub const SEGMENT_SHARE_MAX_PERCENT: usize = 75;
-/// And this, of what is pinned alone, where recycling is short of room.
+/// The same for pinned values alone, if log GC is short of room.
 const SHORT_SHARE_MAX_PERCENT: usize = 50;
 /// If the hash index is crowded at most this share of the live bytes is: each segment must give
 /// slots back.
 const CROWDED_SHARE_MAX_PERCENT: usize = 50;
-/// Bytes that one byte of a caller's pays for.
+/// Credit that one byte of a caller's earns, in bytes.
 const PER_USER_BYTE: f64 = 0.5;
-/// Bytes that one byte moved back pays for.
+/// Credit that one promoted byte earns, in bytes.
 const PER_MOVED_BYTE: f64 = 3.0;
 /// Segments' bytes that may be saved up.
 const SAVED_SEGMENTS_MAX: f64 = 4.0;
 
-/// What has been paid for and not been spent.
+/// Credit that is earned and not spent.
 #[derive(Debug)]
 pub struct Credit {
     segment_bytes: f64,
@@ -57,8 +57,8 @@ impl Credit {
         }
     }
 
-    /// So many bytes of callers, and of values moved back, have been written to the log since the
-    /// store was opened.
+    /// Sets the bytes of callers, and of promoted values, written to the log since the store was
+    /// opened.
     pub fn written(&mut self, user_bytes: u64, moved_bytes: u64) {
         let user = user_bytes.saturating_sub(self.user_bytes);
         let moved = moved_bytes.saturating_sub(self.moved_bytes);
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(cold, [(3, 50), (1, 10)], "what is pinned takes their part");
         let (hot, _) = choose(vec![(3, 50), (PINNED, 30)], limits, |value| *value);
         assert_eq!(hot, [(PINNED, 30), (3, 50)]);
-        // A segment of nothing else gives a quarter of what it holds back,
+        // A segment with only pinned values gives a quarter of its bytes back,
         let (hot, _) = choose(vec![(PINNED, 100); 9], limits, |value| *value);
         assert_eq!(hot.len(), 6);
         // and half where room is short; then nothing else stays at all.

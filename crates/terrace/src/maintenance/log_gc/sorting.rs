@@ -2,8 +2,8 @@
 
 use crate::key_prefix;
 
-/// Sorts by key. The index is then asked and changed from its one end to the other, so what a
-/// lookup needs of it is still in the processor's and in its own cache from the lookup before.
+/// Sorts by key. The index is then read and changed in key order, so most of what a lookup needs is
+/// still in its cache and in the processor's from the lookup before.
 pub(super) fn sort_by_key<'a, T>(items: &mut [T], key: impl Fn(&T) -> &'a [u8]) {
     items.sort_by_cached_key(|item| key_prefix(key(item)));
     // Keys that begin alike.

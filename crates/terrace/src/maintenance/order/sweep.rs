@@ -51,21 +51,21 @@ use window::Window;
 /// runs than this: long before the applier waits for them.
 const RUNS_BEHIND_MAX: usize = 2;
 
-/// And the merge is given up, with what it has done, when they are behind by half as many as the
-/// applier waits for: what is left of a large index may take minutes.
+/// The merge is ended early, keeping its results, when they are behind by half as many as the
+/// applier waits for: the rest of a large index may take minutes.
 const RUNS_BEHIND_GIVEN_UP: usize = apply::RUNS_BEHIND_MAX / 2;
 /// Entries between two looks at that.
 const RUNS_LOOK: u32 = 4096;
 
-/// Threads that read the log: beside scans that have many reads under way one alone would get but
-/// little of the device.
+/// Threads that read the log: beside scans with many reads under way a single thread would get only
+/// a small share of the device.
 const WALKERS: usize = 4;
 
 /// Segments, with their generations.
 type Places = Vec<(u32, u64)>;
 
 impl Orderer {
-    /// Sweeps the log if scans have paid for it. `false` if there was nothing to do.
+    /// Sweeps the log if the charges of scans are sufficient. `false` if there was nothing to do.
     pub(super) fn sweep(&self) -> bool {
         let Some(segments) = bought(&self.engine) else {
             return false;
@@ -77,7 +77,7 @@ impl Orderer {
         true
     }
 
-    /// Has the index flush what is applied: a merge does not see memtables. Says whether it did.
+    /// Flushes applied entries: a merge does not see memtables. Returns whether it did.
     fn flush_index(&self) -> bool {
         let engine = &self.engine;
         let seq = engine.index.applied_seq();
@@ -131,7 +131,7 @@ impl Orderer {
     }
 }
 
-/// What is known of a merge afterwards.
+/// Results of a merge.
 #[derive(Default)]
 struct Told {
     copied: AtomicU64,
@@ -148,10 +148,10 @@ struct LogInOrder {
     window: Window,
     /// Bytes that may be written.
     bucket: Bucket,
-    /// What copies have written since the bucket was asked.
+    /// Bytes of copies since the last wait for the rate limit.
     given_bytes: u64,
     told: Arc<Told>,
-    /// Entries that it was asked about.
+    /// Entries visited.
     asked: u32,
 }
 
@@ -181,14 +181,14 @@ impl CopySource for LogInOrder {
 }
 
 impl LogInOrder {
-    /// Waits until what was written is earned, with all merges of the index held up. Says whether
-    /// the sweep goes on.
+    /// Waits until the rate limit has earned the written bytes, with all merges of the index held
+    /// up. Returns whether the sweep continues.
     fn earn(&mut self) -> bool {
         let given_bytes = std::mem::take(&mut self.given_bytes);
         self.bucket.wait(given_bytes, || must_end(&self.engine))
     }
 
-    /// Fills the window with what comes from `key` on, once what was written is earned.
+    /// Fills the window with keys from `key` on, once the written bytes are earned.
     fn go_on_at(&mut self, key: &[u8]) {
         if !self.earn() {
             self.told.has_ended.store(true, Ordering::Relaxed);
@@ -280,15 +280,15 @@ fn must_end(engine: &Engine) -> bool {
         || engine.index.runs_behind() > RUNS_BEHIND_MAX
 }
 
-/// Whether a segment is full, all that is in it is in the index, and no sweep has been through it.
-/// Of what is applied later a merge that begins now would not know.
+/// Whether a segment is full, all its records are in the index, and no sweep has visited it. A
+/// merge that begins now would not see records applied later.
 fn is_due(segment: &Segment, applied_seq: u64) -> bool {
     segment.state() == SegmentState::Sealed && segment.last_seq() <= applied_seq && !segment.is_swept()
 }
 
-/// What a sweep has before it, if scans have paid for it: segments that are full.
+/// The segments to be swept, if the charges of scans are sufficient: full ones.
 fn bought(engine: &Engine) -> Option<Places> {
-    // Asked at each turn: if nothing was scanned since, the segments need not be walked.
+    // Called at each turn: if nothing was scanned since, the segments need not be visited.
     if !engine.scan_order.has_paid_for_sweep() || must_end(engine) {
         return None;
     }
@@ -310,7 +310,7 @@ fn bought(engine: &Engine) -> Option<Places> {
     is_bought.then(|| due.iter().map(place).collect())
 }
 
-/// RAM of a sweep: of what the value cache has by now, and not of what it was opened with.
+/// RAM of a sweep, by the present size of the value cache and not the size at the open.
 fn window_bytes_of(engine: &Engine) -> u64 {
     window_bytes(engine.cache.capacity_bytes() + engine.log.frames.share_bytes())
 }
@@ -360,8 +360,8 @@ mod tests {
         assert!(!is_due(segment, applied_seq));
     }
 
-    /// A store whose cache was made smaller while it was open had sweeps with half of what it had
-    /// before.
+    /// In a store whose cache was made smaller while it was open, sweeps used half of the former
+    /// size.
     #[test]
     fn a_sweep_has_a_part_of_the_cache_as_it_is() {
         let dir = tempfile::tempdir().unwrap();

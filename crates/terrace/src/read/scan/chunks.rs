@@ -1,4 +1,4 @@
-//! What scans take from the scan cache ([`crate::cache::scans`]), and what they bring to it.
+//! Scans and the scan cache ([`crate::cache::scans`]): reads from chunks, and makes chunks.
 
 use super::{Listed, Scan, ScannedObject, Values};
 use crate::{
@@ -17,15 +17,15 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// A range that had a chunk and is read anew has at most so many keys: others may have come.
+/// Maximum keys of a dropped chunk's range that is read again: others may have been added.
 const LOST_KEYS_MAX: usize = 1000;
-/// Of values that move to chunks one part in so many may be read from a device for it. Where none
-/// might be, two of five scans of values that just fit into RAM listed their range for nothing.
+/// Maximum fraction (1/n) of the values that move to chunks that may be read from a device for it.
+/// With none, two of five scans of values that just fit into RAM listed their range without result.
 const NOT_IN_RAM_PART: usize = 8;
 
 impl Scan {
-    /// Shows what comes next, from one chunk or from the index, `wanted` pairs at most. Gives how
-    /// many.
+    /// Returns the next pairs, from one chunk or from the index, at most `wanted`. Returns their
+    /// number.
     pub(super) fn more_values(
         &mut self,
         wanted: usize,
@@ -108,8 +108,8 @@ impl Scan {
         Some(end)
     }
 
-    /// What comes behind these objects and belongs in their last chunk, and where that ends; `None`
-    /// if the index cannot be read.
+    /// The keys after these objects that belong in their last chunk, and the end of that; `None` if
+    /// the index cannot be read.
     fn list_ahead(&mut self, items: &[Listed]) -> (Vec<Listed>, Option<Vec<u8>>) {
         let bytes_max = self.engine().scan_cache.chunk_bytes_max().saturating_sub(END_BYTES);
         let fill = |bytes: usize, more: usize| match bytes.saturating_add(more) {
@@ -144,7 +144,7 @@ impl Scan {
         !self.has_back && self.engine().scan_cache.chunk_bytes_max() > 0 && self.may_make_bytes() > 0
     }
 
-    /// So many bytes of chunks this scan may still make.
+    /// Bytes of chunks that this scan may still make.
     fn may_make_bytes(&self) -> usize {
         self.engine()
             .scan_cache
@@ -210,8 +210,8 @@ impl Scan {
         read.map(|_| ())
     }
 
-    /// What the index has now of keys that have changed, without those that are gone. `None` if an
-    /// object is dead: that a chunk shows only where it can hide it.
+    /// The present entries of changed keys, without deleted ones. `None` if an object is dead: a
+    /// chunk may contain one only where it can hide it.
     fn changed_values(&self, changed: &Changed) -> Result<Option<Values>> {
         let mut items = Vec::with_capacity(changed.keys.len());
         for key in &changed.keys {
@@ -226,7 +226,7 @@ impl Scan {
         Ok(Some(self.values_of(items, Vec::new())))
     }
 
-    /// Chunks of what has not changed in one, and of what was read of the keys that have.
+    /// Chunks of the unchanged pairs of one, and of the values read for the changed keys.
     fn made_of_changed(&self, changed: &Changed, read: &Values) -> Vec<Made> {
         let unchanged = changed.chunk.pairs().filter(|pair| !changed.has(pair.key));
         let mut before = unchanged.peekable();
@@ -247,8 +247,8 @@ impl Scan {
         chunks.end(&changed.end)
     }
 
-    /// Chunks of what was read from `start` to `end` (empty: no end). Where a value is too long,
-    /// could not be read or is dead there is none. Nor behind that of which there are `bytes_max`.
+    /// Chunks of the values from `start` to `end` (empty: no end). None at a value that is too
+    /// long, dead or could not be read, nor after `bytes_max`.
     fn made_of(&self, takes: Takes, read: &Values, start: Vec<u8>, end: &[u8], bytes_max: usize) -> Vec<Made> {
         let may_move = may_move(takes, read);
         let belongs = |item: &Listed| if is_long(item) { may_move } else { takes.short };
@@ -340,13 +340,13 @@ impl Scan {
     }
 }
 
-/// Whether longer values of what was read move to chunks. Where many had to be read from a device,
-/// not all that is wanted fits into RAM.
+/// Whether longer values of these move to chunks. If many had to be read from a device, the working
+/// set does not fit into RAM.
 const fn may_move(takes: Takes, read: &Values) -> bool {
     takes.long && are_few(read.not_in_ram, read.items.len())
 }
 
-/// Whether so few of so many values have to be read from a device that chunks are made of them.
+/// Whether the fraction of values to be read from a device is small enough to make chunks.
 const fn are_few(not_in_ram: usize, count: usize) -> bool {
     not_in_ram * NOT_IN_RAM_PART <= count
 }
@@ -394,7 +394,8 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// Adds what is at a key. A chunk ends before what belongs in none, and the next begins behind.
+    /// Adds the pair at a key. A chunk ends before a key that belongs in none, and the next begins
+    /// after it.
     fn add(&mut self, key: &[u8], pair: Option<Pair<'a>>) {
         let mut added = self.try_add(pair.as_ref());
         if added == Added::Full {
@@ -419,7 +420,7 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// All chunks, the last of which goes up to a key (empty: no end).
+    /// All chunks, the last of which ends at a key (empty: no end).
     fn end(mut self, end: &[u8]) -> Vec<Made> {
         self.close(end, Vec::new());
         self.made

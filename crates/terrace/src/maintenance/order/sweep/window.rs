@@ -10,11 +10,12 @@
 use crate::log::format::Record;
 use bytes::Bytes;
 
-/// Of a full window one part in so many, that with the last keys, is let go.
+/// Fraction (1/n) of a full window that is dropped, from its last keys.
 const LET_GO_PART: usize = 4;
-/// Keys and values lie in blocks of so many bytes: some of them, with the longest keys, in each.
+/// Keys and values are in blocks of this many bytes: even with the longest keys several fit in
+/// each.
 const BLOCK_BYTES: usize = 256 << 10;
-/// The list of places grows by so many.
+/// The list of places grows by this many.
 const PLACES_TOGETHER: usize = 16 << 10;
 
 /// See the module.
@@ -25,7 +26,7 @@ pub(super) struct Window {
     bytes: Blocks,
     /// In the order of their keys once it is filled.
     values: Vec<Place>,
-    /// The first of those that are not passed.
+    /// The first value that is not passed yet.
     next: usize,
 }
 
@@ -48,7 +49,7 @@ impl Range {
     }
 }
 
-/// Where in the window a value is, and what it is.
+/// Position of a value in the window, and its identity.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     version: u64,
@@ -86,7 +87,7 @@ impl Blocks {
         &self.blocks[at / BLOCK_BYTES][at % BLOCK_BYTES..]
     }
 
-    /// Where the next so many bytes go: behind the end, or at the next block.
+    /// Position of the next item of this many bytes: at the end, or at the next block.
     // Within a window.
     fn next(&mut self, bytes: usize) -> u32 {
         if self.end % BLOCK_BYTES + bytes > BLOCK_BYTES {
@@ -108,7 +109,7 @@ impl Blocks {
         at
     }
 
-    /// Moves what was added at `from` to the end, which is not behind it. Gives where it is.
+    /// Moves the item at `from` to the end, which is not after it. Returns its position.
     fn move_down(&mut self, from: u32, bytes: usize) -> u32 {
         let to = self.next(bytes);
         let (from_block, from_at) = (from as usize / BLOCK_BYTES, from as usize % BLOCK_BYTES);
@@ -143,12 +144,12 @@ impl Window {
         self.range.reaches(key)
     }
 
-    /// What it takes now.
+    /// The range that it covers now.
     pub fn range(&self) -> Range {
         self.range.clone()
     }
 
-    /// Forgets everything, and begins to take what comes from `key` on.
+    /// Drops everything, and starts over at `key`.
     pub fn begin(&mut self, key: &[u8]) {
         self.range = Range {
             first: key.to_vec(),

@@ -35,7 +35,7 @@ const HEAD_BYTES: usize = 8 + 4 + 3 * 2 + 1 + 2 * OFFSET_BYTES;
 const PLACE_BYTES: usize = 16;
 /// Heads that are prefetched in parallel when a key is searched among fifty or ninety.
 const LOOKED_AT_TOGETHER: usize = 9;
-/// Beside the home: there is a place.
+/// Flag in the byte of the home: the pair has a place.
 const HAS_PLACE: u8 = 0x80;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<usize> {
@@ -375,7 +375,7 @@ mod tests {
         for at in 0..sound.bytes() {
             let mut bytes = sound.bytes.to_vec();
             bytes[at] ^= 0xff;
-            // Nothing is read from beside it.
+            // No read is out of bounds.
             let chunk = Chunk::open(bytes.into(), false);
             chunk
                 .iter()

@@ -51,8 +51,8 @@ pub struct Head {
     end: usize,
 }
 
-/// An offset together with its lowest bit, which says what it is an offset in: shorter for the
-/// offsets of the log, which are multiples.
+/// Packs an offset, whose lowest bit says what it is an offset in: shorter for offsets of the log,
+/// which are multiples.
 const fn pack(word: u64) -> u64 {
     let (offset, kind) = (word >> 1, word & 1);
     if offset.is_multiple_of(UNIT) {

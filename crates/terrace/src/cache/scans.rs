@@ -48,7 +48,7 @@ use std::{
 const CHANGED_TOGETHER: usize = 64;
 /// This fraction of the cache's room (1/n) is for the table of chunk boundaries.
 const TABLE_PART: u64 = 32;
-/// Second copies are made while one part in so many of the cache's room is unused.
+/// Second copies are made while this fraction (1/n) of the cache's room is unused.
 const UNUSED_PART: u64 = 16;
 /// Longer values move to chunks while this fraction (1/n) of all RAM for values is free or dead.
 /// With less, values of emptied frames and segments would have to be evicted. Half of it is the
@@ -61,8 +61,8 @@ const CHUNK_PART: u64 = 64;
 /// Maximum of the chunks that one scan makes, as a fraction (1/n) of the cache's room: a scan of a
 /// large store is not cached.
 const SCAN_PART: u64 = 64;
-/// Ranges that are looked at for room for a new one, since chunks leave the cache unasked; and for
-/// the next one that a snapshot may use, since one that is older than all would look at all.
+/// Ranges that are searched for room for a new one, since evicted chunks leave theirs behind; and
+/// for the next one that a snapshot may use, since one older than all ranges would search all.
 const LOOKED_AT: usize = 16;
 
 #[derive(Debug, Default)]
@@ -141,7 +141,7 @@ pub struct ScanCache {
     table: RwLock<Table>,
     /// Whether there is anything in the table.
     is_used: AtomicBool,
-    /// How far what is applied goes, and what is being applied.
+    /// The seq up to which records are applied or being applied.
     applying_seq: AtomicU64,
     /// As of the last look (`ScanCache::may_move`).
     may_move: AtomicBool,

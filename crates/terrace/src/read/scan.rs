@@ -21,12 +21,12 @@ use bytes::Bytes;
 use chunks::Shown;
 use std::ops::Bound;
 
-/// For so many objects of one call memory is got beforehand; most scans that are asked for more end
-/// sooner.
+/// Memory is preallocated for at most this many objects of one call; most scans with a higher limit
+/// end sooner.
 const PRESIZED_MAX: usize = 256;
 
-/// An iterator over objects in key order, from both ends. It sees the store as it was when it
-/// began, without what had expired by then, and holds a snapshot until it is dropped.
+/// An iterator over objects in key order, from both ends. It sees the store as of its begin,
+/// without objects expired by then, and holds a snapshot until it is dropped.
 #[derive(Debug)]
 pub struct Scan {
     snapshot: Snapshot,
@@ -98,7 +98,7 @@ impl Scan {
             .read(|seq| self.snapshot.engine().index.scan_for_caller(bounds, seq))
     }
 
-    /// What comes behind `key` is next.
+    /// Continues after `key`.
     fn go_behind(&mut self, key: &[u8]) {
         self.start.clear();
         if key.len() < crate::KEY_BYTES_MAX {
@@ -129,7 +129,7 @@ impl Scan {
         }
     }
 
-    /// Goes on behind the end of the iterator of the index.
+    /// Continues after the end of the index iterator.
     fn leave_index(&mut self) {
         match self.index_end.take() {
             Some(end) => self.go_on_at(&end),
@@ -137,7 +137,7 @@ impl Scan {
         }
     }
 
-    /// What comes from `key` on is next. (Empty: nothing.)
+    /// Continues at `key`. (Empty: at the end.)
     fn go_on_at(&mut self, key: &[u8]) {
         self.index = None;
         self.start.clear();
@@ -215,8 +215,8 @@ impl Scan {
         Ok(shown)
     }
 
-    /// Adds the values of what the index shows next, until there are `count` pairs or its iterator
-    /// ends. Gives what it read, and behind how many of it a key was left out, which is dead.
+    /// Adds the values of the next entries of the index, until there are `count` pairs or its
+    /// iterator ends. Returns what it read, and after how many of these a dead key was left out.
     fn values_by_index(&mut self, count: usize, limit: Option<Vec<u8>>) -> Result<Values> {
         let (mut items, mut gaps) = (Vec::with_capacity(count.min(PRESIZED_MAX)), Vec::new());
         while items.len() < count && !self.is_over {
@@ -325,7 +325,7 @@ impl Listed {
 pub struct ScanItem {
     /// The key.
     pub key: Bytes,
-    /// What is known of it.
+    /// Its metadata.
     pub info: ObjectInfo,
     listed: Listed,
     snapshot: Snapshot,
@@ -341,12 +341,12 @@ impl ScanItem {
     }
 }
 
-/// One object of a scan that has its value beside it ([`Scan::next_values`]).
+/// An object of a scan with its value ([`Scan::next_values`]).
 #[derive(Debug, Clone)]
 pub struct ScannedObject {
     /// The key.
     pub key: Bytes,
-    /// What is known of it; `home` is where its value lived when it was read last, which may have
-    /// been before the scan.
+    /// Its metadata; `home` is where its value was when it was last read, which may have been
+    /// before the scan.
     pub info: ObjectInfo,
 }

@@ -230,7 +230,7 @@ impl ValueWriter {
         write(&engine, self.in_large_space(length)?, data)
     }
 
-    /// The writer of a value of this length, with what was spooled behind it.
+    /// The writer of a value of this length, with the spooled bytes appended.
     fn in_large_space(&mut self, length: Length) -> Result<&mut LargeWriter> {
         if let Stage::Spooled(spool) = &self.stage {
             let mut writer = large_writer(&self.engine, &self.key, &self.attributes, length)?;
@@ -364,7 +364,7 @@ mod tests {
         assert!(store.get("other").unwrap().unwrap().value == bytes(3, 20_000));
     }
 
-    /// Seven hundred streams that no caller went on with kept what they had in RAM.
+    /// Seven hundred streams that no caller continued kept their bytes in RAM.
     #[test]
     fn a_stream_that_rests_keeps_little_in_memory() {
         let dir = tempfile::tempdir().unwrap();

@@ -76,7 +76,7 @@ pub(super) struct Table {
     pub(super) ranges: BTreeMap<Box<[u8]>, Range>,
     pub(super) begun: Vec<Begun>,
     pub(super) bytes: u64,
-    /// Where to go on looking for what has left.
+    /// Where the search for ranges of evicted chunks continues.
     pub(super) hand: Box<[u8]>,
 }
 

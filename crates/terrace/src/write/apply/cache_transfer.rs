@@ -17,15 +17,15 @@ use crate::{
 };
 
 impl Applier {
-    /// The record at `address` takes the place of what it replaces; in the cache too, if that was
-    /// there, or was read in its frame.
+    /// The record at `address` replaces the former one, in the cache too, if that was cached or was
+    /// read in its frame.
     pub(super) fn cache_instead(&self, replaced: &Replaced, address: Address) {
         if self.uncache(replaced) {
             self.want(address);
         }
     }
 
-    /// The cache finds at `home` what it had at the home that `entry` says.
+    /// A value cached at the home in `entry` is cached at `home` from now on.
     pub(super) fn cache_at(&self, entry: &Entry, key: &[u8], home: &Home) {
         match *home {
             Home::Flash { address } => {
@@ -53,8 +53,8 @@ impl Applier {
         }
     }
 
-    /// Takes what is replaced out of the cache, and says whether it was there, or would have gone
-    /// there.
+    /// Removes the replaced value from the cache. Returns whether it was there, or would have been
+    /// moved there.
     pub(super) fn uncache(&self, replaced: &Replaced) -> bool {
         match replaced {
             (None, None) => false,
@@ -78,8 +78,8 @@ impl Applier {
         }
     }
 
-    /// What was at `home` goes to the cache no more when its frame leaves. Hands it to `use_record`
-    /// if it would have.
+    /// The record at `home` is no longer moved to the cache when its frame is evicted. Calls
+    /// `use_record` with it if it would have been.
     fn take_read<R>(&self, home: &Home, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let log = &self.engine.log;
         let Home::Flash { address } = *home else { return None };

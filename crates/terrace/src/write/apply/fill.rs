@@ -26,7 +26,7 @@ use std::{
 
 /// Entries walked between two looks at the queue.
 const WALK_STEP: usize = 2_000;
-/// With so many changes noted, no frame is applied until the checkpoint is loaded.
+/// At this many noted changes, no frame is applied until the checkpoint is loaded.
 const NOTED_MAX: usize = 1 << 20;
 /// The filter is built anew when it holds this many times the keys that can be in it,
 const STALE_FILTER_FACTOR: u64 = 4;
@@ -53,7 +53,7 @@ type Noted = (u64, Option<(Address, u64)>);
 
 pub(super) struct Walk {
     after: Bound<Vec<u8>>,
-    /// The ordered index is damaged behind this: lookups fall through to it for good.
+    /// The ordered index is damaged after this position: lookups use it permanently.
     given_up: bool,
 }
 
@@ -90,8 +90,7 @@ impl Filling {
 }
 
 impl Applier {
-    /// Has the hash index say that the key's record is there. Gives what it said before, if that is
-    /// known.
+    /// Points the slot of the key to its record. Returns its former value, if known.
     pub(super) fn set_slot(&mut self, hash: u64, address: Address, record_bytes: u64) -> Option<Found> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
             loading.noted.push((hash, Some((address, record_bytes))));
@@ -124,7 +123,7 @@ impl Applier {
         self.elsewhere.insert(self.engine.hash_index.class_hash(hash));
     }
 
-    /// Goes on with filling, or begins it anew if the filter has outlived its keys.
+    /// Continues filling, or starts over if the filter is stale.
     pub(super) fn fill_step(&mut self) {
         self.filling = match self.filling.take() {
             Some(Filling::Load(loading)) => self.load_step(loading),
@@ -149,7 +148,7 @@ impl Applier {
                 tracing::info!(%error, "the hash index is filled from the ordered index");
                 self.engine.hash_index.clear();
                 self.engine.hash_index.show();
-                // What was noted is in the ordered index by now.
+                // The noted changes are in the ordered index by now.
                 Some(Filling::Walk(Walk::from_the_start()))
             }
         }
@@ -184,8 +183,8 @@ impl Applier {
                 None
             }
             Err(error) => {
-                // Damage to some entries, not to the store: without a filled hash index all is
-                // asked of the ordered one.
+                // Damage to some entries, not to the store: without a filled hash index all lookups
+                // use the ordered one.
                 tracing::error!(%error, "the hash index cannot be filled");
                 walk.given_up = true;
                 Some(walk)

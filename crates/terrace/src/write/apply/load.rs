@@ -34,7 +34,7 @@ use crate::{
 };
 use std::{collections::VecDeque, path::Path};
 
-/// Bytes of frames looked at in one step.
+/// Bytes of frames read in one step.
 const STEP_BYTES: usize = 4 << 20;
 
 /// A checkpoint that is being loaded.
@@ -149,7 +149,7 @@ impl Loader {
         self.log.step(engine, self.source.filter())
     }
 
-    /// What was loaded, after the last step. The hash index is still hidden.
+    /// The result, after the last step. The hash index is still hidden.
     pub fn finish(self) -> Loaded {
         Loaded {
             file_bytes: self.source.header().file_bytes,
@@ -287,10 +287,10 @@ fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, address
         // Whatever was there before, this replaced it.
         Body::Put { .. } => Some((address, record.record_bytes() as u64)),
         Body::PutInline { .. } | Body::PutLarge { .. } | Body::Delete => None,
-        // Its key is a bound. What it hides is told by versions, and the drops that follow take it
-        // out.
+        // Its key is a bound. Hidden entries are found by their versions, and the drops that follow
+        // remove them.
         Body::DeleteRange { .. } => return Ok(()),
-        // Whether these counted is told by what the index made of them.
+        // Whether these took effect is read from the index's entry.
         Body::MoveToFlash { .. } | Body::MoveToBlock { .. } | Body::Drop { .. } => {
             engine.index.get(record.key)?.and_then(|entry| match entry.home {
                 Home::Flash { address } => {

@@ -1,6 +1,7 @@
 //! The commands, driven as a person or script would: what they print, what they end with.
 
 use crate::common::{Place, bytes, files, signal, wait};
+use memchr::memmem;
 use serde_json::json;
 use std::{ffi::OsStr, io::Read as _, os::unix::ffi::OsStrExt as _, process::Stdio};
 
@@ -375,7 +376,7 @@ fn flip_a_byte_of(value: &[u8], place: &Place) {
     let marker = &value[1000..1100];
     for path in files(&place.path("terrace-data/large")) {
         let mut stored = std::fs::read(&path).unwrap();
-        if let Some(at) = stored.windows(marker.len()).position(|window| window == marker) {
+        if let Some(at) = memmem::find(&stored, marker) {
             stored[at + 5000] ^= 1;
             std::fs::write(&path, stored).unwrap();
             return;

@@ -9,6 +9,7 @@ use crate::{
     sign::{Client, Mode},
     upload::Upload,
 };
+use memchr::memmem;
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
@@ -26,7 +27,7 @@ fn put(client: &Client, target: &str, key: &str, body: &[u8]) -> Answer {
 fn has(place: &Place, text: &[u8]) -> bool {
     files(&place.path("terrace-data")).iter().any(|path| {
         let content = std::fs::read(path).unwrap_or_default();
-        content.windows(text.len()).any(|window| window == text)
+        memmem::find(&content, text).is_some()
     })
 }
 

@@ -8,6 +8,7 @@ use crate::{
     sign::{Client, Mode},
     upload::Upload,
 };
+use memchr::memmem;
 use std::process::Stdio;
 use terrace::{Options, PutOptions, Store};
 
@@ -53,7 +54,7 @@ fn a_master_key_that_is_missing() {
 fn has(place: &Place, text: &[u8]) -> bool {
     files(&place.path("terrace-data")).iter().any(|path| {
         let content = std::fs::read(path).unwrap_or_default();
-        content.windows(text.len()).any(|window| window == text)
+        memmem::find(&content, text).is_some()
     })
 }
 

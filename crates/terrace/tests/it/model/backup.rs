@@ -18,6 +18,11 @@ use std::{
 };
 use terrace::{BackupOptions, BackupProgress, BackupReport, RestoreOptions, Store};
 
+/// Commits between two backups in `cargo test`. Each backup is restored and compared, and while
+/// writers are slow there is time for ever more of them: 65 of one store on a busy machine. Longer
+/// runs (`TERRACE_MODEL_SECONDS`) take one after the other.
+const COMMITS_APART: u64 = 100;
+
 /// Coverage of a run.
 #[derive(Debug, Default)]
 struct Tally {
@@ -48,7 +53,13 @@ fn state_at(base: &State, journal: &Journal, seq: u64) -> State {
 /// Takes backups, incremental or full, until the writers have ended.
 fn backups_until(store: &Store, dir: &tempfile::TempDir, rng: &mut StdRng, writers: &AtomicUsize) -> Vec<Taken> {
     let mut taken: Vec<Taken> = Vec::new();
+    let apart = variable("TERRACE_MODEL_SECONDS").map_or(COMMITS_APART, |_| 0);
+    let mut next = 0;
     while writers.load(Ordering::SeqCst) > 0 {
+        if store.stats().queue.committed_seq < next {
+            std::thread::sleep(Duration::from_millis(2));
+            continue;
+        }
         let options = BackupOptions {
             onto: taken
                 .last()
@@ -61,6 +72,7 @@ fn backups_until(store: &Store, dir: &tempfile::TempDir, rng: &mut StdRng, write
         let before = store.stats().queue.committed_seq;
         let report = store.backup(&target, &options).unwrap();
         let after = store.stats().queue.committed_seq;
+        next = after + apart;
         taken.push(Taken {
             dir: target,
             report,

@@ -80,7 +80,7 @@ pub struct Heat {
 pub fn open_terrace(usual: Options, tuning: Tuning, heat: Heat) -> Outcome<Box<dyn KeyValue>> {
     let options = Options {
         cache_bytes: 0,
-        flash_capacity_bytes: heat.flash_capacity_bytes.unwrap_or(usual.flash_capacity_bytes),
+        log_capacity_bytes: heat.flash_capacity_bytes,
         size_threshold_bytes: tuning.size_threshold_bytes,
         segment_bytes: tuning.segment_bytes,
         split_threshold_bytes: tuning.split_threshold_bytes,

@@ -197,7 +197,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(100);
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_nothing_is_closed() {
         let (stream, _client) = duplex(16);
         let mut stream = Outgoing::new(stream, PATIENCE);
@@ -207,7 +207,7 @@ mod tests {
         assert!(started.elapsed() >= PATIENCE);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_a_little_has_the_whole_time_again() {
         let (stream, mut client) = duplex(16);
         let mut stream = Outgoing::new(stream, Duration::from_secs(3600));
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn an_idle_client_with_nothing_to_read_is_kept() {
         let (stream, mut client) = duplex(16);
         let mut stream = Outgoing::new(stream, Duration::from_millis(1));

@@ -325,7 +325,7 @@ mod tests {
 
     /// Regression: eight connections that sent a byte every five seconds prevented all other form
     /// uploads indefinitely.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_client_that_sends_a_byte_now_and_then_is_cut_off() {
         let pace = Pace {
             silence_max: Duration::from_secs(10),

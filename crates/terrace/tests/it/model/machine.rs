@@ -106,17 +106,18 @@ impl Machine {
         let mut options = self.options.lock().unwrap();
         let segments: u64 = 10 + rng.random_range(0..8);
         let log_bytes = segments * (256 << 10);
-        // The second evicts everything at once.
-        options.cache_bytes = [0, 64 << 10, 256 << 10, 2 << 20, 64 << 20][rng.random_range(0..5)];
-        let tuning = &mut options.tuning;
-        tuning.memtable_bytes = [64 << 10, 256 << 10, 1 << 20][rng.random_range(0..3)];
+        let memtable_bytes = [64 << 10, 256 << 10, 1 << 20][rng.random_range(0..3)];
         // Some opens bound all files of the flash tier, the others the log alone.
-        let others_bytes = 4 * tuning.memtable_bytes + 3 * (256 << 10) + (2 << 20);
+        let others_bytes = 4 * memtable_bytes + 3 * (256 << 10) + (2 << 20);
         (options.flash_capacity_bytes, options.log_capacity_bytes) = if segments.is_multiple_of(3) {
             (log_bytes + others_bytes, None)
         } else {
             (64 << 30, Some(log_bytes))
         };
+        // The second evicts everything at once.
+        options.cache_bytes = [0, 64 << 10, 256 << 10, 2 << 20, 64 << 20][rng.random_range(0..5)];
+        let tuning = &mut options.tuning;
+        tuning.memtable_bytes = memtable_bytes;
         tuning.overlay_bytes = [1 << 20, 8 << 20][rng.random_range(0..2)];
         tuning.index_cache_bytes = [64 << 10, 64 << 20][rng.random_range(0..2)];
         tuning.staging_bytes = [0, 1 << 20, 64 << 20][rng.random_range(0..3)];

@@ -193,6 +193,17 @@ fn is_foreign(disk: &dyn Disk, options: &LargeOptions, number: u64) -> bool {
     header.is_some_and(|header| header.store_id != options.store_id || header.block != number)
 }
 
+/// The last byte that is not zero. Pages of zeros are compared as a whole, which is as fast as
+/// memory is read; byte by byte it was a third of the time of opening many small stores.
+fn last_used(bytes: &[u8]) -> Option<usize> {
+    const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+    let mut rest = bytes;
+    while let Some(before) = rest.strip_suffix(&ZEROS) {
+        rest = before;
+    }
+    rest.iter().rposition(|&byte| byte != 0)
+}
+
 /// The length of a block left open, after giving back the zeros it was preallocated with.
 fn trimmed_bytes(disk: &dyn Disk, options: &LargeOptions, number: u64) -> Result<u64> {
     let path = block_path(number);
@@ -211,7 +222,7 @@ fn trimmed_bytes(disk: &dyn Disk, options: &LargeOptions, number: u64) -> Result
             let start = end.saturating_sub(1 << 20) / PAGE * PAGE;
             window.set_len(usize::try_from(end - start).map_err(io::Error::other)?);
             file.read_exact_at(&mut window, start)?;
-            if let Some(last) = window.iter().rposition(|&byte| byte != 0) {
+            if let Some(last) = last_used(&window) {
                 return Ok(start + last as u64 + 1);
             }
             end = start;

@@ -19,7 +19,9 @@ fn key(number: u64) -> Vec<u8> {
 /// Bytes that say for which place they are.
 fn value(number: u64, bytes: usize) -> Vec<u8> {
     let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    word.iter().copied().cycle().take(bytes).collect()
+    let mut value = word.repeat(bytes.div_ceil(word.len()));
+    value.truncate(bytes);
+    value
 }
 
 fn keep(values: &Values, number: u64, bytes: usize) -> u64 {

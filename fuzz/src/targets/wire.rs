@@ -3,6 +3,6 @@
 //! and `fuzzing.rs` in `admin/` and `http/`.
 
 pub use terrace_server::fuzzing::{
-    conditions, continuation_token, admin_call, grants, key_text, nats_answer, page_query, post_form, ranges,
+    admin_call, conditions, continuation_token, grants, key_text, nats_answer, page_query, post_form, ranges,
     request_head, settings_xml, signature_time, signed_chunks, signed_head, sts_call, unsigned_chunks, version_2_head,
 };

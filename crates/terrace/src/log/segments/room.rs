@@ -65,10 +65,13 @@ impl Segments {
 
     /// Whether callers wait until segments are given back. A log far beyond its limit, which was
     /// lowered, gives one back for each that they take, or it would stay as long while they write.
-    /// One that is beyond it by little, since the index has grown, gives that back first.
+    /// One that is beyond it by little, since the index has grown, gives that back first. Not while
+    /// the reserve is used: its segments are beyond the limit, and only commits that make room are
+    /// taken.
     pub fn owes_segment(&self) -> bool {
         let beyond = self.beyond_capacity();
-        beyond > 0 && (beyond <= DRIFT_SEGMENTS || self.owes.load(Ordering::Acquire))
+        let is_over = beyond > 0 && (beyond <= DRIFT_SEGMENTS || self.owes.load(Ordering::Acquire));
+        is_over && self.left_of_reserve_bytes() == 0
     }
 
     /// Whether a maker of segments that keeps so many of them free makes one for callers.

@@ -61,7 +61,7 @@ fn try_index(options: &Options, dir: &Path) -> Result<(OrderedIndex, Option<Inde
     let index_options = IndexOptions {
         cache_bytes: options.tuning.index_cache_bytes,
         guards: !options.read_only,
-        ..IndexOptions::with_memtables(options.tuning.memtable_bytes)
+        ..IndexOptions::on_tier(options.tuning.memtable_bytes, options.flash_capacity_bytes)
     };
     OrderedIndex::open(dir, index_options)
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// Most of the flash tier that new data leaves to merges of the index, as a divisor: a larger index
 /// is merged some tables at a time, which take about so much of it at most
-/// ([`crate::ordered_index::IndexOptions::with_memtables`]).
+/// ([`crate::ordered_index::IndexOptions::on_tier`]).
 const MERGE_ROOM_DIVISOR: u64 = 6;
 /// On the smallest tier merges may be behind by so many runs: one may be under way.
 const RUNS_BEHIND_MIN: usize = 2;

@@ -152,20 +152,18 @@ impl Default for IndexOptions {
     }
 }
 
+/// So many tables fit into a tier of less than 8 GiB: as many as memtables fit into a small device.
+const TABLES_PER_TIER: u64 = 256;
+
 impl IndexOptions {
-    /// With memtables of so many bytes, and tables no longer if they are shorter than usual: on a
-    /// small device memtables are a 256th of it, and a merge of the first level then takes a
-    /// sixth of it at most.
-    pub fn with_memtables(bytes: u64) -> Self {
+    /// With memtables of so many bytes, on a tier of this capacity: tables are a 256th of a small one.
+    /// A merge of the first level then takes a sixth of it at most.
+    pub fn on_tier(memtable_bytes: u64, capacity_bytes: u64) -> Self {
         let usual = Self::default();
-        let table_bytes = if bytes < usual.memtable_bytes {
-            bytes
-        } else {
-            usual.table_bytes
-        };
+        let least = memtable_bytes.min(usual.table_bytes);
         Self {
-            memtable_bytes: bytes,
-            table_bytes,
+            memtable_bytes,
+            table_bytes: (capacity_bytes / TABLES_PER_TIER).clamp(least, usual.table_bytes),
             ..usual
         }
     }

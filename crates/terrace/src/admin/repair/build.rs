@@ -74,7 +74,7 @@ impl<'a> Builder<'a> {
     pub fn new(directory: &Path, options: &Options, segments: &'a Segments, large: &'a LargeSpace) -> Result<Self> {
         let options = IndexOptions {
             cache_bytes: options.tuning.index_cache_bytes,
-            ..IndexOptions::with_memtables(options.tuning.memtable_bytes)
+            ..IndexOptions::on_tier(options.tuning.memtable_bytes, options.flash_capacity_bytes)
         };
         let (index, _) = OrderedIndex::open(directory, options)?;
         let index = Arc::new(index);

@@ -1,5 +1,5 @@
-//! The store: the public interface of the engine. Each call checks its arguments, counts, and calls
-//! `write` or `read`.
+//! The store: the public interface of the engine. Each call checks its arguments, updates counters,
+//! and calls `write` or `read`.
 
 use crate::{
     BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Committing, Condition, Durability, Error, Object,
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::{ops::Range, path::Path, sync::Arc, thread::JoinHandle};
 
-/// An open store. Clones share it and are cheap; calls block, and are safe from any thread.
+/// An open store. Clones share it and are cheap; calls block, and may be made from any thread.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
@@ -27,7 +27,7 @@ pub struct Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the engine: its tables may be gigabytes.
+        // Not the engine: its tables may have gigabytes.
         let options = &self.handle.engine.options;
         f.debug_struct("Store")
             .field("flash_dir", &options.flash_dir)
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Store {
 struct Handle {
     engine: Arc<Engine>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held until everything has stopped.
+    /// Held until all threads have ended.
     lock: Mutex<Option<manifest::Lock>>,
 }
 
@@ -49,8 +49,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Invalid`] for contradictory options, [`Error::NotAStore`], [`Error::Locked`],
-    /// [`Error::Corruption`] if the index cannot be opened (run [`Store::repair`]), or the
-    /// devices'.
+    /// [`Error::Corruption`] if the index cannot be opened (run [`Store::repair`]), or errors of
+    /// the devices.
     pub fn open(options: Options) -> Result<Self> {
         options.validate()?;
         let lock = manifest::lock(&options)?;
@@ -62,8 +62,8 @@ impl Store {
         };
         let started = workers::start(&handle.engine, &mut handle.threads.lock());
         if let Err(error) = started {
-            // Nothing was committed but moves: those that are not durable are where they were
-            // before.
+            // Only moves were committed: after a crash, values of moves that are not durable are at
+            // their former homes.
             let _ = handle.stop();
             return Err(error);
         }
@@ -80,7 +80,7 @@ impl Store {
         (self.engine(), &self.engine().metrics)
     }
 
-    /// Puts an object durably.
+    /// Puts an object, durably.
     ///
     /// # Errors
     /// See [`Store::put_with`].
@@ -100,7 +100,7 @@ impl Store {
             .measure(|| engine.told(write::put(engine, key.as_ref(), value.as_ref(), options)))
     }
 
-    /// Deletes a key durably, whether or not it is there.
+    /// Deletes a key, durably. It need not exist.
     ///
     /// # Errors
     /// As [`Store::put_with`].
@@ -120,7 +120,7 @@ impl Store {
     }
 
     /// Deletes every object with a key in `range`, by one atomic commit whose cost does not depend
-    /// on their number: nothing is read. The objects are absent when this returns; a background
+    /// on their number, since none is read. The objects are absent when this returns; a background
     /// thread removes their entries later, and their space is reclaimed. With 256 outstanding
     /// deletions, or 64 KiB of their bounds, the next call waits for that thread. An empty range
     /// commits nothing.
@@ -135,7 +135,7 @@ impl Store {
     }
 
     /// Deletes every object whose key begins with `prefix`, like [`Store::delete_range`]. The empty
-    /// prefix is every key's.
+    /// prefix matches every key.
     ///
     /// # Errors
     /// As [`Store::delete_range`].
@@ -143,7 +143,7 @@ impl Store {
         self.delete_range(ScanRange::prefix(prefix), durability)
     }
 
-    /// Commits a batch, whole or not at all. All its objects get the same version.
+    /// Commits a batch atomically. All its objects get the same version.
     ///
     /// # Errors
     /// As [`Store::put_with`]; if any condition fails, nothing is written.
@@ -156,7 +156,7 @@ impl Store {
 
     /// Commits a batch like [`Store::write`], if that needs no device read and no wait, and returns
     /// a future that resolves when it is durable: for threads that must not block. `None`: nothing
-    /// was written. The reason is not given; [`Store::write`] gives it, on a thread that may block.
+    /// was written. To get the reason, call [`Store::write`] on a thread that may block.
     ///
     /// ```
     /// # async fn put(store: &terrace::Store) -> terrace::Result<()> {
@@ -190,11 +190,11 @@ impl Store {
         })
     }
 
-    /// Reads an object whole.
+    /// Reads a whole object.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad key, [`Error::Corruption`] if this object is damaged, the
-    /// devices'.
+    /// [`Error::Invalid`] for a bad key, [`Error::Corruption`] if this object is damaged, errors of
+    /// the devices.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
         let (engine, metrics) = self.engine_and_metrics();
         metrics
@@ -211,7 +211,7 @@ impl Store {
         engine.metrics.head.measure(|| read::head(engine, key.as_ref()))
     }
 
-    /// Metadata of an object whose value is small and in RAM, or that is known to be absent,
+    /// Metadata of an object whose value is small and in RAM, or that RAM shows to be absent,
     /// without a device read or a wait for another thread: for threads that must not block.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl Store {
     /// A stream over a value.
     ///
     /// # Errors
-    /// As [`Store::get`]; [`Error::Busy`] as `options` ask for.
+    /// As [`Store::get`]; [`Error::Busy`] if `options` allow it.
     pub fn reader_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Reader>> {
         let engine = self.engine();
         let clock = StreamClock::reading(&engine.metrics.reader);
@@ -257,7 +257,7 @@ impl Store {
     }
 
     /// A stream over a value, if all of it is in RAM and available without a device read or a wait
-    /// for another thread: for threads that must not block. `None` is inconclusive about the key.
+    /// for another thread: for threads that must not block. `None` says nothing about the key.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -271,22 +271,23 @@ impl Store {
         Ok(Some(reader.timed_by(clock)))
     }
 
-    /// Records that a client begins to read `name`, which need not be a key of the store. Returns
-    /// the expected next name, if the client has read three or more in order (`seg-0011`,
-    /// `seg-0012`, `seg-0013`). For applications that store values under other keys than the
-    /// requested ones; if the keys themselves are in order the store does this itself.
+    /// Notes that a client begins to read `name`, which need not be a key of the store. Returns the
+    /// expected next name, if the client has read three or more in order (`seg-0011`, `seg-0012`,
+    /// `seg-0013`). For applications that store values under other keys than the requested ones; if
+    /// the keys themselves are in order the store does this itself.
     pub fn note_read(&self, name: impl AsRef<[u8]>) -> Option<Vec<u8>> {
         self.engine().flash_cache.named_readers.read(name.as_ref())
     }
 
-    /// Reads a value of the large tier, of up to 8 MiB, to RAM in the background, for an expected
+    /// Reads a value of the large tier, of up to 8 MiB, into RAM in the background, for an expected
     /// read. Does nothing if the value is elsewhere.
     pub fn read_ahead(&self, key: impl AsRef<[u8]>) {
         self.engine().flash_cache.ahead.want(key.as_ref().into());
     }
 
-    /// Reads several objects, in parallel, all as of one moment: a batch is visible as a whole or
-    /// not at all. Only expiry is not frozen. The results are in the order of the keys.
+    /// Reads several objects, in parallel, all as of one seq: a batch is visible as a whole or not
+    /// at all. Only expiry is decided at the time of each read. The results are in the order of the
+    /// keys.
     pub fn multi_get<K: AsRef<[u8]> + Sync>(&self, keys: &[K]) -> Vec<Result<Option<Object>>> {
         let (engine, metrics) = self.engine_and_metrics();
         metrics
@@ -335,11 +336,11 @@ impl Store {
     /// Writes a checkpoint of the hash index now, so that an open fills it by reading one file;
     /// reads and writes continue. The store does this by itself
     /// ([`crate::Tuning::checkpoint_log_bytes`]). `false` if it is not possible yet: the hash index
-    /// is still being filled after the open, or nothing was ever committed.
+    /// is still being filled after the open, or there was no commit yet.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`], the device's: the previous checkpoint is kept then. Those of
-    /// [`Store::flush`].
+    /// [`Error::OutOfSpace`] and errors of the device: the previous checkpoint is kept then. Those
+    /// of [`Store::flush`].
     pub fn checkpoint(&self) -> Result<bool> {
         let engine = self.engine();
         engine.check_writable()?;
@@ -347,26 +348,26 @@ impl Store {
     }
 
     /// Changes [`Options::cache_bytes`] of the running store: a larger cache fills as values are
-    /// read, a smaller one evicts before this returns. A store that was opened without a cache has
-    /// none.
+    /// read, a smaller one evicts before this returns. No effect on a store that was opened without
+    /// a cache.
     pub fn set_cache_bytes(&self, bytes: u64) {
         self.engine().cache.set_capacity(bytes);
     }
 
-    /// Changes [`Options::large_capacity_bytes`] of the running store, until it is closed: up, or
-    /// down to what lives in the blocks, a tenth of it, and two blocks more, which cleaning needs
-    /// to make room. If there is more than that at the moment, blocks are cleaned until there is
-    /// not, and large writes wait or are refused meanwhile as on a full tier.
+    /// Changes [`Options::large_capacity_bytes`] of the running store, until it is closed. It can
+    /// be raised, or lowered to the live bytes in blocks plus a tenth of them and two blocks, which
+    /// block GC needs to make room. If the blocks take more at the moment, block GC drains them
+    /// until they fit; large writes wait or are refused meanwhile as on a full tier.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it would not hold four blocks, or less than lives.
+    /// [`Error::Invalid`] if it would not hold four blocks, or less than the live bytes.
     pub fn set_large_capacity(&self, bytes: Option<u64>) -> Result<()> {
         let engine = self.engine();
         engine.options.validate_large_capacity(bytes)?;
         let too_low = |least: u64| bytes.is_some_and(|bytes| bytes < least);
         let (mut living, mut least) = engine.least_large_capacity();
         if too_low(least) {
-            // What was deleted just now counts as live until it is applied.
+            // Values deleted just now count as live until the deletes are applied.
             engine.log.wait_applied()?;
             (living, least) = engine.least_large_capacity();
         }
@@ -381,10 +382,10 @@ impl Store {
         Ok(())
     }
 
-    /// Changes [`Options::flash_capacity_bytes`] of the running store, until it is closed. Down,
-    /// the log is recycled until it takes no more: what is cold in it moves to the large tier, and
-    /// segments that are free are given back to the device. Writes go on meanwhile. Where the large
-    /// tier has no room, the log stays as long as what lives in it.
+    /// Changes [`Options::flash_capacity_bytes`] of the running store, until it is closed. If it is
+    /// lowered, log GC recycles the log until it fits: cold values move to the large tier, and free
+    /// segments are given back to the device. Writes continue meanwhile. If the large tier has no
+    /// room, the log stays as long as its live values require.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it would not hold eight segments beside the ordered index and the
@@ -402,7 +403,7 @@ impl Store {
     }
 
     /// Makes everything durable and closes; later writes fail. Dropping the last clone closes too,
-    /// without reporting.
+    /// without reporting errors.
     ///
     /// # Errors
     /// [`Error::Failed`] if not everything could be made durable.
@@ -410,8 +411,7 @@ impl Store {
         self.handle.close()
     }
 
-    /// Reads every value and compares it with its entry, and checks every block and segment for
-    /// damage.
+    /// Reads every value and compares it with its entry. Checks every block and segment for damage.
     ///
     /// # Errors
     /// If the store cannot be read at all; findings are in the report.
@@ -425,24 +425,23 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the directory has other contents or the earlier backup is of another
-    /// store, [`Error::Unavailable`] if it was stopped or the store closed, the devices'.
+    /// store, [`Error::Unavailable`] if it was stopped or the store closed, errors of the devices.
     pub fn backup(&self, dir: impl AsRef<Path>, options: &BackupOptions) -> Result<BackupReport> {
         backup::take(self.engine(), dir.as_ref(), options)
     }
 
     /// Copies a backup to the directories that `options` names, which must be empty, and verifies
-    /// it while copying. Nothing else of `options` matters. The store is then opened like any
-    /// other.
+    /// it while copying. All other `options` are ignored. The store is then opened like any other.
     ///
     /// # Errors
     /// [`Error::Invalid`] if a directory is not empty, [`Error::NotAStore`] if there is no complete
-    /// backup, [`Error::Corruption`] if a file of it is damaged, the devices'.
+    /// backup, [`Error::Corruption`] if a file of it is damaged, errors of the devices.
     pub fn restore(backup: impl AsRef<Path>, options: &Options, how: &RestoreOptions) -> Result<RestoreReport> {
         backup::restore(backup.as_ref(), options, how)
     }
 
-    /// Checks a backup: every checksum of its manifest; then the copy is opened, read-only, and
-    /// everything in it read.
+    /// Checks a backup: every checksum of its manifest; then opens the copy, read-only, and reads
+    /// everything in it.
     ///
     /// # Errors
     /// If there is no complete backup; findings are in the result.
@@ -454,11 +453,11 @@ impl Store {
         })
     }
 
-    /// Rebuilds the index and LargeMeta from segments and blocks. The store must not be open
-    /// anywhere. Takes some 100 bytes of RAM and the key for each key, deleted ones included.
+    /// Rebuilds the index and LargeMeta from segments and blocks. No process may have the store
+    /// open. Takes some 100 bytes of RAM and the key for each key, deleted ones included.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::NotAStore`], the devices'.
+    /// [`Error::Locked`], [`Error::NotAStore`], errors of the devices.
     pub fn repair(options: Options) -> Result<RepairReport> {
         repair::repair(options)
     }
@@ -471,7 +470,7 @@ impl Handle {
             return Ok(());
         }
         let mut outcome = Ok(());
-        // First, so that everything acknowledged is in what is made durable now.
+        // First, so that every acknowledged commit is made durable below.
         engine.log.refuse_commits();
         if !engine.options.read_only {
             let seq = engine.log.committed_seq();
@@ -480,15 +479,15 @@ impl Handle {
                 .make_durable(seq)
                 .and_then(|()| engine.persist_index(seq))
                 .inspect(|()| checkpoint::at_close(engine));
-            // Else its last values would keep their block from being sealed.
+            // Otherwise its last values would prevent sealing their block.
             let _resting = engine.block_gc.at_work();
             outcome = outcome.and_then(|()| engine.large_result(engine.large.close()));
         }
         outcome.and(self.stop())
     }
 
-    /// Ends all threads, and releases the lock when the last has ended: while they write, no other
-    /// process has the store open.
+    /// Ends all threads, and releases the lock after the last: while they write, no other process
+    /// may open the store.
     fn stop(&self) -> Result<()> {
         let engine = &self.engine;
         let mut outcome = Ok(());

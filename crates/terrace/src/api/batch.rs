@@ -1,21 +1,21 @@
-//! Batches: several objects committed together, or not at all.
+//! Batches: several objects committed atomically.
 
 use crate::{Attributes, Condition, Expiry};
 use bytes::Bytes;
 
-/// A batch that deletes something may put so many bytes, keys included, and still counts as one
-/// that frees space: marks of what was deleted.
+/// A batch that deletes something may put up to this many bytes, keys included, and still counts as
+/// one that frees space: for marks of the deleted objects.
 const FREEING_PUT_BYTES_MAX: usize = 4 << 10;
 
-/// Objects to commit as one group. A later operation on a key replaces an earlier one on it.
+/// Objects to commit as one group. A later operation replaces an earlier one on the same key.
 ///
-/// A batch that deletes something and puts no more than 4 KiB beside is taken on a full device,
-/// like a delete. One that lets go of twice the bytes that it puts is taken there within bounds;
+/// A batch that deletes something and puts no more than 4 KiB is accepted on a full device, like a
+/// delete. One that frees at least twice the bytes that it puts is accepted there within bounds;
 /// see [`Batch::frees`].
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     pub(crate) operations: Vec<Operation>,
-    /// What its caller says that it lets go of elsewhere.
+    /// Bytes that its caller has declared to free elsewhere.
     pub(crate) freed_bytes: u64,
 }
 
@@ -73,7 +73,7 @@ impl Batch {
     }
 
     /// Adds a put with attributes and an expiry, under a condition on what the store held before
-    /// the batch. A time to live counts from the commit's call.
+    /// the batch. A time to live begins with the call that commits.
     pub fn put_expiring(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -109,15 +109,15 @@ impl Batch {
         self
     }
 
-    /// Says that after this batch so many bytes of values are not needed any more, and will be
-    /// deleted, beside those of keys that are in it. A full device refuses what is new; a batch
-    /// that lets go of twice what it puts may use a bounded part of what is kept for deletes.
+    /// Declares that after this batch so many bytes of other values, in addition to those of keys
+    /// in the batch, are no longer needed and will be deleted. A full device refuses new data; a
+    /// batch that frees twice what it puts may use a bounded part of the reserve for deletes.
     pub fn frees(&mut self, bytes: u64) -> &mut Self {
         self.freed_bytes = self.freed_bytes.saturating_add(bytes);
         self
     }
 
-    /// What was added, in order: the key, and the value and attributes put there, or `None` for a
+    /// The operations in order: the key, and the value and attributes of a put, or `None` for a
     /// delete.
     pub fn changes(&self) -> impl Iterator<Item = (&[u8], Option<(&Bytes, &Attributes)>)> {
         self.operations.iter().map(|operation| {
@@ -129,7 +129,7 @@ impl Batch {
         })
     }
 
-    /// Whether it may use what is kept for deletes.
+    /// Whether it may use the reserve for deletes.
     pub(crate) fn frees_space(&self) -> bool {
         let deletes = |operation: &Operation| matches!(operation.change, Change::Delete);
         self.operations.iter().any(deletes) && self.put_bytes() <= FREEING_PUT_BYTES_MAX

@@ -1,7 +1,6 @@
-//! The clock that expiries are held against: the operating system's, or one that a test sets.
+//! The clock that expiries are compared with: the operating system's, or one that a test sets.
 //!
-//! Invariant: nothing but expiry asks for the time of day. What is measured uses the monotonic
-//! clock.
+//! Invariant: only expiry uses the time of day. Durations are measured by the monotonic clock.
 //!
 //! On failure: a time before 1970 counts as 1970.
 
@@ -20,17 +19,17 @@ pub fn to_ms(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(NEVER_MS - 1)
 }
 
-/// The clock that expiries are held against. Cloning it shares it.
+/// The clock that expiries are compared with. Clones share it.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
 impl Clock {
-    /// A clock that asks `now`. It is asked from many threads, often, and should be quick.
+    /// A clock that calls `now`. It is called often, from many threads, and should be fast.
     pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// The time it shows.
+    /// Its present time.
     #[must_use]
     pub fn now(&self) -> SystemTime {
         (self.0)()
@@ -42,7 +41,7 @@ impl Clock {
 }
 
 impl Default for Clock {
-    /// The operating system's.
+    /// The operating system's clock.
     fn default() -> Self {
         Self::new(SystemTime::now)
     }
@@ -54,8 +53,8 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Seconds since 1970, for what is dated for people; 0 if the clock is set before that. Nothing
-/// that must be right depends on it.
+/// Seconds since 1970, for dates shown to people; 0 if the clock is before that. No correctness
+/// depends on it.
 pub fn unix_seconds() -> u64 {
     to_ms(SystemTime::now()) / 1000
 }

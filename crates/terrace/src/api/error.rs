@@ -1,6 +1,6 @@
 //! Errors, named by what the caller can do about them.
 //!
-//! A failed write's outcome may be unknown; where it is, the message says so and the store refuses
+//! The outcome of a failed write may be unknown. The message says so then, and the store refuses
 //! further writes until it is opened again (see docs/durability.md).
 
 use std::{io, path::PathBuf, time::Duration};
@@ -8,7 +8,7 @@ use std::{io, path::PathBuf, time::Duration};
 /// Shorthand for a result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, by what the caller can do.
+/// What failed, by what the caller can do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,16 +16,17 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
 
-    /// A condition of a conditional write did not hold. Nothing was written. Read again and decide.
+    /// A condition of a conditional write did not hold. Nothing was written. Read again and decide
+    /// anew.
     #[error("condition failed for key {key:?}: {reason}")]
     ConditionFailed {
         /// The key whose condition failed (lossy text).
         key: String,
-        /// What was found instead of what was asked for.
+        /// What was found instead.
         reason: String,
     },
 
-    /// A tier has no room. Nothing was written; reads go on; writes resume when there is room.
+    /// A tier has no room. Nothing was written; reads continue; writes resume when there is room.
     #[error(
         "out of space on the {tier} tier: {reason}{}; free space on that device or raise its capacity, then write again",
         room.map_or_else(String::new, |room| format!(" ({room})"))
@@ -35,15 +36,16 @@ pub enum Error {
         tier: Tier,
         /// The detail.
         reason: String,
-        /// What the tier has, of a write of objects; `None` of calls that open, flush or keep a
-        /// store.
+        /// Usage of the tier, for writes of objects; `None` for calls that open, flush or maintain
+        /// a store.
         room: Option<Room>,
     },
 
-    /// Stored bytes do not match their checksums, or point nowhere. Other objects are not affected.
+    /// Stored bytes do not match their checksums, or an address is invalid. Other objects are not
+    /// affected.
     #[error("corrupt data in {place}: {reason}; run `terrace verify` for the extent of it")]
     Corruption {
-        /// File or object concerned.
+        /// The file or object.
         place: String,
         /// What did not match.
         reason: String,
@@ -55,12 +57,12 @@ pub enum Error {
     )]
     Locked(PathBuf),
 
-    /// The directory does not hold a store, or holds one this version cannot read.
+    /// The directory does not hold a store, or holds one that this version cannot read.
     #[error("{path}: {reason}")]
     NotAStore {
         /// The directory.
         path: PathBuf,
-        /// Why it is refused and what to do.
+        /// Why it is refused, and what to do.
         reason: String,
     },
 
@@ -75,15 +77,16 @@ pub enum Error {
     #[error("{0}")]
     Unavailable(&'static str),
 
-    /// The large tier's device is so busy that nothing new is begun on it, for a caller that asked
-    /// to be refused instead (`Options::large_wait_max`). Try again later.
+    /// The large tier's device is so busy that no read of it is begun for a caller that prefers a
+    /// refusal to a wait (`Options::large_wait_max`). Try again later.
     #[error("the large tier's device is busy: its reads take longer than {wait_max:?}")]
     Busy {
-        /// What the caller would have waited for.
+        /// The longest wait that the caller accepts.
         wait_max: Duration,
     },
 
-    /// A snapshot or scan is older than the store keeps what they see. Take a new one.
+    /// The snapshot or scan is older than the limit, so the versions it sees may be gone. Take a
+    /// new one.
     #[error(
         "the snapshot of version {version} is older than the {max_age:?} for which the store keeps snapshots; take a new one, or raise the limit"
     )]
@@ -97,7 +100,7 @@ pub enum Error {
     /// An operation of the operating system failed.
     #[error("{context}: {message}")]
     Io {
-        /// What was being done, to which file.
+        /// The operation, and its file.
         context: String,
         /// The kind of failure.
         kind: io::ErrorKind,
@@ -106,14 +109,14 @@ pub enum Error {
     },
 }
 
-/// What a tier has and may have, when it had no room.
+/// What a tier uses and may use, at the time when it had no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// What of the store lies on it, whether it lives or not, the reserve with it.
+    /// Bytes of the store on it, live and dead, including the reserve.
     pub used_bytes: u64,
-    /// What it may have: its capacity, or that and what is left of its device if that is less.
+    /// Maximum: its capacity, or what it uses and what its device has left, if that is less.
     pub capacity_bytes: u64,
-    /// What of it is kept for deletes and what goes with them; 0 while that is used.
+    /// The part reserved for deletes and operations that free space; 0 while that is in use.
     pub reserve_bytes: u64,
 }
 
@@ -150,7 +153,7 @@ impl std::fmt::Display for Tier {
 }
 
 impl Error {
-    /// Wraps an operating-system error with what was being done.
+    /// Wraps an operating-system error with the operation that failed.
     pub fn io(context: impl Into<String>, error: &io::Error) -> Self {
         Self::Io {
             context: context.into(),
@@ -174,7 +177,7 @@ impl Error {
         Self::OutOfSpace { tier, reason, room }
     }
 
-    /// If a tier had no room, with what it has.
+    /// Adds the usage of the tier, if the error says that a tier had no room.
     pub(crate) fn with_room(mut self, of: impl FnOnce(Tier) -> Room) -> Self {
         if let Self::OutOfSpace { tier, room, .. } = &mut self {
             *room = Some(of(*tier));
@@ -188,7 +191,7 @@ impl Error {
         Self::NotAStore { path, reason }
     }
 
-    /// Whether it says that `full` has no room.
+    /// Whether the error says that `full` has no room.
     pub(crate) fn is_out_of_space_on(&self, full: Tier) -> bool {
         matches!(self, Self::OutOfSpace { tier, .. } if *tier == full)
     }

@@ -1,14 +1,14 @@
-//! When objects expire: what a caller says, and how it is stored.
+//! When objects expire: the caller's form, and the stored form.
 //!
 //! The stored form of attributes begins with the expiry, if there is one, as an item whose name is
-//! empty (no attribute has such a name). So it goes wherever attributes go: into the record, the
-//! entry, a block, and along with moves.
+//! empty (no attribute has such a name). So it is stored wherever attributes are: in the record,
+//! the entry and the block, and is kept by moves.
 //!
-//! Invariant: an object is absent from its time on, by the clock of the caller that asks. The fold
-//! of the log never asks.
+//! Invariant: an object is absent from its expiry on, by the clock at the time of the call.
+//! Applying the log does not depend on it.
 //!
 //! On failure: an item that is not exactly an expiry makes the attributes undecodable, so damage is
-//! reported when the object is read, and it never counts as expired.
+//! reported when the object is read, and the object never counts as expired.
 
 use crate::{
     ATTRIBUTES_BYTES_MAX, Attributes, Clock, Error, Result,
@@ -17,17 +17,16 @@ use crate::{
 use parking_lot::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// When an object expires: from then on it is absent, and its space is reclaimed. Kept in
+/// When an object expires: from then on it is absent, and its space is reclaimed. Stored in
 /// milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expiry {
     /// Never.
     #[default]
     Never,
-    /// At this time by the store's clock. A time that has come already makes the object absent at
-    /// once.
+    /// At this time of the store's clock. A time in the past makes the object absent immediately.
     At(SystemTime),
-    /// This long after the call; of a stream, after the call that begins it.
+    /// This long after the call; for a stream, after the call that begins it.
     After(Duration),
 }
 
@@ -39,33 +38,33 @@ impl Expiry {
             Self::At(time) => Some(to_ms(time).max(1)),
             Self::After(wait) => {
                 let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-                // The largest number says "none" where the earliest expiry is kept.
+                // The largest number means "none" for the earliest expiry.
                 Some(clock.now_ms().saturating_add(wait).clamp(1, NEVER_MS - 1))
             }
         }
     }
 }
 
-/// A stored time as the interface shows it. A time the system cannot express is shown as the last
-/// it can, roughly.
+/// A stored time as the interface returns it. A time that the system cannot represent becomes about
+/// the last one it can.
 pub(crate) fn from_ms(ms: u64) -> SystemTime {
     let far = UNIX_EPOCH + Duration::from_secs(1 << 38);
     UNIX_EPOCH.checked_add(Duration::from_millis(ms)).unwrap_or(far)
 }
 
-/// When the first object expires, as far as is known: never later than in truth.
+/// A lower bound of the time at which the first object expires.
 #[derive(Debug)]
 pub struct Expiring(Mutex<Bounds>);
 
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     earliest_ms: u64,
-    /// Of what was put since the running pass began.
+    /// Of objects put since the running pass began.
     since_ms: u64,
 }
 
 impl Expiring {
-    /// Starts with what the index's mark says.
+    /// Starts with the value in the index's mark.
     pub const fn starting_at(earliest_ms: u64) -> Self {
         Self(Mutex::new(Bounds {
             earliest_ms,
@@ -90,7 +89,7 @@ impl Expiring {
         self.0.lock().since_ms = NEVER_MS;
     }
 
-    /// The pass has dropped what had expired; this is the earliest expiry of the others it met.
+    /// The pass has dropped expired objects; this is the earliest expiry of the others it visited.
     pub fn pass_ends(&self, earliest_ms: u64) {
         let mut bounds = self.0.lock();
         bounds.earliest_ms = earliest_ms.min(bounds.since_ms);
@@ -119,8 +118,7 @@ pub fn encode(attributes: &Attributes, expires_ms: Option<u64>) -> Result<Vec<u8
     Ok([&HEAD[..], &expires_ms.to_le_bytes(), &attributes].concat())
 }
 
-/// Splits the stored form into expiry and attributes. `None` if it begins with something that is
-/// neither.
+/// Splits the stored form into expiry and attributes. `None` if it begins with neither.
 #[must_use]
 pub fn split(stored: &[u8]) -> Option<(Option<u64>, &[u8])> {
     if !stored.starts_with(&[0, 0]) {
@@ -174,7 +172,7 @@ mod tests {
         }
         let other_length = [&[0, 0, 7, 0, 0, 0][..], &[1; 8]].concat();
         assert_eq!(split(&other_length), None);
-        // Twice: the second is an attribute without a name, which no attributes have.
+        // Twice: the second is an attribute without a name, which is invalid.
         let twice = [bytes.clone(), bytes].concat();
         assert_eq!(Attributes::decode(split(&twice).unwrap().1), None);
     }

@@ -1,21 +1,21 @@
-//! What a key's group is, and where in the group the key stands.
+//! The group of a key, and its position in the group.
 
 use std::ops::Range;
 
-/// What part of a key names its group.
+/// Which part of a key names its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupRule {
-    /// Up to and with the last `/`: for `titles/17/seg-0012.ts` it is `titles/17/`.
+    /// Up to and including the last `/`: for `titles/17/seg-0012.ts` it is `titles/17/`.
     #[default]
     LastSlash,
-    /// Up to and with this many `/` (or the last, if there are fewer): for 1, `titles/`.
+    /// Up to and including this many `/` (or the last, if there are fewer): for 1, `titles/`.
     Slashes(usize),
     /// Each object by itself.
     Object,
 }
 
 impl GroupRule {
-    /// The start of `key` that names its group. A key without a `/` is in the group of the empty
+    /// The start of `key` that names its group. A key without a `/` is in the group with the empty
     /// name.
     #[must_use]
     pub fn group<'a>(&self, key: &'a [u8]) -> &'a [u8] {
@@ -33,7 +33,7 @@ impl GroupRule {
         &key[..end.unwrap_or(0)]
     }
 
-    /// The key that comes next in the order of a group.
+    /// The next key in the order of a group.
     #[must_use]
     pub(crate) fn successor(&self, key: &[u8]) -> Option<Vec<u8>> {
         let prefix = self.group(key);
@@ -41,15 +41,14 @@ impl GroupRule {
     }
 }
 
-/// The number in the last part of a key that says its place in the order: `seg-0012.ts` is 12. What
-/// follows the last dot is no part of it unless there are digits nowhere else.
+/// The number in the last part of a key that gives its position: `seg-0012.ts` is 12. Digits after
+/// the last dot are used only if there are none elsewhere.
 #[must_use]
 pub fn ordinal(name: &[u8]) -> Option<u64> {
     parse(&name[number(name)?])
 }
 
-/// The name that comes next in the order: `seg-0013.ts` after `seg-0012.ts`, `10.mp4` after
-/// `9.mp4`.
+/// The next name in the order: `seg-0013.ts` after `seg-0012.ts`, `10.mp4` after `9.mp4`.
 #[must_use]
 pub fn successor(name: &[u8]) -> Option<Vec<u8>> {
     let place = number(name)?;
@@ -76,7 +75,7 @@ fn last_digits(text: &[u8]) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-/// More digits than that count nothing.
+/// More digits than that are not parsed.
 fn parse(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The words of the interface: options, objects, batches, errors, figures, rules of placement.
+//! Types of the public interface: options, objects, batches, errors, statistics, placement rules.
 
 pub(crate) mod batch;
 pub(crate) mod clock;

@@ -1,4 +1,4 @@
-//! The words of the interface: versions, attributes, where an object lives.
+//! Types of the public interface: versions, attributes, homes of objects.
 
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -43,20 +43,20 @@ impl fmt::Display for HomeKind {
     }
 }
 
-/// Small facts about an object that are read without touching its value: content type, dimensions,
-/// user metadata. Names are UTF-8, values are bytes; kept in name order. Clones share them until
-/// one is changed.
+/// Small metadata of an object that can be read without its value: content type, dimensions, user
+/// metadata. Names are UTF-8, values are bytes; sorted by name. Clones share the data until one is
+/// changed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Attributes(Option<Arc<BTreeMap<String, Bytes>>>);
 
 impl Attributes {
-    /// No attributes.
+    /// Empty attributes.
     #[must_use]
     pub const fn new() -> Self {
         Self(None)
     }
 
-    /// Adds or replaces an attribute and returns `self`, for building.
+    /// Adds or replaces an attribute and returns `self`, for chaining.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl AsRef<[u8]>) -> Self {
         self.set(name, value);
@@ -75,7 +75,7 @@ impl Attributes {
         self.0.as_ref()?.get(name).map(AsRef::as_ref)
     }
 
-    /// The attribute as text, if it is there and is UTF-8.
+    /// The attribute as text, if it exists and is UTF-8.
     #[must_use]
     pub fn get_str(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(|value| std::str::from_utf8(value).ok())
@@ -93,14 +93,14 @@ impl Attributes {
         self.len() == 0
     }
 
-    /// How many there are.
+    /// How many attributes there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |map| map.len())
     }
 
     /// The stored form: for each attribute `name length u16, value length u32, name, value`,
-    /// little-endian, in name order. No attributes encode to nothing.
+    /// little-endian, in name order. Empty attributes encode to zero bytes.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is longer than [`ATTRIBUTES_BYTES_MAX`] or a name is empty.
@@ -153,7 +153,7 @@ impl fmt::Debug for Attributes {
     }
 }
 
-/// Where a value lies in the large space.
+/// Address of a value in the large space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Number of the block.
@@ -166,7 +166,7 @@ pub struct Extent {
     pub length: u64,
 }
 
-/// What the store knows of an object without reading its value.
+/// Metadata of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectInfo {
     /// The commit that wrote it.
@@ -177,20 +177,20 @@ pub struct ObjectInfo {
     pub checksum: u32,
     /// Where the value lives.
     pub home: HomeKind,
-    /// When it expires, if it does.
+    /// When it expires, if ever.
     pub expires_at: Option<SystemTime>,
     /// Its attributes.
     pub attributes: Attributes,
 }
 
-/// What RAM says of an object, where nothing else is asked.
+/// Result of a lookup in RAM alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RamAnswer<T> {
-    /// This.
+    /// The object.
     Found(T),
     /// There is no such object.
     Absent,
-    /// Nothing: a call that may ask a device says it.
+    /// Unknown from RAM alone: use a call that may read a device.
     Unknown,
 }
 
@@ -203,7 +203,7 @@ impl<T> RamAnswer<T> {
         }
     }
 
-    /// Whether it says nothing.
+    /// Whether the result is unknown.
     pub const fn is_unknown(&self) -> bool {
         matches!(self, Self::Unknown)
     }

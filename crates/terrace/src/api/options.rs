@@ -3,41 +3,41 @@
 use crate::{Attributes, Clock, Error, Expiry, GroupRule, Pin, Result, Version, api::placement, io::Disk};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-/// Segments and blocks are such a part of their device, so that what cannot be used for want of a
-/// whole one is little,
+/// Segments and blocks are this fraction (1/n) of their device, so that the rest that does not hold
+/// a whole one is small,
 const DEVICE_PARTS: u64 = 64;
-/// and from so many bytes, in which what is written in one step fits four times,
+/// at least this long, four times the size of one write,
 const PART_BYTES_MIN: u64 = 1 << 20;
-/// to so many, which devices write at their full rate.
+/// and at most this long, with which devices write at their full rate.
 const PART_BYTES_MAX: u64 = 64 << 20;
-/// So many memtables fit into a flash device.
+/// The memtable is at most this fraction (1/n) of the flash device.
 const DEVICE_MEMTABLES: u64 = 256;
-/// Values that a segment must have room for: a longer one would leave too much of a segment unused
-/// before it.
+/// A segment must have room for this many of the longest values: longer ones would leave too much
+/// of the segment before them unused.
 pub(crate) const SEGMENT_VALUES_MIN: u64 = 4;
-/// Segments that the log must have room for: those that stay free for someone, and as many to be
+/// The log must have room for this many segments: those that must stay free, and as many to be
 /// written and recycled.
 const SEGMENTS_MIN: u64 = 8;
-/// Most of the flash tier that copies may have for certain, in per cent: the log needs the rest.
+/// Maximum percentage of the flash tier that copies may keep; the log needs the rest.
 const COPIES_SHARE_MAX_PERCENT: u32 = 80;
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// After the commit is on the device (fdatasync, grouped with other commits). Readers see it
-    /// from then on, and until then what was there before.
+    /// After the commit is on the device (fdatasync, grouped with other commits). Until then
+    /// readers see the former version.
     #[default]
     Sync,
-    /// At once, and readers see it at once. A crash loses at most the most recent such commits,
-    /// never one from the middle; so it may take back what was read of them. One that replaces what
-    /// a `Sync` write is still making durable waits for that.
+    /// Immediately, and readers see it immediately. A crash loses at most the most recent such
+    /// commits, never one from the middle; so values that were read may be lost. A commit that
+    /// replaces what a `Sync` write is still making durable waits for that write.
     Buffered,
 }
 
-/// What must hold for a write to happen, decided inside the commit.
+/// Condition of a write, evaluated inside the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Condition {
-    /// Nothing.
+    /// No condition.
     #[default]
     None,
     /// No object has this key.
@@ -57,50 +57,50 @@ pub struct Options {
     pub large_dir: PathBuf,
     /// Create the store if the directories hold none.
     pub create: bool,
-    /// Open to look only: no commit, no flush. Several may look at once, but not beside a process
-    /// that writes.
+    /// Open for reading only: no commit, no flush. Several processes may do so at a time, but not
+    /// while one has the store open for writing.
     pub read_only: bool,
     /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128
-    /// KiB. It may be changed at any open: new values follow at once, old ones are moved in the
-    /// background.
+    /// KiB. It may be changed at any open: it applies to new values immediately, and old ones are
+    /// moved in the background.
     pub size_threshold_bytes: u64,
-    /// *SplitThreshold* (MRIS section 3): a LargeBlock is sealed once it is this long.
+    /// *SplitThreshold* (MRIS section 3): a block is sealed when it is this long.
     /// [`Options::BY_DEVICE`], the default: a 64th of the large tier's capacity or device, from 1
     /// MiB to 64 MiB.
     pub split_threshold_bytes: u64,
     /// Size of a flash segment; fixed when the store is created. [`Options::BY_DEVICE`], the
     /// default: a 64th of the flash tier's capacity or device, from 1 MiB to 64 MiB.
     pub segment_bytes: u64,
-    /// Most the files of the flash tier may occupy: the log, the ordered index, checkpoints and the
-    /// reserve. 64 GiB; less if the device is smaller. The log has what the others leave. It may
-    /// be changed at any opening, and on a running store
+    /// Maximum total size of the flash tier's files: the log, the ordered index, checkpoints and
+    /// the reserve. 64 GiB; less if the device is smaller. The log may use what the others leave.
+    /// It may be changed at any open, and on a running store
     /// ([`crate::Store::set_flash_capacity`]).
     pub flash_capacity_bytes: u64,
-    /// Most the segments of the flash log may occupy, of the flash capacity. `None`, the default:
-    /// all that the other files leave. For tests and benchmarks that compare logs of one length.
+    /// Maximum size of the flash log's segments, within the flash capacity. `None`, the default:
+    /// all that the other files leave. For tests and benchmarks that compare logs of equal length.
     pub log_capacity_bytes: Option<u64>,
-    /// Most the files of blocks may occupy. `None`, the default: what the device has. A part of it
-    /// is kept for cleaning: the length of two blocks, a quarter of the capacity at most. It may
-    /// be changed at any open, where below what is there it stops writes until enough is deleted,
-    /// and on a running store ([`crate::Store::set_large_capacity`]).
+    /// Maximum total size of the block files. `None`, the default: what the device has. Block GC
+    /// reserves a part of it: the length of two blocks, a quarter of the capacity at most. It may
+    /// be changed at any open, and on a running store ([`crate::Store::set_large_capacity`]). If
+    /// the blocks take more at an open, writes are refused until enough is deleted.
     pub large_capacity_bytes: Option<u64>,
     /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it, and what the cache
-    /// does not use of the rest, holds what was written lately, read or not; less of it, down to a
-    /// thirty-second, where scans have brought longer values into chunks.
+    /// does not use of the rest, holds recently written frames, read or not. If scans have moved
+    /// longer values to chunks, it is less, down to a thirty-second.
     pub cache_bytes: u64,
-    /// Most bytes a day that are copied to flash or moved back to it, for its life. `None`: no
-    /// limit.
+    /// Maximum number of bytes per day that are copied or moved back to flash, to limit wear.
+    /// `None`: no limit.
     pub promotion_bytes_per_day: Option<u64>,
-    /// What part of a key names its group: objects of one group are of one heat.
+    /// Which part of a key names its group: the objects of a group share one heat.
     pub group_rule: GroupRule,
-    /// Prefixes of keys whose objects live on flash, or never do, whatever their heat. None.
-    /// Changed like *SizeThreshold*.
+    /// Prefixes of keys whose objects live on flash, or never do, whatever their heat. None by
+    /// default. May be changed like *SizeThreshold*.
     pub pins: Vec<Pin>,
-    /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is
-    /// refused ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as
-    /// it is held.
+    /// How long a snapshot or scan keeps versions that were deleted or overwritten since. An older
+    /// one is refused ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as
+    /// long as it is held.
     pub snapshot_max_age: Option<Duration>,
-    /// The clock that expiries are held against; the operating system's.
+    /// The clock that expiries are compared with; the operating system's by default.
     pub clock: Clock,
     /// The device under the flash tier; `None` for the operating system's file system at
     /// `flash_dir`. The ordered index keeps its own files there in either case.
@@ -108,76 +108,75 @@ pub struct Options {
     /// The device under the large tier; `None` for the operating system's file system at
     /// `large_dir`.
     pub large_disk: Option<Arc<dyn Disk>>,
-    /// What few users have a reason to change.
+    /// Options that few users have a reason to change.
     pub tuning: Tuning,
 }
 
-/// What few users have a reason to change: the defaults are right for nearly all. Sizes are in
-/// bytes.
+/// Options that few users have a reason to change: the defaults are right for nearly all. Sizes are
+/// in bytes.
 #[derive(Debug, Clone)]
 pub struct Tuning {
     /// Values up to this size live in the ordered index itself. 64 bytes.
     pub inline_bytes_max: u64,
-    /// Block files may take so many per cent of what lives in them, and the slack; above that,
-    /// blocks that are mostly dead are cleaned. 130. Open blocks come on top.
+    /// Block files may take this percentage of their live bytes, plus the slack; above that, block
+    /// GC drains blocks that are mostly dead. 130. Open blocks are not included.
     pub space_amplification_percent: u32,
-    /// Above this many per cent, and twice the slack ([`Options::HOLD_BLOCKS`] at least), writers
-    /// of large values wait for cleaning, as long as that can help. 150.
+    /// Above this percentage, plus twice the slack ([`Options::HOLD_BLOCKS`] at least), writers of
+    /// large values wait for block GC, as long as that can help. 150.
     pub space_amplification_max_percent: u32,
-    /// Bytes that block files may take beyond the shares above while there is room. 256 MiB. In a
-    /// store of a few blocks the shares are less than a block: without slack each of them would be
-    /// cleaned while most of it lives, and writers would wait for that.
+    /// Bytes that block files may take beyond the percentages above while there is room. 256 MiB.
+    /// In a store of a few blocks the percentages amount to less than a block: without slack each
+    /// block would be drained while most of it is live, and writers would wait for that.
     pub space_slack_bytes: u64,
     /// RAM for the ordered index's block cache. 64 MiB.
     pub index_cache_bytes: u64,
     /// RAM of the index's memtable before it is flushed. 16 MiB: small ones stay in the processor's
-    /// caches. On a small flash device less, down to 1 MiB, since four of them are kept as its
-    /// reserve.
+    /// caches. On a small flash device less, down to 1 MiB, since the reserve is four memtables.
     pub memtable_bytes: u64,
     /// How long a buffered commit may wait for others before its frame is written. 1 ms; up to 32
-    /// times as long where so much is written that the frame is full by then, and up to half a
-    /// second where it has large values on a disk that seeks while others read it.
+    /// times as long under such load that the frame is full by then, and up to half a second if it
+    /// has large values on a disk that seeks while others read it.
     pub coalesce_interval: Duration,
-    /// Most RAM for the hash index. `None`, the default: 8 to 9 bytes for each value in the log.
-    /// With a bound, recycling begins when nine tenths of the slots it allows are in use: the log
-    /// then holds fewer values than would fit.
+    /// Maximum RAM of the hash index. `None`, the default: 8 to 9 bytes for each value in the log.
+    /// With a limit, recycling begins when nine tenths of its slots are in use: the log then holds
+    /// fewer values than would fit.
     pub hash_index_bytes_max: Option<u64>,
-    /// RAM for commits not yet applied to the index, before writers wait. 64 MiB. A record counts
-    /// as 256 bytes at least.
+    /// RAM for commits not yet applied to the index; beyond it writers wait. 64 MiB. A record
+    /// counts as at least 256 bytes.
     pub overlay_bytes: u64,
     /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one
     /// object share it. 64 MiB; with 0 every reader reads for itself and nothing is copied to
-    /// flash. Small values that come back to the log have an eighth of it beside it.
+    /// flash. Small values that return to the log may use an eighth of it in addition.
     pub staging_bytes: u64,
-    /// Share of the flash log's capacity that copies of hot large objects keep even if small values
-    /// need room; they use what is left over beyond it. 50; 0 leaves them only what nothing else
-    /// needs.
+    /// Percentage of the flash log's capacity that copies of hot large objects keep even if small
+    /// values need room; beyond it they use what is left over. 50; with 0 they have only what
+    /// nothing else needs.
     pub copies_share_percent: u32,
-    /// Most bytes a second of values that are moved because of changed rules. 8 MiB; 0 moves
-    /// nothing.
+    /// Maximum rate, in bytes per second, of moves caused by changed rules. 8 MiB; 0 disables these
+    /// moves.
     pub migrate_bytes_per_second: u64,
-    /// Most bytes a second that are written because scans have paid for it: small values are
-    /// written in the order of their keys once it has cost as much to read them one by one. 64 MiB;
-    /// 0 writes nothing.
+    /// Maximum rate, in bytes per second, of rewrites charged to scans: small values are rewritten
+    /// in key order once reading them one by one has cost as much as rewriting them. 64 MiB; 0
+    /// disables these rewrites.
     pub order_bytes_per_second: u64,
-    /// Short values of the whole log are copied into their index entries, which reads the log and
-    /// merges the index, when scans have paid so many per cent of what that costs. 100: as if it
-    /// had been known that they would.
+    /// A sweep, which copies short values of the whole log into their index entries, reads the log
+    /// and merges the index. It begins when scans have paid this percentage of its cost. 100, the
+    /// default: all of it.
     pub sweep_price_percent: u32,
-    /// After so many bytes of log a checkpoint of the hash index is written, so that an open need
-    /// not walk the ordered index: later, if it is long itself (the log is to have four times its
-    /// length), but after half of the log's capacity at the latest; and at a close, unless
-    /// little happened since. 1 GiB; 0 writes none.
+    /// A checkpoint of the hash index is written after this many bytes of log, so that an open need
+    /// not walk the ordered index: later, if the checkpoint itself is long (the log must be four
+    /// times its length), but after half of the log's capacity at the latest; and at a close,
+    /// unless little was written since the last one. 1 GiB; 0 disables checkpoints.
     pub checkpoint_log_bytes: u64,
     /// Use direct I/O where the file system allows it.
     pub direct_io: bool,
-    /// Least time between two walks over the index in search of expired objects, once something has
-    /// expired. 1 minute.
+    /// Minimum time between two walks over the index in search of expired objects, once something
+    /// has expired. 1 minute.
     pub expire_interval: Duration,
 }
 
-/// Two million values of 100 bytes were in order after 24 s with 32 MiB, which bounded it, after 16
-/// s with this, and no sooner with 128 MiB: then two processors are what bounds it (ADR 29).
+/// Two million values of 100 bytes were in order after 24 s with 32 MiB, the bottleneck then, after
+/// 16 s with this, and no sooner with 128 MiB: two processors are the bottleneck then (ADR 29).
 const ORDER_BYTES_PER_SECOND: u64 = 64 << 20;
 
 impl Default for Tuning {
@@ -204,7 +203,7 @@ impl Default for Tuning {
     }
 }
 
-/// Refuses an option's value that is not what it must be.
+/// Refuses a value of an option that does not meet its requirement.
 fn require(is_allowed: bool, option: &str, value: u64, must: &str) -> Result<()> {
     if is_allowed {
         return Ok(());
@@ -213,11 +212,12 @@ fn require(is_allowed: bool, option: &str, value: u64, must: &str) -> Result<()>
 }
 
 impl Options {
-    /// Writers of large values wait only beyond at least so many blocks over their share, however
-    /// small the slack: a store of a few blocks has a share of its own at every seal.
+    /// Writers of large values wait only if the blocks exceed their percentage by at least this
+    /// many blocks, however small the slack: in a store of a few blocks the allowed bytes change
+    /// with every seal.
     pub const HOLD_BLOCKS: u64 = 2;
 
-    /// Of a size: as the device asks for.
+    /// For sizes: chosen by the size of the device.
     pub const BY_DEVICE: u64 = 0;
 
     /// Both tiers in one directory: `dir/flash` and `dir/large`.
@@ -227,7 +227,7 @@ impl Options {
         Self::on_tiers(dir.join("flash"), dir.join("large"))
     }
 
-    /// The tiers in a directory each, on a device each.
+    /// The tiers in separate directories, each on its own device.
     #[must_use]
     pub fn on_tiers(flash_dir: impl Into<PathBuf>, large_dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -268,12 +268,12 @@ impl Options {
     /// Checks the options against each other.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the option and what it may be.
+    /// [`Error::Invalid`], naming the option and its allowed values.
     pub fn validate(&self) -> Result<()> {
         self.fitted(u64::MAX, u64::MAX).validate_fitted()
     }
 
-    /// These options with all sizes given, for devices of so many bytes.
+    /// These options with all sizes filled in, for devices of these sizes.
     pub(crate) fn fitted(&self, flash_bytes: u64, large_bytes: u64) -> Self {
         let part = |bytes: u64| {
             let part = (bytes / DEVICE_PARTS).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
@@ -326,18 +326,18 @@ impl Options {
         Ok(())
     }
 
-    /// Most the log's segments may ever take.
+    /// Maximum size that the log's segments may ever have.
     pub(crate) fn log_bytes_max(&self) -> u64 {
         let log_bytes = self.log_capacity_bytes.unwrap_or(u64::MAX);
         log_bytes.min(self.flash_capacity_bytes)
     }
 
-    /// The shortest log.
+    /// Size of the shortest log.
     pub(crate) const fn log_bytes_min(&self) -> u64 {
         SEGMENTS_MIN * self.segment_bytes
     }
 
-    /// Checks a flash capacity that holds `others_bytes` beside the log.
+    /// Checks a flash capacity, of which files other than the log take `others_bytes`.
     pub(crate) fn validate_flash_capacity(&self, bytes: u64, others_bytes: u64) -> Result<()> {
         let least = self.log_bytes_min().saturating_add(others_bytes);
         let must = if others_bytes == 0 {
@@ -376,7 +376,7 @@ pub struct PutOptions {
     pub attributes: Attributes,
     /// When to acknowledge.
     pub durability: Durability,
-    /// What must hold.
+    /// Condition under which to write.
     pub condition: Condition,
     /// When the object expires.
     pub expiry: Expiry,
@@ -385,19 +385,19 @@ pub struct PutOptions {
 /// How an object is read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadOptions {
-    /// For callers that prefer a refusal to a wait: while reads of the large tier's device are
-    /// under way that take longer than this, none is begun there, and the answer is
-    /// [`Error::Busy`]. What is in RAM or on flash is read as ever, copies too, and streams that
-    /// are open go on. `None`, the default: a read takes as long as it takes.
+    /// For callers that prefer a refusal to a wait: while a read of the large tier's device has
+    /// been running for longer than this, no new one is begun, and the call fails with
+    /// [`Error::Busy`]. Values in RAM or on flash, copies included, are read as usual, and open
+    /// streams continue. `None`, the default: no limit.
     pub large_wait_max: Option<Duration>,
 }
 
 /// How a stream is written.
 #[derive(Debug, Clone, Default)]
 pub struct WriterOptions {
-    /// The value's length where it is known; the writer then refuses more or fewer bytes.
+    /// The value's length, if known; the writer then refuses more or fewer bytes.
     pub length: Option<u64>,
-    /// Attributes, durability and condition, as for a put. The condition is decided at `finish`.
+    /// Attributes, durability and condition, as for a put. The condition is evaluated at `finish`.
     pub put: PutOptions,
 }
 
@@ -406,7 +406,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// With the defaults a disk of 300 MB was too small: segments of 64 MiB want 320 MiB.
+    /// With the former defaults a disk of 300 MB was too small: segments of 64 MiB need 320 MiB.
     #[test]
     fn sizes_go_by_the_device_from_a_hundred_megabytes_to_a_hundred_terabytes() {
         const MB: u64 = 1_000_000;
@@ -423,11 +423,11 @@ mod tests {
             let sizes = (fitted.segment_bytes >> 20, fitted.split_threshold_bytes >> 20);
             assert_eq!(sizes, (part_mib, part_mib), "{device_bytes}");
             assert_eq!(fitted.tuning.memtable_bytes >> 10, memtable_kib, "{device_bytes}");
-            // The smallest log, the reserve and a new one of each.
+            // The smallest log, the reserve, and another of each.
             let least = (SEGMENTS_MIN + 4) * fitted.segment_bytes + 5 * fitted.tuning.memtable_bytes;
             assert!(least < device_bytes / 2, "{device_bytes}");
         }
-        // What is said is left as it is, whatever the device.
+        // Sizes that are given are not changed, whatever the device.
         let said = Options {
             segment_bytes: 256 << 10,
             split_threshold_bytes: 2 << 20,

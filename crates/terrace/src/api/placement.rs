@@ -1,47 +1,47 @@
 //! Where a value belongs by its size and its key: *SizeThreshold*, and the rules that pin prefixes
 //! to a tier.
 //!
-//! Invariant: what belongs where is a function of the options alone. Where a value is may differ:
-//! values that were written under other rules move later (`migrate`), and reads never ask this
-//! module.
+//! Invariant: where a value belongs is a function of the options alone. A value may be elsewhere:
+//! values written under other rules are moved later (`migrate`), and reads never use this module.
 
 use super::options::SEGMENT_VALUES_MIN;
 use crate::{Error, KEY_BYTES_MAX, Options, Result};
 
-/// Most rules.
+/// Maximum number of rules.
 const PINS_MAX: usize = 256;
 /// Longest value that a pin keeps in the log, whatever the size of a segment.
 const PINNED_BYTES_MAX: u64 = 16 << 20;
 
-/// What a rule does with the objects of a prefix.
+/// Effect of a rule on the objects of a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pinning {
-    /// Nothing: they go by size and heat, as without a rule. For a part of a prefix that is pinned.
+    /// No effect: they are placed by size and heat, as without a rule. For a part of a pinned
+    /// prefix.
     #[default]
     None,
-    /// They live on flash, if they have at most a quarter of a segment and 16 MiB: in the log they
-    /// count as read most of all, so that they stay there as long as they take less than three
-    /// quarters of it. Larger ones go by size and heat.
+    /// They live on flash if they have at most a quarter of a segment and 16 MiB: in the log they
+    /// count as the most read values, so they stay there as long as they take less than three
+    /// quarters of it. Larger ones are placed by size and heat.
     Flash,
     /// They live in the large space and are never copied or moved to flash. Values that live in the
     /// index ([`crate::Tuning::inline_bytes_max`]) stay there.
     Disk,
 }
 
-/// A rule: objects whose keys begin with `prefix` are pinned. Of several rules for a key the one
-/// with the longest prefix counts.
+/// A rule: objects whose keys begin with `prefix` are pinned. If several rules match a key, the one
+/// with the longest prefix applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
-    /// How the keys begin.
+    /// Prefix of the keys.
     pub prefix: Vec<u8>,
-    /// What becomes of them.
+    /// How they are pinned.
     pub to: Pinning,
 }
 
 /// Checks rules.
 ///
 /// # Errors
-/// [`Error::Invalid`] for too many, two for one prefix, or a prefix longer than a key.
+/// [`Error::Invalid`] for too many rules, two for one prefix, or a prefix longer than a key.
 pub fn check(pins: &[Pin]) -> Result<()> {
     if pins.len() > PINS_MAX {
         return Err(Error::invalid(format!(
@@ -71,12 +71,12 @@ pub struct Placement {
     pinned_from: u64,
     /// Values of this size and more do not live in the index.
     outside_index_from: u64,
-    /// The longest prefix first.
+    /// Sorted, the longest prefix first.
     pins: Vec<Pin>,
 }
 
 impl Placement {
-    /// By these options, which are valid.
+    /// The rules of these options, which must be valid.
     #[must_use]
     pub fn new(options: &Options) -> Self {
         let mut pins = options.pins.clone();
@@ -101,7 +101,7 @@ impl Placement {
         rule.map_or(Pinning::None, |pin| pin.to)
     }
 
-    /// Values of this key belong in the large space from this length on.
+    /// Values of this key belong in the large space if they have at least this length.
     #[inline]
     #[must_use]
     pub fn large_from(&self, key: &[u8]) -> u64 {
@@ -118,8 +118,8 @@ impl Placement {
         self.pinning(key) == Pinning::Flash && length < self.pinned_from
     }
 
-    /// A number that differs, but for a chance of 1 in 2^64, if anything belongs elsewhere by other
-    /// rules.
+    /// A number that differs, except with probability 2^-64, from that of any other rules that
+    /// place anything elsewhere.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut text = Vec::new();

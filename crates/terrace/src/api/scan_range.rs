@@ -1,14 +1,13 @@
-//! Which keys a scan or a range deletion covers.
+//! The key range of a scan or a range deletion.
 
 use std::ops::{Bound, RangeBounds};
 
-/// Which keys a scan covers. A bound need not be a key: it may be empty, or longer than a key can
-/// be.
+/// The key range of a scan. A bound need not be a valid key: it may be empty, or longer than a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanRange {
-    /// From here.
+    /// Lower bound.
     pub start: Bound<Vec<u8>>,
-    /// Up to here.
+    /// Upper bound.
     pub end: Bound<Vec<u8>>,
 }
 
@@ -22,11 +21,11 @@ impl ScanRange {
         }
     }
 
-    /// Keys that start with `prefix`.
+    /// Keys that begin with `prefix`.
     #[must_use]
     pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
         let prefix = prefix.as_ref();
-        // The end is the next key of the same length; a prefix of 0xff bytes has none.
+        // The end is the next key of the same length; a prefix of 0xff bytes has no such key.
         let mut end = prefix.to_vec();
         while end.pop_if(|byte| *byte == 0xff).is_some() {}
         let end = match end.last_mut() {
@@ -52,7 +51,7 @@ impl ScanRange {
         }
     }
 
-    /// The same range, from after `key` on: for going on with a page.
+    /// The same range from after `key` on, for the next page.
     #[must_use]
     pub fn after(mut self, key: impl AsRef<[u8]>) -> Self {
         let key = key.as_ref();

@@ -1,4 +1,4 @@
-//! What a store tells about itself.
+//! Statistics of a store.
 
 mod scans;
 
@@ -14,7 +14,7 @@ pub(crate) use scans::ScanOrderCounters;
 pub use scans::{ScanCacheStats, ScanOrderStats};
 use std::time::Duration;
 
-/// A picture of the store at one moment. Sizes in bytes.
+/// A snapshot of a store's statistics. Sizes in bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
     /// Objects and bytes per home.
@@ -33,75 +33,74 @@ pub struct Stats {
     pub hash_index: HashIndexStats,
     /// Values cached in RAM.
     pub cache: CacheStats,
-    /// What all of the RAM is for.
+    /// What RAM is used for.
     pub ram: RamStats,
-    /// Where reads were answered.
+    /// Where reads were served from.
     pub reads: ReadStats,
     /// Copies of large objects on flash.
     pub flash_cache: FlashCacheStats,
-    /// What background work may have of the flash tier's device, and what it leaves to callers'
+    /// What background work may use of the flash tier's device, and what it leaves to callers'
     /// reads.
     pub flash_throttle: ThrottleStats,
-    /// The same of the large tier's device.
+    /// The same for the large tier's device.
     pub large_throttle: ThrottleStats,
-    /// Values that are not where they belong, and what is pinned.
+    /// Values that are not where they belong, and pinned ones.
     pub placement: PlacementStats,
-    /// What scans have paid for.
+    /// Rewrites charged to scans.
     pub scan_order: ScanOrderStats,
-    /// What scans have read.
+    /// Chunks of values cached for scans.
     pub scan_cache: ScanCacheStats,
     /// Bytes written per tier and cause.
     pub written: WrittenStats,
-    /// Commits on their way.
+    /// Commits being written and applied.
     pub queue: QueueStats,
     /// Callers that waited for room, by reason, in the order of [`StallReason::ALL`].
     pub stalls: Vec<StallStats>,
-    /// Objects that expired or were deleted by a range, and are not or were swept.
+    /// Objects that expired or were deleted by a range, swept or not yet.
     pub expire: ExpireStats,
     /// Open snapshots and what they hold back.
     pub snapshots: SnapshotStats,
-    /// Operations and how long they took.
+    /// Operations with their latencies.
     pub operations: Vec<OperationStats>,
-    /// What recovery found damaged when the store was opened, in words.
+    /// Damage that recovery found when the store was opened, as messages.
     pub damage: Vec<String>,
-    /// What was damaged when the store was opened and was put right by it, in words, with how long
-    /// it took: an index that was built anew from the log, a manifest that was written anew from
-    /// its copy. Nothing was lost by it.
+    /// Damage that the open repaired, as messages, with how long it took: an index rebuilt from the
+    /// log, a manifest rewritten from its copy. No data was lost by it.
     pub mended: Vec<String>,
-    /// Why writes are refused, if they are.
+    /// Why writes are refused; `None` if they are not.
     pub failed: Option<String>,
-    /// Why nothing new is taken until something was deleted, or room comes from elsewhere, if it is
-    /// not. Deletes are.
+    /// Why new data is refused until something is deleted or space is freed otherwise; `None` if it
+    /// is accepted. Deletes are accepted.
     pub full: Option<String>,
-    /// Space of the flash device that is kept for deletes and the index; 0 while it is used.
+    /// Space of the flash device that is reserved for deletes and the index; 0 while it is in use.
     pub reserve_bytes: u64,
-    /// Most the files of the flash tier may take, now.
+    /// Maximum total size of the flash tier's files, at present.
     pub flash_capacity_bytes: u64,
-    /// How full the tiers are, as of a second ago at most.
+    /// How full the tiers are; at most a second old.
     pub fill: FillStats,
 }
 
 /// How full the tiers are.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FillStats {
-    /// The flash tier: what only it can hold, so not the values in its log, of which the cold ones
-    /// move to the large tier. Both tiers, with all that lives, if they are on one device.
+    /// The flash tier: data that can only be there. Values in its log are not included, since cold
+    /// ones move to the large tier. If both are on one device: both tiers, with all live data.
     pub flash: TierFill,
     /// The large tier, or the same as `flash`.
     pub large: TierFill,
-    /// Both are on one device.
+    /// Both tiers are on one device.
     pub is_shared: bool,
 }
 
 /// How full a tier is.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TierFill {
-    /// Bytes that nothing but deletions can give back.
+    /// Bytes that only deletions can free.
     pub used_bytes: u64,
-    /// What it may have of its device, less what others have taken of that.
+    /// Its share of its device, less what other files use of it.
     pub capacity_bytes: u64,
-    /// How long what is left lasts at the rate of the last day, or of the time since the opening.
-    /// `None` while it does not grow, and for the first minute.
+    /// Time until it is full at the rate of the last day, or of the time since the open. `None`
+    /// while it does not grow, and for the first minute.
     pub hours_to_full: Option<f64>,
 }
 
@@ -114,7 +113,7 @@ impl TierFill {
         }
     }
 
-    /// What is used, in per cent.
+    /// Percentage used.
     #[must_use]
     pub const fn percent(&self) -> u64 {
         if self.capacity_bytes == 0 {
@@ -137,7 +136,7 @@ pub struct HomeStats {
 /// The flash log.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogStats {
-    /// Most it may occupy.
+    /// Maximum size.
     pub capacity_bytes: u64,
     /// Segment files times segment size.
     pub allocated_bytes: u64,
@@ -145,9 +144,9 @@ pub struct LogStats {
     pub segments_used: u64,
     /// Segments ready to be written.
     pub segments_free: u64,
-    /// How old the segment was from which recycling last moved values to the large tier: so long a
-    /// value stays on flash if it is not read. Counted from the opening at the earliest; `None`
-    /// before the first.
+    /// Age of the segment from which recycling last moved values to the large tier: a value stays
+    /// on flash this long if it is not read. Counted from the open at the earliest; `None` before
+    /// the first.
     pub eviction_age: Option<Duration>,
     /// Segments reclaimed since open.
     pub segments_reclaimed: u64,
@@ -162,51 +161,50 @@ pub struct LargeStats {
     pub blocks: u64,
     /// Bytes of the block files, preallocated space of open ones included.
     pub allocated_bytes: u64,
-    /// Of that, blocks that are being written. They come on top of what cleaning bounds: what dies
-    /// in them can only be had once they are full.
+    /// Bytes of blocks that are being written. They are in addition to what block GC bounds: dead
+    /// space in them can only be reclaimed once they are full.
     pub open_bytes: u64,
     /// Bytes of extents that hold live values: keys, attributes and checksums included, each
-    /// rounded up to 64, as it would lie among packed ones.
+    /// rounded up to 64, its size in a packed block.
     pub live_bytes: u64,
     /// Number of the newest LargeMeta.
     pub meta_version: u64,
     /// Bytes of the LargeMeta files.
     pub meta_bytes: u64,
-    /// Bytes of the reserve's part for blocks: none where the tiers are on devices of their own, or
-    /// while the reserve is used.
+    /// Bytes of the reserve's part for blocks: 0 if the tiers are on separate devices, or while the
+    /// reserve is in use.
     pub reserve_bytes: u64,
-    /// Most the block files may take; `None`: what the device has.
+    /// Maximum size of the block files; `None`: what the device has.
     pub capacity_bytes: Option<u64>,
-    /// Blocks that cleaning has emptied since open. What it wrote for that is in [`WrittenStats`].
+    /// Blocks drained by block GC since open. The bytes written for that are in [`WrittenStats`].
     pub blocks_reclaimed: u64,
-    /// Blocks that cleaning leaves alone, because they are damaged or the index cannot tell what
-    /// lives in them.
+    /// Blocks that block GC skips, because they are damaged or the index cannot tell which of their
+    /// values are live.
     pub blocks_set_aside: u64,
-    /// What cleaning could have reclaimed of these.
+    /// Bytes that block GC could have reclaimed in these.
     pub set_aside_bytes: u64,
-    /// Blocks in which nothing lives and which are only kept because they are being read.
+    /// Bytes of blocks without live values that are only kept because they are being read.
     pub pinned_block_bytes: u64,
-    /// Writes that went on although the blocks took more than the limit, since cleaning could not
+    /// Writes that were allowed although the blocks exceeded the limit, since block GC could not
     /// help.
     pub writers_let_go: u64,
 }
 
-/// What a tier takes, and what of that is used.
+/// Size of a tier's files, and how much of it is live.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TierSpace {
-    /// Bytes that live on it. On flash those of values, partly estimated; on the large tier those
-    /// of extents.
+    /// Live bytes. On flash those of values, partly estimated; on the large tier those of extents.
     pub live_bytes: u64,
-    /// Bytes of its files. (Not among them: the manifest, and the small files that name the ordered
-    /// index's state.)
+    /// Bytes of its files. (Without the manifest and the small files that name the ordered index's
+    /// state.)
     pub disk_bytes: u64,
-    /// Most they may take; on the large tier that of the blocks.
+    /// Their maximum; on the large tier that of the blocks.
     pub capacity_bytes: Option<u64>,
 }
 
 impl TierSpace {
-    /// Bytes on the device per live byte; 0 if nothing lives there. On flash it says little: the
-    /// log takes its capacity whatever lives in it.
+    /// Bytes on the device per live byte; 0 if there are none. On flash it is of little use: the
+    /// log takes its capacity whatever is live in it.
     #[must_use]
     pub fn amplification(&self) -> f64 {
         if self.live_bytes == 0 {
@@ -248,13 +246,13 @@ pub struct IndexStats {
     pub bytes: u64,
     /// Levels that have tables.
     pub levels: u64,
-    /// Sorted runs of tables: a key that is not there is looked for in each, by its filter.
+    /// Sorted runs of tables: a lookup of an absent key checks the filter of each.
     pub runs: u64,
-    /// RAM of filters and block indexes of tables, which are always held.
+    /// RAM of filters and block indexes of tables, which are always in RAM.
     pub pinned_bytes: u64,
     /// Bytes in memtables.
     pub memtable_bytes: u64,
-    /// Entries that only say that a key was deleted, and that no merge has taken out yet.
+    /// Tombstones that no merge has dropped yet.
     pub tombstones: u64,
     /// Highest seq persisted.
     pub persisted_seq: u64,
@@ -264,9 +262,9 @@ pub struct IndexStats {
     pub flushed_bytes: u64,
     /// Compactions since open that wrote tables.
     pub compactions: u64,
-    /// Bytes of the tables compactions have written since open: entries written again.
+    /// Bytes of the tables compactions have written since open.
     pub compacted_bytes: u64,
-    /// Data block reads that went to the file since open.
+    /// Reads of data blocks from the file since open.
     pub block_reads: u64,
 }
 
@@ -277,9 +275,9 @@ pub struct HashIndexStats {
     pub entries: u64,
     /// RAM of the table.
     pub ram_bytes: u64,
-    /// Slots it may have in the RAM it may take; `None` without a bound.
+    /// Maximum number of slots in its RAM limit; `None` without a limit.
     pub slots_max: Option<u64>,
-    /// Slots overwritten because it was full, since open: their objects are found by the ordered
+    /// Slots overwritten because it was full, since open: these objects are found by the ordered
     /// index.
     pub evicted: u64,
     /// Whether it is still being refilled after an open.
@@ -288,17 +286,17 @@ pub struct HashIndexStats {
     pub checkpoint: CheckpointStats,
 }
 
-/// What the hash index was filled from after the open.
+/// The source that filled the hash index after the open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilledFrom {
-    /// A checkpoint and the log behind it.
+    /// A checkpoint and the log after it.
     Checkpoint,
-    /// A walk over the ordered index: there was no checkpoint, or it could not be believed.
+    /// A walk over the ordered index: there was no checkpoint, or no valid one.
     Index,
 }
 
 impl FilledFrom {
-    /// Its name in figures.
+    /// Its name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -311,36 +309,35 @@ impl FilledFrom {
 counted! {
     /// Checkpoints of the hash index. Counts are since open.
     pub struct CheckpointStats {
-        /// What the hash index was filled from; `None` until it is.
+        /// The source that filled the hash index; `None` until then.
         pub filled_from: Option<FilledFrom>,
-        /// How long after the opening it was filled.
+        /// Time from the open until it was filled.
         pub filled_after: Option<Duration>,
     }
-    /// As they are counted.
+    /// The counters.
     pub(crate) struct CheckpointCounters {
         /// Checkpoints written.
         taken,
         /// Attempts that failed.
         failed,
-        /// Bytes written, those of attempts that failed included.
+        /// Bytes written, failed attempts included.
         written_bytes,
         /// Length of the newest one.
         file_bytes,
     }
 }
 
-/// The RAM cache, with what was written lately and is still in RAM.
+/// The RAM cache, including recently written frames that are still in RAM.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CacheStats {
     /// Bytes held.
     pub bytes: u64,
-    /// Most it may hold.
+    /// Maximum number of bytes.
     pub capacity_bytes: u64,
 }
 
 counted! {
-    /// Copies of large objects on flash, and small values that come back to it. Counts are since
-    /// open.
+    /// Copies of large objects on flash, and small values moved back to it. Counts are since open.
     pub struct FlashCacheStats {
         /// Segments that hold copies.
         pub segments: u64,
@@ -348,20 +345,19 @@ counted! {
         pub copies: u64,
         /// Their bytes.
         pub bytes: u64,
-        /// Bytes of RAM for objects on their way from disk.
+        /// Bytes of RAM of objects being read from disk.
         pub staged_bytes: u64,
-        /// How old the segment was whose copies were given up last; as [`LogStats::eviction_age`].
+        /// Age of the segment whose copies were evicted last; like [`LogStats::eviction_age`].
         pub eviction_age: Option<Duration>,
-        /// Bytes of RAM for small values on their way back to the log.
+        /// Bytes of RAM of small values waiting to return to the log.
         pub moving_bytes: u64,
     }
-    /// As they are counted.
+    /// The counters.
     pub(crate) struct FlashCacheCounters {
-        /// Bytes that callers have asked of large objects, wherever they came from but the RAM
-        /// cache.
-        /// What of them came from copies is [`FlashCacheStats::copy_bytes_read`].
+        /// Bytes of large objects that callers have requested, from any source except the RAM
+        /// cache. Those served from copies are [`FlashCacheStats::copy_bytes_read`].
         asked_bytes,
-        /// Reads answered from an image that another read was filling.
+        /// Reads served from an image that another read was filling.
         image_reads,
         /// Reads of copies.
         copy_reads,
@@ -375,23 +371,23 @@ counted! {
         promoted_bytes,
         /// Bytes of copies that were written again to make room.
         recopied_bytes,
-        /// Copies given up for others, or for the log.
+        /// Copies evicted for others, or for the log.
         evicted,
-        /// Promotions given up because too much was on its way.
+        /// Promotions dropped because too many were pending.
         dropped_full,
-        /// Promotions given up because of the daily budget.
+        /// Promotions dropped because of the daily budget.
         dropped_budget,
-        /// Promotions given up because flash had no room, or failed.
+        /// Promotions dropped because flash had no room, or failed.
         dropped_no_room,
-        /// Objects read ahead of a reader that goes through a group in order.
+        /// Objects read ahead for a reader that reads a group in order.
         prefetch_objects,
         /// Their bytes.
         prefetch_bytes,
-        /// Reads answered by what was read ahead.
+        /// Reads served from objects read ahead.
         prefetch_reads,
-        /// Objects read ahead that were never asked for.
+        /// Objects read ahead that were never requested.
         prefetch_unused,
-        /// Small values that were destaged and moved back to the log, since they were read often.
+        /// Destaged small values that were moved back to the log, since they were read often.
         moved,
         /// Their bytes.
         moved_bytes,
@@ -399,28 +395,28 @@ counted! {
 }
 
 counted! {
-    /// What becomes of values when *SizeThreshold* or pins are changed. Counts are since open.
+    /// Moves after *SizeThreshold* or pins were changed. Counts are since open.
     pub struct PlacementStats {
-        /// Not everything has been looked at since the rules were changed.
+        /// Not all objects have been checked since the rules were changed.
         pub migrating: bool,
     }
-    /// As they are counted.
+    /// The counters.
     pub(crate) struct PlacementCounters {
-        /// Objects looked at for that.
+        /// Objects checked for that.
         walked,
-        /// Values moved to where they belong, not counting those that log GC moved.
+        /// Values moved to where they belong, without those moved by log GC.
         moved,
         /// Their bytes.
         moved_bytes,
     }
 }
 
-/// Where reads were answered, since open.
+/// Where reads were served from, since open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadStats {
     /// From commits not yet applied.
     pub overlay_hits: u64,
-    /// From the RAM cache, or what was written lately and is still in RAM.
+    /// From the RAM cache, or from recently written frames that are still in RAM.
     pub cache_hits: u64,
     /// From the ordered index (tiny values).
     pub inline_hits: u64,
@@ -428,24 +424,24 @@ pub struct ReadStats {
     pub flash_hits: u64,
     /// From copies on flash, or from what another reader was reading.
     pub copy_hits: u64,
-    /// From what was read ahead to RAM.
+    /// From objects read ahead into RAM.
     pub prefetch_hits: u64,
     /// From the large space.
     pub block_hits: u64,
     /// No such object.
     pub misses: u64,
-    /// Bytes of the values that RAM answered with: overlay, cache, what was read ahead. A stream
-    /// counts as its whole value.
+    /// Bytes of the values served from RAM: overlay, cache, objects read ahead. A stream counts as
+    /// its whole value.
     pub ram_bytes: u64,
-    /// Bytes of those that flash answered with: ordered index, log, copies.
+    /// Bytes of those served from flash: ordered index, log, copies.
     pub flash_bytes: u64,
-    /// Bytes of those that the large space answered with.
+    /// Bytes of those served from the large space.
     pub large_bytes: u64,
     /// Reads of the flash log's device of any cause, recovery and recycling included.
     pub flash_device_reads: u64,
     /// Reads of the flash log for a caller.
     pub flash_reads: u64,
-    /// Of those, for a key that turned out to be another.
+    /// Of those, reads that found another key.
     pub false_flash_reads: u64,
     /// Reads of the large tier's device.
     pub block_reads: u64,
@@ -454,27 +450,27 @@ pub struct ReadStats {
 /// Bytes written since open, by tier and cause.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WrittenStats {
-    /// Keys, attributes and values the caller gave.
+    /// Keys, attributes and values given by callers.
     pub user_bytes: u64,
     /// Records of user commits on flash, with headers.
     pub flash_user_bytes: u64,
     /// Frame headers and padding on flash.
     pub flash_padding_bytes: u64,
-    /// Live values written again by recycling.
+    /// Live values reinserted by log GC.
     pub flash_reinserted_bytes: u64,
     /// Small values moved back from blocks.
     pub flash_moved_bytes: u64,
-    /// Small values written in order for scans.
+    /// Small values rewritten in key order for scans.
     pub flash_ordered_bytes: u64,
     /// Index tables written by flushes.
     pub index_bytes: u64,
-    /// Index tables written by compactions: entries written again.
+    /// Index tables written by compactions.
     pub compaction_bytes: u64,
     /// Values of user commits in blocks, with headers and padding.
     pub large_user_bytes: u64,
-    /// Cold values moved to blocks by recycling.
+    /// Cold values destaged to blocks.
     pub large_destaged_bytes: u64,
-    /// Live values moved from block to block by cleaning.
+    /// Live values moved from block to block by block GC.
     pub large_cleaned_bytes: u64,
     /// Copies of large objects on flash, those written again included.
     pub copy_bytes: u64,
@@ -520,7 +516,7 @@ impl WrittenStats {
     }
 }
 
-/// Commits on their way to the index.
+/// Commits being written and applied.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct QueueStats {
     /// Bytes of commits not yet applied.
@@ -540,39 +536,38 @@ pub struct QueueStats {
 }
 
 counted! {
-    /// Objects that are gone and whose entries are, or were, still in the index. Until they are
+    /// Objects that are absent but whose entries are, or were, still in the index. Until they are
     /// swept they count among the objects of their home.
     pub struct ExpireStats {
-        /// Range deletions that are not swept yet.
+        /// Range deletions not swept yet.
         pub ranges_outstanding: u64,
         /// No object expires before this; `None` if none does.
         pub earliest_expiry: Option<std::time::SystemTime>,
     }
-    /// As they are counted.
+    /// The counters.
     pub(crate) struct ExpireCounters {
         /// Expired objects dropped since open.
         dropped_expired,
         /// Objects deleted by a range and dropped since open.
         dropped_deleted,
-        /// Walks over the whole index for expired objects that ended since open.
+        /// Completed walks over the whole index for expired objects, since open.
         expiry_passes,
     }
 }
 
-/// Open snapshots and scans, and what they hold back.
+/// Open snapshots and scans, and the space they hold back.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SnapshotStats {
-    /// How many are open, those of the store itself (verifying, the beginning of a backup)
-    /// included.
+    /// How many are open, including those of the store itself (verify, the beginning of a backup).
     pub open: u64,
-    /// The version that the oldest sees.
+    /// The version that the oldest one sees.
     pub oldest_version: Option<Version>,
     /// Its age.
     pub oldest_age: Option<Duration>,
-    /// Segments of the flash log that are only kept for snapshots.
+    /// Bytes of segments of the flash log that are only kept for snapshots.
     pub held_segment_bytes: u64,
-    /// Blocks that are only kept for snapshots.
+    /// Bytes of blocks that are only kept for snapshots.
     pub held_block_bytes: u64,
-    /// Snapshots that became older than the limit, since open.
+    /// Snapshots that exceeded the age limit, since open.
     pub expired: u64,
 }

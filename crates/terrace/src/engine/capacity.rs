@@ -1,46 +1,46 @@
-//! The capacity of the flash tier: the log has what the other files of the tier leave.
+//! The capacity of the flash tier: the log may use what the other files of the tier leave.
 //!
-//! The ordered index, checkpoints and the reserve lie beside the log. Whenever the index has
-//! changed, the log's limit becomes the capacity less these and less the room that a merge of the
-//! index needs. The rest is what a lowered capacity does anyway: a log beyond its limit is recycled
-//! and gives segments back to the device.
+//! The ordered index, checkpoints and the reserve are on the same tier. Whenever the index has
+//! changed, the log's limit becomes the capacity less the bytes of these files and less the space
+//! that a merge of the index needs. A log beyond its limit is recycled and gives segments back to
+//! the device, as after a lowered capacity.
 //!
-//! Invariant: new data is refused before the others leave less than the shortest log and the room
-//! of a second merge, so what deletes add to the index until merges drop it still fits.
+//! Invariant: new data is refused before the other files leave less than the shortest log and the
+//! space of a second merge, so entries of deletes still fit in the index until merges drop them.
 
 use super::Engine;
 use crate::{Result, log::reserve::Reserve};
 use std::sync::atomic::Ordering;
 
-/// Most of the flash tier that new data leaves to merges of the index, as a divisor: a larger index
-/// is merged some tables at a time, which take about so much of it at most
+/// Maximum fraction (1/n) of the flash tier that new data leaves to merges of the index. A larger
+/// index is merged a few tables at a time, which need about this much of the tier at most
 /// ([`crate::ordered_index::IndexOptions::on_tier`]).
 const MERGE_ROOM_DIVISOR: u64 = 6;
-/// On the smallest tier merges may be behind by so many runs: one may be under way.
+/// On the smallest tier merges may be behind by this many runs, since one merge may be running.
 const RUNS_BEHIND_MIN: usize = 2;
-/// A checkpoint is written beside the one before it.
+/// A checkpoint is written before the previous one is deleted.
 const CHECKPOINTS_AT_ONCE: u64 = 2;
 /// Files of the tier with a fixed length, and directories: manifest, identity, versions of the
 /// index.
 const SMALL_FILES_BYTES: u64 = 128 << 10;
 
 impl Engine {
-    /// What lies on the flash tier beside the log.
+    /// Bytes of the flash tier's files other than the log.
     pub fn beside_log_bytes(&self) -> u64 {
         let reserve = &self.log.reserve;
         let reserve_bytes = if reserve.is_whole() { reserve.flash_bytes() } else { 0 };
         self.index.disk_bytes() + self.checkpoints.stats().file_bytes + reserve_bytes
     }
 
-    /// Room for what a merge of the index writes before it removes what it has read.
+    /// Space for the output of a merge of the index, which is written before its input is deleted.
     fn merge_room_bytes(&self) -> u64 {
         let capacity_bytes = self.flash_capacity_bytes.load(Ordering::Acquire);
         let most_bytes = self.flash_disk.total_bytes().unwrap_or(0).min(capacity_bytes) / MERGE_ROOM_DIVISOR;
         self.index.disk_bytes().min(most_bytes)
     }
 
-    /// Runs of the index by which merges may be behind, `usual` at most: on a small tier half of
-    /// the room of a merge holds fewer.
+    /// Maximum number of runs of the index that wait for merges, at most `usual`: on a small tier,
+    /// half of a merge's space holds fewer.
     pub fn runs_behind_max(&self, usual: usize) -> usize {
         let capacity_bytes = self.flash_capacity_bytes.load(Ordering::Acquire);
         let runs = capacity_bytes / (2 * MERGE_ROOM_DIVISOR) / self.options.tuning.memtable_bytes;
@@ -49,30 +49,30 @@ impl Engine {
         behind.clamp(RUNS_BEHIND_MIN.min(usual), usual)
     }
 
-    /// What the files beside the log take, merges of the index included.
+    /// Space of all files other than the log, merges of the index included.
     fn others_bytes(&self) -> u64 {
         let index_bytes = self.index.disk_bytes() + self.merge_room_bytes();
         let checkpoint_bytes = self.checkpoints.stats().file_bytes * CHECKPOINTS_AT_ONCE;
         index_bytes + checkpoint_bytes + fixed_bytes(&self.log.reserve)
     }
 
-    /// What of that the room for merges does not cover: tables that a long merge has written, or
-    /// that only a snapshot holds.
+    /// The part of these bytes that the space for merges does not cover: tables that a long merge
+    /// has written, or that only a snapshot holds.
     fn surplus_bytes(&self) -> u64 {
         let covered_bytes = self.index.disk_bytes() + self.merge_room_bytes();
         self.index.files_bytes().saturating_sub(covered_bytes)
     }
 
-    /// Most that the files of the flash tier may take.
+    /// Maximum total size of the flash tier's files.
     pub fn flash_limit_bytes(&self) -> u64 {
         let log_bytes = self.options.log_capacity_bytes.unwrap_or(u64::MAX);
         let with_log = self.beside_log_bytes().saturating_add(log_bytes);
         self.flash_capacity_bytes.load(Ordering::Acquire).min(with_log)
     }
 
-    /// Divides the capacity, and tells the makers of segments what to leave of the device: a merge
-    /// without room on a full device would use the reserve, and nothing new would be taken though
-    /// log GC made progress.
+    /// Divides the capacity, and sets how much of the device the creators of segments must leave
+    /// free. Without that space, merges on a full device would use the reserve, and no new data
+    /// would be accepted although log GC made progress.
     pub fn share_flash(&self) {
         if self.options.read_only {
             return;
@@ -86,11 +86,11 @@ impl Engine {
         let log_bytes = self.options.log_capacity_bytes.unwrap_or(u64::MAX);
         let for_log_bytes = left_bytes.saturating_sub(self.surplus_bytes()).min(log_bytes);
         segments.set_capacity(for_log_bytes.max(least_bytes));
-        // Deletes of everything add as much to the index before merges drop it.
+        // Deleting all objects adds this much to the index before merges drop it.
         let lacking_bytes = (least_bytes + self.merge_room_bytes()).saturating_sub(left_bytes);
         segments.set_lacking(lacking_bytes);
-        // A level is merged whole for its tombstones. If nothing else makes room that may take more
-        // than there is: only it drops what was deleted.
+        // Merging a whole level for its tombstones may need more space than there is. It is allowed
+        // if nothing else frees space, since only this merge drops the deleted entries.
         let log_bytes = u64::from(segments.created()) * segments.segment_bytes();
         let unused_bytes = left_bytes.saturating_sub(log_bytes) + self.merge_room_bytes();
         self.index
@@ -103,7 +103,7 @@ impl Engine {
     /// See [`crate::Store::set_flash_capacity`].
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] for one that the present files do not allow.
+    /// [`crate::Error::Invalid`] for a capacity that the present files do not allow.
     pub fn set_flash_capacity(&self, bytes: u64) -> Result<()> {
         self.options.validate_flash_capacity(bytes, self.others_bytes())?;
         self.flash_capacity_bytes.store(bytes, Ordering::Release);
@@ -115,7 +115,7 @@ impl Engine {
     }
 }
 
-/// Bytes that no store can do without beside the shortest log.
+/// Bytes that every store needs in addition to the shortest log.
 pub fn fixed_bytes(reserve: &Reserve) -> u64 {
     reserve.flash_bytes() + SMALL_FILES_BYTES
 }

@@ -1,4 +1,4 @@
-//! How full the tiers are: what is asked of each part of the store.
+//! How full the tiers are, computed from each part of the store.
 
 use super::Engine;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Engine {
-    /// How full the tiers are, as of a second ago at most.
+    /// How full the tiers are; the figures are at most a second old.
     pub fn look_at_fill(&self) -> FillStats {
         self.fill.look(|| {
             self.share_flash();
@@ -15,15 +15,15 @@ impl Engine {
         })
     }
 
-    /// An outcome as callers are told it: where a tier had no room, with what it has.
+    /// An outcome as returned to callers: `OutOfSpace` gets the usage of the tier.
     ///
     /// # Errors
-    /// The outcome's.
+    /// The error of the outcome.
     pub fn told<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| error.with_room(|tier| room(self, tier)))
     }
 
-    /// Why nothing new is taken, if it is not.
+    /// Why new data is refused; `None` if it is accepted.
     pub fn full(&self) -> Option<String> {
         if self.options.read_only {
             return None;
@@ -46,15 +46,15 @@ impl Engine {
     }
 }
 
-/// Most that blocks may take, of what others have left of their device.
+/// Maximum size of the blocks, given what other files use of their device.
 fn large_capacity(engine: &Engine) -> u64 {
-    // What cannot be asked has nothing left.
+    // A device that cannot be queried counts as full.
     let left = engine.large.available_bytes().unwrap_or(0);
     let limit = engine.large.capacity_bytes().unwrap_or(u64::MAX);
     engine.large.totals().allocated_bytes.saturating_add(left).min(limit)
 }
 
-/// What lies on a tier, living or dead, and what may.
+/// Bytes that a tier's files use, live or dead, and may use.
 fn room(engine: &Engine, tier: Tier) -> Room {
     let reserve_bytes = engine.log.reserve.bytes();
     if tier == Tier::Large {
@@ -80,7 +80,7 @@ fn measure(engine: &Engine) -> FillStats {
     let log_live = engine.accounting.stats(HomeKind::Flash).bytes.min(log_bytes);
     let reserve = &engine.log.reserve;
     let fixed = engine.beside_log_bytes();
-    // What cannot be asked has nothing left.
+    // A device that cannot be queried counts as full.
     let flash_left = engine.flash_disk.available_bytes().unwrap_or(0);
     let totals = engine.large.totals();
     let large_live = totals.live_bytes.min(totals.allocated_bytes);

@@ -1,14 +1,14 @@
-//! What the index's mark holds of the store: its payload, one format for all of it.
+//! The payload of the index's mark: the state of the store that it carries, in one format.
 //!
-//! The applier makes one for each memtable, so what it says is on flash exactly when all entries up
-//! to the mark's seq are. An open takes from it what it would else have to count or to find out.
+//! The applier writes one for each memtable, so its contents are on flash exactly when all entries
+//! up to the mark's seq are. An open reads from it what it would otherwise have to count or search
+//! for.
 //!
-//! Invariants: segments, ranges and blocks come in order, each once. Each of them is as of the
-//! mark's seq, and what comes after it is in the log.
+//! Invariants: segments, ranges and blocks are in ascending order without duplicates. All of them
+//! are as of the mark's seq; later changes are in the log.
 //!
-//! On failure: bytes that are no payload are refused, and the store does not open: an object that
-//! was deleted must not be back because of a bad byte. (The mark has a checksum; only a repair can
-//! help then.)
+//! On failure: invalid bytes are refused, and the store does not open: a corrupt byte must not
+//! bring back a deleted object. (The mark has a checksum; only a repair helps then.)
 
 use super::Engine;
 use crate::{
@@ -20,15 +20,15 @@ use crate::{
     visibility::range_tombstones::DeletedRange,
 };
 
-/// Read as a number it is more objects than there can be in the index, which is what older payloads
-/// begin with.
+/// Older payloads begin with a number of objects. Read as such a number, the magic is more than an
+/// index can have.
 const MAGIC: [u8; 8] = *b"TRCMARKP";
 const FORMAT_VERSION: u32 = 1;
-/// Most segments that are listed: there is a mark per memtable, so it must stay small. More count
-/// as used until they are drained.
+/// Maximum number of segments listed: there is a mark per memtable, so it must stay small. The rest
+/// count as used until they are drained.
 pub const LISTED_MAX: usize = 4096;
 
-/// What a mark holds.
+/// Contents of a mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkPayload {
     /// No object expires before this.
@@ -45,7 +45,7 @@ pub struct MarkPayload {
 }
 
 impl Engine {
-    /// What a mark of this seq holds, which is what is applied. Only the applier asks.
+    /// Contents of a mark with this seq, which must be the applied one. Only the applier calls it.
     pub fn mark_payload(&self, applied_seq: u64) -> MarkPayload {
         let ranges = self.log.ranges.up_to(applied_seq);
         MarkPayload {
@@ -59,7 +59,7 @@ impl Engine {
 }
 
 impl MarkPayload {
-    /// Of a store that has nothing.
+    /// The payload of an empty store.
     pub const fn empty() -> Self {
         Self {
             earliest_ms: NEVER_MS,
@@ -70,7 +70,7 @@ impl MarkPayload {
         }
     }
 
-    /// What a mark holds.
+    /// Contents of a mark.
     ///
     /// # Errors
     /// [`Error::Corruption`].
@@ -83,8 +83,8 @@ impl MarkPayload {
         })
     }
 
-    /// The stored form.
-    // Far fewer; keys are at most 4096 bytes long.
+    /// Encodes the payload.
+    // There are far fewer; keys are at most 4096 bytes long.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -118,7 +118,7 @@ impl MarkPayload {
         out
     }
 
-    /// Reads the stored form, or that of formats before 4. `None` if the bytes are not one.
+    /// Decodes a payload of this format, or of one before 4. `None` if the bytes are neither.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Reader(bytes);
         if !bytes.starts_with(&MAGIC) {
@@ -138,9 +138,9 @@ impl MarkPayload {
         rest.0.is_empty().then_some(payload)
     }
 
-    /// Reads what stores of formats before 4 have: the same in parts, each with a magic number and
-    /// a version of its own. In marks of format 1 and of repairs the second and third are missing:
-    /// then something may have expired already.
+    /// Decodes the payload of formats before 4: the same contents in parts, each with its own magic
+    /// number and version. Marks of format 1 and those of repairs lack the second and third part:
+    /// then some objects may have expired already.
     fn decode_parts(mut rest: Reader<'_>) -> Option<Self> {
         let homes = homes(&mut rest)?;
         let mut payload = Self {
@@ -156,14 +156,14 @@ impl MarkPayload {
             payload.earliest_ms = rest.u64()?;
             payload.ranges = ranges(&mut rest)?;
         }
-        // Of blocks it has the bytes of extents, without what rounding them adds.
+        // Of blocks it has the exact bytes of extents, not rounded up.
         let (body, checksum) = rest.0.split_last_chunk::<4>()?;
         let is_sound = crc32c::crc32c(body) == u32::from_le_bytes(*checksum);
         (is_sound && has_part(&mut Reader(body), b"TRCA")?).then_some(payload)
     }
 }
 
-/// Passes over the head of a part, if that is what comes. `None` if it is of another version.
+/// Skips the header of a part, if one comes next. `None` if it is of another version.
 fn has_part(rest: &mut Reader<'_>, magic: &[u8; 4]) -> Option<bool> {
     if !rest.0.starts_with(magic) {
         return Some(false);

@@ -1,4 +1,4 @@
-//! Everything an open store consists of, shared by callers and background threads.
+//! The parts of an open store, shared by callers and background threads.
 
 pub mod capacity;
 mod fill;
@@ -39,12 +39,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Background work does not rest any more when only one segment in so many is free.
+/// Background work is no longer throttled when less than this fraction (1/n) of the segments is
+/// free.
 const PRESSED_SHARE: u32 = 10;
-/// Recycling goes on until only so much of a bounded hash index is in use.
+/// Recycling continues until at most this fraction of a bounded hash index is in use.
 pub const HASH_INDEX_LOAD_WANTED: f64 = 0.85;
 
-/// What a visitor of [`Engine::walk`] says.
+/// What a visitor of [`Engine::walk`] returns.
 pub const fn go_on_if(wants_more: bool) -> ControlFlow<()> {
     if wants_more {
         ControlFlow::Continue(())
@@ -55,9 +56,9 @@ pub const fn go_on_if(wants_more: bool) -> ControlFlow<()> {
 
 /// The parts of a store.
 pub struct Engine {
-    /// As opened.
+    /// The options it was opened with.
     pub options: Options,
-    /// Which store it is.
+    /// Identity of the store.
     pub manifest: Manifest,
     /// The flash tier's device.
     pub flash_disk: Arc<dyn Disk>,
@@ -75,33 +76,33 @@ pub struct Engine {
     pub unsynced: Arc<UnsyncedLarge>,
     /// Values in RAM.
     pub cache: ValueCache,
-    /// What scans have read of them.
+    /// Chunks of values in key order, cached for scans.
     pub scan_cache: ScanCache,
-    /// Reads of calls that need several at once.
+    /// Device reads of calls that need several at once.
     pub read_queue: ReadQueue,
-    /// Copies on flash of what is hot in the large space.
+    /// Copies on flash of hot large objects.
     pub flash_cache: Arc<FlashCache>,
     /// How background work shares the devices with callers.
     pub paces: Arc<Paces>,
-    /// What belongs where.
+    /// The placement rules.
     pub placement: Arc<Placement>,
-    /// What is known of values that are not where they belong.
+    /// Progress of moves to the places that changed rules require.
     pub migration: Migration,
-    /// What scans have paid for.
+    /// Charges of scans, and the values to be rewritten for them.
     pub scan_order: ScanOrder,
-    /// What was expired or deleted by a range, and dropped.
+    /// Counters of entries dropped because they expired or were deleted by a range.
     pub expire_counters: ExpireCounters,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
     pub accounting: Accounting,
-    /// What block GC does, and which writers wait for it.
+    /// State of block GC, and the writers that wait for it.
     pub block_gc: BlockGcState,
     /// When the first object expires.
     pub expiring: Expiring,
     /// How full the tiers are.
     pub fill: FillWatch,
-    /// Most the files of the flash tier may take; see `capacity`.
+    /// Maximum size of the flash tier's files; see `capacity`.
     pub flash_capacity_bytes: AtomicU64,
     /// Counters.
     pub metrics: Metrics,
@@ -109,17 +110,17 @@ pub struct Engine {
     pub persisted_seq: AtomicU64,
     /// Last seq that recovery found in the log.
     pub recovered_seq: u64,
-    /// What recovery found damaged, in words.
+    /// Damage that recovery found, as messages.
     pub damage: Vec<String>,
-    /// What was damaged and the open has put right, in words.
+    /// Damage that the open repaired, as messages.
     pub mended: Vec<String>,
     /// The hash index is being filled after the open.
     pub refilling: AtomicBool,
-    /// Up to where the index is wanted persisted, as soon as that is applied. 0: no thread waits.
+    /// The index must be persisted up to this seq as soon as it is applied. 0: no thread waits.
     pub mark_wanted: AtomicU64,
-    /// There is something to flush or to compact.
+    /// There are memtables to flush or tables to compact.
     pub index_work: Event,
-    /// There may be something to recycle.
+    /// There may be segments to recycle.
     pub recycle_work: Event,
 }
 
@@ -158,7 +159,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// What the cache calls the place of a value; inline ones have none.
+    /// The cache's key for the place of a value; inline values have none.
     pub fn place_of(&self, home: &Home) -> Option<Place> {
         match *home {
             Home::Inline(_) => None,
@@ -169,10 +170,10 @@ impl Engine {
         }
     }
 
-    /// Puts the parts together.
+    /// Assembles the parts.
     ///
     /// # Errors
-    /// If the hash index cannot be made.
+    /// If the hash index cannot be created.
     pub fn new(parts: Parts) -> Result<Self> {
         let paces = Arc::clone(parts.large.paces());
         let placement = Arc::new(Placement::new(&parts.options));
@@ -228,7 +229,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Whether this store may be written.
+    /// Checks that writes are allowed.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if it is read-only or closed, [`Error::Failed`] after a failure.
@@ -242,7 +243,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Passes a result of the large space on; where the space refuses all writes from now on, so
+    /// Passes on a result of the large space. If the large space refuses all writes from now on, so
     /// does the store.
     pub fn large_result<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err()
@@ -253,12 +254,12 @@ impl Engine {
         result
     }
 
-    /// The oldest seq that is still read at; with no snapshot, what is applied.
+    /// The oldest seq that readers may use; without a snapshot, the applied seq.
     pub fn watermark_seq(&self) -> u64 {
         self.snapshots.oldest_or(|| self.log.applied_seq())
     }
 
-    /// Has the index persist everything up to `seq` and waits for it.
+    /// Persists the index up to `seq` and waits for it.
     ///
     /// # Errors
     /// [`Error::Failed`] if the store stops first; the index's `OutOfSpace`.
@@ -276,15 +277,15 @@ impl Engine {
         })
     }
 
-    /// Has the applier seal the memtable once everything up to `seq` is in it, unless that is in
-    /// one that was sealed before. It does so when those are flushed: what is asked for meanwhile
-    /// needs one more flush, not one each.
+    /// Requests that the applier seals the memtable once everything up to `seq` is in it, unless it
+    /// is in one already sealed. The applier waits until sealed memtables are flushed: requests
+    /// made meanwhile cause one more flush, not one each.
     pub fn want_mark(&self, seq: u64) {
         self.mark_wanted.fetch_max(seq, Ordering::AcqRel);
         self.log.wake_applier();
     }
 
-    /// Waits `wait`, or until the store is closed.
+    /// Waits for `wait`, or until the store is closed.
     pub fn pause(&self, wait: Duration) {
         let deadline = Instant::now() + wait;
         let mut seen = self.recycle_work.count();
@@ -294,8 +295,8 @@ impl Engine {
         }
     }
 
-    /// Shows `visit` the entries within `bounds`, in order and as of one moment, until it has had
-    /// enough. Gives where the rest begins; `None` at the end.
+    /// Passes the entries within `bounds` to `visit`, in order and as of one seq, until it stops.
+    /// Returns where the rest begins; `None` at the end.
     ///
     /// # Errors
     /// The index's.
@@ -304,8 +305,8 @@ impl Engine {
         bounds: KeyBounds,
         mut visit: impl FnMut(&Bytes, Entry) -> ControlFlow<()>,
     ) -> Result<Option<Bound<Vec<u8>>>> {
-        // Without a snapshot the state that is asked for may be gone. It does not age: a step would
-        // fail.
+        // Without a snapshot the state at this seq might be dropped. The snapshot has no age limit,
+        // with which a step would fail.
         let held = self.snapshots.register(false, || self.log.applied_seq());
         for item in self.index.scan(bounds, held.seq)? {
             let (key, entry) = item?;
@@ -316,13 +317,12 @@ impl Engine {
         Ok(None)
     }
 
-    /// Does a step of background work on `bytes` of the flash tier, and lets callers' reads go
-    /// first.
+    /// Does a step of background work on `bytes` of the flash tier, after callers' reads.
     pub fn flash_step<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
         self.paces.flash.step(bytes as u64, || self.is_pressed(), work)
     }
 
-    /// The same for a read that callers have paid for.
+    /// The same for a read that is charged to callers.
     pub fn paid_flash_step<T>(&self, work: impl FnOnce() -> T) -> T {
         self.paces.flash.paid_step(|| self.is_pressed(), work)
     }
@@ -332,8 +332,8 @@ impl Engine {
         self.paces.large.step(bytes as u64, || self.is_pressed(), work)
     }
 
-    /// Writers will soon wait if background work does not get on, or the caller that closes the
-    /// store waits already.
+    /// Whether writers will soon wait unless background work progresses, or a caller of `close`
+    /// waits already.
     fn is_pressed(&self) -> bool {
         let segments = &self.log.segments;
         let slack = (segments.capacity() / PRESSED_SHARE).max(SCARCE_SEGMENTS);
@@ -351,54 +351,53 @@ impl Engine {
         self.has_held_writers() || self.lacks_block_room()
     }
 
-    /// Bytes that live in blocks, and what these need at least: cleaned as far as they are for want
-    /// of room, and two more for cleaning.
+    /// Live bytes of blocks, and the least capacity they need: their size after block GC for want
+    /// of space, and two more blocks for GC itself.
     pub fn least_large_capacity(&self) -> (u64, u64) {
         let living = self.large.totals().live_bytes;
         let kept = 2 * self.options.split_threshold_bytes;
         (living, Bounds::packed_tightly(living).saturating_add(kept))
     }
 
-    /// Whether blocks have no room for what comes next.
+    /// Whether blocks have no room for the next write.
     pub fn lacks_block_room(&self) -> bool {
         self.log.stalls.waiting(&[StallReason::BlockRoom]) > 0
             || self.large.lacks_room(self.options.split_threshold_bytes)
             || self.log_lacks_room()
     }
 
-    /// Reads of small values so far that count for heat: its clock.
+    /// Number of reads of small values so far that count for heat: its clock.
     pub fn small_reads(&self) -> u64 {
         let hits = |by| self.metrics.hits(by);
         hits(AnsweredBy::Log) + hits(AnsweredBy::Cache) + self.flash_cache.small.reads()
     }
 
-    /// Whether RAM says that nothing applied has a key with this hash. Pending frames are to be
-    /// asked before.
+    /// Whether RAM shows that no applied object has a key with this hash. Pending frames must be
+    /// searched before.
     #[inline]
     pub fn knows_absent(&self, hash: u64) -> bool {
         self.checkpoints.know_absent(&self.hash_index, hash)
     }
 
-    /// Whether the hash index has so little of the RAM left that it may take that recycling makes
-    /// room in it.
+    /// Whether the hash index is so close to its RAM limit that recycling may have to free slots.
     pub fn hash_index_is_crowded(&self) -> bool {
         self.hash_index.load_of_bound() > HASH_INDEX_LOAD_WANTED
     }
 
-    /// What decides about the newest state. To be taken before the key is looked up.
+    /// Decides visibility in the newest state. Must be created before the key is looked up.
     #[inline]
     pub fn presence(&self) -> Presence<'_> {
         self.presence_at(self.log.ranges.current(), u64::MAX)
     }
 
-    /// As of a seq, with the ranges of then.
+    /// The same as of a seq, with the range tombstones of that seq.
     #[inline]
     pub fn presence_at(&self, ranges: Option<Arc<RangeSet>>, seq: u64) -> Presence<'_> {
         let durable_seq = ranges.as_ref().map_or(0, |_| self.log.writer.durable_seq());
         Presence::at(&self.options.clock, ranges, seq, durable_seq)
     }
 
-    /// What decides about the newest committed state, of which some may not be visible yet.
+    /// Decides visibility in the newest committed state, some of which may not be visible yet.
     pub fn presence_committed(&self) -> Presence<'_> {
         Presence::at(&self.options.clock, self.log.ranges.current(), u64::MAX, u64::MAX)
     }

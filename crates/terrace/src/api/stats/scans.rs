@@ -1,50 +1,50 @@
-//! What scans are spared, and what that costs.
+//! Statistics of rewrites charged to scans, and of the scan cache.
 
 use crate::metrics::counted;
 
 counted! {
-    /// Values that are written where scans find them because scans have paid for it. Counts
-    /// are since open.
+    /// Rewrites of values in key order, or into their entries, charged to scans. Counts are since
+    /// open.
     pub struct ScanOrderStats {
-        /// Bytes of RAM for values that wait for that.
+        /// Bytes of RAM of values that wait for that.
         pub waiting_bytes: u64,
     }
-    /// As they are counted.
+    /// The counters.
     pub(crate) struct ScanOrderCounters {
-        /// What scans have paid: bytes that could have been written in the time.
+        /// Charges of scans: bytes that could have been written in the time.
         paid_bytes,
-        /// Values written to the log in order.
+        /// Values rewritten to the log in key order.
         moved,
         /// Short values that were copied into their entries.
         copied,
-        /// How often the log was read in long pieces for that.
+        /// Sweeps: sequential reads of the log for that.
         sweeps,
-        /// Bytes of it that were read.
+        /// Bytes of the log that they read.
         sweep_bytes,
-        /// Bytes of the log that were written for that, which [`crate::WrittenStats`] has too.
+        /// Bytes written to the log for that, also in [`crate::WrittenStats`].
         log_bytes,
-        /// Values that were paid for and not written because too many waited.
+        /// Charged values that were not written because too many waited.
         dropped_full,
-        /// The same because the log, or the index, had no room.
+        /// Charged values that were not written because the log, or the index, had no room.
         dropped_no_room,
     }
 }
 
-/// What scans have read, kept in the order of keys: a part of the RAM cache. Counts are since open.
+/// Values read by scans, cached in key order: a part of the RAM cache. Counts are since open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ScanCacheStats {
-    /// Chunks there are, or were until they left the cache unnoticed.
+    /// Chunks, including some evicted ones that have not been removed from the table yet.
     pub chunks: u64,
-    /// Bytes of RAM for finding them.
+    /// Bytes of RAM of the table of chunks.
     pub table_bytes: u64,
     /// How often a chunk was read.
     pub chunk_hits: u64,
-    /// Pairs that scans were given out of chunks.
+    /// Pairs that scans read from chunks.
     pub pair_hits: u64,
-    /// Chunks that were made.
+    /// Chunks created.
     pub made: u64,
     /// Their bytes.
     pub made_bytes: u64,
-    /// Chunks that were dropped since something in them was written.
+    /// Chunks dropped since one of their values was written.
     pub dropped: u64,
 }

@@ -1,11 +1,12 @@
-//! Where a record lies in the flash log.
+//! The address of a record in the flash log.
 //!
-//! The ring of segments is one line of bytes: byte `segment_number * segment_bytes + offset`.
-//! Records start on multiples of 16 bytes, so that 36 bits name any record within 1 TiB of flash.
+//! The ring of segments has one linear address space: byte `segment_number * segment_bytes +
+//! offset`. Records start on multiples of 16 bytes, so that 36 bits address any record within 1 TiB
+//! of flash.
 //!
 //! Invariant: an [`Address`] is never 0. The ring begins with a segment header, so no record lies
 //! there, and the hash index uses the all-zero word for an empty slot. Numbers read from a device
-//! go through [`Address::new`], which refuses what cannot be the start of a record.
+//! are checked by [`Address::new`], which refuses those that cannot be the start of a record.
 
 use std::{fmt, num::NonZeroU64};
 

@@ -1,14 +1,15 @@
-//! The commit log: gives every commit its seq and its place in the flash log, and makes it visible.
+//! The commit log: gives every commit its seq and its address in the flash log, and makes it
+//! visible.
 //!
-//! Order of events for one commit: (1) under the tail's lock its condition is decided, it gets the
-//! next seq and its records are appended to the open frame, where readers find those of a
-//! `Buffered` commit at once, and those of a `Sync` commit once they are durable; (2) the frame is
-//! sealed when full, when a caller needs it durable, or after the coalescing interval; (3) it is
-//! written (`flash::writer`) and applied (`write::apply`), in either order, but with a `Sync`
-//! commit in it not applied before that is durable; (4) it is pending no more.
+//! Steps of a commit: (1) under the tail's lock its condition is evaluated, it gets the next seq
+//! and its records are appended to the open frame, where readers find those of a `Buffered` commit
+//! immediately, and those of a `Sync` commit once they are durable; (2) the frame is sealed when it
+//! is full, when a caller needs it durable, or after the coalescing interval; (3) it is written
+//! (`log::writer`) and applied (`write::apply`), in either order, but if it has a `Sync` commit it
+//! is not applied before that is durable; (4) it is no longer pending.
 //!
 //! Invariants: seqs are contiguous and in log order; a commit's records are in one frame; a
-//! record's address is known at commit. What is visible stays visible, and the commits of one key
+//! record's address is known at commit. A visible commit stays visible, and the commits of one key
 //! become visible in the order of their seqs.
 
 mod applying;
@@ -50,38 +51,40 @@ use waiting::Waiting;
 
 /// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
-/// How long a commit that must not be held up waits for others to add theirs: many times what that
-/// takes, and less than a device.
+/// How long a commit that must not block waits for the tail's lock: many times the time of an
+/// append to a frame, and less than a device access.
 const TAIL_WAIT_MAX: Duration = Duration::from_micros(200);
 
-/// What kind of commit it is, and so what it may use.
+/// The kind of a commit, which decides what it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committer {
-    /// A caller: waits for the applier and for free segments.
+    /// A caller's commit: waits for the applier and for free segments.
     User,
-    /// Gives space back, by deletes and drops. Waits as well, but may use one of the reserved
-    /// segments, and the last one while the device's reserve is used: otherwise no caller could end
-    /// the state of two full tiers.
+    /// Frees space, by deletes and drops. Waits like `User`, but may use one of the reserved
+    /// segments, and the last one while the device's reserve is in use: otherwise no caller could
+    /// end the state of two full tiers.
     Freeing,
-    /// Block GC, by moves and drops. As [`Committer::Freeing`]; that it waits for a segment is
-    /// known to log GC, which else waits for it in turn.
+    /// Block GC, by moves and drops. Like [`Committer::Freeing`]; while it waits for a segment, log
+    /// GC does not wait for block GC, which would be a deadlock.
     Cleaning,
-    /// Replaces more than what it brings, which stays alive where nothing else does. It may have
-    /// segments of the device's reserve, but leaves the reserved ones to those which free space.
+    /// Frees more than it adds, but its records stay live. It may use segments of the device's
+    /// reserve, but leaves the reserved segments to commits that free space.
     Replacing,
-    /// Recycling: uses the reserved segments and never waits for itself.
+    /// Log GC: uses the reserved segments and never waits for itself.
     LogGc,
-    /// Moves values without need: leaves the reserved segments alone, and does not wait.
+    /// Optional moves of values: leaves the reserved segments alone, and does not wait.
     Background,
-    /// A caller that must not be held up: as [`Committer::Background`], and waits neither for the
-    /// device, so it begins no segment that was not made ready, nor for one that does.
+    /// A caller that must not block: like [`Committer::Background`], and does not wait for the
+    /// device, so it uses only segments that were prepared, and does not wait for a thread that
+    /// begins one.
     AtOnce,
-    /// One that gives space back: what [`Committer::Freeing`] may have of the log it may have too.
+    /// A non-blocking commit that frees space: may use the same part of the log as
+    /// [`Committer::Freeing`].
     FreeingAtOnce,
 }
 
 impl Committer {
-    /// Free segments it leaves to others.
+    /// Number of free segments that it leaves to others.
     const fn keeps_free(self, is_reserve_whole: bool) -> u32 {
         match self {
             Self::User | Self::Replacing | Self::Background | Self::AtOnce => RESERVED_SEGMENTS,
@@ -90,96 +93,97 @@ impl Committer {
         }
     }
 
-    /// Whether it waits for the applier and for free segments, or gives up.
+    /// Whether it waits for the applier and for free segments; otherwise it gives up.
     const fn waits(self) -> bool {
         matches!(self, Self::User | Self::Freeing | Self::Cleaning | Self::Replacing)
     }
 
-    /// Whether it must not be held up.
+    /// Whether it must not block.
     const fn is_at_once(self) -> bool {
         matches!(self, Self::AtOnce | Self::FreeingAtOnce)
     }
 
-    /// Whether it makes room.
+    /// Whether it frees space.
     const fn frees(self) -> bool {
         matches!(self, Self::Freeing | Self::Cleaning | Self::Replacing)
     }
 }
 
-/// The log's tail, frames in memory, and the threads' meeting points.
+/// The log's tail, frames in memory, and synchronisation of its threads.
 pub struct CommitLog {
     /// The ring of segments.
     pub segments: Segments,
     /// Writes frames and makes them durable.
     pub writer: FrameWriter,
-    /// Commits the index does not know yet, and those it was last told of.
+    /// The overlay (frames not yet applied), and frames applied most recently.
     pub frames: Arc<FrameTable>,
-    /// Range deletions that are not swept yet.
+    /// Range deletions not swept yet.
     pub ranges: Ranges,
     tail: Mutex<Tail>,
     /// Memory for frames.
     pub pool: Arc<FramePool>,
-    /// Each of these is raised before its commit can be seen.
+    /// Each of these is raised before its commit becomes visible.
     committed_seq: AtomicU64,
     /// Every commit up to this seq is in a frame and in `ranges`. Behind `committed_seq` while
     /// one is being added.
     shown_seq: AtomicU64,
-    /// Seq of the last commit that was visible at once.
+    /// Seq of the last commit that was visible immediately.
     buffered_seq: AtomicU64,
-    /// Seq of the last commit that is visible when it is durable.
+    /// Seq of the last commit that becomes visible when it is durable.
     sync_seq: AtomicU64,
-    /// The flusher makes everything up to this seq durable, for callers that hold no thread.
+    /// The flusher makes everything up to this seq durable, for callers that do not block a thread.
     promised_seq: AtomicU64,
     applied_seq: AtomicU64,
     applier_ended: AtomicBool,
-    /// No commit any more; what there is goes its way.
+    /// No more commits are accepted; existing ones are still written and applied.
     closing: AtomicBool,
-    /// Threads end.
+    /// The threads end.
     closed: AtomicBool,
-    /// Why the index cannot take more, while its device is full.
+    /// Why the index accepts no more data, while its device is full.
     pub index_full: IndexFull,
-    /// What of the flash device is kept for commits that free space, and for the index.
+    /// The part of the flash device that is reserved for commits that free space, and for the
+    /// index.
     pub reserve: Arc<Reserve>,
-    /// Commits of cleaning that wait for a segment.
+    /// Number of commits of block GC that wait for a segment.
     cleaning_waits: AtomicU64,
-    /// Held while a segment of the reserve is made.
+    /// Held while a segment is created from the reserve.
     making: Mutex<()>,
-    /// Whether recycling can free nothing.
+    /// Whether log GC cannot free anything.
     stuck: room::Stuck,
     to_apply: Mutex<Waiting>,
     /// How many frames are applied at once.
     pub batch: BatchSize,
-    /// Of the last records that were applied some were left out.
+    /// Some of the last applied records were left out, since later ones replaced them.
     gathering_pays: AtomicBool,
-    /// A thread waits for commits up to this seq to be applied.
+    /// A thread waits until commits up to this seq are applied.
     urgent_seq: AtomicU64,
     apply_signal: Condvar,
-    /// For the flusher: something was opened or sealed.
+    /// Tells the flusher that a frame was opened or sealed.
     flush_needed: Mutex<bool>,
     flush_signal: Condvar,
-    /// Raised when something was applied or a segment was freed.
+    /// Raised when frames were applied or a segment was freed.
     pub progress: Event,
-    /// Callers that wait for room, here or elsewhere.
+    /// Callers that wait for room, in the log or elsewhere.
     pub stalls: Stalls,
-    /// Something happened that may have made work for a thread of the background.
+    /// Raised when a background thread may have work.
     pub activity: Arc<Event>,
 }
 
-/// Never: [`CommitLog::make_room`] has opened one.
+/// Never returned: [`CommitLog::make_room`] has opened one.
 const NO_FRAME: Error = Error::Unavailable("the log has no open frame");
 
 #[derive(Debug)]
 struct Tail {
-    /// Number and generation of the segment that is written.
+    /// Number and generation of the segment being written.
     segment: Option<(u32, u64)>,
-    /// Where in it the next frame starts.
+    /// Offset in it of the next frame.
     offset: u64,
     open: Option<Open>,
     next_seq: u64,
-    /// A segment made ready ahead of need.
+    /// A segment prepared in advance.
     spare: Option<(u32, u64)>,
-    /// While there are no more free segments than reserved, the open one is for those committers
-    /// that leave no more than this to others.
+    /// While no more segments are free than are reserved, the open one is only for committers that
+    /// leave at most this many to others.
     keeps_free: u32,
 }
 
@@ -188,14 +192,14 @@ struct Tail {
 struct Open {
     frame: Arc<Frame>,
     since: Instant,
-    /// Its length so far, changed with the tail held.
+    /// Its length so far; changes under the tail's lock.
     bytes: usize,
-    /// The flusher knows of it, and seals it when it is old enough.
+    /// The flusher is notified of it, and seals it when it is old enough.
     is_timed: bool,
 }
 
 impl CommitLog {
-    /// Starts a log behind what recovery found.
+    /// Starts a log after the recovered one.
     pub fn new(
         segments: Segments,
         pool: Arc<FramePool>,
@@ -269,10 +273,10 @@ impl CommitLog {
         self.committed_seq.load(Ordering::Acquire)
     }
 
-    /// A seq up to which every commit is visible: a moment at which several keys can be read one
-    /// after the other.
+    /// A seq up to which every commit is visible, at which several keys can be read one after the
+    /// other.
     pub fn moment(&self) -> u64 {
-        // In this order: what is shown by now has told its kind before.
+        // In this order: the kind of each commit that is shown by now was recorded before.
         let shown_seq = self.shown_seq.load(Ordering::Acquire);
         let durable_seq = self.writer.durable_seq();
         if self.sync_seq.load(Ordering::Acquire) <= durable_seq {
@@ -287,10 +291,10 @@ impl CommitLog {
         self.applied_seq.load(Ordering::Acquire)
     }
 
-    /// Commits records of the store's own, as `Buffered`; otherwise as [`CommitLog::commit_as`].
+    /// Commits records of the store itself, as `Buffered`; otherwise like [`CommitLog::commit_as`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`CommitLog::commit_as`].
     pub fn commit(
         &self,
         committer: Committer,
@@ -303,19 +307,20 @@ impl CommitLog {
         Ok(committed.seq)
     }
 
-    /// Commits records as one: all get the same seq. `decide` runs inside the commit, where no
-    /// other commit can come between it and this one; if it refuses, that becomes the commit's
-    /// error and nothing is written. Before the frame is written the large space is synced up to
-    /// `large_turn`, if that is not 0.
+    /// Commits records atomically: all get the same seq. `decide` runs inside the commit, so no
+    /// other commit can come in between; if it refuses, its error is returned and nothing is
+    /// written. Before the frame is written the large space is synced up to `large_turn`, unless
+    /// that is 0.
     ///
-    /// A `Buffered` commit that rests on one that is not visible yet, or replaces something of it,
-    /// becomes a `Sync` one: visible at once it would show what may be taken back, or a batch in
-    /// part. A refusal that rests on one waits until that is durable, unless the committer waits
-    /// for nothing: then it may be wrong, and must not be shown to any caller.
+    /// A `Buffered` commit that depends on one that is not visible yet, or replaces a record of it,
+    /// becomes a `Sync` one: if it were visible immediately, it would show a batch in part, or data
+    /// that a crash may undo. A refusal that depends on such a commit is returned only once that is
+    /// durable. A committer that does not wait gets it immediately: then it may be wrong, and must
+    /// not be shown to any caller.
     ///
     /// # Errors
-    /// `decide`'s, [`Error::OutOfSpace`], [`Error::Failed`], or [`Error::Invalid`] if the records
-    /// are longer than a segment.
+    /// The error of `decide`, [`Error::OutOfSpace`], [`Error::Failed`], or [`Error::Invalid`] if
+    /// the records are longer than a segment.
     pub fn commit_as(
         &self,
         committer: Committer,
@@ -385,11 +390,11 @@ impl CommitLog {
         Ok(Committed { seq, durability })
     }
 
-    /// The tail, for a commit. A thread that begins a segment holds it for as long as the device
-    /// takes.
+    /// Locks the tail, for a commit. A thread that begins a segment holds it for the duration of
+    /// the device's operation.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for one that must not be held up.
+    /// [`Error::Unavailable`] for a committer that must not block.
     fn lock_tail(&self, committer: Committer) -> Result<MutexGuard<'_, Tail>> {
         if !committer.is_at_once() {
             return Ok(self.tail.lock());
@@ -398,7 +403,7 @@ impl CommitLog {
         self.tail.try_lock_for(TAIL_WAIT_MAX).ok_or(held)
     }
 
-    /// Bytes of a commit in the log.
+    /// Length of a commit in the log.
     fn check_bytes(&self, records: &[(u64, Record<'_>)]) -> Result<usize> {
         let bytes: usize = records.iter().map(|(_, record)| record.record_bytes()).sum();
         let longest = self.segments.segment_bytes() as usize - PAGE_BYTES - FRAME_HEADER_BYTES;
@@ -410,7 +415,7 @@ impl CommitLog {
         Ok(bytes)
     }
 
-    /// Under the tail's lock, so that no reader sees a later commit and not the range.
+    /// Called under the tail's lock, so that no reader sees a later commit without the range.
     fn publish_ranges(&self, seq: u64, records: &[(u64, Record<'_>)], durability: Durability) {
         for (_, record) in records {
             if let Body::DeleteRange { end } = record.body {
@@ -427,11 +432,12 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Has a frame open that the commit fits in: the one that is open, or the next.
+    /// Ensures an open frame with room for the commit: the present one, or the next.
     fn make_room(&self, tail: &mut Tail, bytes: usize, committer: Committer) -> Result<()> {
         self.check_reserved(tail, committer)?;
-        // What replaces stays alive, so it goes on in no segment that was begun for deletes. One
-        // that was made for it and not begun had log GC give it back to the device.
+        // Records of `Replacing` commits stay live, so these do not continue in a segment that was
+        // begun for deletes. Otherwise the segment created for them would stay unused, and log GC
+        // would give it back to the device.
         let wants_own = committer == Committer::Replacing && tail.keeps_free < RESERVED_SEGMENTS;
         if let Some(open) = &tail.open {
             let longer = open.bytes + bytes;
@@ -449,8 +455,8 @@ impl CommitLog {
         self.open_frame(tail)
     }
 
-    /// Whether the segment that is written was taken out of the reserve, and this committer is not
-    /// one of those that the reserve is for.
+    /// Whether the segment being written was taken from the reserve, which is not for this
+    /// committer.
     fn check_reserved(&self, tail: &Tail, committer: Committer) -> Result<()> {
         let keeps_free = self.kept_by(committer);
         if keeps_free <= tail.keeps_free || self.has_segment_for(committer) {
@@ -462,7 +468,7 @@ impl CommitLog {
         ))
     }
 
-    /// Opens a frame where the log goes on.
+    /// Opens a frame at the log's end.
     fn open_frame(&self, tail: &mut Tail) -> Result<()> {
         let Some((number, generation)) = tail.segment else {
             return Err(Error::Unavailable("the log has no segment to write"));
@@ -482,8 +488,8 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Begins the next segment: the one that was made ready, which never comes out of the reserve,
-    /// or one that is taken now.
+    /// Begins the next segment: the prepared one, which is never from the reserve, or one that is
+    /// taken now.
     fn next_segment(&self, tail: &mut Tail, committer: Committer) -> Result<()> {
         let next = match tail.spare.take() {
             Some(spare) => {
@@ -493,8 +499,9 @@ impl CommitLog {
             None if committer.is_at_once() => return Err(Error::no_room(Tier::Flash, "no segment is ready")),
             None => {
                 let segment = self.segments.take(tail.next_seq, self.kept_by(committer))?;
-                // As the device says now: one of the last two that counted as one of many took what
-                // replaces, and a delete found no room.
+                // Queried from the device anew: with an old count, one of the last two segments
+                // counted as one of many and was used for `Replacing` commits, and a delete found
+                // no room.
                 tail.keeps_free = self.segments.available_now().min(RESERVED_SEGMENTS);
                 (segment.number, segment.generation())
             }
@@ -507,7 +514,7 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Seals the open frame and hands it to the writer and the applier. A thread has to write it
+    /// Seals the open frame and queues it for the writer and the applier. A thread must write it
     /// then.
     fn seal_open(&self, tail: &mut Tail) {
         let Some(Open { frame, .. }) = tail.open.take() else {
@@ -519,13 +526,13 @@ impl CommitLog {
         self.push_to_apply(frame);
     }
 
-    /// Seals whatever is open.
+    /// Seals the open frame, if any.
     pub fn seal(&self) {
         self.seal_for_round();
         self.wake_flusher();
     }
 
-    /// The same for the leader of a round: gives the last seq that is in a sealed frame.
+    /// The same for the leader of a round. Returns the last seq in a sealed frame.
     fn seal_for_round(&self) -> u64 {
         let mut tail = self.tail.lock();
         self.seal_open(&mut tail);
@@ -538,11 +545,11 @@ impl CommitLog {
     /// [`Error::Failed`] if the device failed.
     pub fn make_durable(&self, seq: u64) -> Result<()> {
         let outcome = self.writer.make_durable(&self.segments, seq, || self.seal_for_round());
-        // Of a round's many commits only the one that wrote looks.
+        // Of the many commits of a round only the one that wrote checks.
         if !matches!(outcome, Ok(false)) {
             self.release_finished();
             self.wake_applier_if_ready();
-            // What the flusher sealed meanwhile it could not write.
+            // Frames that the flusher sealed meanwhile, which it could not write.
             if self.writer.backlog().0 > 0 {
                 self.wake_flusher();
             }
@@ -550,7 +557,7 @@ impl CommitLog {
         outcome.map(drop)
     }
 
-    /// No commit after this. What was committed is still written and applied.
+    /// Refuses commits from now on. Existing ones are still written and applied.
     pub fn refuse_commits(&self) {
         let _tail = self.tail.lock();
         self.closing.store(true, Ordering::Release);

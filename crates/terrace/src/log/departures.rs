@@ -1,8 +1,8 @@
-//! When keys may have become absent: for reads of several keys that must say whether what is absent
-//! was so at a moment.
+//! When keys may have become absent: for reads of several keys that must know whether an absent key
+//! was absent at a given seq.
 //!
-//! Keys share a few places, so what is told of one may be another's: [`Departures::none_since`]
-//! errs to the side of "maybe".
+//! Keys share a few counters, so a note may be of another key: [`Departures::none_since`] may
+//! return false without need, never true.
 //!
 //! Invariant: a commit is noted before any reader can see it.
 
@@ -12,11 +12,11 @@ use crate::{
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Places that keys share, of 8 bytes: beside a delete one read of an absent key in so many is
-/// repeated for nothing.
+/// Shared counters, of 8 bytes: concurrent with a delete, one of this many reads of absent keys is
+/// repeated needlessly.
 const PLACES: usize = 1024;
 
-/// The last commits that may have taken keys away.
+/// The last commits that may have removed keys.
 #[derive(Debug)]
 pub struct Departures {
     /// Seqs of the last deletes, and of the last puts that expire, by hashes.
@@ -36,11 +36,11 @@ impl Default for Departures {
 
 impl Departures {
     fn of(&self, hash: u64) -> &AtomicU64 {
-        // Never out of bounds, and the hash index uses the upper bits.
+        // In bounds; the hash index uses the upper bits.
         &self.of_keys[hash as usize % PLACES]
     }
 
-    /// Notes what a commit may take away, before it can be seen.
+    /// Notes the keys that a commit may remove, before it becomes visible.
     pub fn note(&self, seq: u64, records: &[(u64, Record<'_>)]) {
         for (hash, record) in records {
             match record.body {
@@ -54,7 +54,7 @@ impl Departures {
         }
     }
 
-    /// Whether no commit after `seq` that can have been seen has taken a key with this hash away.
+    /// Whether no visible commit after `seq` can have removed a key with this hash.
     pub fn none_since(&self, seq: u64, hash: u64) -> bool {
         self.of_ranges.load(Ordering::SeqCst) <= seq && self.of(hash).load(Ordering::SeqCst) <= seq
     }

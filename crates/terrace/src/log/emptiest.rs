@@ -1,19 +1,20 @@
-//! Pieces of RAM with values, by how little of each lives: for what to empty first.
+//! Pieces of RAM with values, sorted by how little of each is live, for choosing what to empty
+//! first.
 //!
-//! A piece is noted whenever less of it lives by an eighth, so the same one may be in several of
-//! the lists, or have left meanwhile: after taking one, look whether it is still there.
+//! A piece is noted whenever its live part has shrunk by an eighth. So the same one may be in
+//! several lists, or may have been freed: after taking one, check whether it still exists.
 
 use std::collections::VecDeque;
 
-/// How finely pieces are told apart.
+/// Number of classes by live fraction.
 const PARTS: u64 = 8;
-/// Pieces in each list, at most. A piece that is emptied leaves its notes in the fuller lists,
-/// which may not be asked for long: beyond this the oldest note goes, and its piece leaves in its
-/// turn.
+/// Maximum number of pieces in each list. An emptied piece leaves its notes in the lists of fuller
+/// pieces, which may not be used for long: beyond this the oldest note is dropped, and its piece is
+/// evicted in its normal order.
 const NOTES_MAX: usize = 1 << 13;
 
-/// See the module. Only pieces of which fewer than `WORTH` eighths live are worth emptying: the
-/// others would be copied for little room.
+/// See the module. Only pieces with fewer than `WORTH` eighths live are worth emptying: with
+/// others, much would be copied for little room.
 #[derive(Debug)]
 pub struct Emptiest<T, const WORTH: usize>([VecDeque<T>; WORTH]);
 
@@ -23,19 +24,19 @@ impl<T, const WORTH: usize> Default for Emptiest<T, WORTH> {
     }
 }
 
-/// Whole eighths of a piece that live.
+/// Whole eighths of a piece that are live.
 fn eighths(living: u64, all: u64) -> usize {
     let eighths = living.saturating_mul(PARTS) / all.max(1);
     usize::try_from(eighths).unwrap_or(usize::MAX)
 }
 
 impl<T, const WORTH: usize> Emptiest<T, WORTH> {
-    /// Whether a piece with so much that lives is worth emptying.
+    /// Whether a piece with this live size is worth emptying.
     pub fn is_worth(living: u64, all: u64) -> bool {
         eighths(living, all) < WORTH
     }
 
-    /// Whether a piece is to be noted, since less of it lives than before.
+    /// Whether a piece must be noted, since its live size has fallen to a lower class.
     pub fn has_fallen(before: u64, living: u64, all: u64) -> bool {
         Self::is_worth(living, all) && eighths(living, all) < eighths(before, all)
     }
@@ -50,7 +51,7 @@ impl<T, const WORTH: usize> Emptiest<T, WORTH> {
         }
     }
 
-    /// The piece of which least lives, of several the one that was noted first.
+    /// The piece with the smallest live fraction; of several the one noted first.
     pub fn take(&mut self) -> Option<T> {
         self.0.iter_mut().find_map(VecDeque::pop_front)
     }
@@ -80,7 +81,7 @@ mod tests {
         assert!(pieces.is_empty());
     }
 
-    /// Each frame that was emptied left up to five notes for ever.
+    /// Each emptied frame left up to five notes forever.
     #[test]
     fn notes_of_what_has_left_do_not_gather() {
         let mut pieces = Emptiest::<usize, 4>::default();

@@ -1,13 +1,12 @@
 //! Where threads wait for a round of the group commit.
 //!
-//! All of a round's waiters are woken by one system call and go on without taking a lock in turn:
-//! with many writers on few cores their waking is what a round costs. (parking_lot's condition
-//! variable hands its mutex from one to the next, with a system call each; the standard library's
-//! wakes all at once.)
+//! All waiters of a round are woken by one system call, and continue without taking a lock in turn:
+//! with many writers on few cores, waking them is the main cost of a round. (parking_lot's
+//! condition variable hands its mutex from one to the next, with a system call each; the standard
+//! library's wakes all at once.)
 //!
-//! Invariant: a wake-up is never lost. A thread that waits took a ticket before it let go of the
-//! lock under which it saw that it must wait; every wake-up makes the tickets given before it
-//! worthless.
+//! Invariant: no wake-up is lost. A thread takes a ticket before it releases the lock under which
+//! it decided to wait; every wake-up invalidates all earlier tickets.
 
 use std::sync::{
     Condvar, Mutex, MutexGuard, PoisonError,
@@ -17,20 +16,20 @@ use std::sync::{
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
-    /// Counts wake-ups; changed with `lock` held.
+    /// Number of wake-ups; changed with `lock` held.
     opened: AtomicU64,
     lock: Mutex<()>,
     signal: Condvar,
 }
 
 impl Gate {
-    /// What [`Gate::wait`] needs.
+    /// The argument of [`Gate::wait`].
     pub(super) fn ticket(&self) -> u64 {
         self.opened.load(Ordering::Acquire)
     }
 
-    /// Returns after the next wake-up since `ticket` that meets this thread, at once if there was
-    /// any. The caller looks again at what it waits for.
+    /// Returns after the next wake-up since `ticket` that includes this thread; immediately if
+    /// there was one already. The caller must check its condition again.
     pub(super) fn wait(&self, ticket: u64) {
         let guard = self.guard();
         if self.ticket() == ticket {

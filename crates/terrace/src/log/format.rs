@@ -52,8 +52,8 @@ pub struct SegmentHeader {
     pub store_id: u64,
     /// Its number in the ring.
     pub number: u32,
-    /// Counts every use of any segment; frames carry it, so that those of an earlier use never
-    /// pass.
+    /// Counts every use of any segment; frames contain it, so that those of an earlier use are
+    /// never valid.
     pub generation: u64,
     /// Lowest seq that may be in it.
     pub first_seq: u64,
@@ -119,8 +119,8 @@ pub struct FrameHeader {
     pub payload_bytes: u32,
     /// Number of records.
     pub record_count: u32,
-    /// Everything up to this seq was durable when the frame was written. Recovery tells by it
-    /// whether a bad frame before this one was merely never synced, or is damage.
+    /// Everything up to this seq was durable when the frame was written. With it, recovery
+    /// distinguishes a bad frame before this one that was never synced from damage.
     pub durable_seq: u64,
 }
 
@@ -167,15 +167,15 @@ const fn words(extent: &Extent) -> [u64; 4] {
     [extent.block, extent.offset, extent.extent_bytes, extent.length]
 }
 
-/// What a record says about its key.
+/// Operation of a record on its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// The value is here, and here is its home.
+    /// The value is in the record, and lives there.
     Put {
         /// The value.
         value: &'a [u8],
     },
-    /// The value is here, but its home is the ordered index.
+    /// The value is in the record, but lives in the ordered index.
     PutInline {
         /// The value.
         value: &'a [u8],
@@ -185,7 +185,7 @@ pub enum Body<'a> {
         /// Its place.
         extent: Extent,
     },
-    /// The key is gone.
+    /// The key is deleted.
     Delete,
     /// A move: the value of `version` lives here now (reinsertion).
     MoveToFlash {
@@ -201,14 +201,14 @@ pub enum Body<'a> {
         /// Its place.
         extent: Extent,
     },
-    /// A move to nowhere: the value of `version` is not needed any more.
+    /// The value of `version` is no longer needed.
     Drop {
         /// The version that is dropped.
         version: u64,
     },
-    /// All keys from the record's on and before `end` are gone.
+    /// All keys from the record's key up to, but not including, `end` are deleted.
     DeleteRange {
-        /// The first key behind the range, or empty: it has no end.
+        /// The first key after the range, or empty: no upper bound.
         end: &'a [u8],
     },
 }
@@ -236,7 +236,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Whether this is a move, not a commit of the user's.
+    /// Whether this is a move, not a user's commit.
     pub const fn is_move(&self) -> bool {
         matches!(
             self,
@@ -244,25 +244,25 @@ impl<'a> Body<'a> {
         )
     }
 
-    /// Whether this, as the newest record of its key, says what the key holds. A move only counts
-    /// if the entry still has its version, which the applier decides; a range deletion is of no
-    /// key.
+    /// Whether this record, as the newest one of its key, decides the key's state. A move takes
+    /// effect only if the entry still has its version, which the applier decides; a range deletion
+    /// has no single key.
     pub const fn answers_for_key(&self) -> bool {
         !self.is_move() && !matches!(self, Self::DeleteRange { .. })
     }
 
-    /// Whether this, applied, gives a key another version or value, or takes it out.
+    /// Whether applying it gives a key another version or value, or removes the key.
     pub const fn changes_object(&self) -> bool {
         self.answers_for_key() || matches!(self, Self::Drop { .. })
     }
 
-    /// Whether this record is a value's home, if it is the newest word on it: only such records are
-    /// read by their place.
+    /// Whether this record, if it is the newest one of its value, is the value's home: only such
+    /// records are read by address.
     pub const fn is_home(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::MoveToFlash { .. })
     }
 
-    /// Whether this says where a value is.
+    /// Whether it has the location of a value.
     pub const fn names_value(&self) -> bool {
         !matches!(self, Self::Delete | Self::Drop { .. } | Self::DeleteRange { .. })
     }
@@ -284,7 +284,7 @@ const fn holds_value(kind: u8) -> bool {
     matches!(kind, 1 | 2 | 5 | 8)
 }
 
-/// A record as it is handed to the log and as it is read from it.
+/// A record as it is appended to the log and as it is read from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Seq of the commit.
@@ -297,13 +297,13 @@ pub struct Record<'a> {
     pub attributes: &'a [u8],
     /// CRC-32C of the value, wherever it lives; zero for a delete and a drop.
     pub checksum: u32,
-    /// What it says.
+    /// Its operation.
     pub body: Body<'a>,
 }
 
 impl<'a> Record<'a> {
-    /// One to be committed, which says its seq, with the checksum of the value in it; a record
-    /// whose value is elsewhere has that value's.
+    /// A record to be committed, which sets its seq, with the checksum of the value in it; for a
+    /// record whose value is elsewhere, that value's checksum.
     pub fn new(key: &'a [u8], attributes: &'a [u8], body: Body<'a>) -> Self {
         Self {
             seq: 0,
@@ -375,7 +375,7 @@ impl<'a> Record<'a> {
     }
 
     /// Reads a record's header, key and attributes from the start of `bytes` and checks them; the
-    /// value is taken as it is. `bytes` may be longer than the record.
+    /// value is not checked. `bytes` may be longer than the record.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let record = Self::parse(bytes)?;
         let covered = RecordLayout::read(bytes)?.value_at;
@@ -448,20 +448,20 @@ impl<'a> Record<'a> {
     }
 }
 
-/// What the record of a put takes, padding included.
+/// Length of a put's record, padding included.
 pub const fn put_bytes(key_bytes: usize, attributes_bytes: usize, value_bytes: u64) -> u64 {
     let head_bytes = (RECORD_HEADER_BYTES + key_bytes + attributes_bytes) as u64;
     (head_bytes + value_bytes).next_multiple_of(RECORD_UNIT_BYTES as u64)
 }
 
-/// Longest the record of a value in the log can be, padding included, by what its entry says: a
+/// Maximum length of the record of a value in the log, padding included, computed from its entry: a
 /// moved record is a little longer than the one that was put.
 pub const fn record_bytes_max(key_bytes: usize, attributes_bytes: usize, value_bytes: u64) -> u64 {
     let head_bytes = RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES + key_bytes + attributes_bytes;
     (head_bytes as u64 + value_bytes).next_multiple_of(RECORD_UNIT_BYTES as u64)
 }
 
-/// Where the parts of a record lie; enough to know how much must be read.
+/// Layout of a record; enough to know how much must be read.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordLayout {
     kind: u8,
@@ -522,8 +522,7 @@ pub fn records(payload: &[u8]) -> impl Iterator<Item = (usize, Record<'_>)> {
     })
 }
 
-/// Checks a whole frame: header, every record, every value. Returns the header if all of it is
-/// sound.
+/// Checks a whole frame: header, every record, every value. Returns the header if all are valid.
 pub fn check_frame(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
     let header = FrameHeader::decode(bytes)?;
     if header.generation != generation {
@@ -552,13 +551,13 @@ pub fn check_frame(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
     (count == header.record_count).then_some(header)
 }
 
-/// Whether bytes look like the beginning of a frame of this generation, sound or not. No single
+/// Whether bytes look like the beginning of a frame of this generation, valid or not. No single
 /// flipped bit hides both the magic and the generation.
 pub fn looks_like_a_frame(page: &[u8], generation: u64) -> bool {
     let (Some(magic), Some(stored)) = (page.first_chunk::<4>(), page.get(8..16)) else {
         return false;
     };
-    // A sound header with another generation is an earlier use's.
+    // A valid header with another generation is from an earlier use.
     stored == generation.to_le_bytes()
         || (u32::from_le_bytes(*magic) == FRAME_MAGIC && FrameHeader::decode(page).is_none())
 }

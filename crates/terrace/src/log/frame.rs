@@ -1,17 +1,17 @@
-//! A frame in memory: the unit of group commit, of what readers find and of applying.
+//! A frame in memory: the unit of group commit, of lookups in the overlay, and of applying.
 //!
-//! Commits append records to the open frame; a table by key answers for them at once. When the
-//! frame is sealed it is written to its place in a segment and applied to the index, in either
-//! order; after both no reader looks for a key in it any more, and its bytes may be kept.
+//! Commits append records to the open frame, and a hash table by key makes them readable
+//! immediately. When the frame is sealed it is written to its place in a segment and applied to the
+//! index, in either order; after both no reader looks up a key in it any more, and its bytes may be
+//! kept.
 //!
 //! Invariants:
 //! - A frame's place is fixed when it is opened, so every record's address is known when it is
 //!   committed.
-//! - All that commits change is in `open` until the frame is sealed and in `sealed` from then on;
-//!   it moves once, under the lock for writing. So a thread that holds the lock for reading finds
-//!   it in one of the two. In `sealed` nothing changes it: that it is set is seen together with all
-//!   that was appended before. So it is read there without a lock, and a lock is only taken to look
-//!   into the one frame that is open.
+//! - Everything that commits change is in `open` until the frame is sealed and in `sealed` from
+//!   then on; it moves once, under the write lock. So a thread that holds the read lock finds it in
+//!   one of the two. `sealed` is immutable, and whoever sees it set also sees all that was appended
+//!   before. So it is read without a lock; only the open frame is read under one.
 
 mod sealed;
 
@@ -35,14 +35,14 @@ use std::{
     },
 };
 
-/// Keeps the memory of finished frames for the next ones.
+/// Keeps the memory of finished frames for reuse.
 #[derive(Debug)]
 pub struct FramePool {
-    /// Buffers and tables kept at most, each; more are freed.
+    /// Maximum number of buffers and of tables kept; more are freed.
     parts_max: usize,
     buffers: Mutex<Vec<AlignedBuffer>>,
-    /// Bytes for a frame, as frames are lately: a new buffer is made for one at once, and not grown
-    /// into it in steps.
+    /// Length of recent frames, in bytes: a new buffer is allocated with this length at once, and
+    /// does not grow in steps.
     frame_bytes: AtomicUsize,
     tables: Mutex<Vec<Table>>,
 }
@@ -50,14 +50,14 @@ pub struct FramePool {
 /// From a key's hash to the offset of its newest record in the buffer.
 type Table = HashTable<(u64, u32)>;
 
-/// Parts of more bytes are not pooled.
+/// Longer parts are not pooled.
 const POOLED_BYTES_MAX: usize = 2 << 20;
-/// Buffers that are ready ahead of need.
+/// Buffers prepared in advance.
 const READY: usize = 2;
 
 impl FramePool {
-    /// Keeps as many parts as an overlay of so many bytes has frames of 1 MiB: with fewer, what
-    /// comes after a full overlay would be written to memory the kernel has to map and clear first.
+    /// Keeps as many parts as an overlay of so many bytes has frames of 1 MiB: with fewer, frames
+    /// after a full overlay would be written to memory that the kernel must map and clear first.
     pub fn for_overlay(overlay_bytes: u64) -> Self {
         Self {
             parts_max: usize::try_from(overlay_bytes >> 20).unwrap_or(usize::MAX).max(4),
@@ -72,9 +72,9 @@ impl FramePool {
         spare.unwrap_or_else(|| AlignedBuffer::with_capacity(self.frame_bytes.load(Ordering::Relaxed)))
     }
 
-    /// Has a buffer ready for the next frame, in memory that the kernel has mapped and cleared
-    /// already: to a caller that fills frame after frame that would be half of its time. For a
-    /// thread that has more of it.
+    /// Prepares a buffer for the next frame, in memory that the kernel has mapped and cleared
+    /// already: for a caller that fills frame after frame this would be half of its time. Called by
+    /// a thread that has time.
     pub fn make_ready(&self) {
         let bytes = self.frame_bytes.load(Ordering::Relaxed);
         if self.buffers.lock().len() >= READY {
@@ -85,26 +85,27 @@ impl FramePool {
         self.put_buffer(std::hint::black_box(buffer));
     }
 
-    /// Gives back what waits for more frames than the next few: nothing is written for now.
+    /// Frees all parts except those for the next few frames: nothing is written for now.
     pub fn trim(&self) {
         self.buffers.lock().truncate(READY);
         self.tables.lock().truncate(READY);
     }
 
-    /// RAM that waits for the next frames, in bytes.
+    /// RAM kept for the next frames, in bytes.
     pub fn spare_bytes(&self) -> u64 {
         let buffers: usize = self.buffers.lock().iter().map(AlignedBuffer::capacity).sum();
         let tables: usize = self.tables.lock().iter().map(Table::allocation_size).sum();
         (buffers + tables) as u64
     }
 
-    /// Bytes of each buffer that waits for a frame.
+    /// Length of each buffer kept for a frame.
     #[cfg(test)]
     pub fn waiting(&self) -> Vec<usize> {
         self.buffers.lock().iter().map(AlignedBuffer::capacity).collect()
     }
 
-    /// A frame has become so long; as buffers grow, those for frames like it have a power of two.
+    /// Notes the length of a frame. Since buffers grow by doubling, those for frames like it have a
+    /// power of two.
     fn note_length(&self, bytes: usize) {
         let bytes = bytes.next_power_of_two().min(POOLED_BYTES_MAX);
         self.frame_bytes.store(bytes, Ordering::Relaxed);
@@ -143,11 +144,11 @@ pub struct Frame {
     pub segment: u32,
     /// Generation of that segment's present use.
     pub generation: u64,
-    /// Where in the segment it starts.
+    /// Its offset in the segment.
     pub offset: u64,
     segment_bytes: u64,
     open: RwLock<Contents>,
-    /// The same, once no record is appended any more.
+    /// The same, once no more records are appended.
     sealed: OnceLock<Contents>,
     written: AtomicBool,
     applied: AtomicBool,
@@ -158,26 +159,26 @@ pub struct Frame {
     pool: Arc<FramePool>,
 }
 
-/// Of a frame that no filter knows.
+/// For a frame without a bit in the filter.
 const NO_BIT: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 struct Contents {
-    /// Where commits are appended.
+    /// The buffer that commits are appended to.
     buffer: AlignedBuffer,
-    /// What has become of that when the frame was sealed.
+    /// The same bytes after the frame was sealed.
     bytes: Option<Arc<Sealed>>,
     table: Table,
     first_seq: u64,
     last_seq: u64,
     record_count: u32,
     padding_bytes: usize,
-    /// Some record of it is the home of its value.
+    /// At least one of its records is the home of its value.
     has_homes: bool,
     /// Commits that are visible only when they are durable, ascending.
     sync_seqs: Vec<u64>,
-    /// Where a record of such a commit took an earlier record's place in the table: the offsets of
-    /// both, by the later one, ascending.
+    /// Where a record of such a commit replaced an earlier record in the table: the offsets of
+    /// both, sorted by the later one.
     replaced: Vec<(u32, u32)>,
 }
 
@@ -204,7 +205,7 @@ impl Deref for Shown<'_> {
 }
 
 impl Frame {
-    /// Opens an empty frame at a place.
+    /// Opens an empty frame at an address.
     pub fn open(segment: u32, generation: u64, segment_bytes: u64, offset: u64, pool: Arc<FramePool>) -> Self {
         let mut buffer = pool.take_buffer();
         let table = pool.take_table();
@@ -230,7 +231,7 @@ impl Frame {
         }
     }
 
-    /// Rebuilds a frame that recovery read from its segment: durable, not applied.
+    /// Rebuilds a frame that recovery has read from its segment: durable, not applied.
     pub fn recovered(
         segment: u32,
         header: &FrameHeader,
@@ -267,7 +268,7 @@ impl Frame {
         frame
     }
 
-    /// Bytes so far, header included.
+    /// Length so far, header included.
     pub fn len_bytes(&self) -> usize {
         self.view().bytes().len()
     }
@@ -277,7 +278,7 @@ impl Frame {
         self.sealed.get()?.bytes.as_ref()
     }
 
-    /// Nothing is appended any more.
+    /// Makes the contents immutable.
     fn settle(&self, contents: &mut Contents) {
         let buffer = std::mem::take(&mut contents.buffer);
         let used_bytes = buffer.len() - contents.padding_bytes.saturating_sub(FRAME_HEADER_BYTES);
@@ -286,23 +287,23 @@ impl Frame {
         debug_assert!(settled.is_ok(), "a frame is sealed once");
     }
 
-    /// Where it is in the log.
+    /// Its place in the log.
     pub const fn place(&self) -> PlaceInLog {
         (self.generation, self.offset)
     }
 
-    /// Where in the segment its bytes end so far.
+    /// Offset in the segment of its present end.
     pub fn end(&self) -> u64 {
         self.offset + self.len_bytes() as u64
     }
 
-    /// Whether it may be so long: whether it fits in the segment then.
+    /// Whether it may have this length: whether it fits in the segment then.
     pub fn may_have(&self, bytes: usize) -> bool {
         let end = self.offset as usize + bytes;
         end.next_multiple_of(PAGE_BYTES) as u64 <= self.segment_bytes
     }
 
-    /// Appends the records of one commit and makes them visible together: at once, or when the
+    /// Appends the records of one commit and makes them visible together: immediately, or when the
     /// commit is durable.
     pub fn append(&self, seq: u64, records: &[(u64, Record<'_>)], durability: Durability) {
         let unfinished = durability == Durability::Sync;
@@ -315,7 +316,7 @@ impl Frame {
         for (hash, record) in records {
             let at = contents.buffer.len();
             contents.buffer.set_len(at + record.record_bytes());
-            // The low half, by definition.
+            // The low half, as the format defines.
             let record = Record {
                 seq,
                 generation: self.generation as u32,
@@ -323,8 +324,8 @@ impl Frame {
             };
             record.encode_into(&mut contents.buffer[at..]);
             contents.has_homes |= record.body.is_home();
-            // Until the applier decides about a move the old home answers; what a range deletion
-            // hides is told by versions.
+            // Until the applier decides about a move, the old home is valid; range deletions are
+            // compared by versions.
             if record.body.answers_for_key()
                 && let Some(replaced) = insert(&mut contents.table, &contents.buffer, *hash, at)
                 && unfinished
@@ -340,8 +341,8 @@ impl Frame {
         contents.record_count += records.len() as u32;
     }
 
-    /// Writes the header and pads; no more records after this. Returns the end of the frame in the
-    /// segment.
+    /// Writes the header and the padding; no records may follow. Returns the end of the frame in
+    /// the segment.
     pub fn seal(&self, durable_seq: u64) -> u64 {
         let mut contents = self.open.write();
         let payload_bytes = contents.buffer.len() - FRAME_HEADER_BYTES;
@@ -372,28 +373,28 @@ impl Frame {
 
     fn open_or_sealed(&self) -> Shown<'_> {
         let open = self.open.read();
-        // It may have been sealed before the lock was free.
+        // It may have been sealed before the lock was acquired.
         self.sealed.get().map_or(Shown::Open(open), Shown::Sealed)
     }
 
-    /// Its records point to values in the large space that are not known to be durable, the last of
-    /// them with this turn (above 0).
+    /// Its records point to values in the large space that may not be durable yet, the last of them
+    /// with this turn (above 0).
     pub fn needs_large_sync(&self, turn: u64) {
         self.large_turn.fetch_max(turn, Ordering::AcqRel);
     }
 
-    /// Up to which turn the large space must be synced before this frame may be written; 0 if it
-    /// need not be.
+    /// The turn up to which the large space must be synced before this frame may be written; 0 if
+    /// none.
     pub fn large_turn(&self) -> u64 {
         self.large_turn.load(Ordering::Acquire)
     }
 
-    /// The filter of those that wait knows it by this bit.
+    /// Sets its bit in the filter of pending frames.
     pub fn set_filter_bit(&self, bit: u32) {
         self.filter_bit.store(bit, Ordering::Release);
     }
 
-    /// By which bit the filter knows it.
+    /// Its bit in the filter.
     pub fn filter_bit(&self) -> Option<u32> {
         Some(self.filter_bit.load(Ordering::Acquire)).filter(|bit| *bit != NO_BIT)
     }
@@ -413,7 +414,7 @@ impl Frame {
         self.applied.store(true, Ordering::Release);
     }
 
-    /// Whether readers need not look for a key in it any more.
+    /// Whether readers no longer need to look up keys in it.
     pub fn is_finished(&self) -> bool {
         self.written.load(Ordering::Acquire) && self.applied.load(Ordering::Acquire)
     }
@@ -429,7 +430,7 @@ impl Drop for Frame {
 }
 
 /// Points the table's slot for the key of the record at `at` to it, replacing an earlier record of
-/// the same key: gives the offset of that one.
+/// the same key. Returns the offset of that one.
 // A frame is shorter than a segment.
 fn insert(table: &mut Table, buffer: &AlignedBuffer, hash: u64, at: usize) -> Option<u32> {
     let key_at = |at: usize| Record::parse(&buffer[at..]).map_or(&[][..], |record| record.key);
@@ -488,12 +489,12 @@ impl FrameView<'_> {
         Record::parse(&self.buffer()[at as usize..])
     }
 
-    /// Whether a record of it is the home of its value, so that it may be read by its place.
+    /// Whether one of its records is the home of its value, so that it may be read by address.
     pub fn has_homes(&self) -> bool {
         self.contents.has_homes
     }
 
-    /// Hashes of the keys that it answers for.
+    /// Hashes of the keys in its table.
     pub fn hashes(&self) -> impl Iterator<Item = u64> {
         self.contents.table.iter().map(|slot| slot.0)
     }
@@ -507,7 +508,7 @@ impl FrameView<'_> {
             .filter_map(move |(at, record)| Some((Address::new(base + (FRAME_HEADER_BYTES + at) as u64)?, record)))
     }
 
-    /// The frame's bytes as they go to the device, once sealed.
+    /// The frame's bytes as written to the device, once sealed.
     pub fn bytes(&self) -> &[u8] {
         self.buffer()
     }

@@ -1,29 +1,30 @@
-//! The frames that are in RAM, in the order of the log: what was committed last is found here.
+//! The frames in RAM, in log order: the newest commits are looked up here.
 //!
 //! A frame is *pending* from when it is opened until it is both written and applied: the indexes do
-//! not know it yet. Those that are pending are the overlay: by key they answer first, for a
-//! `Buffered` commit at once, for a `Sync` commit when it is durable. Until then an earlier record
-//! of the key answers, here or in the index. Then a frame is *retained*, if it is the home of some
-//! value, and found by place only: what was just written is often read soon, and then no device
-//! need be asked. A long one is retained as it is, of a short one a copy without its padding. The
-//! oldest *leave*: together they take no more than their share of the RAM for values, and what an
-//! heir, the cache, may use and does not. What was read in one is marked, and handed on to the heir
-//! when it leaves. One of which much is dead leaves before them, and hands on all that lives in it
-//! if the heir has room: so what is overwritten often does not drive out of RAM what is not.
+//! not have it yet. Pending frames are the overlay: lookups by key search them first, and find a
+//! `Buffered` commit immediately, a `Sync` commit when it is durable. Until then an earlier record
+//! of the key is found, here or in the index. Afterwards a frame is *retained* if it is the home of
+//! some value, and is found by place only: recently written values are often read soon, and then no
+//! device read is needed. A long frame is retained as it is, a short one as a copy without its
+//! padding. The oldest retained frames are evicted: together they take no more than their share of
+//! the RAM for values, plus what their heir, the cache, may use and does not. Records that were
+//! read in a frame are marked, and are passed to the heir at eviction. Frames with many dead values
+//! are evicted before the others, and all their live values are passed on if the heir has room: so
+//! values that are overwritten often do not displace others from RAM.
 //!
-//! Readers take no lock and change no memory that others use: they look into lists to which is
-//! appended, and which are replaced when something leaves them, by the thread that has the lock
-//! `FrameTable::retained`. By key they look into the list of pending frames, of which a filter says
-//! which may have the key. (Only in the frame that is open now do they look under that frame's
-//! lock.) By place they look into the same list, then into that of a stretch of the log. One list
-//! of all frames would be copied for each frame that leaves, and with the RAM of a large cache, or
-//! the short frames of `Sync` commits, there are tens of thousands.
+//! Readers take no lock and change no memory that others use. They search lists that are appended
+//! to, and that are replaced when an item is removed, by the thread that holds the lock
+//! `FrameTable::retained`. A lookup by key searches the list of pending frames, where a filter
+//! tells which may have the key. (Only the open frame is searched under that frame's lock.) A
+//! lookup by place searches the same list, then that of a stretch of the log. A single list of all
+//! frames would be copied for each evicted frame, and with the RAM of a large cache, or the short
+//! frames of `Sync` commits, there are tens of thousands.
 //!
-//! Invariant: a record that an acknowledged commit made, or a later one of its key, is found here
-//! or by the indexes at every moment, if pending frames are asked before the indexes, by key as by
+//! Invariant: a record of an acknowledged commit, or a later one of its key, is found here or by
+//! the indexes at every moment, if pending frames are searched before the indexes, by key as by
 //! place. Why: docs/durability.md, section 3, *A record is found at every moment*.
 //!
-//! Nothing of this outlives the process.
+//! All of this is in RAM only.
 
 mod frame_filter;
 mod list;
@@ -47,30 +48,30 @@ use std::{
     },
 };
 
-/// A record is counted as this many bytes at least: applying it takes its time, however short it
-/// is, and a scan waits for all of them.
+/// A record counts as at least this many bytes: even a short one takes time to apply, and a scan
+/// waits for all of them.
 const RECORD_BYTES_MIN: u64 = 256;
-/// Of the RAM for values one part in so many is for retained frames.
+/// Retained frames have this fraction (1/n) of the RAM for values.
 const PART: u64 = 8;
-/// Half of what may leave at once, if what came is shorter.
+/// Evictions at once are at most twice this, if the new frame is shorter.
 const LEFT_BYTES_MIN: u64 = 1 << 20;
-/// Records whose memory is fetched side by side: as many as the processor's first cache has room
-/// for.
+/// Records whose memory is prefetched in parallel: as many as fit in the processor's first-level
+/// cache.
 const FETCHED_TOGETHER: usize = 32;
-/// The log is looked at in stretches of 256 KiB: a long frame is in five of them, and of the
-/// shortest frames 64 are in one.
+/// The log is indexed in stretches of 256 KiB: a long frame is in five of them, and of the shortest
+/// frames 64 are in one.
 const STRETCH_BITS: u32 = 18;
-/// Lists of stretches, a power of two: those of 2 GiB in a row share none.
+/// Number of lists of stretches, a power of two: those of 2 GiB in a row are distinct.
 const STRETCHES: usize = 1 << 13;
 
 /// Cells for frames that are opened before the list of pending frames is replaced.
 const PENDING_SPARE: usize = 16;
-/// Of the share one part in so many leaves before it must, at most.
+/// At most this fraction (1/n) of the share is evicted in advance.
 const PART_MORE: u64 = 16;
 /// Bits for the number of a stretch in its segment.
 const GENERATION_SHIFT: u32 = 24;
 
-/// The stretch that a place is in: ascending in the order of the log.
+/// The stretch that contains a place: ascending in log order.
 const fn stretch_of((generation, offset): PlaceInLog) -> u64 {
     generation << GENERATION_SHIFT | offset >> STRETCH_BITS
 }
@@ -79,71 +80,72 @@ const fn stretch_of((generation, offset): PlaceInLog) -> u64 {
 pub struct FrameTable {
     /// Newest last. Changed with `retained` held.
     pending: List<Pending>,
-    /// The stretch that the first of them begins in, or one before it: where nothing is written, or
-    /// for a place before it, one number says that there is nothing to look for.
+    /// The stretch in which the first of them begins, or one before it. If nothing is being
+    /// written, or for an earlier place, comparing this number avoids the search.
     first_pending: AtomicU64,
     filter: FrameFilter,
-    /// Those that the filter does not know.
+    /// Number of pending frames without a bit in the filter.
     unfiltered: AtomicUsize,
-    /// What its commits have taken away.
+    /// The keys that its commits have removed.
     pub departures: Departures,
-    /// Bytes of the sealed ones of those that are pending.
+    /// Bytes of sealed pending frames.
     pending_bytes: AtomicU64,
     /// Their records.
     pending_records: AtomicU64,
-    /// It is full above so many bytes, or with this many for each record.
+    /// The table is full above this many bytes; each record counts as at least
+    /// [`RECORD_BYTES_MIN`].
     pending_bytes_max: u64,
     leaving_seq: AtomicU64,
     released_seq: AtomicU64,
     /// Held by the thread that retains frames, so that none is retained twice.
     settling: Mutex<()>,
-    /// In the order of the log.
+    /// In log order.
     retained: Mutex<VecDeque<Slot>>,
-    /// The same by the stretches that they are in. Changed with `retained` held.
+    /// The same, by the stretches that contain them. Changed with `retained` held.
     stretches: Box<[List<Slot>]>,
-    /// As of the pending ones: most places that are asked for are older.
+    /// Like `first_pending`, for retained frames: most places that are looked up are older.
     first_retained: AtomicU64,
     retained_bytes: AtomicU64,
-    /// Retained frames of which much is dead; some may have left.
+    /// Retained frames with many dead values; some may have been evicted.
     emptiest: Mutex<EmptiestFrames>,
     share_bytes: AtomicU64,
     heir: OnceLock<Box<dyn Heir>>,
-    /// Held by the thread that lets retained frames leave.
+    /// Held by the thread that evicts retained frames.
     leaving: Mutex<()>,
 }
 
 #[derive(Clone)]
 struct Pending {
     place: PlaceInLog,
-    /// By which the filter knows it.
+    /// Its bit in the filter.
     bit: Option<u32>,
     frame: Arc<Frame>,
 }
 
-/// The bytes of a retained frame, and where they are.
+/// The bytes of a retained frame, and their place.
 #[derive(Clone)]
 struct Slot {
     place: PlaceInLog,
-    /// Where in the segment they end.
+    /// Their end in the segment.
     end: u64,
     sealed: Arc<Sealed>,
 }
 
 impl Slot {
-    /// The stretches that it is in.
+    /// The stretches that contain it.
     fn stretches(&self) -> impl Iterator<Item = u64> + use<> {
         (stretch_of(self.place)..=stretch_of((self.place.0, self.end - 1))).take(STRETCHES)
     }
 }
 
-/// How far a place is behind another in the same use of a segment.
+/// Distance of a place from an earlier one in the same use of a segment.
 fn offset_from(start: PlaceInLog, place: PlaceInLog) -> Option<usize> {
     let is_there = start.0 == place.0;
     is_there.then(|| usize::try_from(place.1.checked_sub(start.1)?).ok())?
 }
 
 impl Loaded<Pending> {
-    /// The frame that a place may be in, if it is sealed, and where in it that is.
+    /// The frame that may contain a place, if it is sealed, and the offset in it.
     fn with(&self, place: PlaceInLog) -> Option<(&Arc<Sealed>, usize)> {
         let pending = self.last_before(|one| one.place <= place)?;
         Some((pending.frame.sealed()?, offset_from(pending.place, place)?))
@@ -152,8 +154,8 @@ impl Loaded<Pending> {
 
 impl FrameTable {
     /// An empty table. Everything up to `released_seq` is applied and written. It is full when so
-    /// many bytes are pending. `share_bytes` are for retained frames, which take more while it is
-    /// lent; with 0 none is retained.
+    /// many bytes are pending. `share_bytes` are for retained frames, which may borrow more; with 0
+    /// none is retained.
     pub fn starting_at(released_seq: u64, pending_bytes_max: u64, share_bytes: u64) -> Self {
         Self {
             pending: List::default(),
@@ -206,7 +208,8 @@ impl FrameTable {
         }
     }
 
-    /// Appends a commit to the open frame, and answers for it: at once, or from when it is durable.
+    /// Appends a commit to the open frame, where it is found immediately, or from when it is
+    /// durable.
     pub fn append(&self, frame: &Frame, seq: u64, records: &[(u64, Record<'_>)], durability: Durability) {
         self.departures.note(seq, records);
         if let Some(bit) = frame.filter_bit() {
@@ -225,8 +228,8 @@ impl FrameTable {
             .fetch_add(u64::from(view.record_count()), Ordering::AcqRel);
     }
 
-    /// The frames at the front that are written and applied are pending no more. Whether there were
-    /// any.
+    /// Removes the frames at the front that are written and applied from the pending ones. Returns
+    /// whether there were any.
     pub fn settle(&self) -> bool {
         let alone = self.settling.lock();
         let pending = self.pending.load();
@@ -255,7 +258,7 @@ impl FrameTable {
         true
     }
 
-    /// So many frames at the front go out of the list.
+    /// Removes so many frames from the front of the list.
     fn no_more_pending(&self, count: usize) {
         let _changing = self.retained.lock();
         let rest: Vec<_> = self.pending.load().iter().skip(count).cloned().collect();
@@ -264,8 +267,8 @@ impl FrameTable {
         self.first_pending.store(first, Ordering::Release);
     }
 
-    /// Retains a frame that is written and applied, if a reader may ask for a place in it: inline
-    /// values are in the index. The RAM that it takes: all of them may take too much now
+    /// Retains a frame that is written and applied, if a reader may look up a place in it: inline
+    /// values are in the index. Returns the RAM that it takes; the total may be too much now
     /// ([`FrameTable::give_back`]).
     fn retain(&self, frame: &Frame) -> u64 {
         let (place, end) = (frame.place(), frame.end());
@@ -298,7 +301,7 @@ impl FrameTable {
             }
         }
         self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // Nearly always behind the others.
+        // Nearly always after the others.
         let at = retained.partition_point(|other| other.place < place);
         retained.insert(at, slot);
         bytes
@@ -314,25 +317,25 @@ impl FrameTable {
         self.pending.load().len()
     }
 
-    /// Everything up to this is applied and in its segment, and not looked for here by key.
+    /// Everything up to this seq is applied and written, and is not looked up here by key.
     pub fn released_seq(&self) -> u64 {
         self.released_seq.load(Ordering::Acquire)
     }
 
-    /// While this stays the same, what the index says of a key that is in no pending frame is its
-    /// latest state.
+    /// While this is unchanged, the index has the latest state of every key that is in no pending
+    /// frame.
     pub fn leaving_seq(&self) -> u64 {
         self.leaving_seq.load(Ordering::Acquire)
     }
 
-    /// Whether so much waits that writers should wait, too.
+    /// Whether so much is pending that writers should wait.
     pub fn is_full(&self) -> bool {
         let records = self.pending_records.load(Ordering::Acquire);
         self.pending_bytes().max(records.saturating_mul(RECORD_BYTES_MIN)) > self.pending_bytes_max
     }
 
-    /// Hands the newest visible record of `key` to `use_record`, if a pending frame has one.
-    /// `durable_seq` is only asked for if it may have.
+    /// Passes the newest visible record of `key` to `use_record`, if a pending frame has one.
+    /// `durable_seq` is called only if one may have it.
     pub fn find<R>(
         &self,
         hash: u64,
@@ -348,7 +351,7 @@ impl FrameTable {
         })
     }
 
-    /// Hands the newest record of `key` to `use_record`, visible or not, and says whether it is
+    /// Passes the newest record of `key` to `use_record`, visible or not, with whether it is
     /// visible when everything up to `durable_seq` is durable.
     pub fn find_committed<R>(
         &self,
@@ -365,7 +368,7 @@ impl FrameTable {
         })
     }
 
-    /// The first answer of `look`, from the newest pending frame to the oldest, without those that
+    /// The first result of `look`, from the newest pending frame to the oldest, without those that
     /// cannot have a key with this hash.
     fn find_by<R>(&self, hash: u64, mut look: impl FnMut(&FrameView<'_>) -> Option<R>) -> Option<R> {
         if self.first_pending.load(Ordering::Acquire) == u64::MAX {
@@ -381,7 +384,7 @@ impl FrameTable {
         asked.find_map(|one| look(&one.frame.view()))
     }
 
-    /// Hands the record at a place to `use_record`, if its frame is here, and marks it as read.
+    /// Passes the record at a place to `use_record`, if its frame is here, and marks it as read.
     pub fn at<R>(&self, place: PlaceInLog, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         self.with_frame_at(place, |sealed, at| {
             let record = sealed.record_at(at, place.0)?;
@@ -390,9 +393,9 @@ impl FrameTable {
         })?
     }
 
-    /// The same for many places, each with the length that its record has at most: hands the
-    /// records that are here to `use_record`, each with the number of its place. A record by itself
-    /// is little work and a long wait for memory; the waits for many are one.
+    /// The same for many places, each with the maximum length of its record: passes the records
+    /// that are here to `use_record`, each with the index of its place. A single record takes
+    /// little work and a long wait for memory; these waits overlap for many records.
     pub fn at_each(&self, places: &[Option<(PlaceInLog, usize)>], mut use_record: impl FnMut(usize, &Record<'_>)) {
         let numbered: Vec<_> = (0..)
             .zip(places)
@@ -408,7 +411,7 @@ impl FrameTable {
         }
     }
 
-    /// The same for a caller that wants the record from the device, unless it is not there yet;
+    /// The same for a caller that wants the record from the device, unless it is not written yet;
     /// this does not count as a read.
     pub fn pending_at<R>(&self, place: PlaceInLog, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let pending = self.pending.load();
@@ -416,7 +419,7 @@ impl FrameTable {
         Some(use_record(&sealed.record_at(at, place.0)?))
     }
 
-    /// What is at a place is of no use there any more: it is not handed on. Hands it to
+    /// The record at a place is no longer needed there: it is not passed to the heir. Passes it to
     /// `use_record` if it would have been.
     pub fn take_read<R>(&self, place: PlaceInLog, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         self.with_frame_at(place, |sealed, at| {
@@ -426,7 +429,7 @@ impl FrameTable {
         })?
     }
 
-    /// The record at a place, of about so many bytes, is where its value lives no more.
+    /// The record at a place, of about so many bytes, is no longer its value's home.
     pub fn value_died(&self, place: PlaceInLog, bytes: u64) {
         self.with_frame_at(place, |sealed, at| {
             if sealed.died(at, bytes) {
@@ -437,7 +440,7 @@ impl FrameTable {
         });
     }
 
-    /// Has `use_frame` do something with the frame that a place is in, and where it is there.
+    /// Calls `use_frame` with the frame that contains a place, and the offset in it.
     fn with_frame_at<R>(&self, place: PlaceInLog, use_frame: impl FnOnce(&Sealed, usize) -> R) -> Option<R> {
         let stretch = stretch_of(place);
         if stretch >= self.first_pending.load(Ordering::Acquire) {
@@ -454,16 +457,16 @@ impl FrameTable {
         Some(use_frame(&slot.sealed, offset_from(slot.place, place)?))
     }
 
-    /// The list of a stretch. Others may be in it, too.
+    /// The list of a stretch. Other stretches may be in it, too.
     // The low bits, by definition.
     fn list(&self, stretch: u64) -> &List<Slot> {
-        // Odd, so that it spreads generations.
+        // Odd, so that generations are spread.
         let first = (stretch >> GENERATION_SHIFT).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.stretches[first.wrapping_add(stretch) as usize % STRETCHES]
     }
 
-    /// Changes the share of retained frames, and lets go of what is above it and not lent. A table
-    /// that was made with no share stays without one.
+    /// Changes the share of retained frames, and evicts what exceeds it and is not borrowed. A
+    /// table created without a share stays without one.
     pub fn set_share(&self, share_bytes: u64) {
         if self.share_bytes.load(Ordering::Relaxed) > 0 {
             self.share_bytes.store(share_bytes.max(1), Ordering::Relaxed);
@@ -471,20 +474,21 @@ impl FrameTable {
         }
     }
 
-    /// Sets the heir: it takes records that were read here and leave, and lends RAM.
+    /// Sets the heir: it takes records that were read here when their frame is evicted, and lends
+    /// RAM.
     pub fn hand_on_to(&self, heir: Box<dyn Heir>) {
         let _ = self.heir.set(heir);
     }
 
-    /// Lets the oldest frames leave if there are more than the share and what is lent, since so
-    /// many bytes came. What is handed on may take as much as its frame did, so that the next one
-    /// must leave for it: most of that is left to the next callers, or the first reader to want a
-    /// little room would move all there is.
+    /// Evicts the oldest frames if they exceed the share and what is borrowed, after so many bytes
+    /// were added. Records passed to the heir may take as much as their frame did, so that the next
+    /// frame must be evicted for them: most of that is left to later callers, or the first reader
+    /// that needs a little room would move everything.
     pub fn give_back(&self, came_bytes: u64) {
         if self.retained_bytes() <= self.share_bytes() {
             return;
         }
-        // Another thread is doing it.
+        // Another thread does it.
         let Some(_alone) = self.leaving.try_lock() else { return };
         let heir = self.heir.get().map(Box::as_ref);
         let left_bytes_max = 2 * came_bytes.max(LEFT_BYTES_MIN);
@@ -507,8 +511,8 @@ impl FrameTable {
         self.share_bytes() + heir.map_or(0, Heir::unused_bytes)
     }
 
-    /// Lets frames leave of which much is dead, those with most first, while there is too much. All
-    /// that lives in one stays in RAM if the heir takes it. Returns the bytes that have left.
+    /// Evicts frames with many dead values, the emptiest first, while there is too much. All live
+    /// values of these stay in RAM if the heir takes them. Returns the evicted bytes.
     fn empty_sparse(&self, heir: Option<&dyn Heir>, left_bytes_max: u64) -> u64 {
         let mut left_bytes = 0;
         while left_bytes < left_bytes_max && self.retained_bytes() > self.bytes_max(heir) {
@@ -534,9 +538,9 @@ impl FrameTable {
         found.ok().and_then(|at| retained.get(at).cloned())
     }
 
-    /// The oldest frames that have to leave for no more to be kept than this, and so many bytes at
-    /// most; with them a few that are in the same stretch, of which then none is left, since to
-    /// replace its list costs more than they do.
+    /// The oldest frames that must be evicted to keep no more than `bytes_max`, and at most so many
+    /// bytes; with them a few in the same stretch, if none of it is left then, since replacing its
+    /// list costs more than they do.
     fn oldest_above(&self, bytes_max: u64, left_bytes_max: u64) -> Vec<Slot> {
         let (mut left_bytes, mut last) = (0, None);
         let kept_bytes = self.retained_bytes();
@@ -552,12 +556,12 @@ impl FrameTable {
         self.retained.lock().iter().take_while(goes).cloned().collect()
     }
 
-    /// Lets go of the frames of a segment's use that is over: no reader asks for them any more.
+    /// Drops the frames of an ended use of a segment: no reader looks them up any more.
     pub fn forget_use(&self, generation: u64) {
         self.forget(|place| place.0 == generation);
     }
 
-    /// Lets go of retained frames that follow each other.
+    /// Drops consecutive retained frames.
     fn forget(&self, is_over: impl Fn(PlaceInLog) -> bool) {
         let mut retained = self.retained.lock();
         let from = retained
@@ -582,13 +586,14 @@ impl FrameTable {
         self.first_retained.store(first, Ordering::Release);
     }
 
-    /// RAM that retained frames may take whatever the heir uses, without what it has borrowed.
+    /// RAM that retained frames may take regardless of the heir, without what the heir has
+    /// borrowed.
     pub fn share_bytes(&self) -> u64 {
         let borrowed_bytes = self.heir.get().map_or(0, |heir| heir.borrowed_bytes());
         self.share_bytes.load(Ordering::Relaxed).saturating_sub(borrowed_bytes)
     }
 
-    /// What lives in retained frames, about, in bytes. Walks over them.
+    /// Live bytes in retained frames, approximately. Walks over them.
     pub fn living_bytes(&self) -> u64 {
         self.retained.lock().iter().map(|slot| slot.sealed.living_bytes()).sum()
     }

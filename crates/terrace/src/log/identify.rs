@@ -1,7 +1,7 @@
-//! What each file in the ring is, told by its header when the store is opened.
+//! Identifies each file of the ring by its header when the store is opened.
 //!
-//! On failure: what belongs to another store or cannot be told is left alone, and reported as
-//! damage.
+//! On failure: a file of another store, or one that cannot be identified, is left alone, and
+//! reported as damage.
 
 use super::{
     format::{FrameHeader, SegmentHeader, SegmentUse},
@@ -13,14 +13,14 @@ use crate::{
 };
 use std::sync::atomic::Ordering;
 
-/// What a file in the ring turned out to be.
+/// Contents of a file of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// A segment with this header, or one that says the same of it.
+    /// A segment with this header, or one that implies the same.
     Used(SegmentHeader),
-    /// Never written, or its header never was durable: nothing in it was acknowledged.
+    /// Never written, or its header was never durable: no commit in it was acknowledged.
     Unused,
-    /// Not to be touched.
+    /// Must not be changed.
     Unknown,
 }
 
@@ -42,7 +42,7 @@ impl Segments {
         }
         let found = match self.identify(&segment, length) {
             Ok(found) => found,
-            // A read-only open shows the rest.
+            // A read-only open can still read the other segments.
             Err(error) if read_only => {
                 self.note_damage(number, &format!("it cannot be read: {error}"));
                 Found::Unknown
@@ -66,7 +66,7 @@ impl Segments {
         }
         let is_short = length < self.segment_bytes && !read_only;
         if is_short && found == Found::Unused {
-            // Not given its length before it is needed: a full device may have no room for that.
+            // It gets its length only when it is needed: a full device may have no room for that.
             segment.file.set_len(0).map_err(io)?;
             self.hollow.lock().insert(number);
             self.slots.set(segment);
@@ -83,8 +83,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Gives a used segment's file the length it had: with room behind it where the device has
-    /// that, and without where it is full, since the store must open there as well.
+    /// Restores the length of a used segment's file: with allocated space behind its end if the
+    /// device has room, and without it on a full device, since the store must open there as well.
     fn lengthen(&self, segment: &Segment) -> std::io::Result<()> {
         match self.allocate(&*segment.file) {
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
@@ -95,7 +95,7 @@ impl Segments {
         }
     }
 
-    /// What a segment's file holds, by its header. A new header fits in one sector, so a crash
+    /// Contents of a segment's file, by its header. A new header fits in one sector, so a crash
     /// leaves it old or new and never torn; a new file is all zeros.
     fn identify(&self, segment: &Segment, length: u64) -> std::io::Result<Found> {
         let mut page = AlignedBuffer::zeroed(PAGE_BYTES);

@@ -1,18 +1,18 @@
-//! What a full device of the index holds up: nothing at first, since memtables take more; the
-//! commits, once too many memtables wait or the index has too many runs; the readers never.
+//! What waits while the index's device is full: nothing at first, since memtables accept more;
+//! commits, once too many memtables wait or the index has too many runs; readers never.
 //!
-//! Invariants: while the applier is held up no caller's commit is taken, so what it still applies
-//! is bounded by what is committed. It goes on with that all the same, since snapshots and scans
-//! wait for it. A success ends what its failure began.
+//! Invariants: while the applier waits, no caller's commit is accepted, so the remaining work of
+//! the applier is bounded by the existing commits. It continues to apply these, since snapshots and
+//! scans wait for them. A success ends the state that a failure began.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Why the index cannot take more, while its device is full.
+/// Why the index accepts no more data, while its device is full.
 #[derive(Debug, Default)]
 pub struct IndexFull {
     state: Mutex<State>,
-    /// Whether the applier is held up: changed with the state's lock held, for every commit looks.
+    /// Whether the applier waits; changed with the state's lock held, since every commit reads it.
     refuses: AtomicBool,
 }
 
@@ -24,13 +24,13 @@ struct State {
 }
 
 impl IndexFull {
-    /// Notes how a flush ended: with a full device, for this reason, or well. True if the one
-    /// before ended otherwise.
+    /// Notes the result of a flush: a full device, for this reason, or success. True if the
+    /// previous result differed.
     pub fn flush_ended(&self, full: Option<String>) -> bool {
         self.ended(full, |state| &mut state.flush)
     }
 
-    /// Notes how a compaction ended. True if the one before ended otherwise.
+    /// Notes the result of a compaction. True if the previous result differed.
     pub fn compaction_ended(&self, full: Option<String>) -> bool {
         self.ended(full, |state| &mut state.compaction)
     }
@@ -43,8 +43,8 @@ impl IndexFull {
         std::mem::replace(step(&mut state), full).is_some() != is_full
     }
 
-    /// The applier may not seal its memtable now. Whether that is for want of room, so that waiting
-    /// is of no use.
+    /// The applier may not seal its memtable now. Returns whether the reason is a lack of space, so
+    /// that waiting is useless.
     pub fn holds_up_applier(&self) -> bool {
         let mut state = self.state.lock();
         let full = state.flush.is_some() || state.compaction.is_some();
@@ -53,14 +53,14 @@ impl IndexFull {
         full
     }
 
-    /// Why the index cannot persist more, if it cannot.
+    /// Why the index cannot persist more; `None` if it can.
     pub fn reason(&self) -> Option<String> {
         let state = self.state.lock();
         let held_up = || state.compaction.clone().filter(|_| state.applier_held_up);
         state.flush.clone().or_else(held_up)
     }
 
-    /// Why commits are refused, if they are.
+    /// Why commits are refused; `None` if they are not.
     pub fn refuses_commits(&self) -> Option<String> {
         if !self.refuses.load(Ordering::Acquire) {
             return None;

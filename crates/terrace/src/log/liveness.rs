@@ -1,18 +1,19 @@
-//! What lives in the log's segments, about; and segments that give their room back to the file
-//! system.
+//! Approximate live bytes of the log's segments; and free segments that return their space to the
+//! file system.
 //!
-//! The applier tells of values that come and go, each of about the length of its record, the same
-//! both times ([`crate::hash_index::HashIndex::read_bytes_max`]). A segment that was written before
-//! the store was opened counts as full of life, but for what died since, until the hash index is
-//! asked what lives in it: about, as well. So the figure is a hint: which segments are worth
-//! draining. What really lives in one says the index when it is drained.
+//! The applier reports values that become live or dead, each with about the length of its record,
+//! the same both times ([`crate::hash_index::HashIndex::read_bytes_max`]). A segment that was
+//! written before the open counts as fully live, except for values that have died since, until its
+//! live bytes are counted in the hash index: approximately, as well. So the figure is a hint as to
+//! which segments are worth draining. The index decides what is live when a segment is drained.
 //!
-//! Beside it: whether a sweep has been through what lives there (`maintenance/order/sweep.rs`).
+//! It also records whether a sweep has copied a segment's live values
+//! (`maintenance/order/sweep.rs`).
 //!
-//! A free segment whose room is given back keeps its file, empty. To be used again it is given its
-//! length as a new one is, durably and before its next header; so after a crash it is empty, or of
-//! its length and without a header of its next use, which is what a file looks like that was just
-//! made. Its generation is not forgotten: the index's mark lists it with the free ones.
+//! A free segment that returns its space keeps its file, empty. Before it is used again it gets its
+//! length as a new one does, durably and before its next header; so after a crash it is empty, or
+//! has its length and no header of its next use, like a file that was just created. Its generation
+//! is kept: the index's mark lists it with the free ones.
 
 use super::segments::{Segment, SegmentState, Segments};
 use crate::{Result, io::PAGE_BYTES, metrics::subtract};
@@ -21,18 +22,18 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// A segment that could not be drained is tried again when such a part of it has died.
+/// Draining a segment is tried again when this fraction (1/n) of it has died since it failed.
 const TRIED_AGAIN_DIVISOR: u64 = 16;
-/// Where no more than such a part lives, draining costs next to nothing.
+/// Draining costs nearly nothing if at most this fraction (1/n) is live.
 const NEXT_TO_NOTHING_DIVISOR: u64 = 10;
 
 impl Segment {
-    /// Bytes of records that live in it, about.
+    /// Approximate bytes of its live records.
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether its short values were copied into their entries since the store was opened.
+    /// Whether its short values have been copied into their entries since the open.
     pub fn is_swept(&self) -> bool {
         self.swept_generation.load(Ordering::Relaxed) == self.generation()
     }
@@ -42,18 +43,18 @@ impl Segment {
         self.swept_generation.store(generation, Ordering::Relaxed);
     }
 
-    /// Whether next to nothing lives in it.
+    /// Whether nearly all of it is dead.
     pub fn is_mostly_dead(&self) -> bool {
         let held_bytes = self.end_bytes().saturating_sub(PAGE_BYTES as u64);
         self.live_bytes() <= held_bytes / NEXT_TO_NOTHING_DIVISOR
     }
 
-    /// Whether next to nothing lives in it, and nothing was in the way of draining it yet.
+    /// Whether nearly all of it is dead, and draining it has not failed yet.
     pub fn is_hopeful(&self) -> bool {
         self.is_mostly_dead() && self.refused.lock().is_none()
     }
 
-    /// It could not be drained in this round for want of room.
+    /// Draining it failed in this round for lack of space.
     pub fn refuse(&self, round: u64) {
         *self.refused.lock() = Some((round, self.live_bytes()));
     }
@@ -69,7 +70,7 @@ impl Segment {
 }
 
 impl Segments {
-    /// The sealed segment of which most is dead, about; of the same ones as
+    /// The sealed segment with the most dead bytes, approximately; of the same ones as
     /// [`oldest_sealed`](Self::oldest_sealed).
     pub fn deadest_sealed(&self, finished_seq: u64, is_wanted: impl Fn(&Segment) -> bool) -> Option<&Segment> {
         self.finished(finished_seq)
@@ -83,22 +84,22 @@ impl Segments {
             .filter(move |segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= finished_seq)
     }
 
-    /// A value whose record has about so many bytes lives at this position from now on.
+    /// A value whose record has about so many bytes becomes live at this position.
     pub fn value_lives(&self, position: u64, bytes: u64) {
         if let Some(live_bytes) = self.live_bytes_at(position) {
             live_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    /// One does no more.
+    /// A value at this position becomes dead.
     pub fn value_died(&self, position: u64, bytes: u64) {
         if let Some(live_bytes) = self.live_bytes_at(position) {
             subtract(live_bytes, bytes);
         }
     }
 
-    /// What lives in segments that were written before the store was opened, by their numbers. No
-    /// more than is known already.
+    /// Sets the live bytes of segments that were written before the open, by number. Never raises a
+    /// figure.
     pub fn lives_in_former(&self, lives: &BTreeMap<u32, u64>) {
         let former =
             |segment: &&Segment| segment.state() == SegmentState::Sealed && segment.is_former.load(Ordering::Acquire);
@@ -113,13 +114,13 @@ impl Segments {
         Some(&self.get(number)?.live_bytes)
     }
 
-    /// Gives the room of a free segment back to the file system, if more than `keep` are free. True
+    /// Returns the space of a free segment to the file system, if more than `keep` are free. True
     /// if it did.
     ///
     /// # Errors
-    /// The device's. The segment is free as before.
+    /// Errors of the device. The segment stays free.
     pub fn release_free(&self, keep: u32) -> Result<bool> {
-        // The last one, so that the log lies at the beginning of the ring.
+        // The last one, so that the log is at the beginning of the ring.
         let last = self.pop_free(keep, BTreeSet::pop_last);
         let Some(segment) = last.and_then(|number| self.get(number)) else {
             return Ok(false);
@@ -134,10 +135,10 @@ impl Segments {
         Ok(true)
     }
 
-    /// Gives a segment that has given its room back its length again; there may be none.
+    /// Restores the length of a segment that has returned its space; `None` if there is none.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub(super) fn refill(&self) -> Result<Option<u32>> {
         let mut hollow = self.hollow.lock();
         let Some(segment) = hollow.first().and_then(|number| self.get(*number)) else {

@@ -1,13 +1,13 @@
-//! The flash log: fixed-size segments in ring order, written in frames, never in place. It is the
-//! commit log and, at the same time, where small values live; so a small value is written once
-//! (FlashStore section 4.5).
+//! The flash log: fixed-size segments in ring order, written in frames, never in place. It is both
+//! the commit log and the home of small values; so a small value is written once (FlashStore
+//! section 4.5).
 //!
 //! In reading order: [`mod@format`] (bytes), [`segments`] (the ring), [`frame`] (the unit of commit
 //! in memory), [`commit`] (order and visibility), [`frame_table`] (frames in RAM: those not yet
-//! applied, and those written last), [`writer`] (group commit), [`reader`] (one record), [`scan`]
-//! (a whole segment), [`parallel_scan`] (the same by several requests), [`recover`] (the end of the
-//! log), [`free_list`] (what the index's mark says of the ring), `reserve` (space of a full device
-//! for what frees space), [`move_queue`] (values that are to be written again).
+//! applied, and recent ones), [`writer`] (group commit), [`reader`] (one record), [`scan`] (a whole
+//! segment), [`parallel_scan`] (the same by several requests), [`recover`] (the end of the log),
+//! [`free_list`] (what the index's mark says of the ring), `reserve` (space of a full device for
+//! operations that free space), [`move_queue`] (values to be rewritten).
 
 pub mod address;
 pub mod commit;

@@ -1,9 +1,9 @@
-//! Values in RAM that are to be written to the log again: where scans find them, or because they
-//! are read often. Readers and scans put them here, a thread (`maintenance`) moves them.
+//! Values in RAM that will be rewritten to the log: in key order for scans, or because they are
+//! read often. Readers and scans enqueue them, a thread (`maintenance`) moves them.
 //!
-//! Invariants: what waits is bounded in bytes, and no caller waits for it. A value that is under
-//! way, from when it waits until its move is applied, is not taken a second time. All of this may
-//! be lost at any time: the value stays where it is.
+//! Invariants: the queue is bounded in bytes, and no caller waits for it. A value is in flight from
+//! when it is enqueued until its move is applied, and is not enqueued a second time meanwhile. All
+//! of this may be lost at any time: the value stays where it is.
 
 use super::address::Address;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// What a value that waits costs in RAM besides its bytes, about.
+/// Approximate RAM of a queued value in addition to its bytes.
 const OVERHEAD_BYTES: u64 = 160;
 
 /// A value to be moved.
@@ -32,51 +32,50 @@ pub struct Moving {
     pub value: Bytes,
     /// CRC-32C of the value.
     pub checksum: u32,
-    /// Where its record was found, if that is known: the address, and the generation of its
-    /// segment.
+    /// Address of its record and generation of its segment, if known.
     pub place: Option<(Address, u64)>,
 }
 
 impl Moving {
-    /// Bytes of RAM, about.
+    /// RAM that it takes, approximately.
     pub fn ram_bytes(&self) -> u64 {
         OVERHEAD_BYTES + (self.key.len() + self.attributes.len() + self.value.len()) as u64
     }
 }
 
-/// What [`MoveQueue::enqueue`] did.
+/// Result of [`MoveQueue::enqueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It waits, and so many bytes with it.
+    /// It was enqueued; the queue has so many bytes now.
     Waits(u64),
     /// There is no room.
     Full,
-    /// It is under way already.
+    /// It is in flight already.
     Already,
 }
 
-/// The values on their way.
+/// The queue.
 #[derive(Debug)]
 pub struct MoveQueue {
     bytes_max: u64,
     state: Mutex<State>,
-    /// Bytes of RAM that wait.
+    /// Bytes of RAM of queued values.
     bytes: AtomicU64,
-    /// Values under way, so that no thread takes the lock when there are none.
+    /// Number of values in flight, so that no thread takes the lock when there are none.
     under_way: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Moving>,
-    /// Hashes of keys that are under way.
+    /// Hashes of keys in flight.
     under_way: HashSet<u64>,
-    /// Hashes of what was committed with a seq.
+    /// Hashes of values committed with a seq.
     committed: VecDeque<(u64, Vec<u64>)>,
 }
 
 impl MoveQueue {
-    /// Nothing is under way. `bytes_max` of RAM may wait; with 0 nothing ever does.
+    /// An empty queue. At most `bytes_max` of RAM may be queued; with 0 nothing ever is.
     pub fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
@@ -86,17 +85,17 @@ impl MoveQueue {
         }
     }
 
-    /// Whether anything may be moved.
+    /// Whether moves are enabled.
     pub const fn is_on(&self) -> bool {
         self.bytes_max > 0
     }
 
-    /// Bytes of RAM that wait.
+    /// Bytes of RAM of queued values.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Has a value moved.
+    /// Enqueues a value to be moved.
     pub fn enqueue(&self, value: Moving) -> Enqueued {
         let ram_bytes = value.ram_bytes();
         self.change(|state| {
@@ -114,8 +113,8 @@ impl MoveQueue {
         })
     }
 
-    /// The next values to move, of about so many bytes in RAM, but at least one. They are under way
-    /// until they are committed and that is applied, or they are forgotten.
+    /// The next values to move, of about so many bytes in RAM, but at least one. They stay in
+    /// flight until their commit is applied, or until they are forgotten.
     #[must_use]
     pub fn take(&self, bytes_max: u64) -> Vec<Moving> {
         self.change(|state| {
@@ -131,7 +130,7 @@ impl MoveQueue {
         })
     }
 
-    /// Values that were taken are committed, with this seq.
+    /// Dequeued values are committed, with this seq.
     pub fn committed(&self, seq: u64, values: &[Moving]) {
         let hashes = values.iter().map(|value| value.hash).collect();
         self.change(|state| state.committed.push_back((seq, hashes)));
@@ -151,12 +150,12 @@ impl MoveQueue {
         });
     }
 
-    /// Values that were taken stay where they are.
+    /// Dequeued values are not moved.
     pub fn forget<'a>(&self, values: impl IntoIterator<Item = &'a Moving>) {
         self.forget_hashes(values.into_iter().map(|value| value.hash));
     }
 
-    /// Values that were taken, with these hashes, are under way no more.
+    /// Dequeued values with these hashes are no longer in flight.
     pub fn forget_hashes(&self, hashes: impl IntoIterator<Item = u64>) {
         self.change(|state| {
             for hash in hashes {
@@ -177,7 +176,7 @@ impl MoveQueue {
 pub(crate) mod tests {
     use super::*;
 
-    /// One to be moved.
+    /// A value to be moved.
     pub(crate) fn value(number: u64, bytes: usize) -> Moving {
         Moving {
             key: Bytes::from(format!("{number:04}")),

@@ -1,9 +1,9 @@
-//! Reads a segment whole by several requests at a time, for a caller that waits for it: a device
-//! answers several in little more time than one. (To read the next segment meanwhile gained nothing
+//! Reads a whole segment by several parallel requests, for a caller that waits for it: a device
+//! serves several in little more time than one. (Reading the next segment in advance gained nothing
 //! where it was tried: its memory took as long as it saved.)
 //!
-//! On failure: the error of the first place that could not be read. A thread that cannot be started
-//! is done without.
+//! On failure: the error at the lowest offset that could not be read. If a thread cannot be
+//! started, the others do its work.
 
 use super::{
     scan::{READ_BYTES, SegmentImage},
@@ -13,14 +13,13 @@ use crate::{Error, Result, io::AlignedBuffer};
 use parking_lot::Mutex;
 use std::thread::{Builder, scope};
 
-/// Requests under way.
+/// Parallel requests.
 const REQUESTS: usize = 4;
 
-/// Reads a segment, with the memory of another image: to get that anew costs as much as the
-/// reading.
+/// Reads a segment into the memory of another image: allocating it anew costs as much as the read.
 ///
 /// # Errors
-/// The device's.
+/// Errors of the device.
 pub fn read(mut memory: AlignedBuffer, segment: &Segment, segment_bytes: u64) -> Result<SegmentImage> {
     // At most 1 GiB.
     memory.set_len(segment_bytes as usize);
@@ -41,7 +40,7 @@ pub fn read(mut memory: AlignedBuffer, segment: &Segment, segment_bytes: u64) ->
     };
     scope(|threads| {
         for _ in 1..REQUESTS {
-            // What cannot be started the others do.
+            // The other threads do the work of those that cannot be started.
             let _ = Builder::new()
                 .name("terrace-recover".to_owned())
                 .spawn_scoped(threads, read);

@@ -1,5 +1,5 @@
-//! Reads records by their addresses: one device read when the caller knows how long a record may
-//! be, and one for several that lie together; many of them at once ([`read_stretches`]).
+//! Reads records by their addresses: with one device read if the caller knows the maximum length of
+//! the record, or one for several adjacent records; many of them in parallel ([`read_stretches`]).
 
 use super::{
     address::Address,
@@ -16,34 +16,34 @@ use crate::{
 use std::{cell::RefCell, ops::Range, sync::Arc};
 
 thread_local! {
-    /// Direct reads need aligned memory; a thread that reads keeps its buffers for the next time.
+    /// Direct reads need aligned memory; a reading thread keeps its buffers for reuse.
     static BUFFERS: RefCell<Vec<AlignedBuffer>> = const { RefCell::new(Vec::new()) };
 }
 
-/// So many buffers a thread keeps, none longer than this,
+/// Maximum number of buffers that a thread keeps, none longer than this,
 const KEPT_BUFFERS_MAX: usize = 64;
 const KEPT_BUFFER_BYTES_MAX: usize = 16 << 10;
-/// but for one.
+/// except one.
 const LONG_BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// So many reads are made at once, or reads of so many bytes.
+/// Maximum number of parallel reads, and of their bytes.
 const READS_AT_ONCE_MAX: usize = 64;
 const BYTES_AT_ONCE_MAX: u64 = 4 << 20;
 
-/// What a place held.
+/// Result of a read.
 #[derive(Debug)]
 pub enum Found<R> {
-    /// A record whose header and value are sound.
+    /// A record with valid header and value.
     Record(R),
-    /// Nothing that can be trusted: the place was reused, or is damaged. Look the key up again.
+    /// No valid record: the place was reused, or is damaged. Look the key up again.
     NotARecord,
 }
 
-/// Reads the record at `address` and hands it to `use_record`. `expected_bytes` is what to read at
-/// once; a longer record costs a second read. Returns the number of device reads made too.
+/// Reads the record at `address` and passes it to `use_record`. `expected_bytes` is the length of
+/// the first read; a longer record costs a second one. Also returns the number of device reads.
 ///
 /// # Errors
-/// The device's.
+/// Errors of the device.
 pub fn read_record<R>(
     segments: &Segments,
     address: Address,
@@ -84,7 +84,7 @@ pub fn read_record<R>(
     Ok((found, reads))
 }
 
-/// What was read of a segment by one read.
+/// Bytes of a segment that were read by one request.
 pub struct Stretch<'a> {
     segment: &'a Segment,
     /// The address of its first byte.
@@ -93,21 +93,21 @@ pub struct Stretch<'a> {
 }
 
 impl Stretch<'_> {
-    /// The record at an address, if there is a sound one. None says nothing of a record that does
-    /// not end in the stretch.
+    /// The record at an address, if it is valid. `None` says nothing about a record that does not
+    /// end in the stretch.
     pub fn record(&self, address: Address) -> Option<Record<'_>> {
         let within = usize::try_from(address.bytes().checked_sub(self.first)?).ok()?;
         sound_record(self.segment, self.bytes.get(within..)?)
     }
 }
 
-/// A stretch that is read: its number, its segment, and the address of the first byte read.
+/// A stretch being read: its number, its segment, and the address of the first byte read.
 type UnderWay<'a> = (usize, SegmentPin<'a>, u64);
 
-/// Reads stretches of the ring, each of which lies in one segment, at once, and hands each to
-/// `use_stretch` with its number in the list. Those whose segment is free by now, or which could
-/// not be read, are left out: look up one by one what was to be there, which says what is wrong.
-/// Returns the number of device reads made.
+/// Reads stretches of the ring in parallel, each of which is in one segment, and passes each to
+/// `use_stretch` with its index in the list. Those whose segment is free by now, or that could not
+/// be read, are left out: look up their values one by one to get the error. Returns the number of
+/// device reads.
 pub fn read_stretches(
     segments: &Segments,
     queue: &ReadQueue,
@@ -132,7 +132,7 @@ pub fn read_stretches(
     }
 }
 
-/// The reads for as many of the stretches as are read at once.
+/// Starts the reads of as many stretches as are read in parallel.
 fn begin<'a>(
     segments: &'a Segments,
     stretches: &mut impl Iterator<Item = (usize, &'a Range<u64>)>,
@@ -160,7 +160,8 @@ fn begin<'a>(
     (reads, under_way)
 }
 
-/// Where a read of a segment ends that needs what is before `end`: at the end of the unit there.
+/// End of a read of a segment that needs the bytes before `end`: the end of the unit that contains
+/// it.
 fn end_of_read(segment: &Segment, end: u64, segment_bytes: u64) -> u64 {
     end.next_multiple_of(segment.file.read_unit_bytes() as u64)
         .min(segment_bytes)
@@ -169,7 +170,7 @@ fn end_of_read(segment: &Segment, end: u64, segment_bytes: u64) -> u64 {
 /// The record at the start of `bytes`, if it is one of the segment's present use and its checksums
 /// match.
 fn sound_record<'a>(segment: &Segment, bytes: &'a [u8]) -> Option<Record<'a>> {
-    // The low half, by definition.
+    // The low half, as the format defines.
     let generation = segment.generation() as u32;
     Record::decode(bytes).filter(|record| record.generation == generation && record.value_matches())
 }

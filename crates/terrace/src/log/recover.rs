@@ -1,22 +1,23 @@
-//! Finds the end of the log after a crash, and the frames the ordered index has not persisted.
+//! Finds the end of the log after a crash, and the frames that the ordered index has not persisted.
 //!
-//! Seqs are contiguous: each commit takes the next one. Generations rise in log order. So the log
-//! is sound from frame to frame exactly as long as a frame's first seq follows the last one's.
-//! Where that ends:
-//! - nothing sound after it: the log ends here (a torn tail);
-//! - sound frames after it in the same segment, and nothing says that the missing seqs were
-//!   durable: they were written, never synced, and reached the device out of order. The log ends
-//!   here too; their headers are wiped, so that a later recovery does not take them for its own;
-//! - something says that the missing seqs were durable: damage. What is missing is reported, the
-//!   segment is kept, and the log goes on behind it. Nothing is dropped silently.
+//! Seqs are contiguous: each commit takes the next one. Generations rise in log order. So
+//! consecutive frames are valid as long as the first seq of each follows the last seq of the one
+//! before. Where this ends, there are three cases:
+//! - no valid frame follows: the log ends here (a torn tail);
+//! - valid frames follow in the same segment, and there is no evidence that the missing seqs were
+//!   durable: these frames were written, never synced, and reached the device out of order. The log
+//!   ends here too; their headers are wiped, so that a later recovery does not take them for its
+//!   own;
+//! - there is evidence that the missing seqs were durable: damage. The loss is reported, the
+//!   segment is kept, and the log continues after it. Nothing is dropped silently.
 //!
-//! Two things say so: a later frame's `durable_seq`, and any sound frame in a later segment, since
-//! a segment is synced before the next one gets its first frame.
+//! Evidence is a later frame's `durable_seq`, or any valid frame in a later segment, since a
+//! segment is synced before the next one gets its first frame.
 //!
-//! A log that begins after what the index holds is not opened: objects would silently have values
-//! of long ago. That is what an index that is gone, or from a backup older than the log, looks
-//! like. A hole between sound frames is a segment that was cut, emptied or removed: as long as a
-//! file, or a missing one, accounts for it, it costs what was in it, and is reported.
+//! A log that begins after the state of the index is not opened: objects would silently have old
+//! values. This happens if the index is gone, or is from a backup older than the log. A gap between
+//! valid frames is a segment that was cut, emptied or removed: if a file, or a missing one,
+//! accounts for it, only its contents are lost, which is reported.
 
 use super::{
     format::{FrameHeader, check_frame, looks_like_a_frame},
@@ -32,17 +33,17 @@ use crate::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// What recovery found.
+/// Result of recovery.
 #[derive(Debug)]
 pub struct RecoveredLog {
     /// Frames with commits after the persisted seq, in order.
     pub frames: Vec<Arc<Frame>>,
     /// The last seq of the log.
     pub last_seq: u64,
-    /// The segment the log ends in and where: new frames go there. `None` if a new segment is to be
+    /// Segment and offset of the log's end: new frames go there. `None` if a new segment must be
     /// taken.
     pub tail: Option<(u32, u64)>,
-    /// Damage found, in words.
+    /// Damage found, as messages.
     pub damage: Vec<String>,
 }
 
@@ -53,18 +54,18 @@ struct Recovery<'a> {
     persisted_seq: u64,
     pool: Arc<FramePool>,
     log: RecoveredLog,
-    /// Last seq of the last sound frame, once one was seen.
+    /// Last seq of the last valid frame, once there was one.
     reached: Option<u64>,
-    /// Segments behind that frame in which something was begun that the index does not have, and
-    /// nothing is sound.
+    /// Segments after that frame in which a frame was begun that the index does not have, and none
+    /// is valid.
     torn: Vec<&'a Segment>,
     read_only: bool,
 }
 
-/// Recovers the log. `persisted_seq` is what the ordered index holds for certain.
+/// Recovers the log. `persisted_seq` is the seq that the ordered index has persisted.
 ///
 /// # Errors
-/// [`Error::Corruption`] if the log does not reach back to what the index holds, the device's.
+/// [`Error::Corruption`] if the log begins after the state of the index; errors of the device.
 pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, read_only: bool) -> Result<RecoveredLog> {
     let mut used = segments.in_log_order(&[SegmentState::Sealed]);
     let start = first_needed(&used, persisted_seq, segments.segment_bytes())?;
@@ -100,8 +101,8 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
     Ok(log)
 }
 
-/// After a process crash the frames may still be on their way to the device; from here on they
-/// count as durable.
+/// After a crash of the process the frames may not be on the device yet; from here on they count as
+/// durable.
 fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
     let numbers: BTreeSet<u32> = log.frames.iter().map(|frame| frame.segment).collect();
     for segment in numbers.into_iter().filter_map(|number| segments.get(number)) {
@@ -110,13 +111,13 @@ fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
     Ok(())
 }
 
-/// The last segment that begins with commits the index has: everything it has not is there or
-/// after. Only a sound frame can tell. A segment's header is written ahead of need, and segments
-/// that were made ready before a crash and never used have one too. A torn first frame may be of a
-/// life whose log ended before it, and the log have gone on in the segment before.
+/// The last segment that begins with commits that the index has: all others are in it or after it.
+/// Only a valid frame proves that. A segment's header is written ahead of need, and segments that
+/// were prepared before a crash and never used have one too. A torn first frame may be from before
+/// an earlier crash, when the log ended before it and continued in the previous segment.
 ///
 /// # Errors
-/// The device's.
+/// Errors of the device.
 pub fn first_needed(used: &[&Segment], persisted_seq: u64, segment_bytes: u64) -> Result<usize> {
     for (at, segment) in used.iter().enumerate().rev() {
         let page = read(segment, PAGE_BYTES, PAGE_BYTES)?;
@@ -139,7 +140,7 @@ fn read(segment: &Segment, offset: usize, bytes: usize) -> Result<AlignedBuffer>
     Ok(buffer)
 }
 
-/// What is lost before a frame. Which objects that changed cannot be known.
+/// The loss before a frame, as a message. Which objects it changed cannot be known.
 fn lost_durable(from: u64, next: &FoundFrame<'_>) -> String {
     format!(
         "durable commits {from} to {}; the objects that they changed are as they were before, without an error of their own",
@@ -148,7 +149,7 @@ fn lost_durable(from: u64, next: &FoundFrame<'_>) -> String {
 }
 
 impl<'a> Recovery<'a> {
-    /// Walks all segments, and decides where the log goes on.
+    /// Walks all segments, and decides where the log continues.
     fn walk(&mut self) -> Result<()> {
         self.walk_segments()?;
         let reached = self.reached.unwrap_or(self.persisted_seq);
@@ -166,7 +167,7 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Walks the segments up to the end of the log, and wipes what is behind it.
+    /// Walks the segments up to the end of the log, and wipes what follows it.
     fn walk_segments(&mut self) -> Result<()> {
         let mut ended = false;
         let mut memory = AlignedBuffer::new();
@@ -183,8 +184,8 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// The index has more than the log: if a frame was begun behind what was reached, that is
-    /// damaged. It is not written over: records may be sound.
+    /// The index is ahead of the log: if a frame was begun after the last valid one, it is damaged.
+    /// It is not overwritten: some of its records may be valid.
     fn report_lost_end(&mut self, reached: u64) -> Result<()> {
         let Some((number, end)) = self.log.tail else {
             return Ok(());
@@ -207,7 +208,7 @@ impl<'a> Recovery<'a> {
         while let Some(frame) = image.next_frame(at) {
             let missing_from = self.missing_from();
             if active(Mutation::HoleEndsLog) {
-                // What is missing is not missed.
+                // The missing seqs are not needed.
             } else if frame.header.first_seq > missing_from {
                 if frame.offset == PAGE_BYTES {
                     self.gap_before(position, missing_from, &frame)?;
@@ -226,7 +227,7 @@ impl<'a> Recovery<'a> {
         }
         if at == PAGE_BYTES && !self.read_only {
             if !self.is_used_at(segment, PAGE_BYTES)? {
-                // Made ready and never used.
+                // Prepared and never used.
                 self.segments.free_unused(segment);
             } else if image
                 .header_at(PAGE_BYTES)
@@ -258,8 +259,8 @@ impl<'a> Recovery<'a> {
         Ok(false)
     }
 
-    /// A segment's first frame is sound and does not follow: what is missing was before it, and
-    /// durable. It costs what was in a segment that is damaged or emptied, if there is one.
+    /// A segment's first frame is valid and does not follow: the missing seqs were before it, and
+    /// durable. The contents of a damaged or emptied segment are lost, if there is one.
     fn gap_before(&mut self, position: usize, missing_from: u64, frame: &FoundFrame<'_>) -> Result<()> {
         let lost = lost_durable(missing_from, frame);
         if let Some((damaged, end)) = self.damaged_before(position)? {
@@ -279,13 +280,13 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// The last segment before `position` in which a frame was begun behind the last sound one, and
-    /// where that is.
+    /// The last segment before `position` in which a frame was begun after the last valid one, and
+    /// its offset.
     fn damaged_before(&self, position: usize) -> Result<Option<(&'a Segment, usize)>> {
         for before in self.walked[..position].iter().rev() {
             let end = self.log.tail.filter(|tail| tail.0 == before.number);
             let end = end.map_or(PAGE_BYTES, |tail| tail.1 as usize);
-            // One that was cut at the end of a frame looks as if nothing had ever come after it.
+            // A file that was cut at the end of a frame looks as if nothing had ever followed.
             if before.cut_at().is_some() || self.is_used_at(before, end)? {
                 return Ok(Some((before, end)));
             }
@@ -293,7 +294,7 @@ impl<'a> Recovery<'a> {
         Ok(None)
     }
 
-    /// The segment whose file is not there, or has nothing in it.
+    /// The segment whose file is missing or empty.
     fn emptied(&self) -> Option<u32> {
         let is_empty = |number: &u32| {
             self.segments.get(*number).is_none_or(|segment| {
@@ -305,7 +306,7 @@ impl<'a> Recovery<'a> {
         (0..end).find(is_empty)
     }
 
-    /// Whether a frame of the segment's present use begins at `offset`, sound or not.
+    /// Whether a frame of the segment's present use begins at `offset`, valid or not.
     fn is_used_at(&self, segment: &Segment, offset: usize) -> Result<bool> {
         if offset as u64 >= self.segments.segment_bytes() {
             return Ok(false);
@@ -317,7 +318,7 @@ impl<'a> Recovery<'a> {
     }
 
     fn take(&mut self, number: u32, frame: &FoundFrame<'_>) {
-        // In the midst of the log they are for recycling to look at.
+        // In the middle of the log they are left to log GC.
         self.torn.clear();
         self.reached = Some(frame.header.last_seq);
         self.log.last_seq = self.log.last_seq.max(frame.header.last_seq);
@@ -334,8 +335,8 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Frees the segments behind the log's end whose first frame was torn. The frame is wiped, as
-    /// it tells of seqs that others are going to have.
+    /// Frees the segments after the log's end whose first frame was torn. The frame is wiped, since
+    /// its seqs will be assigned again.
     fn free_torn(&mut self) -> Result<()> {
         for segment in std::mem::take(&mut self.torn) {
             let zeros = AlignedBuffer::zeroed(PAGE_BYTES);
@@ -357,8 +358,8 @@ impl<'a> Recovery<'a> {
         let zeros = AlignedBuffer::zeroed(PAGE_BYTES);
         let mut wiped = false;
         for frame in image.frames_from(from) {
-            // Looks the same as damage of what was durable, if nothing written later says that it
-            // was.
+            // This looks the same as damage of durable frames, if nothing written later proves that
+            // they were durable.
             tracing::warn!(
                 segment = segment.number,
                 offset = frame.offset,

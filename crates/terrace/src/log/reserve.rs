@@ -1,25 +1,26 @@
-//! Space on the flash tier's file system that only the way out of a full device may use.
+//! Space on the flash tier's file system that is reserved for operations that free space on a full
+//! device.
 //!
-//! A store on a full device gets its room back by deletes, and what they free is reused only once
-//! the ordered index has persisted them: which takes room. So a file of some memtables' length is
-//! kept from the day the store is opened. What is on the way out and meets a full device gives the
-//! file up and has its space; new data is refused from then on, until the file is there again. A
-//! preallocated file and not an account, since other programs fill devices as well, and since the
-//! index writes its own files.
+//! A full device is freed by deletes, and the space they free can be reused only once the ordered
+//! index has persisted them, which needs space itself. So a file of some memtables' length is kept
+//! from the time the store is opened. An operation that frees space and finds the device full
+//! deletes the file and uses its space; new data is refused from then on, until the file exists
+//! again. It is a preallocated file and not a count of bytes, since other programs fill devices as
+//! well, and since the index writes its own files.
 //!
-//! Where the large tier is on the same device a block is kept as well, in a file of that tier: what
-//! was deleted here and there comes back when what lives between is moved out, and that is written
-//! first.
+//! If the large tier is on the same device, a block's length is reserved as well, in a file of that
+//! tier: the space of scattered deleted values is freed by moving the live values between them,
+//! which are written first.
 //!
-//! It is given up by flushes of the index; by compactions, once flushes wait for them; for log
-//! segments of commits that free space; by cleaning, where blocks are on the same device. Each has
-//! its part, whichever was first: some segments are for the commits, and until the file is there
-//! again a commit that makes other segments leaves the device those and what the index and cleaning
-//! may need, and cleaning leaves what the index may need. Recycling restores it, as soon as the
-//! device has more room than that.
+//! It is used by flushes of the index; by compactions, once flushes wait for them; for log segments
+//! of commits that free space; by block GC, if blocks are on the same device. Each has its own
+//! part, whichever comes first: some segments are for the commits, and until the file exists again,
+//! a commit that creates other segments leaves on the device the space of these and of the index
+//! and block GC; block GC leaves the index's space. Log GC restores the file as soon as the device
+//! has more room than that.
 //!
-//! Invariant: the file holds nothing. It may be missing, cut or left over at any crash; an open
-//! makes it anew.
+//! Invariant: the file has no contents. After any crash it may be missing, cut or left over; an
+//! open creates it anew.
 
 use crate::{
     Error, Options, Result, Tier,
@@ -39,66 +40,65 @@ use std::{
 
 /// The file, in the directory of each tier that has a part.
 const FILE: &str = "TERRACE.reserve";
-/// Its length in memtables, beside its segments: as many as wait to be flushed at most, one with
-/// what is deleted afterwards, and as much as a compaction of small tables holds twice for a
-/// moment.
+/// Its length in memtables, in addition to its segments: the maximum number that wait to be
+/// flushed, one for later deletes, and the amount that a compaction of small tables holds twice for
+/// a moment.
 const MEMTABLES: u64 = 4;
 /// Segments for the commits that free space, whose records are dead once they are applied.
 const FREEING_SEGMENTS: u32 = 1;
-/// Segments for those that replace more than they bring, which leave what they bring alive. A block
-/// is cleaned without room once a tenth of it is dead; by default a segment is a 64th of the
-/// device, so when a quarter of their length replaces values here and there, these are used up when
-/// an eighth is dead.
+/// Segments for `Replacing` commits, whose new values stay live. Without free space, a block is
+/// drained once a tenth of it is dead; by default a segment is a 64th of the device, so if a
+/// quarter of their length replaces scattered values, these segments are used up when an eighth is
+/// dead.
 const REPLACING_SEGMENTS: u32 = 2;
-/// How much more than its length, but for the segments of what replaces, must be available before
-/// it is made again, as a divisor: else what is on its way out would give it up again at once.
+/// How much more than its length, without the segments for `Replacing` commits, must be available
+/// before it is created again, as a fraction (1/n): with less, the next operation that frees space
+/// would use it again at once.
 const MARGIN_DIVISOR: u64 = 4;
-/// Blocks of room that are left to cleaning where it shares the device: as many as the large tier
-/// keeps from callers.
+/// Blocks of space left to block GC if it shares the device: as many as the large tier keeps from
+/// callers.
 const CLEANING_BLOCKS: u64 = 2;
-/// At most this often it is tried to make it again.
+/// Minimum interval between attempts to create it again.
 const RESTORE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is to be left of the device while the reserve is used; nothing while it is there.
+/// Space to be left on the device while the reserve is in use; 0 while it exists.
 #[derive(Debug, Clone, Default)]
 pub struct Left {
-    /// By makers of segments: to the index and to cleaning.
+    /// Left by creators of segments to the index and to block GC.
     pub by_segments: Arc<AtomicU64>,
-    /// By cleaning: to the index.
+    /// Left by block GC to the index.
     pub by_cleaning: Arc<AtomicU64>,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Reserve {
-    /// Where it is, the flash tier first, with its length there; none for a store that is only
-    /// read.
+    /// Its files, the flash tier first, with their lengths; none for a read-only store.
     files: Vec<(FileDisk, u64)>,
-    /// Its length in all.
+    /// Its total length.
     bytes: u64,
-    /// Of these, what the index may need,
+    /// Of these, the part for the index,
     index_bytes: u64,
-    /// and what the index and cleaning may need.
+    /// and the part for the index and block GC.
     others_bytes: u64,
-    /// What must be left beside it when it is made again.
+    /// Space that must be left in addition when it is created again.
     margin_bytes: u64,
-    /// What new data leaves to cleaning on a shared device.
+    /// Space that new data leaves to block GC on a shared device.
     cleaning_bytes: u64,
     is_shared: bool,
     is_whole: AtomicBool,
     segment_bytes: u64,
-    /// It was given up, and the commits have not had so many of their segments of it.
+    /// It is in use, and the commits may still take this many of its segments.
     segments: AtomicU32,
     left: Left,
     tried_at: Mutex<Option<Instant>>,
 }
 
 impl Reserve {
-    /// Sets it aside. A device without room for it is no error: what is there can be read and
-    /// deleted.
+    /// Creates it. A device without room for it is no error: data can still be read and deleted.
     ///
     /// # Errors
-    /// The operating system's, if the directory cannot be used.
+    /// Errors of the operating system, if the directory cannot be used.
     pub fn open(options: &Options, large: &dyn Disk) -> Result<Self> {
         if options.read_only {
             return Ok(Self::none());
@@ -135,7 +135,7 @@ impl Reserve {
             tried_at: Mutex::default(),
         };
         if let Err(error) = reserve.make() {
-            // Another life of the store may have used it, all of it or but for the commits' part.
+            // It may have been used before the open, all of it or all except the commits' part.
             reserve.begin_use();
             while reserve.segments_left() > 0 && !reserve.has_room_for_segments() {
                 reserve.take_segment();
@@ -149,7 +149,7 @@ impl Reserve {
         Ok(reserve)
     }
 
-    /// That of a store which is only read.
+    /// The reserve of a read-only store.
     pub fn none() -> Self {
         Self {
             is_whole: AtomicBool::new(true),
@@ -175,33 +175,33 @@ impl Reserve {
         made
     }
 
-    /// True if something was there.
+    /// Deletes the files. True if there were any.
     fn remove(&self) -> bool {
         let removed = self.files.iter().map(|(disk, _)| disk.remove(Path::new(FILE)).is_ok());
         removed.fold(false, |any, one| any | one)
     }
 
-    /// Gives its space to the work that makes room. False if that was done before.
+    /// Gives its space to operations that free space. False if it was in use already.
     pub fn give_up(&self) -> bool {
         if self.files.is_empty() {
             return false;
         }
-        // A second caller returns when the first is done, and each part is told before the room is
-        // there: else two segments are made of it, and the index has nothing.
+        // A second caller returns when the first is done, and the parts are set before the space is
+        // free: otherwise two segments would be created from it, and the index would have none.
         let mut tried_at = self.tried_at.lock();
         if !self.is_whole() {
             return false;
         }
         *tried_at = Some(Instant::now());
         self.begin_use();
-        // Nothing new is taken from here on, so that nothing else takes the space. That the store
-        // is full is warned of where it is seen (`accounting::fill`).
+        // No new data is accepted from here on, so that nothing else takes the space. The warning
+        // that the store is full is given elsewhere (`accounting::fill`).
         self.is_whole.store(false, Ordering::Release);
         tracing::info!(bytes = self.bytes, "the flash device is full: its reserve is used");
         self.remove()
     }
 
-    /// From now on each has its part.
+    /// From now on each user has its part.
     fn begin_use(&self) {
         self.leave_segments(FREEING_SEGMENTS + REPLACING_SEGMENTS);
         if self.is_shared {
@@ -209,7 +209,7 @@ impl Reserve {
         }
     }
 
-    /// The commits may have so many segments more of it.
+    /// The commits may use so many more segments of it.
     fn leave_segments(&self, segments: u32) {
         self.segments.store(segments, Ordering::Release);
         let segments_bytes = u64::from(segments) * self.segment_bytes;
@@ -218,21 +218,21 @@ impl Reserve {
             .store(self.others_bytes + segments_bytes, Ordering::Release);
     }
 
-    /// Segments of it that the commits may still have, where it was given up.
+    /// Segments of it that the commits may still use while it is in use.
     pub fn segments_left(&self) -> u32 {
         self.segments.load(Ordering::Acquire)
     }
 
-    /// Takes a segment of those that are for commits which make room. False if they had all, or the
-    /// reserve was not given up.
+    /// Takes one of the segments for commits that free space. False if none is left, or the reserve
+    /// is not in use.
     pub fn take_segment(&self) -> bool {
         let _at_once = self.tried_at.lock();
         let left = self.segments_left().checked_sub(1);
         left.map(|left| self.leave_segments(left)).is_some()
     }
 
-    /// It could not be made, or a segment has given its room back to the device: so much is theirs
-    /// again.
+    /// The segment could not be created, or has returned its space to the device: the commits may
+    /// use one more again.
     pub fn return_segment(&self) {
         let _at_once = self.tried_at.lock();
         if !self.is_whole() {
@@ -240,8 +240,8 @@ impl Reserve {
         }
     }
 
-    /// Whether the device has room for the commits' segments beside one flush of the index: if not,
-    /// another life of the store has used some of them.
+    /// Whether the device has room for the commits' segments and one flush of the index: if not,
+    /// some of them were used before the open.
     fn has_room_for_segments(&self) -> bool {
         let Some((disk, _)) = self.files.first() else {
             return false;
@@ -253,12 +253,12 @@ impl Reserve {
         tried.is_ok()
     }
 
-    /// What is to be left of the device.
+    /// The space to be left on the device.
     pub fn left(&self) -> Left {
         self.left.clone()
     }
 
-    /// Makes it again if the device has room. True if it did.
+    /// Creates it again if the device has room. True if it did.
     pub fn restore(&self) -> bool {
         let Some((disk, _)) = self.files.first() else {
             return false;
@@ -283,12 +283,12 @@ impl Reserve {
         disk.available_bytes().is_ok_and(|bytes| bytes >= wanted)
     }
 
-    /// Whether it is not there, and the device has room for it.
+    /// Whether it is in use, and the device has room for it.
     pub fn is_coming(&self) -> bool {
         !self.is_whole() && self.files.first().is_some_and(|(disk, _)| self.has_room(disk))
     }
 
-    /// Room that new data leaves to cleaning: none where blocks have a device of their own.
+    /// Space that new data leaves to block GC: 0 if blocks have a device of their own.
     pub const fn cleaning_bytes(&self) -> u64 {
         self.cleaning_bytes
     }
@@ -298,27 +298,27 @@ impl Reserve {
         self.is_shared
     }
 
-    /// Whether it is there.
+    /// Whether it exists, so that it is not in use.
     pub fn is_whole(&self) -> bool {
         self.is_whole.load(Ordering::Acquire)
     }
 
-    /// Its length while it is there.
+    /// Its length while it exists; 0 otherwise.
     pub fn bytes(&self) -> u64 {
         if self.is_whole() { self.bytes } else { 0 }
     }
 
-    /// Its length on the flash tier, whether it is there or not.
+    /// Its length on the flash tier, whether it exists or not.
     pub fn flash_bytes(&self) -> u64 {
         self.files.first().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// What of it lies on the large tier, while it is there.
+    /// Its length on the large tier, while it exists.
     pub fn large_bytes(&self) -> u64 {
         self.bytes().saturating_sub(self.flash_bytes())
     }
 
-    /// Why nothing new is taken on a tier, if nothing is.
+    /// Why new data is refused on a tier; `None` if it is accepted.
     pub fn refusal(&self, tier: Tier) -> Option<Error> {
         if self.is_whole() {
             return None;
@@ -332,7 +332,7 @@ impl Reserve {
     }
 }
 
-/// Whether two tiers take room from each other.
+/// Whether two tiers share free space.
 fn on_one_device(flash: &FileDisk, large: &dyn Disk) -> bool {
     let device = |path: Option<PathBuf>| Some(std::fs::metadata(path?).ok()?.dev());
     let flash = device(flash.host_path(Path::new("")));
@@ -353,9 +353,9 @@ mod tests {
         options.tuned(|tuning| tuning.memtable_bytes = 64 << 10)
     }
 
-    /// The index gave it up and took some pages of it; the commits, which were to have a segment of
-    /// what was left beside the others' whole parts, had none: a delete was refused after ten
-    /// seconds though there was room.
+    /// The index took the reserve and used some pages of it. The commits, which were to get a
+    /// segment from the rest beyond the whole parts of the others, got none: a delete was refused
+    /// after ten seconds though there was room.
     #[test]
     fn whoever_gives_it_up_the_commits_have_a_segment_and_the_others_keep_their_parts() {
         let dir = tempfile::tempdir().unwrap();
@@ -398,9 +398,9 @@ mod tests {
         assert!(!reserve.take_segment(), "it is in the file again");
     }
 
-    /// Four deletes waited on a full device and asked for the reserve in one moment. The second saw
-    /// that it was given up before it was told what to leave to the index, and made a segment as
-    /// well; no flush had room after that, and each delete was refused after ten seconds.
+    /// Four deletes waited on a full device and requested the reserve at the same moment. The
+    /// second saw it in use before the index's part was set, and created a segment as well; no
+    /// flush had room after that, and each delete was refused after ten seconds.
     #[test]
     fn whoever_comes_second_knows_what_is_left_to_others() {
         let dir = tempfile::tempdir().unwrap();
@@ -408,7 +408,7 @@ mod tests {
         let large = FileDisk::new(&options.large_dir).unwrap();
         for _ in 0..500 {
             let reserve = Reserve::open(&options, &large).unwrap();
-            // A barrier wakes them too far apart.
+            // With a barrier the threads would start too far apart.
             let ready = AtomicU64::new(0);
             let ask = || {
                 ready.fetch_add(1, Ordering::AcqRel);

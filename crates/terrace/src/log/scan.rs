@@ -1,4 +1,4 @@
-//! Walks the frames of one segment, for recovery, recycling, verifying and repair.
+//! Walks the frames of one segment, for recovery, log GC, verify and repair.
 
 use super::{
     address::Address,
@@ -11,7 +11,7 @@ use crate::{
 };
 use std::sync::OnceLock;
 
-/// A segment's bytes, read at once.
+/// The bytes of a segment, read as a whole.
 #[derive(Debug)]
 pub struct SegmentImage {
     /// Its number.
@@ -19,8 +19,8 @@ pub struct SegmentImage {
     /// Generation of its present use.
     pub generation: u64,
     bytes: AlignedBuffer,
-    /// Sound frames, once a caller asked for all: where each starts, and its header. Checksums are
-    /// looked at once.
+    /// Valid frames, once a caller asked for all: the offset and the header of each. Checksums are
+    /// computed once.
     sound: OnceLock<Vec<(usize, FrameHeader)>>,
 }
 
@@ -49,7 +49,7 @@ impl SegmentImage {
     /// Reads a segment.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn read(segment: &Segment, segment_bytes: u64) -> Result<Self> {
         let mut bytes = AlignedBuffer::new();
         // At most 1 GiB.
@@ -62,7 +62,7 @@ impl SegmentImage {
         Ok(Self::of(segment, bytes))
     }
 
-    /// Of bytes that were read.
+    /// An image of bytes that were read.
     pub fn of(segment: &Segment, bytes: AlignedBuffer) -> Self {
         Self {
             number: segment.number,
@@ -77,7 +77,7 @@ impl SegmentImage {
         self.bytes
     }
 
-    /// The sound frame that starts at `offset`, if there is one.
+    /// The valid frame that starts at `offset`, if any.
     pub fn frame_at(&self, offset: usize) -> Option<FoundFrame<'_>> {
         let bytes = self.bytes.get(offset..)?;
         let header = check_frame(bytes, self.generation)?;
@@ -88,25 +88,25 @@ impl SegmentImage {
         })
     }
 
-    /// The frame header at `offset`, if it is one of this use of the segment, whether or not its
-    /// frame is sound.
+    /// The frame header at `offset`, if it is of this use of the segment, whether or not its frame
+    /// is valid.
     pub fn header_at(&self, offset: usize) -> Option<FrameHeader> {
         FrameHeader::decode(self.bytes.get(offset..)?).filter(|header| header.generation == self.generation)
     }
 
-    /// The first sound frame at or after `offset`.
+    /// The first valid frame at or after `offset`.
     pub fn next_frame(&self, offset: usize) -> Option<FoundFrame<'_>> {
         (offset..self.bytes.len())
             .step_by(PAGE_BYTES)
             .find_map(|at| self.frame_at(at))
     }
 
-    /// The sound frames at or after `offset`, in order.
+    /// The valid frames at or after `offset`, in order.
     pub fn frames_from(&self, offset: usize) -> impl Iterator<Item = FoundFrame<'_>> {
         std::iter::successors(self.next_frame(offset), |frame| self.next_frame(frame.end()))
     }
 
-    /// All sound frames, in order, looked for once.
+    /// All valid frames, in order; searched once.
     pub fn frames(&self) -> impl Iterator<Item = FoundFrame<'_>> {
         let found = || self.frames_from(PAGE_BYTES).map(|frame| (frame.offset, frame.header));
         let sound = self.sound.get_or_init(|| found().collect());
@@ -117,15 +117,15 @@ impl SegmentImage {
         })
     }
 
-    /// The records of a frame that was found in it, each with its address.
+    /// The records of one of its frames, each with its address.
     pub fn records<'a>(&self, frame: &FoundFrame<'a>) -> impl Iterator<Item = (Address, Record<'a>)> + use<'a> {
         let base = (self.number as usize * self.bytes.len() + frame.offset + FRAME_HEADER_BYTES) as u64;
         let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
         records(payload).filter_map(move |(at, record)| Some((Address::new(base + at as u64)?, record)))
     }
 
-    /// Parts between frames that are not zero and not the rest after the last frame: `(from, to)`
-    /// in bytes. A frame was there once and is damaged.
+    /// Parts between frames that are not zero, without the rest after the last frame: `(from, to)`
+    /// in bytes. Each had a frame, which is damaged.
     pub fn damaged(&self) -> Vec<(usize, usize)> {
         let mut damaged = Vec::new();
         let mut at = PAGE_BYTES;
@@ -143,45 +143,45 @@ impl Segment {
     /// Reads a part of it.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn read(&self, part: &mut [u8], at: u64) -> Result<()> {
         let read = self.file.read_exact_at(part, at);
         read.map_err(|error| Error::io(format!("read segment {:08x} at {at}", self.number), &error))
     }
 
-    /// Makes what was written to it durable.
+    /// Makes everything written to it durable.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn sync(&self) -> Result<()> {
         let synced = self.file.sync_data();
         synced.map_err(|error| Error::io(format!("sync segment {:08x}", self.number), &error))
     }
 }
 
-/// What a walk has found so far.
+/// State of a walk.
 #[derive(Debug, Default)]
 pub struct Walked {
-    /// Header of the last sound frame.
+    /// Header of the last valid frame.
     pub last: Option<FrameHeader>,
-    /// Where that ends, or where the first one would begin.
+    /// End of that frame, or where the first one would begin.
     pub end: usize,
-    /// Bytes of all sound frames.
+    /// Bytes of all valid frames.
     pub held_bytes: usize,
     /// As [`SegmentImage::damaged`].
     pub damaged: Vec<(usize, usize)>,
-    /// What is at `end` looks like a frame of this use, and is not sound.
+    /// The bytes at `end` look like a frame of this use that is not valid.
     pub looks_used_at_end: bool,
 }
 
-/// Walks the sound frames of a segment with no more of it in RAM than a frame and a request.
+/// Walks the valid frames of a segment with only a frame and a request in RAM.
 pub struct FrameWalk<'a, S> {
     segment: &'a Segment,
-    /// Reads by way of it: it is told how long a request is.
+    /// Each read is made through it; its argument is the length of the request.
     step: S,
     segment_bytes: usize,
     window: AlignedBuffer,
-    /// Where the window begins in the segment.
+    /// Offset of the window in the segment.
     window_at: usize,
     walked: Walked,
 }
@@ -203,10 +203,10 @@ impl<'a, S: FnMut(usize, &mut dyn FnMut() -> Result<()>) -> Result<()>> FrameWal
         }
     }
 
-    /// The next sound frame.
+    /// The next valid frame.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn next_frame(&mut self) -> Result<Option<FoundFrame<'_>>> {
         let mut offset = self.walked.end;
         while offset < self.segment_bytes {
@@ -226,7 +226,7 @@ impl<'a, S: FnMut(usize, &mut dyn FnMut() -> Result<()>) -> Result<()>> FrameWal
         self.window.len()
     }
 
-    /// What was found.
+    /// The result.
     pub fn into_walked(self) -> Walked {
         self.walked
     }
@@ -242,7 +242,7 @@ impl<'a, S: FnMut(usize, &mut dyn FnMut() -> Result<()>) -> Result<()>> FrameWal
         walked.looks_used_at_end = false;
     }
 
-    /// The header of the frame at `offset`, if it is sound; all of it is in the window then.
+    /// The header of the frame at `offset`, if it is valid; all of the frame is in the window then.
     fn sound_at(&mut self, offset: usize) -> Result<Option<FrameHeader>> {
         let generation = self.segment.generation();
         let page = self.bytes(offset, PAGE_BYTES)?;
@@ -257,7 +257,7 @@ impl<'a, S: FnMut(usize, &mut dyn FnMut() -> Result<()>) -> Result<()>> FrameWal
         Ok(check_frame(self.bytes(offset, header.frame_bytes())?, generation))
     }
 
-    /// Bytes at `offset`, not before those that were asked for last.
+    /// Bytes at `offset`, which must not be before those requested last.
     fn bytes(&mut self, offset: usize, length: usize) -> Result<&[u8]> {
         let behind = offset - self.window_at;
         if behind + length > self.window.len() {
@@ -271,7 +271,7 @@ impl<'a, S: FnMut(usize, &mut dyn FnMut() -> Result<()>) -> Result<()>> FrameWal
         Ok(&self.window[offset - self.window_at..][..length])
     }
 
-    /// Reads what comes behind the window.
+    /// Reads the bytes after the window.
     fn read_on(&mut self) -> Result<()> {
         let (length, segment) = (self.window.len(), self.segment);
         let at = self.window_at + length;

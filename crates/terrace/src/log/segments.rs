@@ -1,13 +1,13 @@
-//! The ring of segments: which exist, what state each is in, which have readers.
+//! The ring of segments: which exist, their states, and their readers.
 //!
 //! One owner per file: this table. A segment goes free → open → sealed → draining → drained(seq) →
-//! free, or ends in quarantine. Only `free` is left by writing the file: its new header, with a new
-//! generation, is durable before the first frame goes in, so a crash leaves either the old use or
-//! the new one, never a mixture.
+//! free, or ends in quarantine. Only the transition from `free` writes the file: its new header,
+//! with a new generation, is durable before the first frame goes in, so a crash leaves either the
+//! old use or the new one, never a mixture.
 //!
 //! A reader pins a segment; a pinned one is not freed. Pinning and freeing each write their own
 //! word and then read the other's (both sequentially consistent), so at least one of the two sees
-//! the other and backs off.
+//! the other's and backs off.
 
 mod kept;
 mod room;
@@ -38,25 +38,25 @@ use std::{
 
 const DIRECTORY: &str = "segments";
 
-/// What a segment is doing.
+/// State of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SegmentState {
-    /// Holds nothing of use; may be written.
+    /// Has nothing of use; may be written.
     Free = 0,
     /// The log's tail is in it.
     Open = 1,
     /// Full.
     Sealed = 2,
-    /// Its live values are being moved out.
+    /// Its live values are being moved.
     Draining = 3,
-    /// All of it is dead or moved, as of its drained seq; free once no reader may need the old
-    /// places.
+    /// All its values are dead or moved, as of its drained seq; it becomes free once no reader may
+    /// need the old addresses.
     Drained = 4,
-    /// Damaged and still referred to; kept as it is.
+    /// Damaged and still referenced; kept as it is.
     Quarantined = 5,
-    /// Holds copies of extents of the large space, and no part of the log. Free whenever they are
-    /// wanted no more: a reader that comes too late is told by the checksums.
+    /// Holds copies of extents of the large space, and no part of the log. Becomes free whenever
+    /// they are no longer needed: a late reader detects that by the checksums.
     Copies = 6,
 }
 
@@ -86,19 +86,19 @@ pub struct Segment {
     last_seq: AtomicU64,
     drained_seq: AtomicU64,
     end_bytes: AtomicU64,
-    /// What of the file was there when it was opened, if that was not all of it.
+    /// Length of the file at the open, if it was shorter than a segment.
     pub(super) cut_at: AtomicU64,
-    /// It was cut short, and the device had no room for the rest: before its next use it is given
-    /// that.
+    /// The file was cut, and the device had no room for the rest: it is allocated before the next
+    /// use.
     pub(super) lacks_room: AtomicBool,
     /// See `liveness`.
     pub(super) live_bytes: AtomicU64,
-    /// It was written before the store was opened.
+    /// It was written before the open.
     pub(super) is_former: AtomicBool,
     /// Generation of the use whose short values were all copied into their entries.
     pub(super) swept_generation: AtomicU64,
-    /// The round of recycling in which it could not be drained for want of room, and what lived in
-    /// it then.
+    /// The round of log GC in which it could not be drained for lack of space, and its live bytes
+    /// then.
     pub(super) refused: Mutex<Option<(u64, u64)>>,
     begun: Mutex<Instant>,
 }
@@ -125,7 +125,7 @@ impl Segment {
         }
     }
 
-    /// What it is doing.
+    /// Its state.
     pub fn state(&self) -> SegmentState {
         SegmentState::ALL[usize::from(self.state.load(Ordering::SeqCst))]
     }
@@ -154,29 +154,28 @@ impl Segment {
         self.drained_seq.load(Ordering::Acquire)
     }
 
-    /// Where its file ended when it was opened, if that was before its end.
+    /// Length of its file at the open, if that was cut.
     pub fn cut_at(&self) -> Option<u64> {
         Some(self.cut_at.load(Ordering::Acquire)).filter(|at| *at != u64::MAX)
     }
 
-    /// Whether writing behind its end may find no room.
+    /// Whether writing after its end may fail for lack of space.
     pub fn lacks_room(&self) -> bool {
         self.lacks_room.load(Ordering::Acquire)
     }
 
-    /// How long ago its present use began; if that was before the store was opened, how long ago
-    /// that was.
+    /// Age of its present use; if that began before the open, the time since the open.
     pub fn age(&self) -> Duration {
         self.begun.lock().elapsed()
     }
 
-    /// Where its last frame ends, as far as known.
+    /// End of its last frame, as far as known.
     pub fn end_bytes(&self) -> u64 {
         self.end_bytes.load(Ordering::Acquire)
     }
 }
 
-/// Keeps a segment from being freed while it is read.
+/// Prevents a segment from being freed while it is read.
 #[derive(Debug)]
 pub struct SegmentPin<'a>(&'a Segment);
 
@@ -201,31 +200,32 @@ pub struct Segments {
     pub(super) segment_bytes: u64,
     pub(super) direct_io: bool,
     pub(super) slots: Slots,
-    /// How many segments there may be with their length; see `room`.
+    /// Maximum number of segments of full length; see `room`.
     limit: AtomicU32,
-    /// Callers have taken a segment since the log, beyond its limit, last gave one back.
+    /// The log exceeds its limit, and callers have taken a segment since it last gave one back.
     pub(super) owes: AtomicBool,
-    /// What the shortest log lacks.
+    /// Space that the shortest log lacks.
     lacking_bytes: AtomicU64,
     pub(super) created: AtomicU32,
     pub(super) free: Mutex<BTreeSet<u32>>,
     pub(super) free_count: AtomicU32,
-    /// Those whose files are empty: free ones that gave their room back.
+    /// Segments whose files are empty: free ones that returned their space.
     pub(super) hollow: Mutex<BTreeSet<u32>>,
-    /// One file is made at a time: a commit and the flusher may both want one.
+    /// One file is created at a time: a commit and the flusher may both need one.
     pub(super) creating: Mutex<()>,
     pub(super) next_generation: AtomicU64,
     device_full: AtomicBool,
-    /// What of the device is left to others when a segment is made that is not needed to make room.
+    /// Space of the device that is left to others by creating a segment that is not needed to free
+    /// space.
     left_to_others_bytes: AtomicU64,
-    /// The same when one is.
+    /// The same for a segment that is.
     left_of_reserve: Left,
-    /// What opening found damaged, in words.
+    /// Damage found by the open, as messages.
     damage: Mutex<Vec<String>>,
 }
 
-/// More segments than fit into the largest log (1 TiB) of the smallest segments (256 KiB) cannot
-/// be.
+/// Maximum number of segments: those of the largest log (1 TiB) with the smallest segments (256
+/// KiB).
 const SEGMENTS_MAX: u32 = 1 << 22;
 
 impl Segments {
@@ -274,14 +274,14 @@ impl Segments {
     /// Numbers of the segment files that are there, ascending.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn numbers(disk: &dyn Disk) -> Result<Vec<u32>> {
         let mut names = disk
             .list(Path::new(DIRECTORY))
             .map_err(|error| Error::io("list segments", &error))?;
         names.sort();
-        // Other names are not the ring's; a number beyond the largest ring would only make the
-        // table huge.
+        // Other names do not belong to the ring; a number beyond the largest ring would only make
+        // the table huge.
         Ok(names
             .iter()
             .filter(|name| name.len() == "00000000.seg".len())
@@ -300,7 +300,7 @@ impl Segments {
         self.damage.lock().push(format!("segment {number:08x}: {what}"));
     }
 
-    /// Damage found in headers since the last call, in words.
+    /// Damage found in headers since the last call, as messages.
     pub fn take_damage(&self) -> Vec<String> {
         std::mem::take(&mut *self.damage.lock())
     }
@@ -311,7 +311,7 @@ impl Segments {
         self.free_count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes a number out of the free ones, if there are more than `keep` of them.
+    /// Removes a number from the free ones, if there are more than `keep` of them.
     pub(super) fn pop_free(&self, keep: u32, pop: fn(&mut BTreeSet<u32>) -> Option<u32>) -> Option<u32> {
         let mut free = self.free.lock();
         let number = (free.len() > keep as usize).then(|| pop(&mut free))??;
@@ -329,12 +329,12 @@ impl Segments {
         self.slots.iter()
     }
 
-    /// Those in a state.
+    /// Segments in a state.
     pub fn in_state(&self, state: SegmentState) -> impl Iterator<Item = &Segment> {
         self.iter().filter(move |segment| segment.state() == state)
     }
 
-    /// Those in one of these states, in the order of the log.
+    /// Segments in one of these states, in log order.
     pub fn in_log_order(&self, states: &[SegmentState]) -> Vec<&Segment> {
         let mut found: Vec<_> = self
             .iter()
@@ -344,7 +344,7 @@ impl Segments {
         found
     }
 
-    /// Generation and offset of a position in the ring: together unique for ever.
+    /// Generation and offset of a position in the ring: never reused.
     pub fn place(&self, position: u64) -> Option<(u64, u64)> {
         let number = u32::try_from(position / self.segment_bytes).ok()?;
         Some((self.get(number)?.generation(), position % self.segment_bytes))
@@ -368,7 +368,7 @@ impl Segments {
         self.free_count.load(Ordering::Acquire) + creatable
     }
 
-    /// Segments the ring may have in all.
+    /// Maximum number of segments of the ring.
     pub fn capacity(&self) -> u32 {
         if self.device_full.load(Ordering::Acquire) {
             self.created().min(self.limit())
@@ -377,7 +377,7 @@ impl Segments {
         }
     }
 
-    /// Segment files that exist and have their length.
+    /// Segment files that exist with their full length.
     pub fn created(&self) -> u32 {
         self.created.load(Ordering::Acquire)
     }
@@ -387,18 +387,18 @@ impl Segments {
         self.free_count.load(Ordering::Acquire)
     }
 
-    /// The highest generation that was given out. It counts the uses of segments that were begun:
-    /// while it rises, segments become free or can be made.
+    /// The highest generation that was assigned. It counts the uses of segments that were begun:
+    /// while it rises, segments become free or can be created.
     pub fn last_generation(&self) -> u64 {
         self.next_generation.load(Ordering::Acquire) - 1
     }
 
-    /// Whether the device had no room for another segment when it was last asked.
+    /// Whether the device had no room for another segment at the last check.
     pub fn is_device_full(&self) -> bool {
         self.device_full.load(Ordering::Acquire)
     }
 
-    /// Looks again whether a full device has room (after space on it was freed).
+    /// Checks again whether a full device has room (after space on it was freed).
     pub fn retry_device(&self) {
         self.device_full.store(false, Ordering::Release);
     }
@@ -413,12 +413,12 @@ impl Segments {
         self.segment_bytes
     }
 
-    /// Takes a free segment (or makes one) and makes it the next use's: its header is durable on
-    /// return. Leaves `keep_free` other free ones, as files: what a device could still hold when it
-    /// was asked may be gone when needed.
+    /// Takes a free segment (or creates one) and begins its next use: its header is durable on
+    /// return. Leaves `keep_free` other free ones with their files: space that the device had at a
+    /// check may be gone when it is needed.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`] if there is none and none can be made.
+    /// [`Error::OutOfSpace`] if none is free and none can be created.
     pub fn take(&self, first_seq: u64, keep_free: u32) -> Result<&Segment> {
         self.take_for(SegmentUse::Log, first_seq, keep_free)
     }
@@ -430,7 +430,7 @@ impl Segments {
     pub fn take_for(&self, segment_use: SegmentUse, first_seq: u64, keep_free: u32) -> Result<&Segment> {
         let is_for_callers = self.check_owed(segment_use, keep_free)?;
         let number = loop {
-            // The lowest number first, so that a young log lies in order.
+            // The lowest number first, so that a young log is sequential.
             match self.pop_free(keep_free, BTreeSet::pop_first) {
                 Some(lowest) => break lowest,
                 None => self.add_free(|| self.left_beside(keep_free))?,
@@ -489,8 +489,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Gives a file its full length, durably: were the header of its first use to survive a crash
-    /// and its length not, it would look like a segment that lost its frames.
+    /// Gives a file its full length, durably: if the header of its first use survived a crash and
+    /// its length did not, it would look like a segment that lost its frames.
     pub(super) fn allocate(&self, file: &dyn DiskFile) -> std::io::Result<()> {
         file.allocate(self.segment_bytes)?;
         unless(Mutation::SegmentLength, || file.sync_data())
@@ -531,7 +531,7 @@ impl Segments {
         }
     }
 
-    /// A segment has no file of its length.
+    /// The error of a segment whose file cannot get its length.
     pub(super) fn not_made(&self, path: &Path, error: &std::io::Error) -> Error {
         let error = Error::io_on(Tier::Flash, format!("create segment {}", path.display()), error);
         if matches!(error, Error::OutOfSpace { .. }) {
@@ -540,27 +540,27 @@ impl Segments {
         error
     }
 
-    /// The tail has left this segment.
+    /// The tail has moved to another segment.
     pub fn seal(&self, segment: &Segment, last_seq: u64, end_bytes: u64) {
         segment.last_seq.store(last_seq, Ordering::Release);
         segment.end_bytes.store(end_bytes, Ordering::Release);
         segment.set_state(SegmentState::Sealed);
     }
 
-    /// The sealed segment that was written longest ago, of those with nothing after `finished_seq`,
-    /// up to which everything is written and applied, and that are wanted.
+    /// The oldest sealed segment of those with nothing after `finished_seq`, up to which everything
+    /// is written and applied, that satisfy `is_wanted`.
     pub fn oldest_sealed(&self, finished_seq: u64, is_wanted: impl Fn(&Segment) -> bool) -> Option<&Segment> {
         self.finished(finished_seq)
             .filter(|segment| is_wanted(segment))
             .min_by_key(|segment| segment.generation())
     }
 
-    /// Recycling starts to move live values out.
+    /// Log GC starts to move its live values.
     pub fn start_draining(&self, segment: &Segment) {
         segment.set_state(SegmentState::Draining);
     }
 
-    /// Recycling gave up on it for now.
+    /// Log GC gave up on it for now.
     pub fn stop_draining(&self, segment: &Segment) {
         segment.set_state(SegmentState::Sealed);
     }
@@ -571,13 +571,13 @@ impl Segments {
         segment.set_state(SegmentState::Drained);
     }
 
-    /// It holds damage that entries still refer to.
+    /// It has damaged records that entries still point to.
     pub fn quarantine(&self, segment: &Segment) {
         segment.set_state(SegmentState::Quarantined);
     }
 
-    /// Frees a drained segment unless it is pinned. The caller made sure that no reader can find a
-    /// place in it any more: the index persisted its drained seq and no snapshot is older.
+    /// Frees a drained segment unless it is pinned. The caller must ensure that no reader can find
+    /// an address in it any more: the index has persisted its drained seq and no snapshot is older.
     pub fn free_drained(&self, segment: &Segment) -> bool {
         segment.set_state(SegmentState::Free);
         if segment.pins.load(Ordering::SeqCst) > 0 && !active(Mutation::SegmentWhilePinned) {
@@ -588,7 +588,7 @@ impl Segments {
         true
     }
 
-    /// Recovery found that nothing in it is of use.
+    /// Recovery found nothing of use in it.
     pub fn free_unused(&self, segment: &Segment) {
         segment.set_state(SegmentState::Free);
         self.push_free(segment.number);

@@ -1,16 +1,16 @@
 //! Writes sealed frames to their segments and makes them durable, in groups.
 //!
-//! One thread at a time *leads*. A commit that must be durable leads if no other thread does: it
-//! writes and syncs for all that committed before it looked. Else it waits for the leader. So a
-//! lone writer pays no hand-over, and many writers share one fdatasync.
+//! One thread at a time is the *leader*. A commit that must be durable leads if no other thread
+//! does: it writes and syncs for all that committed before it sealed the frame. Otherwise it waits
+//! for the leader. So a single writer needs no thread switch, and many writers share one fdatasync.
 //!
-//! A caller that must not be held up waits without a thread: it says up to which seq it waits, and
-//! the end of the round that covers that wakes its task. It can lead no round, so the flusher does,
-//! which is told when such a caller has committed ([`super::commit::CommitLog::promise_durable`]).
+//! A caller that must not block waits without a thread: it registers the seq it waits for, and the
+//! end of the round that covers it wakes its task. It can lead no round, so the flusher does, which
+//! is notified when such a caller has committed ([`super::commit::CommitLog::promise_durable`]).
 //!
-//! Time goes in rounds: a round begins with a leader, seals the open frame, writes, syncs and ends.
-//! A commit that comes while one is under way waits at one of two gates, that of the even or that
-//! of the odd rounds, and asks again when woken:
+//! A round begins with a leader, seals the open frame, writes, syncs and ends. A commit that comes
+//! during a round waits at one of two gates, for even and for odd rounds, and checks again when
+//! woken:
 //!
 //! | the round under way | the seq that is wanted | waits for | is woken at its end |
 //! |---|---|---|---|
@@ -19,15 +19,15 @@
 //! | has not sealed yet | any | the next, which may be needless | all are |
 //! | writes without a sync | any | the next, which may be needless | all are |
 //!
-//! No round follows by itself: of those that wait for it one must be woken to lead it. So where the
-//! one that was chosen might find itself served and return, all are woken.
+//! No round starts by itself: one of the threads that wait for it must be woken to lead it. So if
+//! the chosen one might find itself already served and return, all are woken.
 //!
 //! Invariants:
 //! - Frames are written in log order. A segment is synced before the first frame of the next one is
 //!   written, so a power cut can leave a hole only in the segment that was written last.
 //! - A frame with a record that points to a value in the large space is written only after that
 //!   value is durable.
-//! - After a failed write or sync nothing is written any more: what the device holds is unknown.
+//! - After a failed write or sync nothing is written any more: the state of the device is unknown.
 
 use super::{
     event_count::Gate,
@@ -49,12 +49,12 @@ use std::{
     task::{Poll, Waker},
 };
 
-/// Frames written in one go when nothing is to be synced: writers that wait for room in RAM need
-/// not wait for more of them.
+/// Frames written at once when nothing must be synced: writers that wait for room in RAM need not
+/// wait for more of them.
 const FRAMES_UNSYNCED: usize = 4;
-/// Frames that lie side by side go to the device as one write of up to so many bytes, or one frame
-/// that is longer: it is cut into requests that the device has at once, where writes one after the
-/// other would have it wait for each next one.
+/// Adjacent frames are written to the device as one write of up to this many bytes, or one frame
+/// that is longer: it is split into parallel requests, while separate writes would be done one
+/// after the other.
 const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// Makes the values of the large space up to a turn durable.
@@ -63,11 +63,11 @@ pub type LargeSync = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
 /// Group commit.
 pub struct FrameWriter {
     state: Mutex<State>,
-    /// Where commits wait for an even round, and for an odd one: so that the end of a round wakes
-    /// those it served, and one of the others to lead the next.
+    /// Where commits wait for an even round, and for an odd one: so the end of a round wakes those
+    /// it served, and one of the others to lead the next.
     rounds: [Gate; 2],
     durable_seq: AtomicU64,
-    /// Whether there is a reason in `state`: raised with its lock held, for threads that only look.
+    /// Whether `state` has a failure: set with its lock held, for threads that only check.
     has_failed: AtomicBool,
     written: WrittenBytes,
     large_sync: LargeSync,
@@ -82,30 +82,30 @@ struct State {
     /// Segment with unsynced frames, if any.
     unsynced: Option<u32>,
     unsynced_bytes: u64,
-    /// Tasks that wait, each until the log is durable up to its seq.
+    /// Waiting tasks, each until the log is durable up to its seq.
     tasks: BTreeMap<u64, Waker>,
     failed: Option<String>,
 }
 
 impl State {
-    /// Takes the tasks that wait for nothing beyond this seq.
+    /// Removes and returns the tasks that wait for at most this seq.
     fn served(&mut self, durable_seq: u64) -> BTreeMap<u64, Waker> {
         let later = self.tasks.split_off(&durable_seq.saturating_add(1));
         std::mem::replace(&mut self.tasks, later)
     }
 }
 
-/// Wakes tasks, without the state's lock: what a waker does is the caller's.
+/// Wakes tasks, without the state's lock: wakers are code of the caller.
 fn wake(tasks: BTreeMap<u64, Waker>) {
     tasks.into_values().for_each(Waker::wake);
 }
 
-/// The round that is under way, or was last.
+/// The present or last round.
 #[derive(Debug, Default)]
 struct Round {
     number: u64,
-    /// It makes everything up to this seq durable, once it has sealed that; none that does not
-    /// sync says so.
+    /// It makes everything up to this seq durable, once it has sealed that; not set by a round that
+    /// does not sync.
     sealed_to: Option<u64>,
     /// A thread waits for the next round although this one may serve it.
     is_unsure: bool,
@@ -117,7 +117,7 @@ impl Round {
         self.sealed_to = None;
     }
 
-    /// The number of the round that a caller that wants this seq waits for.
+    /// The number of the round for which a caller that needs this seq waits.
     fn waits_for(&mut self, seq: u64) -> u64 {
         self.is_unsure |= self.sealed_to.is_none();
         let is_served = self.sealed_to.is_some_and(|sealed_seq| seq <= sealed_seq);
@@ -125,7 +125,7 @@ impl Round {
     }
 }
 
-/// What was written, in bytes.
+/// Written bytes.
 #[derive(Debug, Default)]
 pub struct WrittenBytes {
     /// Records.
@@ -162,12 +162,12 @@ impl FrameWriter {
         &self.written
     }
 
-    /// Queues a sealed frame. Call in log order.
+    /// Queues a sealed frame. Must be called in log order.
     pub fn push(&self, frame: Arc<Frame>) {
         self.state.lock().sealed.push_back(frame);
     }
 
-    /// Why nothing is written any more, if so.
+    /// Why nothing is written any more; `None` if writes work.
     pub fn failure(&self) -> Option<String> {
         if !self.has_failed() {
             return None;
@@ -191,7 +191,7 @@ impl FrameWriter {
         self.wake_failed(state);
     }
 
-    /// Wakes all waiting threads: nothing is made durable any more.
+    /// Wakes all waiting threads after a failure.
     fn wake_failed(&self, mut state: MutexGuard<'_, State>) {
         let tasks = state.served(u64::MAX);
         drop(state);
@@ -216,8 +216,8 @@ impl FrameWriter {
         (state.sealed.len(), state.unsynced_bytes)
     }
 
-    /// Writes some of what is sealed, without syncing it, and says whether there is more. Returns
-    /// at once if another thread leads.
+    /// Writes some sealed frames, without syncing them, and returns whether there are more. Returns
+    /// immediately if another thread leads.
     ///
     /// # Errors
     /// [`Error::Failed`] if a write failed now or before.
@@ -239,8 +239,8 @@ impl FrameWriter {
         Ok(is_more)
     }
 
-    /// Returns when everything up to `seq` is durable. `seal` is called as the leader: it
-    /// pushes the open frame and gives the last seq sealed. Says whether this call wrote anything
+    /// Returns when everything up to `seq` is durable. `seal` is called as the leader: it pushes
+    /// the open frame and returns the last sealed seq. Returns whether this call wrote anything
     /// itself.
     ///
     /// # Errors
@@ -268,13 +268,13 @@ impl FrameWriter {
     }
 
     /// Whether everything up to `seq` is durable; if not, `waker` is woken when it is, or when the
-    /// log has failed. There is one waker for a seq: the last. A thread has to lead a round.
+    /// log has failed. There is one waker for a seq: the last. A thread must lead a round.
     pub fn poll_durable(&self, seq: u64, waker: &Waker) -> Poll<Result<()>> {
         if self.durable_seq() >= seq {
             return Poll::Ready(Ok(()));
         }
         let mut state = self.state.lock();
-        // It is raised, and the tasks are taken, with the lock held.
+        // It is raised, and the tasks are removed, with the lock held.
         if self.durable_seq() >= seq {
             return Poll::Ready(Ok(()));
         }
@@ -308,8 +308,8 @@ impl FrameWriter {
         state.round.sealed_to = Some(sealed_seq);
         let mut state = self.write_as_leader(segments, state, true)?;
         // A frame that was pushed after the sealing has been written too, so the round served some
-        // threads that wait for the next; were one of them chosen to lead, it would return and the
-        // others sleep on.
+        // threads that wait for the next; if one of them were chosen to lead, it would return and
+        // the others would sleep on.
         let is_unsure = std::mem::take(&mut state.round.is_unsure) || state.written_seq > sealed_seq;
         let served = state.served(self.durable_seq());
         drop(state);
@@ -332,7 +332,8 @@ impl FrameWriter {
             .map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
     }
 
-    /// Writes all sealed frames and syncs if asked, or else some of them; leads no more.
+    /// Writes all sealed frames and syncs if requested, otherwise writes some of them; then stops
+    /// leading.
     fn write_as_leader<'a>(
         &'a self,
         segments: &Segments,
@@ -388,7 +389,8 @@ impl FrameWriter {
         } else {
             state.unsynced_bytes + written_bytes
         };
-        // Not after a failure: what was not visible then stays so until the store is opened again.
+        // Not after a failure: commits that were not visible stay so until the store is opened
+        // again.
         if state.failed.is_none() {
             let durable_seq = durable_seq.min(state.written_seq);
             self.durable_seq.fetch_max(durable_seq, Ordering::AcqRel);
@@ -404,7 +406,7 @@ impl FrameWriter {
         Ok(state)
     }
 
-    /// Writes frames that lie side by side, the first one first.
+    /// Writes adjacent frames, the first one first.
     fn write_run(&self, segments: &Segments, run: &[Arc<Frame>]) -> Result<()> {
         let (number, offset) = (run[0].segment, run[0].offset);
         let segment = segments
@@ -429,8 +431,8 @@ impl FrameWriter {
     }
 }
 
-/// Parts frames, which are in the order of the log, into those that one write takes: side by side
-/// in one segment, and not too many bytes.
+/// Divides frames, which are in log order, into those of one write each: adjacent in one segment,
+/// and not too many bytes.
 fn runs(frames: &[Arc<Frame>]) -> impl Iterator<Item = &[Arc<Frame>]> {
     let mut run_bytes = 0;
     frames.chunk_by(move |frame, next| {

@@ -1,15 +1,14 @@
-//! The log's meeting points with the applier: its next frames, and waiting until something is
-//! applied.
+//! The log's interface to the applier: its next frames, and waiting until something is applied.
 //!
-//! Frames gather until there are enough of them to be worth it ([`super::waiting`]), unless a
-//! thread waits for what is in them.
+//! Frames gather until there are enough to be worth applying ([`super::waiting`]), unless a thread
+//! waits for one of their commits.
 //!
-//! Invariant: a frame with a `Sync` commit is handed out only when that is durable. What the
-//! indexes have is therefore visible, and needs no second look.
+//! Invariant: a frame with a `Sync` commit is handed out only when that is durable. So all entries
+//! of the indexes are visible, and need no further check.
 //!
-//! On failure, that is when nothing is written any more, the applier goes on without the `Sync`
-//! commits that are not durable. So reads go on, and see what callers saw before. Nothing of that
-//! is persisted.
+//! On failure, when nothing is written any more, the applier continues without the `Sync` commits
+//! that are not durable. So reads continue, and see the same state as before. None of it is
+//! persisted.
 
 use super::{CommitLog, waiting::Waiting};
 use crate::{Error, Result, log::frame::Frame};
@@ -18,9 +17,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Frames gather if more than such a part of the last ones' records was left out.
+/// Frames gather if more than this fraction (1/n) of the last ones' records was left out.
 const LEFT_OUT_DIVISOR: usize = 10;
-/// How often a wait looks whether the store stops.
+/// Interval at which a wait checks whether the store stops.
 pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
 
 impl CommitLog {
@@ -36,7 +35,7 @@ impl CommitLog {
         self.wake_applier_for(&waiting);
     }
 
-    /// Whether what waits is to be applied now.
+    /// Whether the waiting frames must be applied now.
     fn are_due(&self, waiting: &Waiting) -> bool {
         waiting.remaining() == Some(Duration::ZERO)
             || !self.gathering_pays.load(Ordering::Relaxed)
@@ -46,16 +45,16 @@ impl CommitLog {
             || self.writer.has_failed()
     }
 
-    /// So many records were handed out, and so many of them were work: frames gather as long as
-    /// what is left out is worth it. Where keys are not overwritten soon they would only be out of
-    /// the processor's caches by the time they are applied.
+    /// Notes how many records were handed out, and how many of them had to be applied: frames
+    /// gather as long as enough records are left out. If keys are not overwritten soon, gathered
+    /// records would only be out of the processor's caches by the time they are applied.
     pub fn note_folded(&self, records: usize, applied: usize) {
         let pays = records - applied > records / LEFT_OUT_DIVISOR;
         self.gathering_pays.store(pays, Ordering::Relaxed);
     }
 
-    /// The value of a record of about so many bytes lives at this position no more: the segment
-    /// counts that, and the frame while that is in RAM.
+    /// The value of a record of about so many bytes is no longer at this position: updates the
+    /// counts of the segment, and of the frame while it is in RAM.
     pub fn value_died(&self, position: u64, bytes: u64) {
         self.segments.value_died(position, bytes);
         if let Some(place) = self.segments.place(position) {
@@ -63,13 +62,13 @@ impl CommitLog {
         }
     }
 
-    /// Frames that wait for the applier.
+    /// Number of frames that wait for the applier.
     pub(super) fn waiting_for_applier(&self) -> usize {
         self.to_apply.lock().len()
     }
 
-    /// A thread waits for what is committed by now to be applied, or for what comes after that: the
-    /// applier does not wait for more frames.
+    /// A thread waits until the present commits, or later ones, are applied: the applier does not
+    /// wait for more frames.
     pub(super) fn urge_applier(&self) {
         let seq = self.committed_seq();
         if self.applied_seq() < seq && self.urgent_seq.fetch_max(seq, Ordering::AcqRel) < seq {
@@ -77,9 +76,9 @@ impl CommitLog {
         }
     }
 
-    /// The applier's next frames, which it applies at once. If there are none that are due it waits
-    /// at most `wait`, and not if `called` says that there is something else to do. Whatever
-    /// changes what `called` says wakes the applier then.
+    /// The applier's next frames, which it applies at once. If none are due it waits at most
+    /// `wait`, and not if `called` returns true. Whatever changes the result of `called` must wake
+    /// the applier.
     pub fn next_to_apply(&self, wait: Duration, called: impl Fn() -> bool) -> Vec<Arc<Frame>> {
         let until = Instant::now() + wait;
         let mut waiting = self.to_apply.lock();
@@ -96,8 +95,7 @@ impl CommitLog {
                 return Vec::new();
             }
             if let Some(remaining) = waiting.remaining() {
-                // A failure wakes no thread, and nothing does when the frames have waited long
-                // enough.
+                // A failure wakes no thread, nor does a frame that has waited long enough.
                 let until_due = if are_due { WAIT_STEP } else { remaining };
                 wait = wait.min(WAIT_STEP).min(until_due);
                 waiting.is_watched = !are_due;
@@ -107,8 +105,8 @@ impl CommitLog {
         }
     }
 
-    /// Wakes the applier if there is a frame that it may have, unless it knows of it and is to
-    /// leave it to gather: something was sealed or has become durable.
+    /// Wakes the applier if there is a frame that it may have, unless it is notified already and
+    /// must let it gather: a frame was sealed or has become durable.
     pub(super) fn wake_applier_if_ready(&self) {
         self.wake_applier_for(&self.to_apply.lock());
     }
@@ -127,7 +125,7 @@ impl CommitLog {
         self.apply_signal.notify_one();
     }
 
-    /// The applier has put everything up to `seq` into the index, the last of it these frames.
+    /// The applier has put everything up to `seq` into the index, the last of it from these frames.
     pub fn applied(&self, frames: &[Arc<Frame>], seq: u64) {
         self.applied_seq.store(seq, Ordering::Release);
         frames.iter().for_each(|frame| frame.set_applied());
@@ -144,13 +142,13 @@ impl CommitLog {
         self.notify_progress();
     }
 
-    /// Something was applied, or a segment was freed.
+    /// Frames were applied, or a segment was freed.
     pub fn notify_progress(&self) {
         self.progress.raise();
         self.activity.raise();
     }
 
-    /// Returns when `done` holds; looks again at every progress.
+    /// Returns when `done` holds; checks again at every progress.
     ///
     /// # Errors
     /// [`Error::Failed`] or [`Error::Unavailable`] if the store stops first.
@@ -161,7 +159,7 @@ impl CommitLog {
     /// Like [`CommitLog::wait_for`]; an error of `done` ends the wait, too.
     ///
     /// # Errors
-    /// Those, and `done`'s.
+    /// Those, and errors of `done`.
     pub fn wait_until(&self, done: impl Fn() -> Result<bool>) -> Result<()> {
         if done()? {
             return Ok(());
@@ -175,7 +173,7 @@ impl CommitLog {
             if let Some(reason) = self.writer.failure() {
                 return Err(Error::Failed(reason));
             }
-            // Nothing makes progress any more.
+            // No more progress is possible.
             if self.is_closed() {
                 return Err(Error::Unavailable("the store is closed"));
             }
@@ -183,8 +181,8 @@ impl CommitLog {
         }
     }
 
-    /// Returns when everything up to `seq` is applied, and gives what is by then. For work in the
-    /// background, which leaves it to the callers of `Sync` commits to make those durable.
+    /// Returns the applied seq when everything up to `seq` is applied. For background work: callers
+    /// of `Sync` commits make these durable themselves.
     ///
     /// # Errors
     /// As [`CommitLog::wait_for`].
@@ -194,14 +192,14 @@ impl CommitLog {
         Ok(self.applied_seq())
     }
 
-    /// Lets go of frames that are written and applied, and raises `progress` then.
+    /// Drops frames that are written and applied, and raises `progress` then.
     pub(super) fn release_finished(&self) {
         if self.frames.settle() {
             self.progress.raise();
         }
     }
 
-    /// Returns when everything committed so far is applied, and gives that seq.
+    /// Returns when everything committed so far is applied, with that seq.
     ///
     /// # Errors
     /// [`Error::Failed`] or [`Error::Unavailable`] if the applier stops first.
@@ -209,8 +207,8 @@ impl CommitLog {
         self.wait_applied_to(self.committed_seq())
     }
 
-    /// Returns when everything that is visible now is applied, and gives that seq. Waits for a
-    /// `Sync` commit under way only if a `Buffered` one came after it.
+    /// Returns when everything that is visible now is applied, with that seq. Waits for a `Sync`
+    /// commit under way only if a `Buffered` one came after it.
     ///
     /// # Errors
     /// As [`CommitLog::wait_applied`].

@@ -1,29 +1,29 @@
-//! What the flusher does: it seals frames that are old enough, writes what is sealed, and keeps a
-//! segment and memory for frames ready. It leads the rounds of the group commit for callers that
+//! The work of the flusher: it seals frames that are old enough, writes sealed ones, and keeps a
+//! segment and memory for frames prepared. It leads the rounds of the group commit for callers that
 //! wait without a thread.
 //!
-//! It is told of an open frame by the first commit in it that no caller makes durable: a caller
-//! that asked for `Sync` seals and writes the frame itself, and to wake the flusher would cost each
-//! round of the group commit two changes of threads. It is told of a sealed frame by a thread that
+//! It is notified of an open frame by the first commit in it that no caller makes durable: a caller
+//! of a `Sync` commit seals and writes the frame itself, and waking the flusher would cost each
+//! round of the group commit two thread switches. It is notified of a sealed frame by a thread that
 //! sealed it and does not write it.
 
 use super::{CommitLog, FRAME_BYTES_TARGET, Open, Tail};
 use crate::{Result, log::segments::RESERVED_SEGMENTS};
 use std::{sync::atomic::Ordering, time::Duration};
 
-/// A frame that fills quickly is left open for so many intervals at most,
+/// Maximum number of intervals that a frame which fills quickly stays open,
 const INTERVALS_MAX: u32 = 32;
-/// if more than so many others wait for the applier.
+/// if more than this many others wait for the applier.
 const FRAMES_WAITING: usize = 4;
-/// The flusher sleeps so long at least before it looks at an open frame again: frames that are
-/// opened all the time would else have it wake for each.
+/// Minimum sleep of the flusher between two checks of an open frame: otherwise, if frames are
+/// opened at a high rate, it would wake for each.
 const LOOK_MIN: Duration = Duration::from_micros(300);
-/// A segment of which this part is used has the next one made ready: early enough that it is there
-/// when it is needed, and late enough that opening a store does not make one.
+/// The next segment is prepared when this fraction (1/n) of the present one is used: early enough
+/// to be there when it is needed, and late enough that opening a store does not create one.
 const SPARE_AFTER_PART: u64 = 4;
 
 impl CommitLog {
-    /// Has the flusher look at what is open and sealed.
+    /// Wakes the flusher to check the open and sealed frames.
     pub(super) fn wake_flusher(&self) {
         let mut needed = self.flush_needed.lock();
         if !*needed {
@@ -32,10 +32,10 @@ impl CommitLog {
         }
     }
 
-    /// The flusher's turn: waits for something to do, at most `idle`, then seals what is older than
-    /// `interval`, writes, and keeps a segment ready. A frame that waits for values of the large
-    /// space may become as old as `large_interval` says: by then more of them are made durable at
-    /// once. Returns whether it did something.
+    /// One turn of the flusher: waits for work, at most `idle`, then seals frames older than
+    /// `interval`, writes, and keeps a segment prepared. A frame that waits for values of the large
+    /// space may become as old as `large_interval`: by then more of them are made durable at once.
+    /// Returns whether it did something.
     ///
     /// # Errors
     /// [`Error::Failed`] if the device failed.
@@ -86,8 +86,8 @@ impl CommitLog {
     }
 
     /// Whether to leave a frame open beyond `interval`: while others wait for the applier as well,
-    /// to seal it early would only make more and smaller ones. Not unless it is full soon: what is
-    /// in it is not written yet.
+    /// sealing it early would only create more and smaller frames. Only if it will be full soon,
+    /// since its records are not written yet.
     fn fills_soon(&self, open: &Open, interval: Duration) -> bool {
         let elapsed = open.since.elapsed();
         let late = interval * INTERVALS_MAX;
@@ -97,14 +97,14 @@ impl CommitLog {
             && self.waiting_for_applier() > FRAMES_WAITING
     }
 
-    /// Has the flusher make everything up to `seq` durable, for a caller that waits without a
-    /// thread ([`crate::log::writer::FrameWriter::poll_durable`]).
+    /// Requests that the flusher makes everything up to `seq` durable, for a caller that waits
+    /// without a thread ([`crate::log::writer::FrameWriter::poll_durable`]).
     pub fn promise_durable(&self, seq: u64) {
         self.promised_seq.fetch_max(seq, Ordering::AcqRel);
         self.wake_flusher();
     }
 
-    /// Makes durable what was promised. What is promised meanwhile has woken the flusher again.
+    /// Makes everything requested so far durable. Later requests have woken the flusher again.
     fn keep_promises(&self) -> Result<()> {
         let promised_seq = self.promised_seq.load(Ordering::Acquire);
         if promised_seq > self.writer.durable_seq() {
@@ -113,7 +113,7 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Writes what is sealed.
+    /// Writes sealed frames.
     fn write_sealed(&self) -> Result<()> {
         while self.writer.write_sealed(&self.segments)? {
             self.release_finished();
@@ -123,15 +123,15 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Whether the next segment should be made ready. Not before there is need: every opening of a
-    /// store would else cost a segment. And not while the one that is written was taken out of the
-    /// reserve: what becomes free then is for the callers that wait for it.
+    /// Whether the next segment should be prepared. Not before it is needed: otherwise every open
+    /// of a store would cost a segment. And not while the present one was taken from the reserve:
+    /// segments that become free then are for the callers that wait for them.
     pub(super) fn wants_spare(&self, tail: &Tail) -> bool {
         let used = tail.segment.map_or(u64::MAX, |_| tail.offset);
         may_have_spare(tail) && used > self.segments.segment_bytes() / SPARE_AFTER_PART
     }
 
-    /// Makes the next segment ready, so that no commit waits for a file to be made.
+    /// Prepares the next segment, so that no commit waits for a file to be created.
     fn prepare_spare(&self) {
         let wanted = {
             let tail = self.tail.lock();
@@ -144,8 +144,8 @@ impl CommitLog {
         if let Ok(segment) = self.segments.take(next_seq, RESERVED_SEGMENTS) {
             let mut tail = self.tail.lock();
             // A commit that could not wait may have taken a segment meanwhile. Generations must
-            // rise in log order, which is how recovery sorts segments, so this one is too old to be
-            // written after that.
+            // rise in log order, since recovery sorts segments by them, so this one is too old to
+            // be written after that.
             let rises = tail
                 .segment
                 .is_none_or(|(_, generation)| generation < segment.generation());
@@ -178,9 +178,10 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    /// The flusher is not told of a frame that a `Sync` commit opens, whose caller seals it. A
-    /// `Buffered` commit in the same frame has no such caller: told only of frames that are opened,
-    /// the flusher would leave it in RAM until another caller needs the frame.
+    /// The flusher is not notified of a frame that a `Sync` commit opens, whose caller seals it. A
+    /// `Buffered` commit in the same frame has no such caller: if the flusher were notified only
+    /// when frames are opened, it would leave the commit in RAM until another caller needs the
+    /// frame.
     #[test]
     fn a_buffered_commit_in_a_frame_that_a_sync_commit_opened_is_written() {
         let dir = tempfile::tempdir().unwrap();
@@ -206,9 +207,9 @@ mod tests {
         assert!(written() > 0, "no thread was told of it");
     }
 
-    /// With both tiers full log GC wrote into a segment of the reserve, and what became free next
-    /// was made ready as the segment to come. No commit could get it: callers were refused, since
-    /// the segment that was written was not for them, until that was full, which it never was.
+    /// With both tiers full, log GC wrote into a segment of the reserve, and the next segment that
+    /// became free was prepared. No commit could use it: callers were refused until the present
+    /// segment was full, since that one was not for them, and it never became full.
     #[test]
     fn what_becomes_free_while_the_reserve_is_written_is_for_callers() {
         let dir = tempfile::tempdir().unwrap();
@@ -228,7 +229,7 @@ mod tests {
     }
 
     /// While a merge of the index had no room on a full device, and flushes waited for it, deletes
-    /// were refused at once, though the next attempt had the room that cleaning gave back.
+    /// were refused at once, though the next attempt had the room that block GC freed.
     #[test]
     fn a_delete_waits_for_the_next_attempt_of_an_index_that_had_no_room() {
         let dir = tempfile::tempdir().unwrap();
@@ -237,7 +238,7 @@ mod tests {
         let index_full = &store.engine().log.index_full;
         index_full.compaction_ended(Some("no room".to_owned()));
         let _ = index_full.holds_up_applier();
-        // The index has nothing to merge, which its thread finds when it looks the next time.
+        // The index has nothing to merge, which its thread finds at its next check.
         store.delete("key").unwrap();
         assert_eq!(index_full.refuses_commits(), None);
     }

@@ -1,8 +1,8 @@
 //! Waiting for room in the log: for the applier, for the index, for a segment.
 //!
-//! A commit that finds no free segment waits for recycling. One that brings something new is
-//! refused at once if recycling has tried every segment and could free none, and nothing was
-//! committed since that might change that. One that frees space is given the device's reserve.
+//! A commit that finds no free segment waits for log GC. One with new data is refused at once if
+//! log GC has tried every segment and could free none, and no commit since could have changed that.
+//! One that frees space may use the device's reserve.
 
 use super::{CommitLog, Committer};
 use crate::{
@@ -18,21 +18,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a commit waits for recycling, while no segment becomes free, before it reports that the
+/// How long a commit waits for log GC, while no segment becomes free, before it reports that the
 /// tier is full.
 const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How long one that frees space does before it takes the reserve, unless recycling can free
-/// nothing: as long as it needs where it can help at all.
+/// How long a commit that frees space waits before it takes the reserve, unless log GC can free
+/// nothing: long enough for log GC if it can help at all.
 const RESERVE_WAIT: Duration = Duration::from_millis(200);
-/// How long a commit that frees space waits for an index that has no room: some of its attempts.
+/// How long a commit that frees space waits for an index that has no room: several of its attempts.
 const INDEX_WAIT: Duration = Duration::from_secs(5);
 
 impl CommitLog {
-    /// The one way in which callers wait for room: looks until there is something to return, at
-    /// once when `event` was raised.
+    /// The only way in which callers wait for room: calls `look` until it returns a result,
+    /// immediately when `event` is raised.
     ///
     /// # Errors
-    /// Those of `look`; [`Error::Failed`] or [`Error::Unavailable`] if the store stops first.
+    /// Errors of `look`; [`Error::Failed`] or [`Error::Unavailable`] if the store stops first.
     pub fn stall<T>(&self, why: StallReason, event: &Event, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
         self.stalls.wait(why, event, || {
             let found = look()?;
@@ -47,25 +47,25 @@ impl CommitLog {
         })
     }
 
-    /// Why nothing new is taken on a tier, if nothing is.
+    /// Why new data is refused on a tier; `None` if it is accepted.
     pub fn refusal(&self, tier: Tier) -> Option<Error> {
         let by_capacity = || self.segments.refusal(tier);
         self.reserve.refusal(tier).or_else(by_capacity)
     }
 
-    /// Whether callers have to wait for the applier: no other thread should add to its work.
+    /// Whether callers must wait for the applier: no other thread should add to its work.
     pub fn is_behind(&self) -> bool {
         self.frames.is_full() || self.index_full.refuses_commits().is_some()
     }
 
-    /// Whether values may move to the log that need not: log GC keeps segments free for commits.
+    /// Whether optional moves to the log are allowed: log GC keeps segments free for commits.
     pub fn has_room_for_moves(&self) -> bool {
         let is_full = !self.reserve.is_whole() || self.segments.available() <= SCARCE_SEGMENTS;
         !self.is_closing() && !self.is_behind() && !is_full
     }
 
-    /// Back-pressure: waits until not too much is unapplied. What frees space waits for the index's
-    /// next attempts as well: others give back meanwhile what it had no room for.
+    /// Back-pressure: waits until not too much is unapplied. Commits that free space also wait for
+    /// the index's next attempts: other work may free the space that the index lacks.
     pub(super) fn wait_for_applier(&self, committer: Committer) -> Result<()> {
         if !self.is_behind() {
             return Ok(());
@@ -91,13 +91,14 @@ impl CommitLog {
         }
     }
 
-    /// Free segments that a committer leaves to others.
+    /// Number of free segments that a committer leaves to others.
     pub(super) fn kept_by(&self, committer: Committer) -> u32 {
         committer.keeps_free(self.reserve.is_whole())
     }
 
-    /// Whether there are more free segments than the committer leaves to others. What replaces
-    /// counts what the device has now: what it may have is not there for commits that must go on.
+    /// Whether there are more free segments than the committer leaves to others. For `Replacing`
+    /// commits the device is queried now: segments that might be created are not there for commits
+    /// that must continue.
     pub(super) fn has_segment_for(&self, committer: Committer) -> bool {
         let available = match committer {
             Committer::Replacing => self.segments.available_now(),
@@ -107,8 +108,8 @@ impl CommitLog {
         available > kept && !(kept >= RESERVED_SEGMENTS && self.segments.owes_segment())
     }
 
-    /// Bytes of values that recycling may write again. While the reserve is used it leaves half a
-    /// segment to what frees space.
+    /// Bytes of values that log GC may rewrite. While the reserve is in use it leaves half a
+    /// segment to commits that free space.
     pub fn room_for_recycling(&self) -> u64 {
         let free = self.segments.available_now();
         let segment_bytes = self.segments.segment_bytes();
@@ -126,9 +127,9 @@ impl CommitLog {
         Patience::new(SPACE_WAIT_MAX, self.segments.last_generation())
     }
 
-    /// Waits until recycling has freed a segment that a caller may have.
+    /// Waits until log GC has freed a segment that a caller may use.
     pub(super) fn wait_for_segment(&self, committer: Committer, patience: &mut Patience) -> Result<()> {
-        // Recycling only takes what is written.
+        // Log GC only drains segments that are written.
         self.wake_flusher();
         let began = Instant::now();
         let is_freeing = committer.frees();
@@ -137,14 +138,15 @@ impl CommitLog {
         self.cleaning_waits.fetch_add(cleans, Ordering::AcqRel);
         let is_replacing = committer == Committer::Replacing;
         let found = self.stall(StallReason::Segment, &self.progress, || {
-            // What drains a segment of a full store moves nearly all of it for what is dead by now.
+            // Draining a segment of a full store moves nearly all of it to free the few bytes that
+            // are dead by now.
             let waits_in_vain = self.recycling_is_stuck() || (is_replacing && self.has_been_full());
             let may_use_reserve = is_freeing && (waits_in_vain || began.elapsed() >= RESERVE_WAIT);
             while may_use_reserve && !has_one() && self.makes_segment_of_reserve(has_one) {}
             if has_one() {
                 return Ok(Some(()));
             }
-            // What deletes something waits on: its own record may be what makes room.
+            // A delete continues to wait: its own record may free space.
             let gives_up = !is_freeing || (is_replacing && may_use_reserve);
             if patience.is_over(self.segments.last_generation()) || (gives_up && self.recycling_is_stuck()) {
                 self.segments.retry_device();
@@ -156,24 +158,25 @@ impl CommitLog {
         found
     }
 
-    /// Whether cleaning waits for a segment: it makes no room then.
+    /// Whether block GC waits for a segment: it frees no space then.
     pub fn cleaning_waits(&self) -> bool {
         self.cleaning_waits.load(Ordering::Acquire) > 0
     }
 
-    /// Makes a segment of what the reserve has for that, or of what the device has beside what
-    /// others may need: without an index that can be flushed no segment becomes free, and without
-    /// cleaning few blocks do. A log that is at its capacity, of which recycling can free nothing,
-    /// has one segment more for the one that the reserve gave up: what the store takes in all stays
-    /// as it was.
+    /// Creates a segment from the reserve's part for it, or from the space of the device beyond
+    /// what others may need: without an index that can be flushed no segment becomes free, and
+    /// without block GC few blocks do. A log at its capacity, of which log GC can free nothing,
+    /// gets one segment more for the one from the reserve: the total size of the store stays the
+    /// same.
     ///
-    /// Several ask in one moment: the second has what the first one made.
+    /// Several threads may ask at the same moment: the second uses the segment that the first
+    /// created.
     fn makes_segment_of_reserve(&self, has_one: impl Fn() -> bool) -> bool {
         let _one_at_a_time = self.making.lock();
         if has_one() {
             return true;
         }
-        // Once it is used, recycling leaves segments to die until little of it is left.
+        // Once the reserve is in use, log GC lets segments die until little of each is live.
         let is_at_capacity = !self.segments.may_grow() && self.has_been_full();
         let is_device_full = self.segments.is_device_full() || self.segments.is_device_short();
         if !is_device_full && !is_at_capacity {
@@ -198,7 +201,7 @@ impl CommitLog {
             self.segments.add_free(left_bytes)
         };
         if is_theirs && made.is_err() {
-            // Something else has the room of the device for now.
+            // The space of the device is taken by something else for now.
             self.reserve.return_segment();
         }
         made.is_ok()
@@ -213,37 +216,37 @@ impl CommitLog {
         Error::no_room(Tier::Flash, reason)
     }
 
-    /// Recycling has tried every segment as of `committed_seq` and could free none.
+    /// Log GC has tried every segment as of `committed_seq` and could free none.
     pub fn recycling_stuck_at(&self, committed_seq: u64) {
         self.stuck.begins(committed_seq);
     }
 
-    /// It could, or there is room elsewhere that it can use: what was refused is tried. A segment
-    /// that it needs itself is no end of a full log.
+    /// It could, or there is room elsewhere that it can use: refused writes may be tried again. A
+    /// segment that log GC needs itself does not end the state of a full log.
     pub fn recycling_made_room(&self) {
         self.stuck.ends(self.segments.available() > RESERVED_SEGMENTS);
         self.notify_progress();
     }
 
-    /// Whether callers have no segment, and have had none since recycling could free none of all
-    /// that it tried; since then something may have been committed.
+    /// Whether callers have no segment, and have had none since log GC tried all and could free
+    /// none; commits may have been made since then.
     pub fn has_been_full(&self) -> bool {
         let is_full = self.stuck.was() && self.segments.available() <= RESERVED_SEGMENTS;
         is_full || !self.reserve.is_whole()
     }
 
-    /// Whether recycling can free no segment.
+    /// Whether log GC can free no segment.
     pub fn recycling_is_stuck(&self) -> bool {
         self.stuck.is_at(self.committed_seq())
     }
 }
 
-/// Whether recycling can free nothing, and whether it has been so since there was room.
+/// Whether log GC can free nothing, and whether that has been so since there was room.
 ///
-/// Invariant: a thread that sees the first sees the second.
+/// Invariant: a thread that sees the first also sees the second.
 #[derive(Debug, Default)]
 pub(super) struct Stuck {
-    /// What was committed when it had tried every segment in vain; 0 if it has not.
+    /// Seq of the last commit when it had tried every segment without success; 0 if it has not.
     at_seq: AtomicU64,
     was: AtomicBool,
 }
@@ -284,9 +287,9 @@ mod tests {
         },
     };
 
-    /// Uploads given up on a full store had begun a segment of the reserve. Overwrites that shrink
-    /// went on in it and left the one that was made for them; log GC gave that back to the device,
-    /// three times, and 1,974 of 2,000 were refused.
+    /// Aborted uploads on a full store had begun a segment of the reserve. Overwrites that shrink
+    /// continued in it and left the one that was created for them unused; log GC gave that back to
+    /// the device, three times, and 1,974 of 2,000 were refused.
     #[test]
     fn what_replaces_begins_a_segment_where_deletes_have_one_of_the_reserve() {
         let dir = tempfile::tempdir().unwrap();
@@ -317,9 +320,9 @@ mod tests {
         assert_eq!(commit(Committer::Freeing).0, own);
     }
 
-    /// A writer was refused since recycling was stuck, and came again as one that lets go of more
-    /// than it brings: it could find that the log had not been full, made no segment of the reserve
-    /// and was refused. A test was, once, beside heavy load.
+    /// A writer was refused since log GC was stuck, and tried again as one that frees more than it
+    /// adds: it could find that the log had not been full, created no segment from the reserve and
+    /// was refused. A test failed this way once, under heavy load.
     #[test]
     fn that_recycling_is_stuck_is_seen_with_the_log_having_been_full() {
         const ROUNDS: u64 = 20_000;

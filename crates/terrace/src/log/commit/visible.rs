@@ -1,7 +1,8 @@
-//! When a commit is visible: a `Buffered` one at once, a `Sync` one when it is durable.
+//! When a commit is visible: a `Buffered` one immediately, a `Sync` one when it is durable.
 //!
-//! Invariant: the commits of one key become visible in the order of their seqs, and nothing that is
-//! visible rests on what is not. So a `Buffered` commit that would break this is made a `Sync` one.
+//! Invariant: the commits of one key become visible in the order of their seqs, and no visible
+//! commit depends on one that is not. So a `Buffered` commit that would break this is made a `Sync`
+//! one.
 
 use super::CommitLog;
 use crate::{
@@ -11,26 +12,29 @@ use crate::{
 };
 use std::sync::atomic::Ordering;
 
-/// What the conditions of a commit say.
+/// Result of the conditions of a commit.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// Why it must not be, if so.
+    /// Why it is refused; `None` if it is not.
     pub refusal: Option<Error>,
-    /// The newest commit that is not visible yet and on which that rests; 0 if there is none.
+    /// The newest commit that is not visible yet and on which the result depends; 0 if there is
+    /// none.
     pub rests_on: u64,
 }
 
-/// A commit that was made.
+/// A completed commit.
 #[derive(Debug, Clone, Copy)]
 pub struct Committed {
     /// Its seq.
     pub seq: u64,
-    /// With `Sync` it is not visible before it is durable, and the call must not return before.
+    /// With `Sync` it is not visible before it is durable, and the call must not return before
+    /// that.
     pub durability: Durability,
 }
 
 impl CommitLog {
-    /// How a commit is made that was asked for with `durability`. Under the tail's lock.
+    /// The durability of a commit that was requested with `durability`. Called under the tail's
+    /// lock.
     pub(super) fn durability_of(
         &self,
         durability: Durability,
@@ -46,8 +50,8 @@ impl CommitLog {
         }
     }
 
-    /// Whether one of the records replaces, or is not hidden by, something that is not visible yet.
-    /// Under the tail's lock.
+    /// Whether one of the records replaces, or is not hidden by, a record that is not visible yet.
+    /// Called under the tail's lock.
     fn replaces_unfinished(&self, records: &[(u64, Record<'_>)]) -> bool {
         let durable_seq = self.writer.durable_seq();
         if self.sync_seq.load(Ordering::Acquire) <= durable_seq {

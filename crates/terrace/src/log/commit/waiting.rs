@@ -1,11 +1,11 @@
-//! Frames that wait for the applier: they gather, since of the overwrites of a key that are applied
-//! at once only the last is work.
+//! Frames that wait for the applier. They gather, since of several overwrites of a key that are
+//! applied together only the last must be applied.
 //!
-//! Invariants: frames are in the order of the log. A frame waits no longer than [`GATHER_MAX`] for
-//! others, and not at all once a thread waits for what is in it, the store is closed or nothing is
-//! written any more: what callers wait for is never put off. Nor does a short frame wait: it says
-//! that little is written, and so that there is time to apply it by itself. And none does while
-//! keys are not overwritten soon (`applying`).
+//! Invariants: frames are in log order. A frame waits no longer than [`GATHER_MAX`] for others, and
+//! not at all once a thread waits for one of its commits, the store is closed or nothing is written
+//! any more: nothing that callers wait for is delayed. Nor does a short frame wait: it shows that
+//! the write rate is low, so that there is time to apply it alone. And none waits while keys are
+//! not overwritten soon (`applying`).
 
 use crate::{api::options::Tuning, log::frame::Frame};
 use std::{
@@ -20,33 +20,34 @@ const GATHER_MAX: Duration = Duration::from_millis(100);
 const SHORT_RECORDS: usize = 64;
 /// and bytes is short.
 const SHORT_BYTES: u64 = 256 << 10;
-/// So many frames are a batch, however short: half of those that the overlay's filter can tell
-/// apart, so that readers never look into one for nothing while a batch is being applied.
+/// This many frames are a batch, however short: half of those that the overlay's filter can
+/// distinguish, so that readers never search one needlessly while a batch is being applied.
 const BATCH_FRAMES: usize = 32;
-/// What a record that is applied takes in the memtable at most, if its key is short.
+/// Maximum size of an applied record in the memtable, if its key is short.
 const RECORD_IN_MEMTABLE_BYTES: u64 = 192;
-/// What is applied at once fills at most this part of the memtable, which may be full already: it
-/// may become longer than it should by half of itself.
+/// A batch fills at most this fraction (1/n) of the memtable, which may be full already: it may
+/// exceed its size by half.
 const MEMTABLE_PART: u64 = 2;
-/// So much of that is worth applying, in per cent: what comes in meanwhile shall find room.
+/// This percentage of the maximum is worth applying: there must be room for what comes in
+/// meanwhile.
 const ENOUGH_PERCENT: usize = 75;
-/// What waits fills the overlay, too, and callers wait when that is full: this part of it is worth
-/// applying, whatever it is.
+/// Waiting frames fill the overlay, too, and callers wait when that is full: this fraction (1/n) of
+/// it is worth applying, however many records it has.
 const OVERLAY_PART: u64 = 2;
 
 /// How much is worth applying at once, and how much may be.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchSize {
-    /// So many records are enough.
+    /// This many records are enough.
     records: usize,
-    /// So many are applied at once at most, but a frame at least.
+    /// At most this many are applied at once, but at least one frame.
     records_max: usize,
-    /// So many bytes are enough, whatever they are.
+    /// This many bytes are enough, however many records they have.
     bytes: u64,
 }
 
 impl BatchSize {
-    /// For a store.
+    /// The sizes for a store.
     pub fn of(tuning: &Tuning) -> Self {
         let records_max = tuning.memtable_bytes / MEMTABLE_PART / RECORD_IN_MEMTABLE_BYTES;
         let records_max = usize::try_from(records_max).unwrap_or(usize::MAX);
@@ -72,7 +73,7 @@ pub struct Waiting {
     bytes: u64,
     /// When they are applied, however few there are.
     due: Option<Instant>,
-    /// The applier knows that there are some, and looks again when they are due.
+    /// The applier is notified that there are some, and checks again when they are due.
     pub is_watched: bool,
 }
 
@@ -83,7 +84,7 @@ fn size(frame: &Frame) -> (usize, u64) {
 }
 
 impl Waiting {
-    /// What an open found in the log. It has waited long enough.
+    /// Frames that an open found in the log. They do not wait any longer.
     pub fn recovered(frames: Vec<Arc<Frame>>) -> Self {
         let mut waiting = Self::default();
         frames.into_iter().for_each(|frame| waiting.push(frame));
@@ -102,7 +103,7 @@ impl Waiting {
         self.due = Some(self.due.map_or(due, |others| others.min(due)));
     }
 
-    /// Whether there are enough to be applied.
+    /// Whether there are enough to apply.
     pub fn is_batch(&self, size: BatchSize) -> bool {
         self.records >= size.records || self.bytes >= size.bytes || self.frames.len() >= BATCH_FRAMES
     }
@@ -213,8 +214,8 @@ mod tests {
         assert!(waiting.is_batch(BatchSize { bytes: 4096, ..SIZE }));
     }
 
-    /// What had just been put was not in the index for a while, where nothing else was to be done,
-    /// and was not read ahead: to read ahead asks the index alone.
+    /// When there was no other work, a recently put object was not in the index for a while, and
+    /// was not read ahead: reading ahead uses the index alone.
     #[test]
     fn a_short_frame_is_applied_at_once_and_what_waits_before_it_with_it() {
         let mut waiting = Waiting::default();
@@ -231,8 +232,8 @@ mod tests {
         assert_eq!(Waiting::recovered(Vec::new()).remaining(), None);
     }
 
-    /// A snapshot must show what was put just before it, so it cannot do without the applier, and
-    /// would wait as long as frames gather if it did not say so.
+    /// A snapshot must show objects put just before it, so it needs the applier, and would wait as
+    /// long as frames gather if it did not request otherwise.
     #[test]
     fn who_waits_for_a_frame_does_not_wait_for_others_to_join_it() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,14 +1,14 @@
-//! A sealed frame's bytes: from now on they never change, and they are read without a lock.
+//! The bytes of a sealed frame: immutable, and read without a lock.
 //!
-//! They outlive their frame: when that is written and applied, they may be kept in RAM for callers
-//! that ask for a place in them. What lives here and what is read is marked, and goes to an heir
-//! when they leave.
+//! They outlive their frame: when that is written and applied, they may be kept in RAM for lookups
+//! by place. Live records and those that were read are marked, and go to an heir when the bytes are
+//! evicted.
 //!
 //! Invariants:
-//! - The marks of a record are at the first two units that it takes, and no record has fewer: that
-//!   it lives is the first one's, that it was read the second one's.
+//! - The marks of a record are at the first two units that it takes, and every record has at least
+//!   two: the first is set while it is live, the second if it was read.
 //! - A reader of the bytes owns a share of them ([`Arc`], or a guard that stands for one); their
-//!   memory goes to no other frame before all have let go.
+//!   memory is not reused for another frame before all have released it.
 
 use super::{FRAME_HEADER_BYTES, FramePool, Record};
 use crate::{
@@ -24,18 +24,18 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Of frames that take up to so much memory a copy is kept,
+/// Frames that take at most this much memory are kept as a copy,
 const COPIED_BYTES_MAX: usize = 64 << 10;
-/// and of those that fill less than this part of theirs.
+/// and also those that fill less than this fraction (1/n) of theirs.
 const COPIED_PART: usize = 2;
-/// What a frame costs besides its bytes.
+/// Overhead of a frame in RAM.
 const OVERHEAD_BYTES: usize = 128;
-/// Of a record so many bytes are fetched at once; the processor itself reads on in what is longer.
+/// Bytes of a record that are prefetched; the processor itself reads ahead in longer ones.
 const FETCHED_BYTES_MAX: usize = 1 << 10;
-/// Memory is fetched in pieces of so many bytes.
+/// Memory is fetched in units of this many bytes.
 const LINE_BYTES: usize = 64;
 const MARKS_OF_WORD: usize = u64::BITS as usize;
-/// Less memory is not worth emptying before its time.
+/// A frame with less memory is not worth emptying early.
 const SPARSE_BYTES_MIN: u64 = 64 << 10;
 
 const _: () = assert!(RECORD_HEADER_BYTES >= 2 * RECORD_UNIT_BYTES);
@@ -43,15 +43,15 @@ const _: () = assert!(RECORD_HEADER_BYTES >= 2 * RECORD_UNIT_BYTES);
 /// A place in the log: the generation of a segment, and an offset in it.
 pub type PlaceInLog = (u64, u64);
 
-/// The next holder of records that were read here, once their frame leaves.
+/// The next holder of records that were read here, when their frame is evicted.
 pub trait Heir: Send + Sync {
-    /// Takes a record that leaves.
+    /// Takes a record of an evicted frame.
     fn inherit(&self, place: PlaceInLog, record: &Record<'_>);
     /// Bytes of RAM that it may use and does not.
     fn unused_bytes(&self) -> u64;
-    /// Bytes of the frames' share that it has for now.
+    /// Bytes of the frames' share that it has borrowed at present.
     fn borrowed_bytes(&self) -> u64;
-    /// Whether it wants so many bytes that live and have not been read.
+    /// Whether it takes so many bytes of live records that have not been read.
     fn takes_unread(&self, bytes: u64) -> bool;
 }
 
@@ -63,21 +63,20 @@ pub struct Sealed {
     used_bytes: usize,
     /// A bit for each unit: see the module.
     marks: Box<[AtomicU64]>,
-    /// What lives here, about.
+    /// Approximate live bytes.
     living_bytes: AtomicU64,
 }
 
-/// Sealed frames, by where they are and by what of them lives. A value that has left RAM costs its
-/// next reader far more than a copy, so even one of which nearly seven eighths live is worth
-/// emptying.
+/// Sealed frames, by place and live fraction. A value that has left RAM costs its next reader far
+/// more than a copy, so even a frame of which nearly seven eighths are live is worth emptying.
 pub type EmptiestFrames = Emptiest<PlaceInLog, 7>;
 
-/// What is handed on of bytes that leave.
+/// Which records of evicted bytes are passed to the heir.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heritage {
-    /// What lives and was read.
+    /// Those that are live and were read.
     Read,
-    /// All that lives.
+    /// All that are live.
     Living,
 }
 
@@ -107,8 +106,8 @@ impl Sealed {
         }
     }
 
-    /// A copy without the padding, if that takes much less memory. A mark that is set meanwhile may
-    /// be missing in it: then its record leaves as if it had not been read.
+    /// A copy without the padding, if that takes much less memory. A mark set meanwhile may be
+    /// missing in it: then its record is evicted as if it had not been read.
     pub fn shortened(&self) -> Option<Self> {
         let memory_bytes = self.memory_bytes();
         let is_short = memory_bytes <= COPIED_BYTES_MAX || self.used_bytes < memory_bytes / COPIED_PART;
@@ -132,7 +131,7 @@ impl Sealed {
         }
     }
 
-    /// Length of the memory they are in.
+    /// Length of their memory.
     pub fn memory_bytes(&self) -> usize {
         match &self.memory {
             Memory::Pooled(buffer, _) => buffer.capacity(),
@@ -140,7 +139,7 @@ impl Sealed {
         }
     }
 
-    /// RAM that all of it takes.
+    /// RAM that it takes in total.
     pub fn ram_bytes(&self) -> u64 {
         (self.memory_bytes() + size_of_val(&*self.marks) + OVERHEAD_BYTES) as u64
     }
@@ -156,7 +155,7 @@ impl Sealed {
         mark.is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// Takes a mark away. Says whether it was there.
+    /// Clears a mark. Returns whether it was set.
     fn unmark_at(&self, at: usize) -> bool {
         let mark = self.mark_at(at);
         mark.is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0)
@@ -164,8 +163,8 @@ impl Sealed {
 
     /// Marks the record at an offset as read.
     pub fn mark(&self, at: usize) {
-        // Most marks of what is read often are there: to look costs less than to write, and takes
-        // the cache line from no other core.
+        // Most marks of frequently read records are set already: reading the word costs less than
+        // writing it, and does not take the cache line from another core.
         if let Some((word, bit)) = self.mark_at(at + RECORD_UNIT_BYTES)
             && word.load(Ordering::Relaxed) & bit == 0
         {
@@ -173,12 +172,12 @@ impl Sealed {
         }
     }
 
-    /// Takes the mark that the record at an offset was read away. Says whether it was there.
+    /// Clears the mark that the record at an offset was read. Returns whether it was set.
     pub fn unmark(&self, at: usize) -> bool {
         self.unmark_at(at + RECORD_UNIT_BYTES)
     }
 
-    /// The record at an offset, of about so many bytes, is where its value lives from now on.
+    /// The record at an offset, of about so many bytes, is its value's home from now on.
     pub fn lives(&self, at: usize, bytes: u64) {
         if let Some((word, bit)) = self.mark_at(at)
             && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
@@ -187,7 +186,7 @@ impl Sealed {
         }
     }
 
-    /// It is so no more. Says whether the frame is to be noted among the emptiest for that.
+    /// It no longer is. Returns whether the frame must be noted among the emptiest.
     pub fn died(&self, at: usize, bytes: u64) -> bool {
         if !self.unmark_at(at) {
             return false;
@@ -197,26 +196,26 @@ impl Sealed {
         all_bytes >= SPARSE_BYTES_MIN && EmptiestFrames::has_fallen(living_bytes + taken_bytes, living_bytes, all_bytes)
     }
 
-    /// What lives here, about.
+    /// Approximate live bytes.
     pub fn living_bytes(&self) -> u64 {
         self.living_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether so little of the memory has something that lives that it is worth emptying.
+    /// Whether so little of the memory is live that it is worth emptying.
     pub fn is_sparse(&self) -> bool {
         self.ram_bytes() >= SPARSE_BYTES_MIN && EmptiestFrames::is_worth(self.living_bytes(), self.ram_bytes())
     }
 
     /// The record at an offset. The caller may have the address from an earlier use of the segment,
-    /// when another record began there, or none: so it is believed only if its checksum matches.
+    /// when another record began there, or none: so it is returned only if its checksum matches.
     pub fn record_at(&self, at: usize, generation: u64) -> Option<Record<'_>> {
         let bytes = self.bytes().get(at..).filter(|_| at >= FRAME_HEADER_BYTES)?;
-        // The low half, by definition.
+        // The low half, as the format defines.
         let generation = generation as u32;
         Record::decode(bytes).filter(|record| record.generation == generation)
     }
 
-    /// Begins to get what reading a record will need from memory: no load here waits for another.
+    /// Prefetches the memory needed to read a record: no load here waits for another.
     pub fn fetch(&self, at: usize, length: usize) {
         let end = at.saturating_add(length.min(FETCHED_BYTES_MAX));
         let lines = (at..end).step_by(LINE_BYTES);
@@ -226,8 +225,8 @@ impl Sealed {
         std::hint::black_box((touched, mark));
     }
 
-    /// Gives what of it lives, or what of that was read, to the heir, which keeps it. It is at this
-    /// place.
+    /// Passes the live records, or those of them that were read, to the heir, which keeps them. The
+    /// bytes are at this place.
     pub fn hand_on(&self, (generation, start): PlaceInLog, heritage: Heritage, heir: &dyn Heir) {
         let mut unit = 0;
         while let Some(living) = self.next_marked(unit) {

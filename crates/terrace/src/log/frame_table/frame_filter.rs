@@ -1,15 +1,15 @@
-//! Which frames of the overlay may have a key: one word of memory for each key's hash, with one bit
-//! for each frame. Without it a read would look into the table of every frame that waits.
+//! A filter of the overlay's frames that may have a key: one word of memory for each hash of a key,
+//! with one bit for each frame. Without it a read would search the table of every pending frame.
 //!
 //! Invariants: a frame's bit is set in the words of its keys before a commit with them is
-//! acknowledged. A bit is lent to one frame at a time, and is in no word when it is lent. A bit too
-//! many costs a look in vain.
+//! acknowledged. A bit belongs to one frame at a time, and is clear in all words when it is
+//! assigned. A superfluous bit costs a needless search.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Half as many words as records may wait in an overlay of 64 MiB; a megabyte stays in the
-/// processor's caches.
+/// Half as many words as an overlay of 64 MiB may have records; a megabyte stays in the processor's
+/// caches.
 const WORDS_BITS: u32 = 17;
 
 /// See the module.
@@ -29,8 +29,8 @@ impl Default for FrameFilter {
 }
 
 impl FrameFilter {
-    /// A bit for a frame. `None` if 64 frames have one: this one has to be looked into for every
-    /// key.
+    /// Assigns a bit to a frame. `None` if 64 frames have one: this frame must be searched for
+    /// every key.
     pub fn lend(&self) -> Option<u32> {
         let mut free = self.free.lock();
         let bit = free.trailing_zeros();
@@ -43,7 +43,7 @@ impl FrameFilter {
         self.word(hash).fetch_or(1 << bit, Ordering::AcqRel);
     }
 
-    /// The frame with this bit, and these hashes, is not asked any more.
+    /// The frame with this bit, and these hashes, is no longer searched.
     pub fn give_back(&self, bit: u32, hashes: impl Iterator<Item = u64>) {
         for hash in hashes {
             self.word(hash).fetch_and(!(1 << bit), Ordering::AcqRel);

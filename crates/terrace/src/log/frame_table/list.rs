@@ -1,15 +1,15 @@
-//! A list that is read without a lock. What is appended is seen by readers that have the list
-//! already; for anything to leave, the list is replaced.
+//! A list that is read without a lock. Appended items are visible to readers that have loaded the
+//! list already; to remove items, the list is replaced.
 //!
-//! To replace it costs the more the more threads have ever read: each is asked whether it has the
-//! old one. So there are spare cells at the end.
+//! The cost of replacing it grows with the number of threads that have ever read: each is checked
+//! for the old list. So there are spare cells at the end.
 
 use arc_swap::{ArcSwapOption, Guard};
 use std::sync::{Arc, OnceLock};
 
 type Cells<T> = Vec<OnceLock<T>>;
 
-/// See the module. Callers that change it serialise that by a lock of their own.
+/// See the module. Callers that change it must serialise that by a lock of their own.
 #[derive(Debug)]
 pub struct List<T>(ArcSwapOption<Cells<T>>);
 
@@ -23,12 +23,12 @@ impl<T> Default for List<T> {
 pub struct Loaded<T>(Guard<Option<Arc<Cells<T>>>>);
 
 impl<T: Clone> List<T> {
-    /// For readers.
+    /// Loads it, for a reader.
     pub fn load(&self) -> Loaded<T> {
         Loaded(self.0.load())
     }
 
-    /// Appends to it.
+    /// Appends an item.
     pub fn push(&self, item: T) {
         let loaded = self.load();
         let Err(item) = loaded.fill_spare(item) else { return };
@@ -38,7 +38,7 @@ impl<T: Clone> List<T> {
         self.replace(items, spare);
     }
 
-    /// Has these in it from now on, and room for so many more.
+    /// Replaces its items, with room for so many more.
     pub fn replace(&self, items: Vec<T>, spare: usize) {
         let spare = (0..spare).map(|_| OnceLock::new());
         let cells: Cells<T> = items.into_iter().map(OnceLock::from).chain(spare).collect();
@@ -68,7 +68,7 @@ impl<T> Loaded<T> {
         self.cells()[..self.len()].iter().filter_map(OnceLock::get)
     }
 
-    /// The last of those at the front for which `is_before` holds.
+    /// The last of the items at the front for which `is_before` holds.
     pub fn last_before(&self, is_before: impl Fn(&T) -> bool) -> Option<&T> {
         let is_before = |cell: &OnceLock<T>| cell.get().is_some_and(&is_before);
         let count = self.cells().partition_point(is_before);

@@ -1,16 +1,17 @@
-//! How many segments stay free, and for what: the one table. A thread that takes a segment leaves
-//! so many to others ([`Segments::take`](super::Segments::take)); what a commit leaves, `Committer`
-//! says.
+//! How many segments stay free, and for which purpose: the only table of these numbers. A thread
+//! that takes a segment leaves so many to others ([`Segments::take`](super::Segments::take));
+//! `Committer` says how many a commit leaves.
 
-/// For log GC, so that it can always make progress. Besides log GC only the last commits before a
-/// full device take these: they free space, and leave it one.
+/// For log GC, so that it can always make progress. Otherwise only the last commits before a full
+/// device take these: they free space, and leave log GC one.
 pub const RESERVED_SEGMENTS: u32 = 2;
-/// For commits: what moves to the log without need leaves so many, and copies begin no segment. At
-/// so few writers are about to wait: log GC asks for marks at once, and background work does not
-/// rest.
+/// For commits: optional moves to the log leave this many, and copies begin no segment. At this
+/// few, writers are about to wait: log GC requests marks immediately, and background work is not
+/// throttled.
 pub const SCARCE_SEGMENTS: u32 = RESERVED_SEGMENTS + 1;
-/// As many as log GC makes free at least, and as keep their files when the log gives room back: one
-/// that is written, and one that is next, above its own.
+/// Log GC frees at least this many, and this many keep their files when the log returns space: one
+/// being written and the next one, in addition to log GC's own.
 pub const WANTED_SEGMENTS: u32 = RESERVED_SEGMENTS + 2;
-/// For the log to begin at once: copies of large objects give segments back below that.
+/// So that the log can begin a segment immediately: below this, copies of large objects give
+/// segments back.
 pub const LEFT_BY_COPIES: u32 = RESERVED_SEGMENTS + 4;

@@ -1,4 +1,4 @@
-//! Whether there is room for a segment: by the log's capacity, and on the device.
+//! Whether there is room for a segment: within the log's capacity, and on the device.
 
 use super::{RESERVED_SEGMENTS, SEGMENTS_MAX, Segments};
 use crate::{
@@ -7,11 +7,12 @@ use crate::{
 };
 use std::sync::atomic::Ordering;
 
-/// Segments by which a growing index lowers the limit before recycling has drained others.
+/// Number of segments by which a growing index may lower the limit before log GC has drained
+/// others.
 const DRIFT_SEGMENTS: u32 = 8;
 
 impl Segments {
-    /// Whether callers can have a segment, as the device says now.
+    /// Whether callers can have a segment; queries the device.
     pub fn has_for_callers(&self) -> bool {
         let has_free = self.free() > RESERVED_SEGMENTS && !self.owes_segment();
         has_free || (self.may_grow() && !self.is_device_short())
@@ -23,8 +24,8 @@ impl Segments {
         segments.min(SEGMENTS_MAX)
     }
 
-    /// Another capacity. If there are more segments than it allows, recycling empties what is too
-    /// much, and its room is given back.
+    /// Sets another capacity. If there are more segments than it allows, log GC drains the excess,
+    /// and their space is returned.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         let limit = Self::limit_of(capacity_bytes, self.segment_bytes);
         if self.limit.swap(limit, Ordering::AcqRel) != limit {
@@ -37,7 +38,8 @@ impl Segments {
         self.lacking_bytes.store(bytes, Ordering::Release);
     }
 
-    /// Why nothing new is taken, if the other files of the tier leave too little of its capacity.
+    /// Why new data is refused; `None` unless the other files of the tier leave too little of its
+    /// capacity.
     pub fn refusal(&self, tier: Tier) -> Option<Error> {
         let lacking = self.lacking_bytes.load(Ordering::Acquire);
         let reason = || {
@@ -53,31 +55,31 @@ impl Segments {
         self.limit.load(Ordering::Acquire)
     }
 
-    /// What the segments may take by the capacity.
+    /// Maximum size of the segments by the capacity.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.limit()) * self.segment_bytes
     }
 
-    /// Segments there are beyond the capacity.
+    /// Number of segments beyond the capacity.
     pub fn beyond_capacity(&self) -> u32 {
         self.created().saturating_sub(self.limit())
     }
 
     /// Whether callers wait until segments are given back. A log far beyond its limit, which was
-    /// lowered, gives one back for each that they take, or it would stay as long while they write.
-    /// One that is beyond it by little, since the index has grown, gives that back first. Not while
-    /// the reserve is used: its segments are beyond the limit, and only commits that make room are
-    /// taken.
+    /// lowered, gives one back for each segment that they take; otherwise it would stay as long
+    /// while they write. A log that exceeds the limit by little, since the index has grown, gives
+    /// that back first. Not while the reserve is in use: its segments are beyond the limit, and
+    /// only commits that free space are accepted.
     pub fn owes_segment(&self) -> bool {
         let beyond = self.beyond_capacity();
         let is_over = beyond > 0 && (beyond <= DRIFT_SEGMENTS || self.owes.load(Ordering::Acquire));
         is_over && self.left_of_reserve_bytes() == 0
     }
 
-    /// Whether a maker of segments that keeps so many of them free makes one for callers.
+    /// Checks whether a creator that keeps so many segments free creates one for callers.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`] if it does and they wait.
+    /// [`Error::OutOfSpace`] if so and callers must wait.
     pub(super) fn check_owed(&self, segment_use: SegmentUse, keep_free: u32) -> Result<bool> {
         let is_for_callers = segment_use == SegmentUse::Log && keep_free >= RESERVED_SEGMENTS;
         if is_for_callers && self.owes_segment() {
@@ -93,13 +95,13 @@ impl Segments {
         self.limit() > self.created()
     }
 
-    /// Whether it is the device that has no segment for callers.
+    /// Whether the reason that callers have no segment is the device.
     pub fn is_device_short(&self) -> bool {
         self.may_grow() && !self.has_room_beside(self.left_to_others_bytes()).unwrap_or(true)
     }
 
-    /// Segments that may still be taken, as the device says now: what it refused when it was last
-    /// asked, it may have; and of what it had, something else may have taken it.
+    /// Segments that may still be taken; queries the device: it may have room again, or less than
+    /// at the last check.
     pub fn available_now(&self) -> u32 {
         if self.is_device_short() {
             self.free()
@@ -108,7 +110,7 @@ impl Segments {
         }
     }
 
-    /// Segments the ring may have in all, as the device says now.
+    /// Maximum number of segments of the ring; queries the device.
     pub fn capacity_now(&self) -> u32 {
         if self.is_device_short() {
             self.created()
@@ -117,44 +119,46 @@ impl Segments {
         }
     }
 
-    /// While the reserve is used, that as well: its room is no room for a segment like any other.
+    /// While the reserve is in use, the space left to its users is included: it is not for ordinary
+    /// segments.
     pub fn left_to_others_bytes(&self) -> u64 {
         let always = self.left_to_others_bytes.load(Ordering::Acquire);
         always.saturating_add(self.left_of_reserve_bytes())
     }
 
-    /// Whether the device has room for a segment and so much more.
+    /// Whether the device has room for a segment and so many more bytes.
     fn has_room_beside(&self, bytes: u64) -> std::io::Result<bool> {
         let available = self.disk.available_bytes()?;
         Ok(available >= bytes.saturating_add(self.segment_bytes))
     }
 
-    /// From now on so much of the device is left to others.
+    /// From now on so many bytes of the device are left to others.
     pub fn leave_to_others(&self, bytes: u64) {
         self.left_to_others_bytes.store(bytes, Ordering::Release);
     }
 
-    /// The same for the commits that the reserve is for, as long as that is used.
+    /// The same for the commits that the reserve is for, while it is in use.
     pub fn leave_of_reserve(&mut self, left: Left) {
         self.left_of_reserve = left;
     }
 
-    /// Makes one more segment, if so much of the device is left to others. They are asked while no
-    /// other thread makes one: what one maker has taken, the next one does not count on.
+    /// Creates one more segment, if it leaves so many bytes of the device. `left_bytes` is called
+    /// while no other thread creates one: space that one creator has taken is not counted by the
+    /// next.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`], or the device's.
+    /// [`Error::OutOfSpace`], or errors of the device.
     pub fn add_free(&self, left_bytes: impl FnOnce() -> u64) -> Result<()> {
         let made = self.create(true, || Ok(left_bytes()))?;
         self.push_free(made);
         Ok(())
     }
 
-    /// Makes one beyond the capacity, if what it takes was given up elsewhere: that is asked while
-    /// no other thread makes one, too.
+    /// Creates one beyond the capacity, if its space was freed elsewhere: `is_given` too is called
+    /// while no other thread creates one.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`], or the device's.
+    /// [`Error::OutOfSpace`], or errors of the device.
     pub fn add_beyond_capacity(&self, is_given: impl FnOnce() -> bool) -> Result<()> {
         let made = self.create(false, || {
             let refused = || Error::no_room(Tier::Flash, "another commit has the segment that the reserve gave up");
@@ -164,9 +168,9 @@ impl Segments {
         Ok(())
     }
 
-    /// What a maker of segments that keeps so many of them free leaves of the device: one that
-    /// leaves the reserved ones alone leaves what others need to make room on it; one that does
-    /// not, what they need while the reserve is used.
+    /// Bytes of the device that a creator leaves, if it keeps so many segments free: one that
+    /// leaves the reserved ones alone leaves the space that others need to free space; one that
+    /// does not, the space that they need while the reserve is in use.
     pub(super) fn left_beside(&self, keep_free: u32) -> u64 {
         if keep_free < RESERVED_SEGMENTS {
             self.left_of_reserve_bytes()
@@ -175,12 +179,12 @@ impl Segments {
         }
     }
 
-    /// What is left to the commits that the reserve is for: nothing while it is there.
+    /// Bytes left by the commits that the reserve is for: 0 while it exists.
     pub fn left_of_reserve_bytes(&self) -> u64 {
         self.left_of_reserve.by_segments.load(Ordering::Acquire)
     }
 
-    /// Whether the device has room for a segment beside so much.
+    /// Whether the device has room for a segment in addition to so many bytes.
     pub(super) fn check_device(&self, left_bytes: u64) -> Result<()> {
         if left_bytes == 0 {
             return Ok(());

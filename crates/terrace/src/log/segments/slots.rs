@@ -1,12 +1,12 @@
-//! The table of segments by number. It grows while it is read: looking a segment up takes no lock,
-//! and no entry moves.
+//! The table of segments by number. It grows while it is read: a lookup takes no lock, and no entry
+//! moves.
 
 use super::{SEGMENTS_MAX, Segment};
 use std::sync::OnceLock;
 
-/// Slots of the first part; each further one has twice as many as the one before.
+/// Slots of the first part; each further part has twice as many as the one before.
 const FIRST: u32 = 64;
-/// Parts for as many segments as can be.
+/// Number of parts for the maximum number of segments.
 const PARTS: usize = (SEGMENTS_MAX / FIRST).ilog2() as usize + 1;
 
 type Part = Box<[OnceLock<Segment>]>;
@@ -15,7 +15,7 @@ type Part = Box<[OnceLock<Segment>]>;
 #[derive(Debug, Default)]
 pub(in crate::log) struct Slots([OnceLock<Part>; PARTS]);
 
-/// The part a number is in, and where.
+/// The part of a number, and the slot in it.
 const fn place(number: u32) -> (usize, usize) {
     // Part p begins with FIRST * (2^p - 1).
     let shifted = number as usize + FIRST as usize;
@@ -30,7 +30,7 @@ impl Slots {
         self.0.get(part)?.get()?.get(at)?.get()
     }
 
-    /// Puts one in, unless one is there, or its number is beyond any ring.
+    /// Inserts a segment, unless there is one, or its number is beyond any ring.
     pub fn set(&self, segment: Segment) {
         let (part, at) = place(segment.number);
         let Some(slots) = self.0.get(part) else { return };
@@ -40,7 +40,7 @@ impl Slots {
         }
     }
 
-    /// All that are there, in the order of their numbers.
+    /// All segments, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Segment> {
         let parts = self.0.iter().filter_map(OnceLock::get);
         parts.flatten().filter_map(OnceLock::get)

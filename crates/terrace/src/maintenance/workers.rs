@@ -1,5 +1,5 @@
-//! The threads of an open store. Each does one thing and holds no state that matters: what they do
-//! is decided by the log, the index and the ring.
+//! The threads of an open store. Each has one task and no state of importance: their decisions
+//! follow from the log, the index and the ring.
 
 use crate::{
     Error, Result,
@@ -20,52 +20,52 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Buffered commits are durable after this long at the latest when the store is quiet.
+/// Buffered commits are durable after at most this time when the store is idle.
 const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
-/// Wait before trying again what a full device refused.
+/// Wait before retrying an operation that failed on a full device.
 const RETRY: Duration = Duration::from_millis(500);
-/// With so many runs in the index's first level beyond those that are merged, a merge may use the
-/// reserve: a third of what makes the applier wait for it.
+/// If the index's first level has this many runs beyond those that are merged together, a merge may
+/// use the reserve: a third of the number at which the applier waits.
 const URGENT_RUNS: usize = 7;
-/// How long the index is left as it is before it is looked at what readers have paid for.
+/// Interval at which the charges of readers are checked while the index needs no merge.
 const READERS_IDLE: Duration = Duration::from_millis(200);
-/// The same while the store is not used: scans raise its event, gets that pay do not.
+/// The same while the store is idle: scans raise its event, charged gets do not.
 const READERS_IDLE_MAX: Duration = Duration::from_secs(1);
-/// Wait before looking whether written frames are to be synced, or there are new ones.
+/// Interval at which it checks for written frames to sync, and for new ones.
 const FLUSH_IDLE: Duration = Duration::from_millis(100);
-/// Wait before looking whether segments are to be recycled, and blocks to be sealed or deleted.
+/// Interval at which it checks for segments to recycle, and for blocks to seal or delete.
 const LOG_GC_IDLE: Duration = Duration::from_millis(50);
-/// How long cleaning waits before it looks at the blocks again.
+/// How long block GC waits before it checks the blocks again.
 const BLOCK_GC_IDLE: Duration = Duration::from_millis(100);
-/// Wait before looking whether objects have expired,
+/// Interval at which it checks whether objects have expired,
 const EXPIRE_IDLE: Duration = Duration::from_millis(50);
-/// the same while the store is not used, if any ever will,
+/// the same while the store is idle, if any object expires at all,
 const EXPIRY_IDLE_MAX: Duration = Duration::from_secs(1);
-/// and whether a range that was swept can be forgotten.
+/// and whether a swept range can be forgotten.
 const RANGES_IDLE: Duration = Duration::from_millis(2);
-/// A store is at rest when nothing has happened for so long: longer than any of the waits by which
-/// recycling and cleaning do one thing after the other.
+/// A store is idle when nothing has happened for this long: longer than any wait between two steps
+/// of log GC and block GC.
 const AT_REST_AFTER: Duration = Duration::from_secs(3);
-/// Whatever makes work raises the store's event, so this is how long a worker sleeps that none
-/// woke: for what nothing tells, as a snapshot that becomes too old.
+/// Everything that creates work raises the store's event. So this is the maximum sleep of a worker
+/// that was not woken, for changes without an event, such as a snapshot that exceeds its age limit.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// Wait before looking whether values are to be moved because of the rules, or of scans.
+/// Interval at which it checks for values to move because of changed rules, or of scans.
 const MIGRATE_IDLE: Duration = Duration::from_millis(50);
-/// Wait before a walk over the index begins anew after a failure: it may be a long one.
+/// Wait before a walk over the index starts over after a failure, since it may be long.
 const WALK_RETRY: Duration = Duration::from_secs(5);
 
 /// Threads that no caller waits for as long as there is room.
 const GENTLE: [&str; 4] = ["terrace-compact", "terrace-log-gc", "terrace-promote", "terrace-expire"];
-/// How much they stand back, from 0 to 19.
+/// Their nice value, from 0 to 19.
 const NICENESS: i32 = 5;
 
 /// Starts the threads of a store, and adds each to `threads`.
 ///
 /// # Errors
-/// If a thread cannot be started. Those in `threads` run by then: they must be ended before the
+/// If a thread cannot be started. Those in `threads` run by then, and must be ended before the
 /// store is opened again.
 pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
-    // Before any thread that writes: it notes the rules by which values are placed from here on.
+    // Before any thread that writes: it records the rules by which values are placed from here on.
     let migrator = (!engine.options.read_only).then(|| Migrator::new(Arc::clone(engine)));
     let applier = Applier::new(Arc::clone(engine))?;
     threads.push(spawn(engine, "terrace-apply", move || applier.run())?);
@@ -92,14 +92,14 @@ pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<
 }
 
 /// Lowers the thread's priority, on the processor and, where the kernel's I/O scheduler has
-/// priorities, at the devices: it derives them from this one. Where that is not allowed nothing
-/// else changes.
+/// priorities, at the devices: it derives them from this one. If that is not allowed, nothing else
+/// changes.
 fn be_gentle() {
     let this = rustix::thread::gettid();
     let _ = rustix::process::setpriority_process(Some(this), NICENESS);
 }
 
-/// A thread that ends by a panic ends all writing: what it did for the store is no longer done.
+/// A thread that panics stops all writing, since its work is no longer done.
 fn spawn(engine: &Arc<Engine>, name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let engine = Arc::clone(engine);
     let guarded = move || {
@@ -118,32 +118,31 @@ fn spawn(engine: &Arc<Engine>, name: &'static str, body: impl FnOnce() + Send + 
     threads::start(name, guarded).map_err(|error| Error::io(format!("start the thread {name}"), &error))
 }
 
-/// What a worker does next.
+/// The next step of a worker.
 pub enum Next {
     /// Its next turn.
     Again,
     /// The same, after this time.
     In(Duration),
-    /// There is nothing to do. It looks again after `soon` while the store is in use, and after
-    /// `late` or when something happens once the store is at rest.
+    /// Nothing to do. It checks again after `soon` while the store is in use, and after `late` or
+    /// at the next event once the store is idle.
     Look { soon: Duration, late: Duration },
 }
 
 impl Next {
-    /// Nothing to do, and nothing that only the clock brings.
+    /// Nothing to do, and no work that only depends on time.
     pub const fn look(soon: Duration) -> Self {
         Self::Look { soon, late: IDLE_MAX }
     }
 }
 
-/// Takes turns until the store is closed. `rest` waits while the store is in use.
+/// Runs turns until the store is closed. `rest` waits while the store is in use.
 fn work(engine: &Engine, mut rest: impl FnMut(Duration), mut turn: impl FnMut() -> Next) {
     let activity = &engine.log.activity;
     let mut seen = activity.count();
     let mut busy_at = Instant::now();
     loop {
-        // Before anything is looked at: what happens from here on ends the wait, the end of the
-        // store too.
+        // Before any check: an event from here on ends the wait, including the end of the store.
         let now = activity.count();
         if engine.log.is_closed() {
             return;
@@ -160,7 +159,7 @@ fn work(engine: &Engine, mut rest: impl FnMut(Duration), mut turn: impl FnMut() 
     }
 }
 
-/// The next turn after one that said whether it found something to do.
+/// The next step after a turn that returns whether it found something to do.
 fn after(outcome: Result<bool>, engine: &Engine, what: &str, idle: Next, retry: Duration) -> Next {
     match outcome {
         Ok(true) => Next::Again,
@@ -174,7 +173,7 @@ fn after(outcome: Result<bool>, engine: &Engine, what: &str, idle: Next, retry: 
     }
 }
 
-/// Writes frames that are full or old enough. It is woken when a frame is begun or sealed.
+/// Writes frames that are full or old enough. Woken when a frame is begun or sealed.
 fn flush(engine: &Arc<Engine>) {
     let log = &engine.log;
     let mut busy_at = Instant::now();
@@ -182,7 +181,7 @@ fn flush(engine: &Arc<Engine>) {
         let is_all_durable = log.writer.backlog().1 == 0;
         let idle = if is_all_durable { IDLE_MAX } else { FLUSH_IDLE };
         let interval = engine.options.tuning.coalesce_interval;
-        // On a disk that seeks each sync of values takes its readers several seeks.
+        // On a disk that seeks, each sync of values costs readers several seeks.
         let of_large = || {
             if engine.large.seeks() {
                 interval.max(LARGE_GATHER_MAX)
@@ -194,7 +193,7 @@ fn flush(engine: &Arc<Engine>) {
             Ok(true) => busy_at = Instant::now(),
             Ok(false) => {
                 if log.writer.backlog().1 > 0 && busy_at.elapsed() >= SYNC_WHEN_IDLE {
-                    // An error is kept by the writer and reported to the next commit.
+                    // The writer keeps an error and returns it to the next commit.
                     let _ = log.make_durable(log.committed_seq());
                 }
             }
@@ -203,7 +202,7 @@ fn flush(engine: &Arc<Engine>) {
     }
 }
 
-/// Flushes sealed memtables. The applier made the log durable up to their marks before it sealed
+/// Flushes sealed memtables. The applier has made the log durable up to their marks before sealing
 /// them.
 fn flush_index(engine: &Arc<Engine>) {
     let mut seen = 0;
@@ -227,10 +226,10 @@ fn flush_index(engine: &Arc<Engine>) {
     }
 }
 
-/// One flush of what is sealed.
+/// One flush of the sealed memtables.
 ///
 /// # Errors
-/// The log's or the index's.
+/// Errors of the log or the index.
 pub fn flush_index_once(engine: &Engine) -> Result<()> {
     let mark = engine.index.flush_sealed(engine.watermark_seq())?;
     engine.log.index_full.flush_ended(None);
@@ -247,7 +246,7 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// Does what the index needs to be merged, then what readers gain by.
+/// Does the merges that the index needs, then those that only help readers.
 fn compact_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     let mut committed_seq = 0;
@@ -283,7 +282,7 @@ fn compact_index(engine: &Arc<Engine>) {
                         return Next::Again;
                     }
                     if !engine.log.index_full.compaction_ended(Some(reason.clone())) {
-                        // It was told of when the device became full.
+                        // The warning was logged when the device became full.
                         return Next::In(RETRY);
                     }
                 }
@@ -294,8 +293,8 @@ fn compact_index(engine: &Arc<Engine>) {
     });
 }
 
-/// What deletions have left, and what readers have paid for. Nothing but readers' time depends on
-/// it: a device that is full is not made fuller for that, and a failure fails no other work.
+/// Merges charged to deletions and to readers. Only the latency of reads depends on them: they do
+/// not use the space of a full device, and a failure does not affect other work.
 fn merge_for_scans(engine: &Engine, watermark: u64) -> bool {
     let index = &engine.index;
     if engine.log.index_full.reason().is_some() || !engine.log.reserve.is_whole() {
@@ -308,7 +307,7 @@ fn merge_for_scans(engine: &Engine, watermark: u64) -> bool {
     })
 }
 
-/// Ends when it is done.
+/// Runs once, until it is done.
 fn preload(engine: &Arc<Engine>) {
     let is_over = || engine.log.is_closing();
     engine.index.warm(is_over);
@@ -317,8 +316,8 @@ fn preload(engine: &Arc<Engine>) {
 
 fn log_gc(engine: &Arc<Engine>) {
     let mut gc = LogGc::new(Arc::clone(engine));
-    // What was raised during the turn does not count: with every flush a hurried turn would ask for
-    // the next mark at once.
+    // Events raised during the turn do not count: otherwise an urgent turn would request the next
+    // mark at once, with every flush.
     let rest = |wait| engine.recycle_work.wait_beyond(engine.recycle_work.count(), wait);
     work(engine, rest, || {
         engine.look_at_fill();

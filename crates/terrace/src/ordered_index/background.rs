@@ -6,7 +6,7 @@
 //!
 //! On failure: nothing was installed, and the call can be repeated, unless the directory names
 //! another state than the one in memory (a failure after the rename) or the library panicked: then
-//! every later call is `Failed`.
+//! every later call fails with `Failed`.
 
 use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, open::CURRENT_FILE, read_seqno};
 use crate::{Error, Result};
@@ -19,9 +19,9 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// What the library is told to merge.
+/// What the library merges.
 pub(super) enum Choice {
-    /// What this says.
+    /// Chosen by this strategy.
     By(Arc<dyn CompactionStrategy>),
     /// All tables, into tables of this length in the last level.
     All {
@@ -36,17 +36,17 @@ impl Choice {
     }
 }
 
-/// States left unused between two commits, for steps already under way.
+/// States left unused between two commits, for operations already running.
 const UPGRADES_RESERVED: u64 = 256;
-/// Copies wait while more memtables than this are sealed, or merges are behind by more runs than
-/// this: long before the applier waits for either.
+/// Copies wait while more memtables than this are sealed, or while merges are behind by more runs
+/// than this: long before the applier waits for either.
 const SEALED_BESIDE_COPIES_MAX: usize = 1;
 const RUNS_BEHIND_COPIES_MAX: usize = 2;
 
 impl OrderedIndex {
     /// Writes the sealed memtables to flash. When this returns, everything up to the returned
-    /// mark's seq is durable; `None` if no memtable is sealed. The caller has made the log durable
-    /// up to the newest sealed mark.
+    /// mark's seq is durable; `None` if no memtable is sealed. The caller must have made the log
+    /// durable up to the newest sealed mark.
     ///
     /// `watermark_seq` is at most the oldest snapshot that will still be read, and at most the last
     /// complete commit; older snapshots cannot be read afterwards.
@@ -68,8 +68,8 @@ impl OrderedIndex {
         });
         let flushed = self.noting_failure(flushed);
         if flushed.is_err() {
-            // Noted before the other's lock is tried: a compaction under way looks at the note
-            // after giving it back.
+            // Set before the other lock is tried: a running compaction checks it after releasing
+            // that lock.
             self.has_leftovers.store(true, Ordering::Release);
             if let Some(_alone) = self.compacting.try_lock() {
                 self.remove_leftovers();
@@ -81,8 +81,8 @@ impl OrderedIndex {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.copy_state();
         self.written.look(&self.tree);
-        // Sealing holds the same lock, so both lists agree here: what the library no longer has
-        // sealed is on flash.
+        // Sealing holds the same lock, so both lists agree here: memtables that the library no
+        // longer has as sealed are on flash.
         let mut marks = self.marks.lock();
         let sealed_now = self.tree.sealed_memtable_count();
         while marks.sealed.len() > sealed_now {
@@ -92,19 +92,19 @@ impl OrderedIndex {
         Ok(marks.persisted.clone())
     }
 
-    /// One step of levelled compaction. `false` if nothing was to do. For `watermark_seq` see
+    /// One step of levelled compaction. `false` if there was nothing to do. For `watermark_seq` see
     /// [`OrderedIndex::flush_sealed`].
     ///
     /// # Errors
-    /// `OutOfSpace`, `Io`: the tables are as before; try again later. `Corruption`: a table is
+    /// `OutOfSpace`, `Io`: the tables are unchanged; try again later. `Corruption`: a table is
     /// damaged.
     pub fn compact(&self, watermark_seq: u64) -> Result<bool> {
         self.compact_by(watermark_seq, || Some(Choice::by(self.shape().strategy())))
     }
 
     /// Merges the runs of the first level into the next if reads were charged for it (see
-    /// [`super::read_triggered`]), although there are fewer than [`OrderedIndex::compact`] merges.
-    /// `false` if not. To be called when `compact` had nothing to do.
+    /// [`super::read_triggered`]), although there are fewer than [`OrderedIndex::compact`]
+    /// requires. `false` if not. To be called when `compact` had nothing to do.
     ///
     /// # Errors
     /// As for [`OrderedIndex::compact`].
@@ -112,16 +112,16 @@ impl OrderedIndex {
         self.compact_by(watermark_seq, || {
             let merge = self.merge_of_runs();
             let merge = merge.filter(|merge| self.is_paid(*merge) && self.has_room_to_merge(merge.bytes))?;
-            // Now: were it to fail, it is not tried again before they have paid again.
+            // Before the merge: if it fails, it is not tried again before new charges suffice.
             self.looks.spend_on_runs();
             Some(Choice::by(PullDown(0, merge.into)))
         })
     }
 
-    /// Forgets states that no reader can need any more, and with them the files of merged tables. A
-    /// flush or a compaction does so with the watermark it was given when it began; if commits or
-    /// snapshots advanced meanwhile, the replaced state is left until the next one. On a full
-    /// device there is no next one, and no room while the files exist.
+    /// Forgets states that no reader can need any more, which removes the files of merged tables. A
+    /// flush or a compaction does so with the watermark from its beginning; if commits or snapshots
+    /// advanced meanwhile, the replaced state is left until the next one. On a full device there is
+    /// no next one, and no room while the files exist.
     ///
     /// Nothing is removed from a failed index: the state that its directory names is unknown then.
     ///
@@ -144,7 +144,7 @@ impl OrderedIndex {
         }
         if self.has_leftovers.load(Ordering::Acquire) {
             // Attempts that overlap each other, for as long as the device is full, must not fill it
-            // with what they leave.
+            // with leftover files.
             let _no_flush = self.flushing.lock();
             let _no_compaction = self.compacting.lock();
             self.remove_leftovers();
@@ -158,7 +158,7 @@ impl OrderedIndex {
         if self.upgrades_left() == 0 {
             return Ok(false);
         }
-        // With the lock in hand: nothing but a flush changes the state until it is merged, and that
+        // With the lock held: until the merge is done only a flush can change the state, and that
         // only adds a run, which is newer.
         let Some(choice) = choose() else { return Ok(false) };
         let watermark = self.raise_watermark(watermark_seq);
@@ -170,7 +170,7 @@ impl OrderedIndex {
         });
         self.copy_slot.clear();
         self.noting_failure(compacted)?;
-        // A flush in between counts as well; the next step then finds nothing to do.
+        // A flush in between also counts as a change; the next step then finds nothing to do.
         let changed = self.tree.current_version().id() != before;
         if changed {
             self.written.look(&self.tree);
@@ -182,7 +182,7 @@ impl OrderedIndex {
         Ok(changed)
     }
 
-    /// Removes what failed attempts have left behind. The caller holds the locks of flushes and of
+    /// Removes files left by failed attempts. The caller holds the locks of flushes and of
     /// compactions.
     fn remove_leftovers(&self) {
         self.has_leftovers.store(false, Ordering::Release);
@@ -198,19 +198,19 @@ impl OrderedIndex {
     }
 
     /// States that may still be installed before the next commit (see the argument in the module's
-    /// header). Each commit starts the low bits of the counter anew, and each state takes one.
+    /// header). Each commit resets the low bits of the counter, and each state increments them.
     fn upgrades_left(&self) -> u64 {
         let used = self.seqno.get() & ((1 << UPGRADE_BITS) - 1);
         ((1 << UPGRADE_BITS) - UPGRADES_RESERVED).saturating_sub(used)
     }
 
-    /// Whether flushes and merges keep up, so that copies ([`super::Applier::insert_copy`]) delay
-    /// no writer.
+    /// Whether flushes and merges keep up, so that copies ([`super::Applier::insert_copy`]) do not
+    /// delay writers.
     pub fn keeps_up(&self) -> bool {
         self.sealed_count() <= SEALED_BESIDE_COPIES_MAX && self.runs_behind() <= RUNS_BEHIND_COPIES_MAX
     }
 
-    /// Whether it is written at all.
+    /// Whether the index can still be written.
     pub fn is_usable(&self) -> bool {
         self.check_usable().is_ok()
     }
@@ -222,7 +222,7 @@ impl OrderedIndex {
         }
     }
 
-    /// Passes a result on; after a failure, checks that memory and directory still agree.
+    /// Passes on a result; after a failure, checks that memory and directory still agree.
     fn noting_failure<T>(&self, result: Result<T>) -> Result<T> {
         let Err(error) = result else {
             return result;

@@ -25,7 +25,7 @@
 //!    before `W` replaced `V`. Until then `V` was the live state, every item went to its active
 //!    memtable, and rotation, done by the applier between commits, replaces the live state in
 //!    place, keeping its seqno. So `V` holds them all.
-//! 3. *Nothing needed is dropped.* A flush or compaction that produces `W` only meets items of
+//! 3. *Nothing needed is dropped.* A flush or compaction that produces `W` only reads items of
 //!    sealed memtables, so of commits complete before `W` was installed: their seqnos are at most
 //!    `W.seqno` rounded down to a commit, `b'`. Readers of `W` have `(S+1)' > W.seqno`, so `S ≥ b`,
 //!    so all of these items are visible to each of them, and the newest per key is the only one
@@ -37,8 +37,8 @@
 //!    at most `a`; such a reader would use the newer one. [`OrderedIndex::get_at`] refuses
 //!    snapshots older than a watermark it was given. With no snapshot but the latest, `w = a`, only
 //!    the live state is left ([`OrderedIndex::forget_states`]): otherwise tables merged by a
-//!    compaction would stay on flash until the next compaction is through, which on a full device
-//!    would be never.
+//!    compaction would stay on flash until the end of the next compaction, which on a full device
+//!    never comes.
 //!
 //! After an open there is one state with seqno 0, no snapshots, and the counter starts at `D'`,
 //! where `D` is the mark's seq; persisted items have seqnos of at most `D'`, and the applier only
@@ -121,23 +121,24 @@ use table_bytes::WrittenTables;
 use tombstones::Tombstones;
 use with_copies::CopySlot;
 
-/// States the library may install between two commits, as bits of the seqno below the commit's seq.
-/// With 48 bits of seq this leaves the top bit clear, as the library asks.
+/// Maximum number of states that the library may install between two commits, as bits of the seqno
+/// below the commit's seq. With 48 bits of seq this leaves the top bit clear, as the library
+/// requires.
 const UPGRADE_BITS: u32 = 15;
 
 /// How the ordered index is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexOptions {
-    /// RAM for data blocks, in bytes. Filters and block indexes are held outside it (about 2.5
+    /// RAM for data blocks, in bytes. Filters and block indexes are in addition to it (about 2.5
     /// bytes per key).
     pub cache_bytes: u64,
-    /// Size at which [`Applier::is_full`] asks for a rotation, in bytes as the library counts them
-    /// (about 64 per entry and its key and bytes). Small ones stay in the processor's caches: see
+    /// Size at which [`Applier::is_full`] becomes true, in bytes as the library counts them (about
+    /// 64 per entry, plus its key and bytes). Small ones stay in the processor's caches: see
     /// docs/adr/0001-ordered-index.md.
     pub memtable_bytes: u64,
     /// Size of the tables compaction writes, in bytes; see [`Shape::level_bytes`].
     pub table_bytes: u64,
-    /// Whether a copy of its state and a note of damage may be written beside its files.
+    /// Whether a copy of the state and a note of damage may be written next to the index's files.
     pub guards: bool,
 }
 
@@ -152,12 +153,12 @@ impl Default for IndexOptions {
     }
 }
 
-/// So many tables fit into a tier of less than 8 GiB: as many as memtables fit into a small device.
+/// A table is this fraction (1/n) of a tier of less than 8 GiB, as a memtable is of a small device.
 const TABLES_PER_TIER: u64 = 256;
 
 impl IndexOptions {
-    /// With memtables of so many bytes, on a tier of this capacity: tables are a 256th of a small one.
-    /// A merge of the first level then takes a sixth of it at most.
+    /// Options with memtables of so many bytes, on a tier of this capacity: on a small one, tables
+    /// are a 256th of it. A merge of the first level then takes at most a sixth of it.
     pub fn on_tier(memtable_bytes: u64, capacity_bytes: u64) -> Self {
         let usual = Self::default();
         let least = memtable_bytes.min(usual.table_bytes);
@@ -169,28 +170,28 @@ impl IndexOptions {
     }
 }
 
-/// RAM of the index, by what it is for, in bytes.
+/// RAM of the index by purpose, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexRam {
-    /// Memtables that are not flushed.
+    /// Memtables not yet flushed.
     pub memtable_bytes: u64,
-    /// Blocks of tables that are cached, and filters and block indexes of tables.
+    /// Cached blocks of tables, and filters and block indexes of tables.
     pub blocks_bytes: u64,
     /// Filters of the memtables.
     pub filters_bytes: u64,
 }
 
-/// What an item of a memtable costs besides what the library counts, its key, its bytes and 64: the
-/// rest of its node, and the reference count of its bytes.
+/// RAM of an item of a memtable that the library does not count; it counts the key, the bytes and
+/// 64. It is the rest of the node, and the reference count of the bytes.
 const ITEM_OVERHEAD_BYTES: u64 = 48;
 
 /// The ordered index. Shared behind an `Arc`.
 pub struct OrderedIndex {
     tree: Tree,
-    /// Where it lives.
+    /// Its directory.
     dir: PathBuf,
     options: IndexOptions,
-    /// The counter installed states take their seqnos from (the library's, shared).
+    /// The counter from which installed states take their seqnos (the library's, shared).
     seqno: SequenceNumberCounter,
     /// The last complete commit.
     applied_seq: AtomicU64,
@@ -201,26 +202,26 @@ pub struct OrderedIndex {
     marks: Mutex<Marks>,
     /// One flush at a time.
     flushing: Mutex<()>,
-    /// One compaction at a time, so that each step sees the state the one before left.
+    /// One compaction at a time, so that each step sees the state that the previous one left.
     compacting: Mutex<()>,
-    /// A flush or a compaction failed, and the files it left behind are not removed yet.
+    /// A flush or a compaction failed, and the files it left are not removed yet.
     has_leftovers: AtomicBool,
-    /// Why flushes and compactions are refused, if they are.
+    /// Why flushes and compactions are refused; `None` if they are not.
     failed: Mutex<Option<String>>,
     flushes: AtomicU64,
     damage: DamageNote,
     /// One copy of the state is written at a time.
     copying: Mutex<()>,
     written: WrittenTables,
-    /// What the memtables may have.
+    /// Limits of the memtables.
     unflushed: Unflushed,
-    /// What readers have paid for what is not merged.
+    /// Charges of readers for unmerged runs.
     looks: Arc<Looks>,
-    /// What deletions have left.
+    /// Counts of tombstones.
     tombstones: Tombstones,
     /// See [`OrderedIndex::set_merge_room`].
     merge_room_bytes: AtomicU64,
-    /// Where the merge under way has copies from.
+    /// The source of copies for the running merge.
     copy_slot: Arc<CopySlot>,
 }
 
@@ -228,7 +229,7 @@ pub struct OrderedIndex {
 #[derive(Default)]
 struct Marks {
     persisted: Option<IndexMark>,
-    /// Of sealed memtables, with those.
+    /// Marks of sealed memtables, with the memtables.
     sealed: VecDeque<(IndexMark, Arc<Memtable>)>,
 }
 
@@ -249,7 +250,7 @@ impl OrderedIndex {
         Ok(self.look_up(key, hash)?.0)
     }
 
-    /// The same for a caller of the store: what it looks at in vain counts
+    /// The same for a caller of the store: searches of runs without a result are charged
     /// ([`OrderedIndex::merge_for_readers`]).
     ///
     /// # Errors
@@ -267,7 +268,7 @@ impl OrderedIndex {
         if self.unflushed.may_have(hash) {
             return Ok((self.read(key, SeqNo::MAX)?, 0));
         }
-        // After the filters were asked: see [`memtable_filter`].
+        // After the filters were checked: see [`memtable_filter`].
         let state = self.tree.current_version();
         let (mut runs, mut has_deeper) = (0, false);
         let found = errors::guarded_read("reading the index", || {
@@ -290,7 +291,7 @@ impl OrderedIndex {
     /// The entry of a key as of commit `seq`.
     ///
     /// # Errors
-    /// `Invalid` if a flush or compaction was given a watermark after `seq`; else as for
+    /// `Invalid` if a flush or compaction was given a watermark after `seq`; otherwise as for
     /// [`OrderedIndex::get`].
     pub fn get_at(&self, key: &[u8], seq: u64) -> Result<Option<Entry>> {
         self.check_readable(seq)?;
@@ -303,12 +304,12 @@ impl OrderedIndex {
         entry_of(key, value)
     }
 
-    /// Has the next open know of damage, if `error` tells of any.
+    /// Records damage for the next open, if `error` reports any.
     pub fn note_damage(&self, error: &Error) {
         self.damage.make(error);
     }
 
-    /// Keeps the copy of the files that name the state as they are.
+    /// Copies the files that name the state.
     fn copy_state(&self) {
         if self.options.guards {
             let _one = self.copying.lock();
@@ -316,8 +317,8 @@ impl OrderedIndex {
         }
     }
 
-    /// Entries within bounds as of commit `seq`, in key order, from both ends. The scan holds what
-    /// it needs: later watermarks do not affect it.
+    /// Entries within bounds as of commit `seq`, in key order, from both ends. The scan keeps the
+    /// state it reads: later watermarks do not affect it.
     ///
     /// # Errors
     /// `Invalid` as for [`OrderedIndex::get_at`].
@@ -332,7 +333,7 @@ impl OrderedIndex {
         Ok(IndexScan::new(inner))
     }
 
-    /// The same for a caller of the store: what it looks at in vain counts
+    /// The same for a caller of the store: searches of runs without a result are charged
     /// ([`OrderedIndex::merge_for_readers`]).
     ///
     /// # Errors
@@ -366,8 +367,8 @@ impl OrderedIndex {
         self.marks.lock().sealed.len()
     }
 
-    /// Runs in the first level: what every lookup of an absent key has to ask besides one run per
-    /// further level.
+    /// Runs in the first level: every lookup of an absent key checks these, and one run per further
+    /// level.
     pub fn l0_runs(&self) -> usize {
         self.tree.l0_run_count()
     }
@@ -393,7 +394,7 @@ impl OrderedIndex {
         sealed.chain([self.tree.active_memtable()])
     }
 
-    /// A picture of the index.
+    /// Statistics of the index.
     pub fn stats(&self) -> IndexStats {
         let metrics = self.tree.metrics();
         let marks = self.marks.lock();
@@ -411,8 +412,8 @@ impl OrderedIndex {
             flushed_bytes: self.written.flushed_bytes.load(Ordering::Relaxed),
             compactions: self.written.compactions.load(Ordering::Relaxed),
             compacted_bytes: self.written.compacted_bytes.load(Ordering::Relaxed),
-            // Two counters that others raise meanwhile: their difference may be off by a few, never
-            // below zero.
+            // Two counters that other threads raise meanwhile: their difference may be off by a
+            // few, but is never below zero.
             block_reads: metrics
                 .data_block_load_count()
                 .saturating_sub(metrics.data_block_load_cached_count()) as u64,
@@ -420,7 +421,7 @@ impl OrderedIndex {
     }
 }
 
-/// What the library has for a key, as an entry.
+/// The library's value of a key, as an entry.
 fn entry_of(key: &[u8], value: Option<UserValue>) -> Result<Option<Entry>> {
     value
         .map(|bytes| Entry::decode(&bytes).ok_or_else(|| scan::undecodable(key)))
@@ -432,9 +433,9 @@ const fn item_seqno(seq: u64) -> SeqNo {
     seq << UPGRADE_BITS
 }
 
-/// Seqno for reading as of commit `seq`, and watermark for dropping old versions: the library
-/// returns items strictly below it, and uses and keeps the states below it. It is the seqno of the
-/// next commit, so states installed since `seq` are included.
+/// Seqno for reads as of commit `seq`, and watermark for dropping old versions: the library returns
+/// items strictly below it, and uses and keeps the states below it. It is the seqno of the next
+/// commit, so states installed since `seq` are included.
 const fn read_seqno(seq: u64) -> SeqNo {
     item_seqno(seq + 1)
 }

@@ -1,6 +1,6 @@
 //! Opening the ordered index.
 //!
-//! On failure: nothing was changed that a later open needs. Files that no state names (left by an
+//! On failure: nothing that a later open needs was changed. Files that no state names (left by an
 //! interrupted flush or compaction) are removed here and by the library.
 
 use super::{
@@ -41,10 +41,11 @@ use std::{
 /// a few deeper ones. At 16 bits a filter has one false positive in some 2,000 lookups, so a dozen
 /// filters stay below 0.01 reads.
 const FILTER_BITS_PER_KEY: f32 = 16.0;
-/// The same in the last level, which has one run and nine tenths of the keys: it errs once in 200
-/// lookups. Most absent keys are not looked for here at all, since hash index and filter know them.
+/// The same in the last level, which has one run and nine tenths of the keys: one false positive in
+/// 200 lookups. Most absent keys are not looked up here at all, since the hash index and its filter
+/// exclude them.
 const LAST_FILTER_BITS_PER_KEY: f32 = 11.0;
-/// Open table files kept. Tables are at most 64 MiB, so this covers an index of 32 GiB without
+/// Table files kept open. Tables are at most 64 MiB, so this covers an index of 32 GiB without
 /// reopening.
 const OPEN_FILES_MAX: usize = 512;
 /// File naming the current state.
@@ -85,7 +86,7 @@ impl OrderedIndex {
             options,
             seqno,
             applied_seq: AtomicU64::new(applied_seq),
-            // States before the mark are gone.
+            // States before the mark no longer exist.
             watermark_seq: AtomicU64::new(applied_seq),
             applier_taken: AtomicBool::new(false),
             marks: Mutex::new(Marks {
@@ -111,8 +112,8 @@ impl OrderedIndex {
 }
 
 fn config(dir: &Path, options: IndexOptions, seqno: SequenceNumberCounter, copy_slot: Arc<CopySlot>) -> Config {
-    // The second counter follows the first for transactions on top of the library; nothing here
-    // reads it.
+    // The second counter follows the first for transactions on top of the library; it is not read
+    // here.
     Config::new(dir, seqno, SequenceNumberCounter::default())
         .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)))
         .use_descriptor_table(Some(Arc::new(DescriptorTable::new(OPEN_FILES_MAX))))
@@ -120,8 +121,8 @@ fn config(dir: &Path, options: IndexOptions, seqno: SequenceNumberCounter, copy_
         .data_block_hash_ratio_policy(HashRatioPolicy::all(0.0))
         .filter_policy(filters())
         .with_compaction_filter_factory(Some(Arc::new(CopyFilters(copy_slot))))
-        // Filters and block indexes whole and in RAM: a lookup costs at most one read of the device
-        // per run.
+        // Filters and block indexes are not partitioned and stay in RAM: a lookup costs at most one
+        // device read per run.
         .filter_block_partitioning_policy(PinningPolicy::all(false))
         .index_block_partitioning_policy(PinningPolicy::all(false))
         .filter_block_pinning_policy(PinningPolicy::all(true))
@@ -149,13 +150,13 @@ fn read_mark(tree: &Tree, context: &str) -> Result<Option<IndexMark>> {
 }
 
 /// Creates the directory durably, removes temporary files of an interrupted rename, and verifies
-/// the state. Without the file that names the state the library would start over and overwrite the
-/// tables: refused here.
+/// the state. Without the file that names the state the library would begin with an empty index and
+/// overwrite the tables, so this is refused.
 fn prepare_directory(dir: &Path) -> Result<()> {
     let context = |what: &str, path: &Path| format!("{what} {}", path.display());
     let fail = |what: &str, path: &Path, error: &io::Error| Error::io_on(Tier::Flash, context(what, path), error);
     let existed = dir.try_exists().map_err(|error| fail("looking for", dir, &error))?;
-    // The library makes files as the umask says; the directory keeps other users from them.
+    // The library creates files by the umask; the directory excludes other users.
     create_private_dir_all(dir).map_err(|error| fail("creating", dir, &error))?;
     close_to_others(dir);
     if !existed {
@@ -173,7 +174,7 @@ fn prepare_directory(dir: &Path) -> Result<()> {
     let tables = dir.join(TABLES_DIR);
     let has_tables = fs::read_dir(&tables).is_ok_and(|mut items| items.next().is_some());
     match fs::read(dir.join(CURRENT_FILE)) {
-        // The library writes the checksum of the file that lists the tables, and does not look at
+        // The library writes the checksum of the file that lists the tables, but does not verify
         // it.
         Ok(current) => State::named_by(dir, &current)?.map(drop).ok_or_else(|| {
             Error::corruption(

@@ -1,38 +1,38 @@
 //! Compaction strategy: the larger the index, the more runs accumulate before they are merged.
 //!
-//! Each entry is written once by a flush and then again by every merge in which it takes part. With
-//! keys in random order a merge of the first level takes all of the next one with it, and that
-//! level's overflow some ten tables of the last one for each of its own. So the merge cost of a put
-//! grows with the index: with 8 runs and tables of 32 MiB, computed table by table, an entry is
+//! Each entry is written once by a flush and again by every merge that includes it. With keys in
+//! random order a merge of the first level rewrites all of the next one, and the overflow of that
+//! level is merged with some ten tables of the last one for each of its own. So the merge cost of a
+//! put grows with the index: with 8 runs and tables of 32 MiB, computed table by table, an entry is
 //! merged 4 times until there are 20 million of them, 8 times until 40 million, 11 times until 100
-//! million. Twice as many runs bring twice as much to each merge; tables half as long keep the next
-//! level as it was. So it is 3, 5 and 7 times.
+//! million. With twice as many runs each merge has twice as much input; with tables half as long
+//! the next level keeps its size. Then it is 3, 5 and 7 times.
 //!
-//! Cost: a lookup, and each step of a scan, looks into more runs, until reads have been charged for
+//! Cost: a lookup, and each step of a scan, searches more runs, until reads have been charged for
 //! their merge ([`super::read_triggered`]).
 //!
-//! Only figures; nothing here can fail. Tables made with another shape stay valid.
+//! Only parameters; nothing here can fail. Tables written with another shape stay valid.
 
 use super::OrderedIndex;
 use lsm_tree::{AbstractTree as _, compaction::Leveled};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path, sync::atomic::Ordering};
 
-/// Runs gathered in the first level of a small index before they are merged into the next. Twice
-/// the library's own: a put of 1 KiB then costs an eighth less CPU.
+/// Runs of the first level of a small index that are merged into the next. Twice the library's
+/// default: a put of 1 KiB then costs an eighth less CPU.
 const RUNS: u8 = 8;
-/// The same of a large one,
+/// The same for a large index,
 const RUNS_OF_LARGE: u8 = 16;
-/// and of a huge one.
+/// and for a huge one.
 const RUNS_OF_HUGE: u8 = 24;
-/// An index is large from so many bytes of tables on, some 12 million entries: what merges cost has
-/// doubled by then, and scans have been served as ever.
+/// An index is large from this many bytes of tables on, some 12 million entries: merge costs have
+/// doubled by then, while scans are still as fast as before.
 const LARGE_BYTES: u64 = 384 << 20;
-/// And huge from so many on.
+/// An index is huge from this many bytes on.
 const HUGE_BYTES: u64 = 2 << 30;
 
-/// What a file takes is counted in such blocks.
+/// Unit of a file's allocated size, as `stat` returns it.
 const DU_BLOCK_BYTES: u64 = 512;
-/// Directory of the tables, in the index's.
+/// Directory of the tables, in that of the index.
 const TABLES_DIRECTORY: &str = "tables";
 
 /// How tables are merged.
@@ -40,12 +40,12 @@ const TABLES_DIRECTORY: &str = "tables";
 pub(super) struct Shape {
     /// Runs of the first level that are merged into the next.
     pub runs: u8,
-    /// Longest tables that a merge writes.
+    /// Maximum length of the tables that a merge writes.
     pub table_bytes: u64,
 }
 
 impl Shape {
-    /// For an index of so many bytes, whose tables are so long while it is small.
+    /// The shape for an index of so many bytes, with tables of this length while it is small.
     pub const fn of(index_bytes: u64, table_bytes: u64) -> Self {
         let (runs, table_bytes) = match index_bytes {
             ..LARGE_BYTES => (RUNS, table_bytes),
@@ -55,7 +55,7 @@ impl Shape {
         Self { runs, table_bytes }
     }
 
-    /// Bytes that the level below the runs may have before it is merged on.
+    /// Maximum bytes of the level below the runs before it is merged further.
     pub const fn level_bytes(self) -> u64 {
         self.table_bytes.saturating_mul(self.runs as u64)
     }
@@ -68,7 +68,7 @@ impl Shape {
 }
 
 impl OrderedIndex {
-    /// How its tables are merged now.
+    /// The present shape.
     pub(super) fn shape(&self) -> Shape {
         Shape::of(self.tree.disk_space(), self.options.table_bytes)
     }
@@ -78,8 +78,8 @@ impl OrderedIndex {
         self.tree.disk_space()
     }
 
-    /// Bytes of the files in its directory: of tables that are being written and of those that only
-    /// older readers hold, too.
+    /// Bytes of the files in its directory, including tables being written and those that only
+    /// older readers hold.
     pub fn files_bytes(&self) -> u64 {
         let bytes = |dir: &Path| -> u64 {
             let items = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -89,7 +89,7 @@ impl OrderedIndex {
         bytes(&self.dir) + bytes(&self.dir.join(TABLES_DIRECTORY))
     }
 
-    /// Merges that only readers and deletions need take so many bytes at most from now on.
+    /// Sets the maximum size of merges that only readers and deletions need.
     pub fn set_merge_room(&self, bytes: u64) {
         self.merge_room_bytes.store(bytes, Ordering::Release);
     }
@@ -103,7 +103,8 @@ impl OrderedIndex {
         usize::from(self.shape().runs)
     }
 
-    /// Runs of the first level beyond those that are merged: merges are behind by so many flushes.
+    /// Runs of the first level beyond those that are merged together: the number of flushes by
+    /// which merges are behind.
     pub fn runs_behind(&self) -> usize {
         self.l0_runs().saturating_sub(self.runs_merged_at_once())
     }

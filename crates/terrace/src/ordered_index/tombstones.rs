@@ -1,20 +1,20 @@
 //! Compaction charged to deletions.
 //!
-//! A deletion adds an entry, a *tombstone*; it and the entries that it hides are removed when a
+//! A deletion adds an entry, a *tombstone*; it and the entries that it hides are dropped when a
 //! merge takes both into the last level. The library merges by size alone: after many deletions
 //! without other writes both stay, and each scan over those keys steps over all of them.
 //!
-//! So tombstones are charged for the merge of their level with the next one: when there are enough
-//! for what it reads and writes it is done, from the runs downwards, until they are gone. For that
-//! a memtable with enough of them is flushed.
+//! So tombstones are charged for the merge of their level with the next one: it is executed when
+//! there are enough tombstones for the bytes that it reads and writes, level by level from the runs
+//! downwards, until they are gone. A memtable with enough of them is flushed for that.
 //!
 //! Invariants:
 //! - Merges for tombstones write at most [`ENTRIES_PER_TOMBSTONE`] entries for each, in each level,
-//!   or [`BYTES_PER_TOMBSTONE`] if those are more.
-//! - No merge is useless: it removes tombstones from their level. In the last level it does so if
-//!   no snapshot is older, and only then that level is merged with itself.
+//!   or [`BYTES_PER_TOMBSTONE`] if that is more.
+//! - No merge is useless: it removes tombstones from their level. In the last level this requires
+//!   that no snapshot is older, and only then that level is merged with itself.
 //!
-//! Levels are merged whole, since the library offers no other choice from outside: so in an index
+//! Levels are merged as a whole, since the library's interface has no other choice: so in an index
 //! much larger than its deleted part, tombstones wait for merges by size.
 
 use super::{OrderedIndex, background::Choice, read_seqno, read_triggered::LAST_LEVEL};
@@ -30,15 +30,15 @@ use std::{
 /// per entry that moves down a level, at a level ratio of ten. With this, if 600,000 of a million
 /// keys are deleted, a scan steps over the tombstones that are not merged in 20 ms.
 const ENTRIES_PER_TOMBSTONE: u64 = 20;
-/// Bytes of tables that are merged for one at least: ten of the shortest entries.
+/// Minimum bytes of tables merged for each: ten of the shortest entries.
 const BYTES_PER_TOMBSTONE: u64 = 512;
-/// Fewer are left alone: a scan steps over them, and what they hide, in some milliseconds.
+/// Fewer are ignored: a scan steps over them, and the entries they hide, in some milliseconds.
 const TOMBSTONES_MIN: u64 = 8_192;
-/// At most this often the runs are merged for tombstones: otherwise a caller that deletes without
-/// pause would have each flush merged with the next level.
+/// Minimum interval between merges of the runs for tombstones: otherwise, if a caller deletes
+/// without pause, each flush would be merged with the next level.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Tombstones that no table has yet, and when merges were made for those that tables have.
+/// Tombstones that are in no table yet, and the time of the last merge for those in tables.
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
     in_memtable: AtomicU64,
@@ -46,7 +46,7 @@ pub(super) struct Tombstones {
 }
 
 impl Tombstones {
-    /// The memtable has one more. Only the applier says so.
+    /// The memtable has one more. Only the applier calls it.
     pub fn added(&self) {
         self.in_memtable.fetch_add(1, Ordering::Relaxed);
     }
@@ -61,11 +61,11 @@ impl Tombstones {
     }
 }
 
-/// What a level has.
+/// Contents of a level.
 #[derive(Debug, Clone, Copy, Default)]
 struct LevelShare {
     bytes: u64,
-    /// Entries, tombstones among them.
+    /// Entries, including tombstones.
     items: u64,
     tombstones: u64,
     highest_seqno: u64,
@@ -83,8 +83,8 @@ impl OrderedIndex {
         in_tables + self.tombstones.in_memtable.load(Ordering::Relaxed)
     }
 
-    /// Merges a level for its tombstones, if their charge suffices. `false` if none does. To be
-    /// called when [`OrderedIndex::compact`] had nothing to do.
+    /// Merges a level for its tombstones, if their charges suffice. `false` if those of no level
+    /// do. To be called when [`OrderedIndex::compact`] had nothing to do.
     ///
     /// # Errors
     /// As for [`OrderedIndex::compact`].
@@ -92,15 +92,14 @@ impl OrderedIndex {
         self.compact_by(watermark_seq, || {
             let (from, into) = self.level_to_merge(watermark_seq)?;
             if from == 0 {
-                // Now: were it to fail, it is not tried again at once.
+                // Before the merge: if it fails, it is not tried again at once.
                 *self.tombstones.merged_at.lock() = Some(Instant::now());
             }
             Some(Choice::by(PullDown(from, into)))
         })
     }
 
-    /// Whether the memtable has so many tombstones that those, once they are in a table, pay for a
-    /// merge.
+    /// Whether the memtable has enough tombstones to pay for a merge once they are in a table.
     pub fn wants_tombstones_flushed(&self) -> bool {
         let in_memtable = self.tombstones.in_memtable.load(Ordering::Relaxed);
         if in_memtable < TOMBSTONES_MIN || !self.tombstones.are_due() {
@@ -130,7 +129,7 @@ impl OrderedIndex {
         shares
     }
 
-    /// The first level whose tombstones pay for a merge, and the one that it is merged into.
+    /// The first level whose tombstones pay for a merge, and its target level.
     fn level_to_merge(&self, watermark_seq: u64) -> Option<(u8, u8)> {
         let levels = self.level_shares();
         let seqno = read_seqno(watermark_seq.min(self.applied_seq()));
@@ -154,13 +153,13 @@ impl OrderedIndex {
     }
 }
 
-/// The level into which one is merged: the next that has anything, or the last.
+/// The target level of a merge: the next one that is not empty, or the last.
 fn below(levels: &[LevelShare], from: usize) -> usize {
     let next = (from + 1..levels.len()).find(|level| levels[*level].bytes > 0);
     next.unwrap_or(LAST_LEVEL)
 }
 
-/// Whether tombstones pay for a merge of so many entries, of so many bytes together.
+/// Whether tombstones pay for a merge of so many entries, with so many bytes in total.
 const fn pay(tombstones: u64, items: u64, bytes: u64) -> bool {
     tombstones >= TOMBSTONES_MIN
         && (tombstones.saturating_mul(ENTRIES_PER_TOMBSTONE) >= items

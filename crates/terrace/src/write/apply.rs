@@ -5,12 +5,12 @@
 //! only the last one is applied: no reader can observe a state in between, since batches become
 //! visible as a whole.
 //!
-//! For each record: the ordered index's entry, the hash index's slot, the accounting. A move counts
-//! only if the entry still has the version that moved, so it never overrides a concurrent
+//! For each record: the ordered index's entry, the hash index's slot, the accounting. A move takes
+//! effect only if the entry still has the moved version, so it never overrides a concurrent
 //! overwrite.
 //!
-//! Between batches it seals the memtable when it is full (with a mark of its position, once the log
-//! is durable that far) and, after an open, fills the hash index a little at a time ([`fill`]).
+//! Between batches it seals the memtable when it is full (with a mark of its seq, once the log is
+//! durable up to it) and, after an open, fills the hash index a little at a time ([`fill`]).
 
 mod cache_transfer;
 mod copies;
@@ -51,16 +51,16 @@ use std::{
 const LOG_BYTES_PER_MARK: u64 = 256 << 20;
 /// The applier waits while this many memtables are unflushed,
 const SEALED_MEMTABLES_MAX: usize = 3;
-/// or the index has this many runs more in its first level than are merged: reads would get slow.
+/// or while the index has this many runs in its first level beyond those that are merged: reads
+/// would become slow.
 pub const RUNS_BEHIND_MAX: usize = 22;
-/// Records whose buckets in the hash index are fetched from memory side by side.
+/// Records whose buckets in the hash index are prefetched in parallel.
 pub const TOUCHED_TOGETHER: usize = 16;
 /// Wait before trying again to seal the memtable, when the index's device is full.
 const RETRY: Duration = Duration::from_millis(100);
-/// Between two looks whether the flusher has made room for another memtable.
+/// Interval at which it checks whether the flusher has made room for another memtable.
 const ROOM_LOOK: Duration = Duration::from_millis(1);
-/// Wait for the next frame, or to be asked for something else. Spare memory of frames is given back
-/// then.
+/// Maximum wait for the next frame or another request. Spare memory of frames is freed then.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// State of the applying thread.
@@ -69,13 +69,13 @@ pub struct Applier {
     opened: Instant,
     index: IndexApplier,
     /// Classes of keys whose home may be inline or a block, or whose slot in the hash index was
-    /// taken out. Trusted once `filling` is over.
+    /// evicted. Valid once `filling` has ended.
     elsewhere: Arc<KeyFilter>,
     filling: Option<Filling>,
     log_bytes_since_mark: u64,
-    /// The live bytes of blocks are known: everything recovery found is applied.
+    /// The live bytes of blocks are known: all recovered frames are applied.
     accounted: bool,
-    /// The frames being applied, and which of them has the record that is.
+    /// The frames being applied, and the index of the one with the present record.
     frames: Vec<Arc<Frame>>,
     frame: usize,
     /// Earliest expiry in the frames being applied.
@@ -88,7 +88,7 @@ struct Arrived<'a> {
     hash: u64,
     address: Address,
     record: Record<'a>,
-    /// Which of the frames it is in.
+    /// Index of its frame.
     frame: usize,
 }
 
@@ -105,8 +105,8 @@ impl<'a> Arrived<'a> {
 }
 
 impl Arrived<'_> {
-    /// Whether nothing of `earlier`, the one before it among the records of its key, is left when
-    /// both are applied. An extent is: its block counts what it had.
+    /// Whether nothing remains of `earlier`, the previous record of its key, when both are applied.
+    /// An extent remains: its block counts its bytes.
     fn replaces(&self, earlier: &Self) -> bool {
         self.record.body.answers_for_key()
             && matches!(
@@ -119,8 +119,8 @@ impl Arrived<'_> {
 }
 
 /// What a put or delete replaced: its entry in the ordered index, and its slot in the hash index.
-/// With neither, nothing known was replaced. With a slot only, it is an object in the flash log of
-/// about this length, at this address if the slot was the same key's.
+/// With neither, no known object was replaced. With a slot only, it is an object in the flash log
+/// of about this length, at this address if the slot was the same key's.
 type Replaced = (Option<Entry>, Option<Found>);
 
 /// A home in the flash log.
@@ -131,10 +131,10 @@ const fn flash(address: Address) -> Home {
 }
 
 impl Applier {
-    /// Takes the applier of the store.
+    /// Creates the store's applier.
     ///
     /// # Errors
-    /// If it is taken already; the device's.
+    /// If there is one already; errors of the device.
     pub fn new(engine: Arc<Engine>) -> Result<Self> {
         let (opened, index) = (Instant::now(), engine.index.applier()?);
         let loader = Loader::begin(&engine)?;
@@ -189,8 +189,8 @@ impl Applier {
         is_due && !self.engine.options.read_only
     }
 
-    /// Up to where the index is wanted persisted, if a mark now would have it so, and no flush
-    /// under way.
+    /// The seq up to which the index must be persisted, if a mark now would include it and no flush
+    /// is running.
     fn mark_asked(&self) -> Option<u64> {
         let engine = &self.engine;
         let wanted = engine.mark_wanted.load(Ordering::Acquire);
@@ -205,12 +205,12 @@ impl Applier {
         }
         let asked = self.mark_asked();
         if let Some(seq) = asked {
-            // Once: where the index has no room it is for those that wait to ask again.
+            // Once: if the index has no room, the waiting threads must ask again.
             let wanted = &self.engine.mark_wanted;
             let _ = wanted.compare_exchange(seq, 0, Ordering::AcqRel, Ordering::Acquire);
         }
         if self.engine.options.read_only {
-            // Nothing is persisted: what was replayed stays in memory.
+            // Nothing is persisted: replayed records stay in memory.
         } else if asked.is_some() || self.is_mark_due() {
             self.rotate()?;
         }
@@ -218,7 +218,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Seals the memtable with its mark and has it flushed.
+    /// Seals the memtable with its mark and starts its flush.
     fn rotate(&mut self) -> Result<()> {
         let engine = &self.engine;
         let runs_behind_max = engine.runs_behind_max(RUNS_BEHIND_MAX);
@@ -249,7 +249,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Applies frames that follow each other as one: snapshots are taken before them or after them.
+    /// Applies consecutive frames as one batch: snapshots are taken before or after it.
     fn apply_frames(&mut self, frames: &[Arc<Frame>]) {
         let views: Vec<_> = frames.iter().map(|frame| frame.view()).collect();
         let after = self.index.applied_seq();
@@ -257,7 +257,7 @@ impl Applier {
         // are left out: no reader saw them, and nothing that this applier does now is persisted, so
         // the next open decides about them.
         let durable_seq = self.engine.log.writer.durable_seq();
-        // A frame that recovery found may begin with commits the index has persisted.
+        // A recovered frame may begin with commits that the index has persisted.
         let count = views.iter().map(|view| view.record_count() as usize).sum();
         let mut records: Vec<Arrived<'_>> = Vec::with_capacity(count);
         for (frame, view) in views.iter().enumerate() {
@@ -290,8 +290,8 @@ impl Applier {
         }
         self.index.applied(last_seq);
         self.engine.log.applied(frames, last_seq);
-        // After that: a pass that began before it and does not see these objects hears of them, and
-        // one that begins now sees them.
+        // After applying: a pass that began before and does not see these objects is notified of
+        // them here, and one that begins now sees them.
         let expires_ms = std::mem::replace(&mut self.expires_ms, NEVER_MS);
         if expires_ms != NEVER_MS {
             self.engine.expiring.put(expires_ms);
@@ -325,7 +325,8 @@ impl Applier {
             }
             Body::MoveToBlock { version, extent } => self.move_to_block(hash, record, version, extent),
             Body::Drop { version } => self.drop_value(hash, record, version),
-            // What it hides is told by versions; the drops that follow take it out.
+            // Entries that it hides are recognised by their versions; the following drops remove
+            // them.
             Body::DeleteRange { .. } => {}
         }
         if record.body.answers_for_key()
@@ -353,7 +354,7 @@ impl Applier {
         self.index.insert_with_hash(record.key, hash, &entry, record.seq);
     }
 
-    /// Takes the key's object out of the hash index and the accounting.
+    /// Removes the key's object from the hash index and the accounting.
     fn replace(&mut self, hash: u64, key: &[u8]) {
         let old = self.old_elsewhere(hash, key);
         let replaced = (old, self.remove_slot(hash));
@@ -361,7 +362,7 @@ impl Applier {
         self.uncache(&replaced);
     }
 
-    /// The key's entry, where the hash index cannot tell what it is.
+    /// The key's entry, if the hash index cannot tell what it is.
     fn old_elsewhere(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         let class = self.engine.hash_index.class_hash(hash);
         if self.filling.is_none() && !self.elsewhere.may_contain(class) {
@@ -370,23 +371,23 @@ impl Applier {
         self.current_entry(hash, key)
     }
 
-    /// The key's entry as it is now.
+    /// The key's present entry.
     fn current_entry(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         self.engine.index.get_with_hash(key, hash).unwrap_or_else(|error| {
-            // What it replaces is then accounted as alive until `repair` counts again: space is
-            // lost, no data.
+            // The replaced value is then counted as live until `repair` counts again: space is
+            // lost, but no data.
             tracing::error!(%error, "the index cannot say what a commit replaces");
             None
         })
     }
 
-    /// The key's entry, if it still is this version: what a move or a drop is about.
+    /// The key's entry, if it still has this version, the one named by a move or a drop.
     fn entry_of_version(&self, hash: u64, key: &[u8], version: u64) -> Option<Entry> {
         self.current_entry(hash, key)
             .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion))
     }
 
-    /// A value counts for what its slot says of the record: so it does when it goes.
+    /// A value counts with the length in its slot, when it becomes live as when it dies.
     fn value_lives(&self, address: Address, record: &Record<'_>) {
         let bytes = HashIndex::read_bytes_max(record.record_bytes() as u64);
         self.engine.log.segments.value_lives(address.bytes(), bytes);
@@ -395,7 +396,7 @@ impl Applier {
         }
     }
 
-    /// The frame of the record being applied, which is at an address, and where in it that is.
+    /// The frame of the present record, which is at an address, and the offset in it.
     fn in_frame(&self, address: Address) -> Option<(&Sealed, usize)> {
         let frame = self.frames.get(self.frame)?;
         let offset = address.bytes() % self.engine.log.segments.segment_bytes();
@@ -425,7 +426,7 @@ impl Applier {
         }
     }
 
-    /// Takes the slot of an entry out, if it has one. Gives what that said.
+    /// Removes the slot of an entry, if it has one. Returns its contents.
     fn remove_slot_of(&mut self, hash: u64, entry: &Entry) -> Option<Found> {
         let is_in_log = entry.home.kind() == HomeKind::Flash;
         is_in_log.then(|| self.remove_slot(hash)).flatten()
@@ -436,7 +437,7 @@ impl Applier {
             return;
         };
         let home = flash(address);
-        // A copy stays with its value, for whatever reason that moves within the log.
+        // A copy stays with its value for any move within the log.
         let has_copy = entry.copy.is_some();
         let slot = self.set_slot(hash, address, record.record_bytes() as u64);
         self.cache_at(&entry, record.key, &home);
@@ -450,7 +451,7 @@ impl Applier {
 
     fn move_to_block(&mut self, hash: u64, record: &Record<'_>, version: u64, extent: Extent) {
         let current = self.entry_of_version(hash, record.key, version);
-        // Alive first, then dead if the move comes too late: so the block never looks unused in
+        // Live first, then dead if the move is obsolete: so the block never seems unused in
         // between.
         self.engine.large.account_live(extent.block, extent.extent_bytes);
         let Some(entry) = current else {
@@ -469,8 +470,8 @@ impl Applier {
             return;
         };
         let slot = self.remove_slot_of(hash, &entry);
-        // Here, where it takes effect: sweeping, recycling and cleaning may each have committed a
-        // drop of the same value.
+        // Counted here, where it takes effect: sweeps, log GC and block GC may each have committed
+        // a drop of the same value.
         if record.seq > self.engine.recovered_seq {
             let presence = self.engine.presence();
             count_drop(&self.engine, presence.dead(record.key, version, &entry.attributes));
@@ -488,10 +489,10 @@ impl Drop for Applier {
     }
 }
 
-/// Numbers of the records to apply, each with the prefix of its key. They are in key order, as
+/// Indexes of the records to apply, each with the prefix of its key. They are sorted by key, since
 /// inserting into the memtable is up to twice as fast then; records of one key are in the order of
-/// their seqs, and of those that replace each other only the last is kept. Sorted are pairs of
-/// prefix and number, which are shorter than the records.
+/// their seqs, and of those that replace each other only the last is kept. Pairs of prefix and
+/// index are sorted, since they are shorter than the records.
 fn in_key_order(records: &[Arrived<'_>]) -> Vec<(u64, usize)> {
     let numbered = records.iter().enumerate();
     let mut order: Vec<_> = numbered.map(|(number, arrived)| (arrived.key_prefix, number)).collect();
@@ -510,8 +511,8 @@ fn in_key_order(records: &[Arrived<'_>]) -> Vec<(u64, usize)> {
     order
 }
 
-/// What the segment counts of an entry's value: what its slot says. Where that is gone, what a put
-/// of it takes.
+/// The bytes that the segment counts for an entry's value: the length in its slot. Without a slot,
+/// the length of a put of it.
 fn counted_bytes(key: &[u8], entry: &Entry, address: u64, slot: Option<&Found>) -> u64 {
     let slot = slot.filter(|found| found.address.bytes() == address);
     slot.map_or_else(
@@ -520,8 +521,8 @@ fn counted_bytes(key: &[u8], entry: &Entry, address: u64, slot: Option<&Found>) 
     )
 }
 
-/// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time
-/// had come.
+/// Counts a drop that takes effect, by reason: a value that no range hides was dropped because it
+/// had expired.
 fn count_drop(engine: &Engine, why: Option<Dead>) {
     let counter = match why {
         Some(Dead::Deleted) => &engine.expire_counters.dropped_deleted,

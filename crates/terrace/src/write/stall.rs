@@ -13,7 +13,7 @@
 //! was given back; where the log is on the same device, a segment with next to no live values, and
 //! one that is free; a device with room for the reserve, which is about to be restored. So a writer
 //! that checks them in this order and then tries to get room misses nothing: space that had left a
-//! state before its check is met in a later one, or is room.
+//! state before its check is found in a later one, or is free.
 //!
 //! Invariant: whatever the threads do or fail to do, a writer proceeds. A bound on space is not
 //! worth a deadlock.
@@ -28,12 +28,12 @@ use std::time::{Duration, Instant};
 
 /// How long a writer waits while nothing is moved or deleted.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a writer waits in all for room that deletions give back, while others take what comes.
+/// How long a writer waits in total for room that deletions free, while other writers take it.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
-/// How often it looks through all blocks while nothing is: what is on its way may come to be held
-/// by a reader.
+/// Interval at which it checks all blocks while there is no progress: a reader may come to hold
+/// a block that was about to be freed.
 const BLOCKS_STEP: Duration = Duration::from_millis(200);
-/// Why a writer goes on at once.
+/// Why a writer proceeds immediately.
 const NOTHING_TO_RECLAIM: &str =
     "nothing can be reclaimed now: it is held by snapshots or readers, being written, or damaged";
 
@@ -41,7 +41,7 @@ fn is_over(engine: &Engine) -> bool {
     Bounds::of(&engine.options).holds(&engine.large.totals(), engine.block_gc.finding().tolerated_bytes)
 }
 
-/// Before large values are written: waits while blocks take more than they may and cleaning can
+/// Called before large values are written: waits while blocks exceed their limit and block GC can
 /// help.
 pub fn hold_back(engine: &Engine) {
     if !is_over(engine) {
@@ -59,7 +59,7 @@ pub fn hold_back(engine: &Engine) {
         let is_late = patience.is_over(gc.progress_so_far());
         Ok(is_late.then_some(Some("cleaning makes no progress")))
     });
-    // If the store stops, the write itself finds out.
+    // If the store stops, the write itself fails.
     if let Ok(Some(why)) = held {
         gc.let_go(why);
     }
@@ -69,7 +69,7 @@ pub fn hold_back(engine: &Engine) {
 /// operation that frees room is under way.
 ///
 /// # Errors
-/// The last attempt's; that of a closing store.
+/// The error of the last attempt, or that of a closing store.
 pub fn find_room<T>(engine: &Engine, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let mut attempt = || engine.log.refusal(Tier::Large).map_or_else(&mut attempt, Err);
     match attempt() {
@@ -101,11 +101,10 @@ pub fn find_room<T>(engine: &Engine, mut attempt: impl FnMut() -> Result<T>) -> 
     })
 }
 
-/// Whether anything that was deleted is on its way to giving room back. In the order in which it
-/// goes there.
+/// Whether any deleted data will soon free room. Checks the states in their order.
 fn is_room_coming(engine: &Engine) -> bool {
     if engine.log.index_full.reason().is_some() {
-        // No block goes before the index has persisted that it is dead.
+        // No block is freed before the index has persisted that it is dead.
         return false;
     }
     if engine.log.ranges.count() > 0 {
@@ -114,7 +113,7 @@ fn is_room_coming(engine: &Engine) -> bool {
     let deleted_seq = engine.log.committed_seq();
     let is_applied = || engine.log.applied_seq() >= deleted_seq;
     let is_stopping = || engine.log.is_closing() || engine.log.writer.failure().is_some();
-    // An error: the store stops, which ends the wait.
+    // An error means that the store stops, which ends the wait.
     engine.log.wait_for(is_applied).is_ok()
         && (engine.blocks_give_room(is_stopping)
             || (engine.log.reserve.is_shared() && engine.log_gives_room())

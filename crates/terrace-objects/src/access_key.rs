@@ -430,7 +430,7 @@ impl Keys {
         })
     }
 
-    /// Calls `ask` with a key that exists and has not expired. A session ID stands for its key.
+    /// Calls `ask` with a key that exists and has not expired. A session's ID selects its key.
     fn of<T>(&self, id: &str, ask: impl FnOnce(&AccessKey) -> T) -> Option<T> {
         let parent = session::parent(id);
         let id = parent.as_deref().unwrap_or(id);

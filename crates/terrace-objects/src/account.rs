@@ -55,7 +55,7 @@ const fn is_plain(byte: u8) -> bool {
 /// Reads the name of an account.
 ///
 /// # Errors
-/// A message that says what a valid name is.
+/// A message that describes valid names.
 pub fn read_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(is_plain) {
         return Err(format!(
@@ -80,7 +80,7 @@ pub fn read_email(text: &str) -> Result<String, String> {
     Ok(text.to_ascii_lowercase())
 }
 
-/// What is stored of an account.
+/// The stored record of an account.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Its e-mail address, in lower case.
@@ -93,7 +93,7 @@ pub struct Account {
 pub struct Accounts(BTreeMap<String, Account>);
 
 impl Accounts {
-    /// Reads all of them.
+    /// Reads all accounts.
     ///
     /// # Errors
     /// The store's; [`Error::Corruption`] for a record that cannot be decoded.

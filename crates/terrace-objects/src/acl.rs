@@ -15,7 +15,7 @@ const NO_GRANTS: &str = "-";
 /// Most grants of a list, S3's limit.
 pub const GRANTS_MAX: usize = 100;
 
-/// What can be granted of a bucket or an object.
+/// Permissions that can be granted on a bucket or an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
     /// List the bucket, read the object.
@@ -31,7 +31,7 @@ pub enum Permission {
 }
 
 impl Permission {
-    /// All of them.
+    /// All permissions.
     pub const ALL: [Self; 5] = [
         Self::FullControl,
         Self::Read,

@@ -88,7 +88,7 @@ pub struct Record {
     /// Its public access block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_access_block: Option<PublicAccessBlock>,
-    /// Object lock settings. A bucket with them has versioning enabled for ever.
+    /// Object lock settings. A bucket with them has versioning enabled permanently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<lock::Settings>,
     /// Where its access log is written.
@@ -100,13 +100,13 @@ pub struct Record {
     /// Its event notification rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notifications: Vec<notification::Rule>,
-    /// Encryption of objects whose request asks for none.
+    /// Encryption of objects whose request does not specify any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
     /// Object ownership, as the client sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
-    /// Requester pays: requests of other accounts must say that they pay.
+    /// Requester pays: requests of other accounts must state that they pay.
     #[serde(default, skip_serializing_if = "is_false")]
     pub requester_pays: bool,
     /// Its account, if not [`crate::account::DEFAULT`].
@@ -377,7 +377,7 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Reads all of them.
+    /// Reads all buckets.
     ///
     /// # Errors
     /// The store's; [`Error::Corruption`] for a record that cannot be decoded.
@@ -480,8 +480,8 @@ impl Buckets {
         Ok(())
     }
 
-    /// Enables or suspends versioning. Waits for commits under way in the bucket: each commit sees
-    /// one setting, and later ones see the new setting. Blocks.
+    /// Enables or suspends versioning. Waits for running commits in the bucket: each commit uses
+    /// one setting, and later ones use the new setting. Blocks.
     ///
     /// # Errors
     /// `NoSuchBucket`, the store's.

@@ -82,8 +82,8 @@ impl Algorithm {
         }
     }
 
-    /// The kind of an object's checksum after a multipart upload. `asked` is what the request that
-    /// began the upload asked for.
+    /// The kind of an object's checksum after a multipart upload. `asked` is the kind in the
+    /// request that began the upload.
     ///
     /// # Errors
     /// [`Wrong`] for combinations that S3 does not allow.

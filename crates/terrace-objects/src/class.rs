@@ -6,8 +6,8 @@ use terrace::Attributes;
 /// The attribute with an object's class, absent for the standard class. Its name is the header's.
 pub const STORAGE_CLASS: &str = "x-amz-storage-class";
 
-/// A class whose objects can be read at once. Lifecycle rules move objects to later ones only, in
-/// S3's order.
+/// A class whose objects can be read immediately. Lifecycle rules move objects to later ones only,
+/// in S3's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// The default.

@@ -42,7 +42,7 @@ const UPLOAD_LIFE_MS: u64 = 7 * 24 * 3600 * 1000;
 /// Interval of checks for such uploads.
 const UPLOAD_CHECK_INTERVAL_MS: u64 = 3600 * 1000;
 
-/// What is being written and may never be finished.
+/// A value being written that may never be finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Discarded {
     /// All values of an ID, and its pending marker.
@@ -142,7 +142,7 @@ impl Collector {
         }
     }
 
-    /// Tells the collector of a new garbage marker.
+    /// Notifies the collector of a new garbage marker.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
@@ -157,7 +157,7 @@ impl Collector {
         })
     }
 
-    /// Must run before anything is written: every pending marker then is of a former process, and
+    /// Must run before anything is written: every pending marker is then from a former process, and
     /// its values will never be finished.
     ///
     /// # Errors
@@ -212,15 +212,14 @@ impl Collector {
     /// Deletes the garbage that exists now.
     ///
     /// # Errors
-    /// The store's; what was not deleted stays marked.
+    /// Errors of the store; values that were not deleted stay marked.
     pub fn collect(&self, store: &Store) -> terrace::Result<()> {
         let _at_work = self.at_work.lock();
         self.collect_all(store)
     }
 
-    /// Like [`Collector::collect`], for a caller that read `begun` after it deleted what it needs
-    /// gone. If a run is under way, waits for its end, and does nothing if that run began later
-    /// than `begun`.
+    /// Like [`Collector::collect`], for a caller that read `begun` after its own deletes. If a run
+    /// is in progress, waits for its end, and does nothing if that run began later than `begun`.
     ///
     /// # Errors
     /// As for [`Collector::collect`].
@@ -440,7 +439,7 @@ mod tests {
             while collector.begun_so_far() == before {
                 std::thread::yield_now();
             }
-            // The run under way may not see what is deleted now.
+            // The present run may not see values deleted now.
             garbage();
             let begun = collector.begun_so_far();
             let waits = scope.spawn(move || {

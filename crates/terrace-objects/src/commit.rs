@@ -148,7 +148,7 @@ pub struct Done {
 pub struct NewObject {
     /// The value of its record.
     pub value: Bytes,
-    /// The attributes of its record, without those that say which version it is.
+    /// The attributes of its record, without those that identify the version.
     pub attributes: Attributes,
 }
 
@@ -196,10 +196,10 @@ impl<'a> Place<'a> {
 }
 
 /// Replaces the current object by `new`, or deletes it if `new` is `None`, in one commit with what
-/// `also` adds. The former object becomes a version if the bucket's versioning says so. Blocks.
+/// `also` adds. The former object becomes a version if the bucket has versioning. Blocks.
 ///
 /// # Errors
-/// `AccessDenied` without a permit to write, `NoSuchBucket`, what the requirement says,
+/// `AccessDenied` without a permit to write, `NoSuchBucket`, errors of the requirement,
 /// `OperationAborted` if other commits intervene too often, `NotImplemented` if the former object
 /// is too long to become a version, the store's.
 pub fn change(
@@ -408,7 +408,7 @@ struct Step<'a> {
     object: Vec<u8>,
     batch: Batch,
     done: Done,
-    /// The event, if a target is to be told.
+    /// The event, if a target must be notified.
     what: Option<What>,
 }
 
@@ -489,7 +489,7 @@ impl Step<'_> {
     }
 
     /// The order of the latest version. An object put before versioning was enabled has none; it
-    /// gets one after all others and not earlier than its own time.
+    /// gets one after all others, not earlier than its own time.
     fn former_order(&self, existing: Option<&Facts>) -> ObjectResult<Option<Id>> {
         if let Some(order) = existing.and_then(|facts| facts.order) {
             return Ok(Some(order));

@@ -1,6 +1,6 @@
 //! Computes S3's checksums of a stream, and combines those of parts.
 //!
-//! MD5 is always computed, because the entity tag is made of it; other checksums when asked for.
+//! MD5 is always computed, because the entity tag is made from it; other checksums on request.
 
 mod md5;
 
@@ -89,7 +89,7 @@ pub struct Digests {
 pub struct Computed {
     /// MD5 of the bytes.
     pub md5: [u8; 16],
-    /// The checksums asked for, in that order.
+    /// The requested checksums, in that order.
     pub checksums: Vec<Checksum>,
     /// Length in bytes.
     pub length: u64,

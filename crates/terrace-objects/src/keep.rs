@@ -50,7 +50,7 @@ impl Kept {
 }
 
 /// [`keep`] without waiting, for a body in memory, if [`commit::try_change`] can. Returns the
-/// result, and what tells when it is durable. `None` means nothing: call [`keep`].
+/// result, and a future that resolves when it is durable. `None` says nothing: call [`keep`].
 pub fn try_keep(
     place: Place<'_>,
     requirement: &Requirement,

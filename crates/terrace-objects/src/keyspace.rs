@@ -55,7 +55,7 @@ const VALUES: &str = "\0s3/data/";
 pub struct Space {
     /// Prefix of its keys; the whole key if there is only one.
     pub prefix: &'static str,
-    /// The module that knows what is stored there.
+    /// The module that encodes the values.
     pub codec: &'static str,
     /// What deletes from it.
     pub deleted_by: &'static str,
@@ -195,7 +195,7 @@ pub fn account(name: &str) -> Vec<u8> {
     format!("{ACCOUNTS}{name}").into_bytes()
 }
 
-/// The key of the record that says that a master key has been used.
+/// The key of the record which states that a master key has been used.
 pub fn master_key(name: &str) -> Vec<u8> {
     format!("{MASTER_KEYS}{name}").into_bytes()
 }

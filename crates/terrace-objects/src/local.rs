@@ -25,7 +25,7 @@ use std::{
 };
 use terrace::{Attributes, Durability, Error, ObjectInfo, ReadOptions, Store, Version};
 
-/// What a reader needs besides the store. Clones share it.
+/// A reader's parameters besides the store. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     /// Holds the values being read.
@@ -120,8 +120,8 @@ impl<'s> Shown<'s> {
         Ok(self.claim()?.on(&Facts::of(info)).is_ok())
     }
 
-    /// The same for an object of a snapshot that is older than this value: nothing that was put
-    /// after the bucket was closed is in it, so the bucket is not looked up again.
+    /// The same for an object of a snapshot that is older than this value: it has no objects that
+    /// were put after the bucket was closed, so the bucket is not looked up again.
     pub fn had(&self, info: &ObjectInfo) -> bool {
         self.known.borrow().1.on(&Facts::of(info)).is_ok()
     }
@@ -243,8 +243,7 @@ impl From<ObjectError> for Failed {
 }
 
 impl<'s> Objects<'s> {
-    /// Reads the buckets. Objects are encrypted where a bucket asks for it and there is a master
-    /// key.
+    /// Reads the buckets. Objects are encrypted if a bucket requires it and there is a master key.
     ///
     /// # Errors
     /// The store's.
@@ -354,7 +353,7 @@ impl Object<'_> {
         let begin = || Writing::begin(collector, store, Target::Object, length, data_key);
         let mut writing = begin().or_else(|error| {
             let seen = collector.collected_so_far();
-            // Collecting what was deleted before may free space.
+            // Collecting values deleted before may free space.
             let has_room = error.is_full() && collector.collect(store).is_ok() && collector.collected_so_far() != seen;
             if has_room { begin() } else { Err(error) }
         })?;
@@ -431,7 +430,7 @@ mod tests {
     }
 
     /// Regression: a command put the object and the garbage marker of the replaced values in two
-    /// commits; a crash between them left the values for ever.
+    /// commits; a crash between them left the values forever.
     #[test]
     fn what_is_replaced_is_garbage_in_the_same_commit() {
         let dir = tempfile::tempdir().unwrap();

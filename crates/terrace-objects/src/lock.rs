@@ -2,8 +2,8 @@
 //!
 //! Locks are attributes of the version and are checked in the commit that would delete it.
 //! Lifecycle rules and commands delete by the same commit, and the collector deletes only values of
-//! versions that are gone, so nothing bypasses a lock. A bucket with locks has versioning, and it
-//! cannot be suspended.
+//! versions that no longer exist, so nothing bypasses a lock. A bucket with locks has versioning,
+//! and it cannot be suspended.
 
 use super::keyspace::now_ms;
 use serde::{Deserialize, Serialize};

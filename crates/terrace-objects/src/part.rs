@@ -50,7 +50,7 @@ impl PartRecord {
         }
     }
 
-    /// Reads what is stored.
+    /// Reads the stored form.
     ///
     /// # Errors
     /// The engine's corruption error for a damaged record.

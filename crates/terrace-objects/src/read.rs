@@ -30,7 +30,8 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// as a piece that is not encrypted, so that a connection, which gathers 408 KiB before it sends,
 /// sends both kinds in equal runs: with 448 KiB a client got a third less (docs/s3.md).
 const DECRYPTED_PIECES: u64 = (PIECE_BYTES / pieces::PIECE_BYTES) as u64;
-/// Longest piece for a reader that holds little memory: what a connection sends at a time.
+/// Longest piece for a reader that holds little memory: the bytes that a connection sends at a
+/// time.
 pub const SHORT_PIECE_BYTES: usize = 64 << 10;
 /// Most pieces of one object per device read.
 pub const PIECES_PER_READ: usize = READ_BYTES_MAX / PIECE_BYTES;
@@ -52,7 +53,7 @@ pub struct Opened {
     range: Range<u64>,
     /// Length of the next read.
     read_bytes: usize,
-    /// The reader wants little memory held.
+    /// The reader must hold little memory.
     holds_little: bool,
     /// Its data key, once unlocked.
     data_key: Option<DataKey>,
@@ -152,7 +153,7 @@ fn read_parts(reader: &Reader, key: &[u8], length: u64) -> ObjectResult<Vec<Part
     Ok(parts)
 }
 
-/// Notes that an object is read from its beginning, and prefetches the next one if its reader goes
+/// Notes that an object is read from its beginning, and prefetches the next one if its reader reads
 /// in order. Only for objects on the large tier. The engine does this for values by their keys, but
 /// keys of separate values have no such order.
 pub fn note(store: &Store, reading: &ReadOptions, opened: &Opened) {

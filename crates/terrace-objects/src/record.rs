@@ -1,10 +1,10 @@
 //! Metadata of an object: attributes of its record, which the ordered index keeps, so that listing
 //! and describing objects reads no value.
 //!
-//! Attributes have the names of the headers they come from. Others are our own: time of
-//! modification; length and [`Id`] of separate values; the version ID in a versioned bucket. An
-//! object that was not put through S3 has none of them: its length is its value's, and its entity
-//! tag is computed from version and checksum, as for the page.
+//! Attributes have the names of the headers they come from. Other attributes are specific to this
+//! server: time of modification; length and [`Id`] of separate values; the version ID in a
+//! versioned bucket. An object that was not put through S3 has none of them: its length is its
+//! value's, and its entity tag is computed from version and checksum, as for the page.
 
 use crate::{
     class::{Class, STORAGE_CLASS},

@@ -280,7 +280,7 @@ impl Secrets {
     /// decrypt.
     ///
     /// # Errors
-    /// A message that says what a valid key is.
+    /// A message that describes valid keys.
     pub fn with_key(text: &str) -> Result<Self, String> {
         let keys: Option<Vec<_>> = text.split_ascii_whitespace().map(MasterKey::parse).collect();
         let keys = keys.filter(|keys| (1..=KEYS_MAX).contains(&keys.len()));
@@ -377,7 +377,7 @@ impl Secrets {
         Current(self.0.read())
     }
 
-    /// The key that unwraps what the master key of this ID wrapped.
+    /// The key that unwraps data keys wrapped by the master key with this ID.
     pub fn unwrapping(&self, id: KeyId) -> Option<LessSafeKey> {
         let keys = self.0.read();
         keys.iter().find(|key| key.id == id).map(|key| key.wrapping.clone())

@@ -61,7 +61,7 @@ fn id_of(key: &str, letters: &str) -> Option<String> {
 pub struct Bounds {
     /// Expiry, in milliseconds since 1970.
     pub expires_ms: u64,
-    /// The policy that must allow what the session does, if there is one.
+    /// The policy that must allow the session's requests, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// Its tags, for conditions of policies.
@@ -91,7 +91,7 @@ pub enum NoSession {
 /// A session whose token was valid when its request arrived.
 #[derive(Debug, Clone, Default)]
 pub struct Session {
-    /// The policy that must allow what it does.
+    /// The policy that must allow its requests.
     pub policy: Option<Arc<Policy>>,
     /// Its tags, for conditions of policies.
     pub tags: Vec<(String, String)>,

@@ -255,7 +255,7 @@ impl Walk {
             permit: &permit,
             key,
         };
-        // Replaced or deleted meanwhile: the next walk handles what is there now.
+        // Replaced or deleted meanwhile: the next walk handles the new version.
         match commit::redescribe(place, &at, facts.version, &new) {
             Ok(_) | Err(ObjectError::NoSuchBucket) => Ok(()),
             Err(error) => Err(error),

@@ -81,7 +81,7 @@ pub struct Writing {
     writer: ValueWriter,
     written: u64,
     encrypting: Option<Encrypting>,
-    // Dropped last, so that the writer is gone before its value is deleted.
+    // Dropped last, so that the writer is dropped before its value is deleted.
     unfinished: Unfinished,
 }
 

@@ -1,4 +1,4 @@
-//! How a command fails: what it prints after `error:` and the exit code it ends with.
+//! Failures of commands: the message printed after `error:`, and the exit code.
 //!
 //! The codes are part of the interface: scripts branch on them. docs/cli.md lists them.
 
@@ -9,7 +9,7 @@ use terrace::Error;
 /// Shorthand for what commands return.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// Exit codes, by what the caller can do.
+/// Exit codes, named by what the caller can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
@@ -76,7 +76,7 @@ impl Failure {
         Self::new(Code::Usage, message)
     }
 
-    /// An operating-system error with what was being done.
+    /// An operating-system error with the operation that failed.
     pub fn io(context: impl fmt::Display, error: &io::Error) -> Self {
         // Engine errors travel through `std::io::Read` inside an io::Error; their kind decides the
         // code.

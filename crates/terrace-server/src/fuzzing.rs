@@ -1,7 +1,7 @@
-//! The decoders of what comes over the wire, for fuzz targets. No part of the interface.
+//! The decoders of data from the network, for fuzz targets. Not part of the interface.
 //!
-//! Their types are the program's own, so what they assert is beside them: a function takes any
-//! bytes, panics if a property is broken, and returns whether the bytes were accepted.
+//! Their types are private to the program, so the checked properties are next to them: a function
+//! takes any bytes, panics if a property is violated, and returns whether the bytes were accepted.
 
 pub use crate::{
     admin::fuzzing::admin_call,

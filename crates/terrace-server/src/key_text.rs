@@ -1,15 +1,15 @@
-//! Keys as text, both ways: keys are any bytes, terminals and scripts want text.
+//! Keys as text, in both directions: keys are any bytes, terminals and scripts need text.
 //!
-//! Printable UTF-8 stands for itself; a backslash is `\\`; every other byte is `\xNN`. What `ls`
-//! prints is therefore what `get` accepts, and no key can move the cursor, colour the terminal or
-//! break a line.
+//! Printable UTF-8 is unchanged; a backslash is `\\`; every other byte is `\xNN`. What `ls` prints
+//! is therefore what `get` accepts, and no key can move the cursor, colour the terminal or break a
+//! line.
 
 use crate::failure::{Failure, Outcome};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use std::{ffi::OsStr, fmt::Write as _, os::unix::ffi::OsStrExt as _};
 
-/// Text that stands for `key` and that [`parse`] turns back into it.
+/// The text of `key`, which [`parse`] converts back.
 pub fn escape(key: &[u8]) -> String {
     let mut out = String::with_capacity(key.len());
     for chunk in key.utf8_chunks() {
@@ -40,7 +40,7 @@ fn is_plain(character: char) -> bool {
         && !matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// The key that an argument stands for.
+/// The key in an argument.
 ///
 /// # Errors
 /// A usage failure if an escape is not `\\` or `\xNN`.
@@ -76,7 +76,7 @@ fn hex_digit(byte: Option<u8>) -> Option<u8> {
         .and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// Bytes in JSON: text where they are UTF-8, else `{"base64": "…"}`.
+/// Bytes in JSON: text if they are UTF-8, otherwise `{"base64": "…"}`.
 pub fn to_json(bytes: &[u8]) -> Value {
     std::str::from_utf8(bytes).map_or_else(|_| json!({ "base64": STANDARD.encode(bytes) }), Value::from)
 }

@@ -3,8 +3,8 @@
 //!
 //! Standard output has only results; all messages go to standard error.
 //!
-//! It is a library so that fuzz targets reach the decoders of what comes over the wire
-//! (`fuzzing`, with the feature of that name). Its interface is [`run`], for `main.rs` alone.
+//! It is a library so that fuzz targets reach the decoders of data from the network (`fuzzing`,
+//! with the feature of that name). Its interface is [`run`], for `main.rs` alone.
 
 mod admin;
 mod bench;

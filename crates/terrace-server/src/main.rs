@@ -1,4 +1,4 @@
-//! The `terrace` command. All of it is in the library beside this file.
+//! The `terrace` command. All code is in the library of this crate.
 
 fn main() -> std::process::ExitCode {
     terrace_server::run()

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the first asks the running work to end well, the second ends the process at
-//! once. SIGHUP, where there is something to read again, asks for that.
+//! Ctrl-C and SIGTERM: the first one stops the running work properly, a second one ends the process
+//! immediately. SIGHUP requests that files are read again, if there are any.
 
 use crate::failure::{Code, Failure, Outcome};
 use signal_hook::{
@@ -24,7 +24,7 @@ use tokio::net::UnixStream;
 pub fn install() -> Outcome<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Order matters: the shutdown looks at the flag before this signal sets it.
+        // Order matters: the shutdown checks the flag before this signal sets it.
         flag::register_conditional_shutdown(signal, Code::Interrupted as i32, Arc::clone(&stop))
             .and_then(|_| flag::register(signal, Arc::clone(&stop)))
             .map_err(|error| Failure::io("installing a signal handler", &error))?;
@@ -32,11 +32,11 @@ pub fn install() -> Outcome<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// What is told of signals, in a runtime: no thread looks again and again whether one has come.
+/// Received signals, in a runtime, without polling by a thread.
 pub struct Received(UnixStream);
 
 impl Received {
-    /// Of SIGHUP, which then ends the process no more. Within a runtime.
+    /// Receives SIGHUP, which then no longer ends the process. Must be called within a runtime.
     ///
     /// # Errors
     /// If the operating system refuses the handler.
@@ -55,7 +55,7 @@ impl Received {
 
     /// Resolves when one or more have come since.
     pub async fn next(&mut self) {
-        // The other end is never closed, and of what cannot be read nothing is told.
+        // The other end is never closed. Any other result of the read ends the wait.
         while self.0.readable().await.is_ok() {
             match self.0.try_read(&mut [0; 64]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -86,8 +86,8 @@ impl Stopping {
 
     /// Resolves once the flag is set.
     pub async fn begun(mut self) {
-        // Handlers run in the order in which they were installed: the flag is set before this is
-        // told.
+        // Handlers run in the order in which they were installed: the flag is set before the
+        // notification.
         while !self.stop.load(Ordering::Relaxed) {
             self.received.next().await;
         }

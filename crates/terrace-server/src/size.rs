@@ -1,8 +1,8 @@
 //! Sizes as people write them: `64MiB`, `128 KiB`, `1GB`, `4096`.
 //!
 //! `K`, `KiB`, `M`, … are binary; `KB`, `MB`, … are decimal, as the units are defined. A fraction
-//! is allowed where it comes to whole bytes (`1.5MiB`). Anything else is refused with an example,
-//! never guessed.
+//! is allowed if the result is a whole number of bytes (`1.5MiB`). Anything else is refused with an
+//! example, never guessed.
 
 use serde::{Deserialize, Deserializer, de};
 use std::{fmt, str::FromStr};

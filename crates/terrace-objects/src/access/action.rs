@@ -2,7 +2,7 @@
 
 use crate::{access_key::Level, acl::Permission};
 
-/// What a request does.
+/// The action of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Read the current object.

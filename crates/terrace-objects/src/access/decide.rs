@@ -102,7 +102,7 @@ pub enum Subject<'a> {
     Nothing,
 }
 
-/// Reason for a refusal, as far as the caller may know it.
+/// Reason for a refusal, as far as the caller may learn it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
     /// 403: not even whether the object exists.
@@ -146,7 +146,7 @@ impl Permit {
         &self.bucket
     }
 
-    /// The cause of the change, if a target is to be told.
+    /// The cause of the change, if a target must be notified.
     pub fn cause(&self) -> Option<&dyn Cause> {
         self.cause.as_deref()
     }
@@ -285,7 +285,7 @@ impl Claim {
         Self { asker, ..self }
     }
 
-    /// Replaces its question to policies, if it has one.
+    /// Replaces its policy question, if it has one.
     pub fn asking_anew(self, anew: impl FnOnce(&Asker) -> Asker) -> Self {
         let asker = self.asker.as_ref().map(anew);
         self.asking(asker)
@@ -339,10 +339,10 @@ impl Claim {
     /// Decides the claim for `subject` in the bucket as it is now. A denial of a policy is final,
     /// and what the bucket's policy allows is allowed; otherwise the level or policy of the key and
     /// the lists decide. As in S3 ("Permissions" of GetObject in its API reference), only callers
-    /// that may list the bucket are told that an object does not exist.
+    /// that may list the bucket learn that an object does not exist.
     ///
     /// # Errors
-    /// The reason, as far as the caller may know it.
+    /// The reason, as far as the caller may learn it.
     pub fn decide(&self, subject: Subject<'_>) -> Result<Permit, Denied> {
         let record = self.bucket.record();
         let facts = match subject {
@@ -458,7 +458,7 @@ impl Claim {
     /// these facts or one to be created ([`Opinion::may_also`]).
     ///
     /// # Errors
-    /// The reason, as far as the caller may know it.
+    /// The reason, as far as the caller may learn it.
     pub fn may_also(&self, action: &'static str, key: &str, facts: Option<&Facts>) -> Result<(), Denied> {
         let record = self.bucket.record();
         let also = self.clone().about(action, key);
@@ -474,7 +474,7 @@ impl Claim {
     /// Decides it for the bucket, and for objects to be created.
     ///
     /// # Errors
-    /// The reason, as far as the caller may know it.
+    /// The reason, as far as the caller may learn it.
     pub fn on_bucket(&self) -> Result<Permit, Denied> {
         self.decide(Subject::Bucket)
     }
@@ -482,12 +482,12 @@ impl Claim {
     /// Decides it for a version that has been opened.
     ///
     /// # Errors
-    /// The reason, as far as the caller may know it.
+    /// The reason, as far as the caller may learn it.
     pub fn on(&self, facts: &Facts) -> Result<Permit, Denied> {
         self.decide(Subject::Version(facts))
     }
 
-    /// The error for a missing object; `missing` if the caller may know that.
+    /// The error for a missing object; `missing` if the caller may learn that.
     pub fn on_nothing(&self, missing: ObjectError) -> ObjectError {
         match self.decide(Subject::Nothing) {
             // No action is possible on a missing object.
@@ -500,7 +500,7 @@ impl Claim {
     /// Condition values that are not known yet are assumed to be favourable.
     ///
     /// # Errors
-    /// The reason, as far as the caller may know it.
+    /// The reason, as far as the caller may learn it.
     pub fn may_begin(&self) -> Result<(), Denied> {
         let record = self.bucket.record();
         let depends_on_object = match self.action {

@@ -139,7 +139,7 @@ pub enum Told {
         arn: String,
         /// The encryption context, as the client sent it.
         context: Option<String>,
-        /// The request asked for a bucket key.
+        /// The request specified a bucket key.
         bucket_key: bool,
     },
 }
@@ -167,7 +167,7 @@ pub struct KmsProtection {
     pub key: kms::Current,
     /// The encryption context, JSON in base64, as the client sent it.
     pub context: Option<String>,
-    /// The request asked for a bucket key, which has no effect here.
+    /// The request specified a bucket key, which has no effect here.
     pub bucket_key: bool,
 }
 
@@ -357,7 +357,7 @@ impl SealedKey {
         out
     }
 
-    /// Decodes the stored form. `None` if this program does not know it.
+    /// Decodes the stored form. `None` if this version of the program cannot.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; SEALED_KEY_BYTES] = bytes.try_into().ok()?;
         let id: [u8; 8] = bytes[4..12].try_into().ok()?;
@@ -487,14 +487,14 @@ impl SealedKey {
 pub struct Wanted<'a> {
     /// The KMS key: by name, or empty for the default one. `None` for the master key.
     pub kms_key: Option<&'a str>,
-    /// The bucket asks for bucket keys.
+    /// The bucket's default specifies bucket keys.
     pub bucket_key: bool,
 }
 
-/// Encryption of an object whose request asks for none, by the bucket's default.
+/// Encryption of an object whose request specifies none, by the bucket's default.
 ///
 /// # Errors
-/// [`ObjectError::NoMasterKey`] if the bucket asks for encryption and there is no master key; as
+/// [`ObjectError::NoMasterKey`] if the bucket requires encryption and there is no master key; as
 /// [`by_kms`].
 pub fn by_default(secrets: &Secrets, wanted: Option<Wanted<'_>>, caller: &Caller) -> ObjectResult<Option<Sealing>> {
     let Some(wanted) = wanted else { return Ok(None) };

@@ -42,7 +42,7 @@ enum Order {
 enum Of {
     /// A key with one value.
     One,
-    /// Any of them must match.
+    /// At least one of them must match.
     Any,
     /// All of them must match; true if there are none.
     All,
@@ -218,7 +218,7 @@ impl Condition {
     /// Parses a condition.
     ///
     /// # Errors
-    /// A message that says what is wrong.
+    /// A message that describes the error.
     pub fn new(operator: &str, key: &str, values: Vec<String>) -> Result<Self, String> {
         let (of, rest) = match operator.split_once(':') {
             Some((set, rest)) if set.eq_ignore_ascii_case("ForAnyValue") => (Of::Any, rest),

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     /// Regression: the 31st of February was the 3rd of March, so a denial until the end of a month
-    /// ended some days later than was meant, without an error.
+    /// ended some days too late, without an error.
     #[test]
     fn days_that_do_not_exist_are_no_dates() {
         for (text, expected) in [

@@ -1,8 +1,8 @@
 //! Policies: their model and evaluation, independent of buckets, requests and the store.
 //!
 //! A policy is a list of statements. Each names callers, actions, resources and conditions, and
-//! allows or denies what they match. A matching denial decides; else a matching allowance; else the
-//! policy is silent ("Policy evaluation logic" in the IAM guide).
+//! allows or denies what they match. A matching denial decides, otherwise a matching allowance;
+//! otherwise the policy has no result ("Policy evaluation logic" in the IAM guide).
 
 pub mod actions;
 pub mod condition;
@@ -38,7 +38,7 @@ struct Statement {
     conditions: Vec<Condition>,
 }
 
-/// A statement's selection: what matches one of these, or everything else.
+/// A statement's selection: everything that matches one of these, or everything else.
 #[derive(Debug, Clone, PartialEq)]
 enum Selection<T> {
     Of(Vec<T>),
@@ -216,8 +216,8 @@ impl Policy {
         })
     }
 
-    /// Whether all callers may read all objects, and list the bucket, by a policy that says nothing
-    /// else: such a bucket needs no evaluation.
+    /// Whether all callers may read all objects, and list the bucket, by a policy without other
+    /// statements: such a bucket needs no evaluation.
     pub fn opens(&self) -> (bool, bool) {
         let (mut reads, mut lists) = (false, false);
         for statement in &self.statements {

@@ -317,7 +317,7 @@ impl KmsKeys {
         }
     }
 
-    /// Replaces a key in memory, after all commits of what it wrapped before.
+    /// Replaces a key in memory, after all commits of data keys that it wrapped before.
     fn take(&self, name: &str, mut key: Key) -> terrace::Result<Summary> {
         let summary = key.summary(name);
         let _none_commits = self.commits.write();
@@ -365,7 +365,7 @@ impl KmsKeys {
             .collect()
     }
 
-    /// Removes versions that wrap nothing any more. Blocks.
+    /// Removes versions that wrap no data keys any more. Blocks.
     ///
     /// # Errors
     /// The store's; as [`Secrets::open`].
@@ -417,9 +417,9 @@ impl KmsKeys {
         key.versions.last().cloned().ok_or(ObjectError::MasterKeyMissing)
     }
 
-    /// What is needed to rewrap a data key of version `id`, even with a disabled key: the cipher
-    /// that unwraps it, and ID and cipher of the latest version. `None` if `id` is the latest, or
-    /// either is missing.
+    /// The parameters for rewrapping a data key of version `id`, even with a disabled key: the
+    /// cipher that unwraps it, and ID and cipher of the latest version. `None` if `id` is the
+    /// latest, or either is missing.
     pub fn anew(&self, name: &str, id: KeyId) -> Option<(LessSafeKey, KeyId, LessSafeKey)> {
         let keys = self.by_name.read();
         let versions = &keys.get(name)?.versions;

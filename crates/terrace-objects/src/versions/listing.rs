@@ -3,8 +3,8 @@
 //!
 //! A page is two scans of one snapshot; no value is read. A page that continues within an object
 //! does so by the order of its versions, so it misses none if versions are deleted or become
-//! current between pages. Only the ID `null` has no order: if that version is gone, its object is
-//! shown again from its beginning.
+//! current between pages. Only the ID `null` has no order: if that version no longer exists, its
+//! object is listed again from its beginning.
 
 use super::{Name, null_order};
 use crate::{
@@ -96,7 +96,7 @@ fn page_with(store: &Store, query: &Query<'_>, facts_of: fn(&ObjectInfo) -> Fact
 struct Start {
     current: ScanRange,
     others: ScanRange,
-    /// The key whose later versions were shown, or skipped.
+    /// The key whose later versions were listed, or skipped.
     begun: Option<String>,
 }
 
@@ -146,7 +146,7 @@ impl Start {
         if let Some(order) = null_order(&|key| snapshot.head(key), bucket, key)? {
             return self.after_order(snapshot, bucket, key, order);
         }
-        // The version is gone, so its object is shown from its beginning.
+        // The version no longer exists, so its object is listed from its beginning.
         Ok(Self {
             current: from(self.current, object),
             others,

@@ -83,7 +83,7 @@ impl World {
         walk.garbage
     }
 
-    /// All of them.
+    /// All versions.
     fn versions(&self) -> Vec<Version> {
         let query = versions::Query {
             bucket: "abc",

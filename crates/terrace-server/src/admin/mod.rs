@@ -1,5 +1,5 @@
-//! Calls to a running `serve`: [`calls!`] is the one table of them, from which the router, the
-//! client and the fuzz target are made. The router is served over HTTP at a Unix socket in the
+//! Calls to a running `serve`: [`calls!`] is the only table of them, from which the router, the
+//! client and the fuzz target are generated. The router is served over HTTP at a Unix socket in the
 //! store's flash directory.
 //!
 //! A call takes JSON, the body of its request, and gives lines of JSON ([`Line`]): its progress,
@@ -41,8 +41,8 @@ use std::{
 /// The socket's name in the flash directory.
 const SOCKET: &str = "control.sock";
 
-/// An admin call: its request, what it takes and gives, and what does it in the process that has
-/// the store.
+/// An admin call: its request, its argument and result types, and its handler in the process that
+/// has the store open.
 pub struct Call<T, G> {
     method: Method,
     path: &'static str,
@@ -64,7 +64,7 @@ macro_rules! calls {
             Router::new()$(.merge(server::route(&$name, MethodFilter::$method)))+
         }
 
-        /// Whether bytes are what a call takes, or a line of what it gives.
+        /// Whether bytes are a valid argument of a call, or a line of its result.
         #[cfg(feature = "fuzzing")]
         fn is_understood(bytes: &[u8]) -> bool {
             [$(fuzzing::round_trip::<$takes>(bytes), fuzzing::round_trip::<Line<$gives>>(bytes)),+].contains(&true)
@@ -77,7 +77,8 @@ calls! {
     STATS = GET "/stats" (()) -> serde_json::Value: work::stats;
     /// Takes a backup.
     BACKUP = POST "/backup" (BackupRequest) -> BackupSummary: work::back_up;
-    /// Reads the master keys again, and rewraps with the first what the others have wrapped.
+    /// Reads the master keys again, and rewraps with the first one the data keys that the others
+    /// have wrapped.
     REWRAP = POST "/rewrap" (()) -> Report: work::rewrap;
     /// Changes the capacity of a tier.
     CAPACITY = POST "/capacity" (TierBytes) -> TierCapacity: work::set_capacity;
@@ -103,7 +104,7 @@ pub enum Line<G> {
     Progress {
         /// Bytes, or records, that are done.
         done: u64,
-        /// Of so many, if that is known.
+        /// The total, if known.
         total: u64,
     },
     /// The result.

@@ -39,8 +39,8 @@ const CALLS_MAX: usize = 4;
 const CONNECTIONS: Limits = Limits { all: 16, of_one: None };
 /// Longest body of a request.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// Time for it to arrive. It is sent at once, but on a busy machine the sender may be delayed for
-/// seconds.
+/// Time for a request to arrive. It is sent immediately, but on a busy machine the sender may be
+/// delayed for seconds.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 /// Interval of progress reports.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
@@ -107,7 +107,7 @@ impl Accept for OwnUser {
     }
 }
 
-/// The calls, and refusals of everything else.
+/// Routes of the calls; everything else is refused.
 fn router(served: Served) -> Router {
     let unknown = |status| {
         move |method: Method, uri: Uri| async move { refuse(status, misunderstood(format!("{method} {}", uri.path()))) }
@@ -151,7 +151,7 @@ where
     Router::new().route(path, on(method, answer))
 }
 
-/// What a request's body says.
+/// The argument in a request's body.
 async fn taken<T: DeserializeOwned>(body: Body) -> Result<T, (StatusCode, Failure)> {
     let Ok(body) = timeout(REQUEST_TIME_MAX, to_bytes(body, REQUEST_BYTES_MAX)).await else {
         let slow = Failure::error(format!(
@@ -166,7 +166,7 @@ async fn taken<T: DeserializeOwned>(body: Body) -> Result<T, (StatusCode, Failur
     parse(&body).map_err(|error| (StatusCode::BAD_REQUEST, misunderstood(error)))
 }
 
-/// What a body means. Nothing is what a call takes that takes nothing.
+/// Parses a body. An empty body is the argument of a call without arguments.
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
     serde_json::from_slice(if body.is_empty() { b"null" } else { body })
 }
@@ -226,7 +226,8 @@ impl<G> Drop for Following<G> {
     }
 }
 
-/// Answers with what a call gives. Its status tells of a failure only if it comes at once.
+/// Answers with the result of a call. Its status is that of a failure only if the failure comes
+/// immediately.
 async fn follow<G: Serialize + Send + 'static>(call: Following<G>) -> Response {
     let mut lines = Box::pin(stream::unfold(Some(call), |call| async {
         let mut call = call?;

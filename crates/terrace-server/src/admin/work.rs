@@ -1,4 +1,4 @@
-//! What the calls do, in a running server or in a command that has the store to itself.
+//! The handlers of the calls, in a running server or in a command that has the store open itself.
 
 use super::{BackupRequest, BackupSummary, KeyPolicy, KeySummary, KmsChange, TierBytes, TierCapacity};
 use crate::{

@@ -213,7 +213,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and reads the answer, of which `keep` bytes are kept.
+    /// Sends a request and reads the answer. The first `keep` bytes of its body are returned.
     ///
     /// # Errors
     /// Why there is no answer; the next request has a new connection.

@@ -1,5 +1,5 @@
-//! A picture of rows, as SVG: for each row what each server did, rates beside latencies. Both axes
-//! are logarithmic, so a distance is a ratio wherever it lies.
+//! A chart of rows, as SVG: for each row the figures of each server, rates next to latencies. Both
+//! axes are logarithmic, so equal distances are equal ratios.
 
 use super::report::Row;
 use crate::failure::{Failure, Outcome};
@@ -16,14 +16,14 @@ const NAMES_WIDTH: i32 = 230;
 const PANEL_WIDTH: i32 = 560;
 /// Height of a row.
 const ROW_HEIGHT: i32 = 24;
-/// Above the rows: the names of servers, and what the panels are.
+/// Above the rows: the names of servers, and the titles of the panels.
 const HEAD_HEIGHT: i32 = 76;
 /// Below them: the numbers of the axes.
 const FOOT_HEIGHT: i32 = 40;
-/// Beside each panel.
+/// Next to each panel.
 const GAP: i32 = 24;
-/// Shades are different, and so is their lightness: they tell servers apart in print as well (Okabe
-/// and Ito, 2008).
+/// They differ in hue and in lightness, so that servers can be distinguished in print as well
+/// (Okabe and Ito, 2008).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -48,7 +48,7 @@ pub fn write(path: &Path, rows: &[Row]) -> Outcome {
     std::fs::write(path, svg).map_err(|error| fail(&error))
 }
 
-/// What the servers did in one row.
+/// The servers' figures in one row.
 struct Line<'a> {
     name: String,
     /// With the number of the server.
@@ -176,7 +176,7 @@ fn draw_panel(
         area.draw(&PathElement::new(rule, GRID))?;
         let count = line.results.len() as i32;
         for (place, (server, row)) in line.results.iter().enumerate() {
-            // Beside each other, so that equal ones are all seen.
+            // Side by side, so that equal ones are all visible.
             let y = middle(number) + (2 * place as i32 - count + 1) * 3;
             let (low, high) = values(row);
             let style = colour(*server);

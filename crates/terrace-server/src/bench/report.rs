@@ -89,7 +89,7 @@ impl Row {
         }
     }
 
-    /// Milliseconds within which so many of a hundred were answered; 0 where that was not kept.
+    /// Milliseconds within which this percentage of requests was answered; 0 if not recorded.
     pub fn percentile_ms(&self, wanted: f64) -> f64 {
         let found = self
             .latencies_us

@@ -247,7 +247,7 @@ impl Row {
             Until::Time(_) if matches!(self.operation, Operation::Put | Operation::Multipart) => {
                 Some(number % self.objects.count)
             }
-            // Reads are spread over all of them.
+            // Reads are spread over all objects.
             Until::Time(_) => Some(scattered(number) % self.objects.count),
         }
     }
@@ -317,7 +317,7 @@ async fn call(row: Arc<Row>) -> Outcome {
                 again = (row.is_repeated(&reason) && since.elapsed() < REFUSED_MAX).then_some((number, since));
                 if again.is_none() {
                     outcome.failed += 1;
-                    // A request to come later is not a failure of the connection.
+                    // An answer that asks for a later retry is not a failure of the connection.
                     in_a_row = if reason.starts_with("503") { 0 } else { in_a_row + 1 };
                     outcome.reason.get_or_insert(reason);
                     if in_a_row == FAILURES_MAX {

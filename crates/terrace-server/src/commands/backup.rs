@@ -1,7 +1,7 @@
 //! `terrace backup` and `terrace restore`.
 //!
-//! A backup is taken by the process that has the store: a running `serve`, or else this process.
-//! Ctrl-C leaves the store and earlier backups unchanged.
+//! A backup is taken by the process that has the store open: a running `serve`, otherwise this
+//! process. Ctrl-C leaves the store and earlier backups unchanged.
 
 use super::{Access, print, print_json, watched_call};
 use crate::{

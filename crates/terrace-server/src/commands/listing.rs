@@ -1,5 +1,5 @@
-//! `terrace ls`: keys in order, streamed, so that a listing of any length starts at once and needs
-//! little RAM.
+//! `terrace ls`: keys in order, streamed, so that a listing of any length starts immediately and
+//! needs little RAM.
 
 use super::{Access, finish_output, info_json, open};
 use crate::{cli::LsArgs, failure::Outcome, key_text, settings::Settings};

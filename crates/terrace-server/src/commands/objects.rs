@@ -39,7 +39,7 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         return Err(taken(&key));
     }
     let secrets = settings.secrets()?;
-    // What is not encrypted needs no key.
+    // Objects that are not encrypted need no key.
     if secrets.has_key() {
         secrets.check(&store)?;
     }
@@ -309,9 +309,9 @@ fn remove_one(key: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
     Ok(())
 }
 
-/// Deletes objects of buckets one by one if more belongs to them than their record: values of their
-/// own, versions. Keys of the S3 service stay. Commits are buffered: the deletion of the prefix
-/// makes them durable.
+/// Deletes objects of buckets one by one if they have more than a record: separate values,
+/// versions. Keys of the S3 service stay. Commits are buffered: the deletion of the prefix makes
+/// them durable.
 fn remove_objects(store: &Store, prefix: &[u8]) -> Outcome {
     let objects = Objects::of(store, Durability::Buffered, Secrets::default())?;
     for item in store.scan(ScanRange::prefix(prefix))? {

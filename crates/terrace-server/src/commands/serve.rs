@@ -119,7 +119,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     close(&store)
 }
 
-/// Makes the allocator keep little of what is freed, and nothing if memory is small.
+/// Makes the allocator keep little freed memory, and none if memory is small.
 fn set_allocator(plan: memory::Plan) {
     let set = if plan.keeps_freed {
         memory::allocator::keep_briefly()
@@ -261,7 +261,7 @@ fn page_address(args: &ServeArgs, settings: &Settings) -> SocketAddr {
     page.map_or(http::LISTEN_DEFAULT, |listen| listen.0)
 }
 
-/// The names in flags, or else in the settings.
+/// The names in flags, otherwise those in the settings.
 fn named<'a>(flags: &'a [String], settings: &'a [String]) -> &'a [String] {
     if flags.is_empty() { settings } else { flags }
 }

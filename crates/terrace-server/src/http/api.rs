@@ -59,7 +59,7 @@ fn list(store: &Store, after: Option<&str>, limit: usize) -> terrace::Result<Val
         range = range.after(format!("{CATALOGUE_PREFIX}{id}"));
     }
     let scan = store.scan(range)?;
-    // Only now: what the scan shows was there before.
+    // After the scan began: everything that it shows existed before.
     let shown = Shown::of(store, CATALOGUE_PREFIX.as_bytes())?;
     let mut images = Vec::with_capacity(limit);
     let mut last = None;

@@ -1,7 +1,7 @@
 //! Bounds on what clients hold of the server: bytes of memory and connections, in all and per
 //! sender.
 //!
-//! A [`Pool`] has an amount; a [`Ticket`] counts what is taken of it, and returns it when it is
+//! A [`Pool`] has an amount; a [`Ticket`] counts the part taken of it, and returns that when it is
 //! dropped. A sender may hold a share of the pool, so requests from one address cannot use all of
 //! it.
 //!
@@ -53,7 +53,7 @@ pub fn sender_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Memory of a frame of a body whose bytes become `weight` times as many.
+/// Memory of a frame of a body whose bytes grow by a factor of `weight`.
 pub const fn cost_of_frame(bytes: usize, weight: u64) -> u64 {
     bytes as u64 * weight + FRAME_COST_BYTES
 }
@@ -95,7 +95,7 @@ struct Waiter {
 }
 
 impl Pool {
-    /// A pool of which nothing is taken.
+    /// A pool with its full amount.
     pub fn new(most: u64, share: u64) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -238,7 +238,7 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// What a sender holds of a pool, until it is dropped.
+/// A sender's part of a pool, until it is dropped.
 #[derive(Debug)]
 pub struct Ticket {
     pool: Arc<Pool>,

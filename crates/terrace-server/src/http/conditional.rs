@@ -56,8 +56,8 @@ pub fn decide(requested: &Requested<'_>, validators: &Validators<'_>, length: u6
 /// Whether the client has the value already.
 pub fn is_unchanged(requested: &Requested<'_>, validators: &Validators<'_>) -> bool {
     if let Some(list) = requested.if_none_match {
-        // If-Modified-Since is ignored beside it (section 13.1.3), even if nothing in the list
-        // matches.
+        // If-Modified-Since is ignored if there is an If-None-Match (section 13.1.3), even if
+        // nothing in its list matches.
         return list.trim() == "*" || tags(list).any(|tag| weak(tag) == weak(validators.etag));
     }
     let Some((since, modified)) = requested

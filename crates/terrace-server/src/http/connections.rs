@@ -1,11 +1,12 @@
-//! Limits on connections, in all and of one sender.
+//! Limits on connections, in total and per sender.
 //!
 //! If all places are taken, the server closes the connection that has been idle for longest, of the
 //! sender with most connections. A connection whose client has not received all of the last answer
 //! is not idle: the answer is in memory until then, so its place must not be given to another. If
-//! none is idle, the next connection waits in the operating system's queue. A sender that has its
-//! share gets an answer that says so and is closed at once; if no setting chose the share, an idle
-//! connection is closed first, as above. Refusals and waits are logged, at most once a second.
+//! none is idle, the next connection waits in the operating system's queue. A connection of a
+//! sender that has its share is answered with a refusal and closed immediately; if no setting chose
+//! the share, an idle connection is closed first, as above. Refusals and waits are logged, at most
+//! once a second.
 
 use super::budget::{Exhausted, Pool, Ticket};
 use bytes::Buf;
@@ -27,8 +28,8 @@ use tokio::{sync::Notify, time::timeout};
 
 /// Default number of connections.
 pub const CONNECTIONS_DEFAULT: u32 = 1024;
-/// Longest wait for a connection that was told to end, before another one is chosen: a request may
-/// have arrived on it at the same moment.
+/// Longest wait for a connection that was asked to close, before another one is chosen: a request
+/// may have arrived on it at the same moment.
 const ROOM_TIME_MAX: Duration = Duration::from_secs(1);
 /// A body that has given this many bytes waits until a write was tried.
 const GIVEN_BYTES: usize = 64 << 10;
@@ -78,7 +79,7 @@ struct Activity {
     is_body_waiting: AtomicBool,
     /// Start of the idle time, in milliseconds since the listener began.
     idle_since_ms: AtomicU64,
-    /// It was told to end.
+    /// It was asked to close.
     is_leaving: AtomicBool,
     leave: Notify,
 }
@@ -163,8 +164,8 @@ impl Connections {
         }
     }
 
-    /// Tells the connection to end that has been idle for longest, of `sender` or of the sender
-    /// with most. Its place is free when it has ended: a request that arrived meanwhile is served,
+    /// Asks the connection to close that has been idle for longest, of `sender` or of the sender
+    /// with most. Its place is free when it has closed: a request that arrived meanwhile is served,
     /// and takes memory like any other. False if none is idle.
     fn make_room(&self, sender: Option<IpAddr>) -> bool {
         let held = self.held.lock();
@@ -179,7 +180,7 @@ impl Connections {
             let is_leaving = activity.is_leaving.load(Ordering::Relaxed);
             let since_ms = activity.idle_since_ms.load(Ordering::Relaxed);
             let count = counts.get(&ticket.sender()).copied();
-            // A connection that is about to end counts before another one is told.
+            // A connection that is about to close counts before another one is asked.
             (is_leaving, count, Reverse((since_ms, **number)))
         });
         let Some((_, (_, activity))) = chosen else {
@@ -314,7 +315,7 @@ impl<B: Body<Data: Buf> + Unpin> Body for Answering<B> {
             return Poll::Pending;
         }
         if !self.is_long && self.given >= GIVEN_BYTES {
-            // While the body gives nothing hyper sends what it has.
+            // While the body returns nothing, hyper sends its buffered data.
             self.given = 0;
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -369,7 +370,7 @@ mod tests {
         IpAddr::V4([10, 0, 0, number].into())
     }
 
-    /// Whether a connection was told to end.
+    /// Whether a connection was asked to close.
     async fn is_told(place: &Place) -> bool {
         let mut told = std::pin::pin!(place.wanted_by_others());
         poll_fn(|context| Poll::Ready(told.as_mut().poll(context).is_ready())).await
@@ -459,8 +460,9 @@ mod tests {
         let under_way = first.begin();
         assert!(waits(&connections, 2).await);
         drop(under_way);
-        // Not told to end: of 256 clients that requested pages of listings from a server with 32
-        // places, some hundred had answers in memory whose places had been given away.
+        // Not asked to close. Regression: of 256 clients that requested pages of listings from a
+        // server with 32 places, some hundred had answers in memory whose places had been given
+        // away.
         assert!(waits(&connections, 2).await, "the client has not taken the answer");
         first.sending().all_sent();
         assert!(waits(&connections, 2).await, "until it has ended");

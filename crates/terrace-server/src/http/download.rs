@@ -255,7 +255,7 @@ impl<S: Source> Reading<S> {
 
 impl<S: Source> Holder for Mutex<Reading<S>> {
     fn give_up(&self) -> bool {
-        // A locked one is in use.
+        // If the lock is taken, the download is active.
         let Some(mut reading) = self.try_lock() else {
             return false;
         };

@@ -6,7 +6,7 @@ use terrace::Store;
 pub use terrace_objects::engine::CALLS_MAX;
 pub use terrace_objects::engine::{Engine, NotRun};
 
-/// Calls whose failures are answers.
+/// Calls whose errors become answers.
 pub trait Calls {
     /// Runs `work` where it may block.
     ///

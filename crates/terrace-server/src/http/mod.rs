@@ -4,8 +4,8 @@
 //! a handler in [`api`], [`value`], [`metrics`] or [`page`] answers. The engine blocks, so
 //! [`engine`] runs each call to it on a thread for blocking work, a bounded number at a time.
 //!
-//! Nothing here writes to the store. It listens on the loopback address unless told otherwise, and
-//! on other addresses only with a password.
+//! Nothing here writes to the store. It listens on the loopback address by default, and on other
+//! addresses only with a password.
 
 mod api;
 pub mod budget;

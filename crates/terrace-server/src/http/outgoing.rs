@@ -1,4 +1,4 @@
-//! A connection whose client must read what it is sent.
+//! A connection that is closed if its client does not receive what is sent.
 //!
 //! Bytes for a client are held until the connection ends, and hyper does not poll the body of an
 //! answer while the operating system accepts nothing. So the connection itself ends when no bytes

@@ -1,6 +1,7 @@
 //! Answers to requests that cannot be served: a status and one sentence, as JSON.
 //!
-//! Paths and details of the device are only logged; the client gets what it can act on.
+//! Paths and details of the device are only logged; the client gets only information that it can
+//! act on.
 
 use axum::{
     Json,

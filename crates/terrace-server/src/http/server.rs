@@ -75,7 +75,7 @@ pub trait Accept {
     /// The operating system's.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
 
-    /// Sends an answer, if the client can receive it at once.
+    /// Sends an answer, if the client can receive it immediately.
     fn send_at_once(stream: &Self::Stream, answer: &[u8]);
 }
 
@@ -84,7 +84,7 @@ impl Accept for TcpListener {
 
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let accepted = Self::accept(self).await?;
-        // Sends small answers at once. Failure only costs latency.
+        // Sends small answers without delay. Failure only costs latency.
         let _ = accepted.0.set_nodelay(true);
         Ok(accepted)
     }

@@ -61,7 +61,7 @@ impl Tls {
         TlsAcceptor::from(Arc::clone(&self.config.read()))
     }
 
-    /// Reads the files again on each signal, for ever.
+    /// Reads the files again on each signal; never returns.
     pub async fn reload_on(self: Arc<Self>, mut told: Received) {
         loop {
             told.next().await;

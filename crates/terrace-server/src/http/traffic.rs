@@ -19,13 +19,13 @@ const LEAST_BYTES: u64 = 16 << 10;
 #[derive(Debug)]
 pub struct Traffic {
     step_bytes: u64,
-    /// Bytes since the last look.
+    /// Bytes since the last check.
     bytes: AtomicU64,
     told: OwnedFd,
 }
 
 impl Traffic {
-    /// Signals once this many bytes were read or written since the last look.
+    /// Signals once this many bytes were read or written since the last check.
     ///
     /// # Errors
     /// The operating system's.
@@ -48,7 +48,7 @@ impl Traffic {
 
     /// Signals whatever was counted.
     pub fn tell(&self) {
-        // It fails only after 2^64 signals without a look.
+        // It fails only after 2^64 signals without a check.
         let _ = rustix::io::write(&self.told, &1_u64.to_ne_bytes());
     }
 

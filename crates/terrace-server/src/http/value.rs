@@ -32,7 +32,7 @@ use terrace_objects::{
     read::{self, Opened},
 };
 
-/// `?v=VERSION`: names one version of the value, so that the answer may be cached for ever.
+/// `?v=VERSION`: names one version of the value, so that the answer may be cached without limit.
 #[derive(Debug, Default, serde::Deserialize)]
 pub struct Wanted {
     v: Option<u64>,
@@ -111,7 +111,7 @@ pub async fn head(
     ))
 }
 
-/// Reads an object's facts: its length, and whether the client has it already.
+/// Reads an object's metadata: its length, and whether the client has it already.
 async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Result<(Facts, u64, bool), Refusal> {
     let key = key(id, resolution);
     let info = app

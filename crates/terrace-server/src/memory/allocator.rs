@@ -19,7 +19,7 @@ pub fn keep_briefly() -> Result<()> {
     set_decay(KEPT_MILLISECONDS)
 }
 
-/// Returns freed memory at once from now on, and all that is kept.
+/// From now on returns freed memory immediately, and returns all that it keeps.
 ///
 /// # Errors
 /// The allocator's error as text; it continues as before.

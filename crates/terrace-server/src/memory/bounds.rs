@@ -61,7 +61,8 @@ impl Bounds {
             let Some(path) = path_of(&paths, mount.kind) else {
                 continue;
             };
-            // In a container that sees a part of the tree its own group is the mount itself.
+            // In a container that can see only a part of the tree, its own group is the mount
+            // itself.
             let inner = path.strip_prefix(mount.root.trim_end_matches('/')).unwrap_or("");
             let top = root.join(mount.place.trim_start_matches('/'));
             let own = top.join(inner.trim_start_matches('/'));
@@ -86,8 +87,8 @@ impl Bounds {
         groups.chain(self.machine().map(|machine| machine.limit_bytes)).min()
     }
 
-    /// Percentage of the last ten seconds in which a task waited for memory, of the own group or
-    /// else of the machine.
+    /// Percentage of the last ten seconds in which a task waited for memory, of the own group,
+    /// otherwise of the machine.
     pub fn pressure_percent(&self) -> f64 {
         let own = self.groups.iter().map(|group| group.dir.join("memory.pressure"));
         let files = own.take(1).chain([self.proc.join("pressure/memory")]);

@@ -102,7 +102,7 @@ impl Events {
         all.extend(self.counts.iter().map(|file| PollFd::new(file, PollFlags::PRI)));
         let counts = all.len();
         all.extend(self.pressures.iter().map(|file| PollFd::new(file, PollFlags::PRI)));
-        // A signal ends it early; an extra look is harmless.
+        // A signal ends it early; an additional check is harmless.
         let outcome = poll(&mut all, longest.as_ref());
         let is_told: Vec<_> = all.iter().map(|polled| polled.revents()).collect();
         drop(all);

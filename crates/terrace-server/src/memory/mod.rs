@@ -36,15 +36,15 @@ use terrace::{Options, Store};
 const CACHE_PARTS: u64 = 4;
 /// Smallest cache, unless the settings say otherwise.
 const CACHE_BYTES_MIN: u64 = 4 << 20;
-/// Fraction that is kept free: for what is allocated between two checks, and for what the allocator
-/// has not returned yet.
+/// Fraction that is kept free: for allocations between two checks, and for memory that the
+/// allocator has not returned yet.
 const FREE_PARTS: u64 = 4;
 /// Memory per connection: one that sends or receives a large value, or a page of a listing, holds
 /// more than a MiB, and the allocator as much again.
 const CONNECTION_BYTES: u64 = 8 << 20;
 /// Connections of one client.
 const CONNECTIONS_MIN: u32 = 32;
-/// Below this the allocator keeps nothing of freed memory: of 256 MiB it kept more than half.
+/// Below this the allocator keeps no freed memory: of 256 MiB it kept more than half.
 const KEPT_FROM_BYTES: u64 = 1 << 30;
 /// Fraction for what requests may make the server collect.
 const COLLECTED_PARTS: u64 = 6;
@@ -57,8 +57,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// After a check with a cause there is another one after this time, since the work continues for a
 /// while; then none until the next cause.
 const AFTER_LOOK: Duration = Duration::from_secs(1);
-/// Fraction of the usable memory after whose traffic there is a check: a sixteenth of what is kept
-/// free.
+/// Memory is checked after traffic of this fraction of the usable memory: a sixteenth of the part
+/// that is kept free.
 const TRAFFIC_PARTS: u64 = 64;
 /// Time without pressure until the cache grows by a fraction of [`GROWTH_PARTS`]; the allocator
 /// keeps freed memory for as long.
@@ -109,10 +109,10 @@ pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Plan {
 /// besides the cache, more than small machines have.
 fn fit_others(options: &mut Options, limit_bytes: u64, staging_given: bool) {
     let at_most = |value: &mut u64, parts: u64, least: u64| *value = (*value).min((limit_bytes / parts).max(least));
-    // Frames take twice what the overlay has.
+    // Frames take twice the size of the overlay.
     at_most(&mut options.tuning.overlay_bytes, 32, 1 << 20);
     at_most(&mut options.tuning.index_cache_bytes, 32, 1 << 20);
-    // Up to four of them take one and a half of their length each.
+    // Up to four memtables take one and a half times their length each.
     at_most(&mut options.tuning.memtable_bytes, 64, 1 << 20);
     if !staging_given {
         at_most(&mut options.tuning.staging_bytes, 16, 1 << 20);
@@ -231,9 +231,9 @@ impl Size {
         !std::mem::replace(&mut self.warned, true)
     }
 
-    /// The new size of the cache, if it changes. It gives back what is missing of the part that is
-    /// kept free, once for the time that the allocator takes to return it, or again if even less is
-    /// left; and it grows slowly while one and a half times that part is free.
+    /// The new size of the cache, if it changes. The cache returns what is missing of the part that
+    /// is kept free, once in the time that the allocator takes to return it, or again if even less
+    /// is left; it grows slowly while one and a half times that part is free.
     fn look(
         &mut self,
         standing: Standing,
@@ -292,7 +292,7 @@ mod tests {
             None,
             "it has all it may"
         );
-        // 50 MiB of the quarter that is kept free are gone.
+        // 50 MiB of the quarter that is kept free are used.
         assert_eq!(size.look(used(800 * MIB), 0.0, now, || 200 * MIB), Some(150 * MIB));
         // The allocator has not given it back yet.
         assert_eq!(size.look(used(790 * MIB), 0.0, now, || 150 * MIB), None);

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Limit of the queue in bytes: what a fast server writes in some seconds.
+/// Limit of the queue in bytes: the lines that a fast server writes in some seconds.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 /// Longest path, query and user agent in a line. The longest key fits unless all of it is
 /// percent-encoded.

@@ -45,7 +45,7 @@ static PLAIN: [HeaderName; 14] = [
 /// Prefixes of further such headers, which browsers and proxies add.
 const PLAIN_BEGINNINGS: [&str; 2] = ["sec-", "x-forwarded-"];
 
-/// Asks for the checksums of an object.
+/// Requests the checksums of an object.
 const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
 /// Further headers allowed in signed requests.
 const SIGNED: [&str; 4] = ["authorization", "x-amz-date", "x-amz-content-sha256", CHECKSUM_MODE];
@@ -64,7 +64,7 @@ const IN_QUERY: [&str; 7] = [
 
 /// An answer of the short way.
 pub struct AtOnce {
-    /// S3's name of what it answers.
+    /// S3's name of the operation.
     pub operation: &'static str,
     /// The caller's access key.
     pub key: Option<String>,

@@ -11,7 +11,7 @@
 //! `s3s`. Then its signed chunks have a length limit, and a long one is counted in the memory for
 //! all requests.
 //!
-//! If a request is not signed by version 4, `s3s` does not look for chunks and gets their contents
+//! If a request is not signed by version 4, `s3s` does not parse chunks and gets their contents
 //! ([`unsigned`]).
 //!
 //! A malformed chunk, or an end without the last, empty chunk, fails the body here, since `s3s`
@@ -49,7 +49,7 @@ const SIGNED_BYTES_MAX: u64 = 16 << 20;
 const FREE_BYTES_MAX: u64 = 64 << 10;
 /// Longest line before a chunk: its length, and a signature of 64 digits.
 const LINE_BYTES_MAX: usize = 128;
-/// Most digits of a length; `s3s` knows no more.
+/// Maximum digits of a length; `s3s` accepts no more.
 const LENGTH_DIGITS_MAX: usize = 8;
 /// Decoded pieces queued at a time. A received buffer may contain a hundred thousand chunks of one
 /// byte, whose list would take megabytes.

@@ -47,7 +47,7 @@ pub fn allowed(rules: &[CorsRule], question: &Question<'_>) -> S3Result {
     Err(errors::custom("AccessForbidden", StatusCode::FORBIDDEN, message))
 }
 
-/// Whether a text is what a pattern with at most one `*` describes.
+/// Whether a text matches a pattern with at most one `*`.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

@@ -1,7 +1,7 @@
 //! Errors for clients: one table for errors of the object model, [`of_object`], which includes one
 //! for the engine, [`of_engine`].
 //!
-//! Details of devices and paths are only logged. Clients get what they can act on.
+//! Details of devices and paths are only logged. Clients get only information that they can act on.
 
 use crate::{
     http::{budget::Exhausted, engine::NotRun},
@@ -24,7 +24,7 @@ pub trait Told<T> {
     /// Converts it to S3's.
     ///
     /// # Errors
-    /// As the table says, [`of_object`].
+    /// By the table [`of_object`].
     fn told(self) -> S3Result<T>;
 }
 
@@ -173,7 +173,7 @@ fn no_such_key(marker: Option<&Marker>) -> S3Error {
     error
 }
 
-/// The request wants an object, and the version is a delete marker.
+/// The request is for an object, and the version is a delete marker.
 fn is_delete_marker(marker: &Marker) -> S3Error {
     let mut error = s3_error!(
         MethodNotAllowed,
@@ -205,7 +205,7 @@ fn told_of(error: &Error, key: &str) -> S3Error {
             // Only debug: the engine logs once that it is full, and the access log has each
             // refusal.
             tracing::debug!(%error, key, "out of space");
-            // Not 503: clients would retry at once, and waiting frees no space.
+            // Not 503: clients would retry immediately, and waiting frees no space.
             let mut full = s3_error!(
                 ServiceUnavailable,
                 "The {tier} tier of the store is full{}. Delete objects, have its capacity raised or its device enlarged.",
@@ -259,7 +259,7 @@ pub fn is_full(error: &S3Error) -> bool {
     error.status_code() == Some(StatusCode::INSUFFICIENT_STORAGE)
 }
 
-/// Tells a client to retry in a second.
+/// Asks a client to retry in a second.
 pub fn slow_down(message: &'static str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::SlowDown, message);
     let mut headers = HeaderMap::new();

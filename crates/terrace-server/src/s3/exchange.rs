@@ -70,7 +70,7 @@ pub struct Exchange {
     time: SystemTime,
     began: Instant,
     received: Arc<AtomicU64>,
-    /// Memory of what is collected for it, until its answer is sent.
+    /// Ticket for memory collected for it, until its answer is sent.
     ticket: Option<Arc<Ticket>>,
     /// 0 until there is an answer.
     status: u16,
@@ -121,14 +121,14 @@ impl Exchange {
         Arc::clone(&self.received)
     }
 
-    /// Memory of what is collected for it. Most requests never need it.
+    /// Ticket for memory collected for it. Most requests never need it.
     pub fn ticket(&mut self) -> Arc<Ticket> {
         let peer = self.head.sender();
         let memory = &self.gateway.memory;
         Arc::clone(self.ticket.get_or_insert_with(|| Arc::new(memory.ticket(peer))))
     }
 
-    /// Whether what it wants was begun.
+    /// Whether its operation was begun.
     pub const fn has_begun(&self) -> bool {
         self.noted.has_begun
     }
@@ -218,7 +218,7 @@ pub struct Counted {
     body: Body,
     /// Its length, if known.
     expected: Option<u64>,
-    // Last field: dropped when the body is gone, sent or not.
+    // Last field: dropped after the body, sent or not.
     exchange: Exchange,
 }
 

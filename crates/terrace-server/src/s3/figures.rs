@@ -1,4 +1,4 @@
-//! What the service counts, for `/metrics` on the page's address.
+//! The service's counters, for `/metrics` on the page's address.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,

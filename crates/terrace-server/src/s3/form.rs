@@ -55,7 +55,7 @@ pub fn refuse(input: &PostObjectInput) -> S3Result {
     Ok(())
 }
 
-/// Sets the object's full address in the answer to a form: `s3s` knows only the path.
+/// Sets the object's full address in the answer to a form: `s3s` has only the path.
 pub fn say_location(answer: &mut Response<Body>, location: &str) {
     let Ok(value) = HeaderValue::from_str(location) else {
         return;

@@ -227,7 +227,7 @@ impl Inner {
         }
     }
 
-    /// Chooses the way, and answers what needs no waiting.
+    /// Chooses the short or the long way, and answers requests that need no waiting.
     fn way(&self, head: &Head, headers: &HeaderMap, asked: &mut Asked) -> Way {
         if head.is_site {
             // Preflight requests are handled alike on all hosts.

@@ -34,7 +34,7 @@ const QUERY_NAMES_MAX: usize = 128;
 /// Longest value of a header or in a query: longer than any with an effect, and S3's limit for all
 /// headers of a request that stores something. Cookies, which are ignored, may be longer.
 const VALUE_BYTES_MAX: usize = 8 << 10;
-/// Says that the caller pays.
+/// States that the caller pays.
 const PAYER: &str = "x-amz-request-payer";
 /// The media type of a form with a file.
 const FORM: &str = "multipart/form-data";

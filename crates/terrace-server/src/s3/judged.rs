@@ -340,7 +340,7 @@ mod tests {
 
     /// Found by fuzzing: the 31st of February was the 3rd of March, a minute had 61 seconds, a year
     /// before 1970 was 1970, and a zone behind the time was taken. The short way and the chunks of
-    /// a body would have gone by such a time, where the long way refuses it.
+    /// a body would have accepted such a time, which the long way refuses.
     #[test]
     fn one_text_for_each_second() {
         assert_eq!(milliseconds_of("20130524T000000Z"), Some(1_369_353_600_000));

@@ -43,7 +43,7 @@ struct Bucket {
     seen: Instant,
 }
 
-/// Says which senders may send on.
+/// Which senders may continue to send.
 #[derive(Debug)]
 pub struct Limiter {
     per_second: f64,

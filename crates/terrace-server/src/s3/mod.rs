@@ -163,7 +163,7 @@ impl Shared {
 pub struct Choices {
     /// The access keys.
     pub access_keys: Arc<Keys>,
-    /// What it shares with the page.
+    /// State shared with the page.
     pub shared: Shared,
     /// The access log.
     pub access_log: Option<AccessLog>,
@@ -182,7 +182,7 @@ pub struct Choices {
 }
 
 impl Gateway {
-    /// Loads the buckets, and marks what a crash may have left.
+    /// Loads the buckets, and marks values that a crash may have left.
     ///
     /// # Errors
     /// The store's.

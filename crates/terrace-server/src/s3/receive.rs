@@ -52,7 +52,7 @@ pub struct Incoming {
     pub trailing: Option<(Algorithm, Behind)>,
     /// Further checksums to compute.
     pub algorithms: Vec<Algorithm>,
-    /// What the bytes are to be encrypted with.
+    /// The key that the bytes are encrypted with.
     pub data_key: Option<DataKey>,
 }
 

@@ -66,7 +66,7 @@ pub fn run(
     }
     wanted.check(store)?;
     access_keys(store, wanted, false)?;
-    // Before anything is wrapped with it, but only after it is known to decrypt what is there.
+    // Before data keys are wrapped with it, but only after it has decrypted the existing ones.
     wanted.register(store)?;
     if let Some(new) = new {
         secrets.replace(new);
@@ -309,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Checks that all of them can be unlocked and have not changed otherwise.
+    /// Checks that all objects can be unlocked and have not changed otherwise.
     fn all_open(store: &Store, secrets: &Secrets, places: &[Vec<u8>]) -> bool {
         places.iter().all(|place| {
             let info = store.head(place).unwrap().unwrap();

@@ -238,7 +238,7 @@ fn may_not_tag() -> Wrong {
     (StatusCode::FORBIDDEN, "AccessDenied", message.to_owned())
 }
 
-/// Whether a call asks for a session that there can be.
+/// Whether a call requests a session that can exist.
 #[cfg(feature = "fuzzing")]
 pub fn checked(fields: &BTreeMap<String, String>) -> bool {
     let lives = [LIFE_S, TOKEN_LIFE_S].map(|life| (life, life_s(fields.get("DurationSeconds"), life)));

@@ -1,9 +1,9 @@
 //! Verifies signatures without `s3s`: for the short way ([`super::at_once`]), for bodies in signed
 //! chunks ([`super::chunks`]), and for removing headers without an effect.
 //!
-//! It accepts valid signatures in the form that clients send, and has no opinion on any other:
-//! those are left to `s3s`, which reports what is wrong. So nothing is accepted here that is not
-//! signed, byte for byte, with a key's secret, for this method, path, query, headers and time.
+//! It accepts valid signatures in the form that clients send. All others are left to `s3s`, which
+//! reports the error. So nothing is accepted here that is not signed, byte for byte, with a key's
+//! secret, for this method, path, query, headers and time.
 
 use super::{
     REGION,
@@ -25,7 +25,7 @@ use terrace_objects::text::percent_encode;
 
 /// Digits of a hash.
 const HASH_DIGITS: usize = 64;
-/// Stands for a hash of the body in a signature.
+/// Used instead of a hash of the body in a signature.
 const NO_HASH: &str = "UNSIGNED-PAYLOAD";
 /// The header with the hash of a body.
 const CONTENT_HASH: &str = "x-amz-content-sha256";

@@ -33,7 +33,7 @@ use terrace_objects::text::percent_encode;
 
 /// Query names of such a signature.
 pub const FIELDS: [&str; 3] = ["Signature", "AWSAccessKeyId", "Expires"];
-/// What the header begins with.
+/// Prefix of the header.
 const SCHEME: &str = "AWS ";
 /// Prefix of the covered headers.
 const OURS: &str = "x-amz-";

@@ -210,7 +210,7 @@ pub enum Switch {
 pub struct Settings {
     /// How the store is opened.
     pub options: Options,
-    /// Whether the size of the cache was given; else `serve` adjusts it to the machine.
+    /// Whether the size of the cache was given; otherwise `serve` adjusts it to the machine.
     pub cache_given: bool,
     /// The same of staging.
     pub staging_given: bool,
@@ -337,7 +337,7 @@ impl Settings {
 }
 
 impl Layer {
-    /// `self` where it has a setting, else `below`.
+    /// `self` if it has a setting, otherwise `below`.
     fn or(self, below: Self) -> Self {
         let (flash, large) = if self.store.is_some() {
             (self.flash, self.large)

@@ -91,7 +91,7 @@ fn a_key_is_for_its_principals() {
     );
 }
 
-/// A former version unwraps what it wrapped, also after a restart.
+/// A former version unwraps data keys that it wrapped, also after a restart.
 #[test]
 fn rotation_loses_nothing() {
     let (_dir, store) = store();
@@ -145,7 +145,8 @@ fn the_master_key_encrypts_them() {
     ));
 }
 
-/// What a key wrapped is committed before the key changes; later commits use the new version.
+/// Data keys wrapped by a key are committed before the key changes; later commits use the new
+/// version.
 #[test]
 fn a_change_of_a_key_waits_for_commits() {
     let (_dir, store) = store();

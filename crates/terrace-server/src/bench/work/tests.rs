@@ -76,7 +76,7 @@ fn a_connection_that_is_closed_while_a_value_is_sent_is_refused_for_now() {
         "{reason}"
     );
     assert!(is_for_now(&reason));
-    // An open connection is retried once at once.
+    // A request on an open connection is retried once, immediately.
     assert_eq!(outcome.latencies.len(), taken);
     assert_eq!(outcome.failed, 8 - taken);
 }

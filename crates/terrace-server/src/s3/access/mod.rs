@@ -58,8 +58,8 @@ pub fn denied() -> S3Error {
     s3_error!(AccessDenied, "Access Denied")
 }
 
-/// What a request is about, if its key has different permissions for different objects: the key of
-/// an object, or the prefix of a listing.
+/// The key or prefix of a request, if its access key has different permissions for different
+/// objects: the key of an object, or the prefix of a listing.
 #[derive(Debug, Clone)]
 struct Within(Arc<str>);
 
@@ -300,7 +300,7 @@ impl Access {
     }
 
     /// The bucket that an account wants to make. Making an existing bucket again sets its list, as
-    /// far as its policy permits; only callers that may make a bucket are told that another account
+    /// far as its policy permits; only callers that may make a bucket learn that another account
     /// has it.
     fn to_create(
         &self,
@@ -322,8 +322,8 @@ impl Access {
         Ok(Arc::new(Bucket::apart(bucket, record)))
     }
 
-    /// Notes what a request is about, if the permissions of its key depend on it. Returns whether
-    /// they do.
+    /// Notes the key or prefix of a request, if the permissions of its access key depend on it.
+    /// Returns whether they do.
     fn note_within(&self, context: &mut S3AccessContext<'_>, head: &Head, bucket: &str) -> bool {
         let key = context.credentials().map(|credentials| credentials.access_key.as_str());
         if !key.is_some_and(|key| self.0.access_keys.is_limited(key, bucket)) {
@@ -450,7 +450,7 @@ impl Domains {
             let bucket = front.strip_suffix('.')?;
             (end.eq_ignore_ascii_case(domain) && !bucket.is_empty()).then_some(bucket)
         });
-        // An IP address is below no domain, and `s3s` does not ask for one.
+        // An IP address is below no domain, which `s3s` does not check.
         bucket.filter(|_| name.parse::<IpAddr>().is_err())
     }
 }

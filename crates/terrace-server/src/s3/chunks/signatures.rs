@@ -43,8 +43,8 @@ impl Signatures {
         }
     }
 
-    /// Those of a request with these headers, whose own signature may be wrong. `None` if the key
-    /// does not exist; then `s3s` reads nothing of the body.
+    /// The signatures of a request with these headers, whose own signature may be wrong. `None` if
+    /// the key does not exist; then `s3s` does not read the body.
     pub fn of(headers: &HeaderMap, secret: impl FnOnce(&str) -> Option<String>) -> Option<Self> {
         let said = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         let said = said.strip_prefix(signature::ALGORITHM)?;

@@ -230,7 +230,7 @@ fn what_is_no_chunk() {
     }
 }
 
-/// `s3s` does not look for chunks in unsigned requests.
+/// `s3s` does not parse chunks in unsigned requests.
 #[test]
 fn unsigned_bodies_are_taken_out_of_their_chunks() {
     let given = [

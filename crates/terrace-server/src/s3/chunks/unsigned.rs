@@ -2,8 +2,8 @@
 //! version 2. Over TLS the SDKs send a checksum after each object in this way, whatever the
 //! signature.
 //!
-//! `s3s` looks for chunks only in requests of version 4. It gets the contents of the chunks, and
-//! the trailer is passed beside the request to the code that receives the object.
+//! `s3s` parses chunks only in requests of version 4. It gets the contents of the chunks, and the
+//! trailer is passed separately to the code that receives the object.
 
 use super::{CONTENT_HASH, DECODED_LENGTH, UNSIGNED, UNSIGNED_WITH_TRAILER};
 use crate::s3::head::Head;

@@ -247,7 +247,7 @@ impl Asked {
         self.sealing(&gateway.shared.secrets, bucket, &caller)
     }
 
-    /// How the object is to be encrypted: as the request says, else as the bucket does.
+    /// The encryption of the object: by the request, otherwise by the bucket's default.
     ///
     /// # Errors
     /// `InvalidArgument`, `InvalidEncryptionAlgorithmError`, `NotImplemented`.
@@ -291,7 +291,7 @@ impl Asked {
     }
 }
 
-/// Whose key the server encrypts with.
+/// The origin of the key that the server encrypts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// The master key.
@@ -325,7 +325,7 @@ pub fn check_method(method: Option<&str>, is_kms: bool) -> S3Result<Option<Metho
     }
 }
 
-/// The context in the answer to a request that made something.
+/// The context in the answer to a request that created an object.
 pub fn context(told: Option<&Told>) -> Option<String> {
     match told? {
         Told::Kms { context, .. } => context.clone(),

@@ -2,8 +2,8 @@
 //!
 //! S3 replaces `${filename}` by the file's name before it checks the policy, so that a condition
 //! applies to the resulting key. The name comes after the fields, and `s3s` does not support
-//! either. Whatever the form looked like, `s3s` gets its head in one canonical form and in one
-//! piece, followed by the file's bytes as they arrive: so it sees exactly what is checked here.
+//! either. `s3s` gets the head of any form in one canonical form and in one piece, followed by the
+//! file's bytes as they arrive: so it sees exactly what is checked here.
 //!
 //! Signatures are compared here, too: those of version 2 since `s3s` stops at the first difference,
 //! those of version 4 since it reads the file first.

@@ -31,12 +31,12 @@ const FREE: [&str; 6] = [
     "submit",
     "policy",
 ];
-/// What names of fields begin with that are not looked at.
+/// Prefix of field names that are ignored.
 pub const IGNORED: &str = "x-ignore-";
-/// The field that the path or the host stands for.
+/// The field with the bucket, which is in the path or the host.
 const BUCKET: &str = "bucket";
 
-/// Refuses forms that lack a field, or whose fields are not what their policy allows. A policy that
+/// Refuses forms that lack a field, or whose fields their policy does not allow. A policy that
 /// cannot be read is left to `s3s`, which checks its signature first.
 ///
 /// # Errors
@@ -103,8 +103,8 @@ fn check_conditions(conditions: &[PostPolicyCondition], form: &Form, bucket: &st
     }
 }
 
-/// Whether a field begins as it must. Of types, a list may be given, of which each must ("Condition
-/// matching" in S3's page on policies of forms): browsers take the last.
+/// Whether a field has the required prefix. Content types may be a list, each of which must
+/// ("Condition matching" in S3's page on policies of forms): browsers use the last.
 fn starts_with(field: &str, value: &str, prefix: &str) -> bool {
     if field == "content-type" {
         return value.split(',').all(|kind| kind.trim().starts_with(prefix));
@@ -119,7 +119,7 @@ fn refused(reason: &str) -> S3Error {
 /// Fields, besides those that begin with `x-amz-`, that policies of buckets may ask about.
 const CONDITIONS: [&str; 2] = ["if-match", "if-none-match"];
 
-/// What is judged by of a form, and what `s3s` does not hand on of it.
+/// The fields of a form that policies depend on, and those that `s3s` does not pass on.
 #[derive(Debug, Clone)]
 pub struct Extras {
     acl: Option<String>,
@@ -132,7 +132,7 @@ impl Extras {
     /// Those of a form.
     ///
     /// # Errors
-    /// `MalformedXML`, what is wrong with the tags, `InvalidArgument`.
+    /// `MalformedXML`, errors of the tags, `InvalidArgument`.
     pub fn of(form: &Form) -> S3Result<Self> {
         let acl = form.field("acl").map(str::to_owned);
         let tagging = form.field("tagging").map(tags).transpose()?;
@@ -142,7 +142,7 @@ impl Extras {
         };
         let fields = form.names().filter(|name| is_asked(name));
         let fields = fields.filter_map(|name| Some((name, form.field(name)?)));
-        // These are what is done, whatever the others say.
+        // These take effect, regardless of the others.
         let others = [("x-amz-acl", acl.as_deref()), ("x-amz-tagging", tagging.as_deref())];
         let others = others.into_iter().filter_map(|(name, text)| Some((name, text?)));
         let mut said = HeaderMap::new();
@@ -171,12 +171,12 @@ impl Extras {
         self.token.as_deref()
     }
 
-    /// What it says that policies may ask about, as headers of other requests say it.
+    /// The fields that policies may test, as the headers of other requests.
     pub const fn said(&self) -> &HeaderMap {
         &self.said
     }
 
-    /// Puts them where the operation looks.
+    /// Adds them where the operation expects them.
     pub fn put_into(&self, input: &mut PostObjectInput) {
         if let Some(acl) = &self.acl {
             input.acl = Some(ObjectCannedACL::from(acl.clone()));
@@ -295,7 +295,8 @@ mod tests {
         }
     }
 
-    /// Policies did not see what no header can have, though it was stored: tags among it.
+    /// Regression: policies did not see values that no header can have, though these were stored:
+    /// tags among them.
     #[test]
     fn what_policies_are_asked_about() {
         let of = |fields: &[(&str, &str)]| Extras::of(&Form::with_fields(fields));

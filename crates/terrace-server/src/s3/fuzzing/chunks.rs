@@ -1,5 +1,5 @@
-//! Bodies in chunks: whatever pieces they come in, what is handed on is what a plain reader of the
-//! whole body finds in them, or nothing is taken for whole.
+//! Bodies in chunks: for any split into pieces, the result is the same as that of a simple reader
+//! of the whole body, or the body is rejected.
 
 use super::{ID, SECRET, TIME, TIME_MS, head, secret, signed};
 use crate::{
@@ -23,8 +23,8 @@ const READY_MAX: usize = 256 + 4;
 const TARGET: &str = "/examplebucket/chunkObject.txt";
 const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// What is in a body: the bytes of its chunks, what is behind the last one, and whether it is
-/// wrong.
+/// Contents of a body: the bytes of its chunks, the rest after the last one, and whether it is
+/// invalid.
 struct Whole<'b> {
     chunks: Vec<&'b [u8]>,
     trailer: Option<&'b [u8]>,
@@ -73,7 +73,7 @@ fn length(line: &[u8]) -> Option<usize> {
     usize::from_str_radix(digits, 16).ok()
 }
 
-/// A body as it is read: what is handed on, and the code of what is wrong with it.
+/// Result of reading a body: the bytes passed on, and the code of the error.
 type Taken = (Vec<u8>, Option<String>);
 
 fn read(headers: &HeaderMap, body: &[u8], piece_bytes: usize, now_ms: u64) -> Option<Taken> {
@@ -97,8 +97,8 @@ fn read(headers: &HeaderMap, body: &[u8], piece_bytes: usize, now_ms: u64) -> Op
     Some((all, taken.err().map(|error| error.code().as_str().to_owned())))
 }
 
-/// Reads it in pieces of several lengths, which make no difference. `same` is what they may not
-/// change of what is handed on.
+/// Reads it in pieces of several lengths, which must not change the result. `same` is the part of
+/// the passed bytes that they must not change.
 fn read_in_pieces(headers: &HeaderMap, body: &[u8], now_ms: u64, same: impl Fn(&[u8]) -> Vec<u8>) -> Option<Taken> {
     let whole = read(headers, body, body.len().max(1), now_ms)?;
     for piece_bytes in [1, 2, 3, 7, 64] {
@@ -145,7 +145,7 @@ pub fn unsigned_chunks(body: &[u8]) -> bool {
     assert_eq!(wrong.as_deref(), expected);
     assert!(wrong.is_some() || handed_on == bytes);
 
-    // `s3s` gets other chunks, of which the same is in.
+    // `s3s` gets other chunks with the same contents.
     said.push(("authorization", "AWS4-HMAC-SHA256 Credential=a, Signature=b"));
     let again = |handed_on: &[u8]| {
         let read = Whole::of(handed_on);
@@ -162,7 +162,7 @@ pub fn unsigned_chunks(body: &[u8]) -> bool {
 
 /// A body whose chunks are signed for it, as a client signs them ("Signature calculations for the
 /// Authorization header: transferring payload in multiple chunks" in S3's API reference), whole,
-/// cut off, and with one bit changed. The first three bytes say where.
+/// cut off, and with one bit changed. The first three bytes choose where.
 pub fn signed_chunks(input: &[u8]) -> bool {
     let Some((change, body)) = input.split_first_chunk::<3>() else {
         return false;
@@ -200,7 +200,7 @@ pub fn signed_chunks(input: &[u8]) -> bool {
         (bytes_of(&handed_on), wrong)
     };
     assert_eq!(in_pieces(&signed), (whole.bytes(), None));
-    // A head of which nothing is known leaves them as they are.
+    // With an unknown head they stay unchanged.
     let left = read_in_pieces(&headers, &signed, 0, same);
     if let Some((handed_on, None)) = left {
         assert!(handed_on == signed || !fields.is_empty());

@@ -11,7 +11,7 @@ pub fn request_head(text: &[u8]) -> bool {
     let came = parts.clone();
     let (head, clear) = read(&mut parts);
     let headers = parts.headers.clone();
-    // What it is about is what `s3s` takes it for.
+    // The resource of the request is the one that `s3s` finds.
     if let Some(meant) = head.path() {
         let of_host = head.is_of_host().then(|| head.bucket()).flatten();
         if let Ok(taken) = path::parse_virtual_hosted_style(of_host, meant) {
@@ -38,7 +38,7 @@ pub fn request_head(text: &[u8]) -> bool {
         assert_eq!(again.headers, headers, "there is nothing more to take out");
     }
     let checked = signature::check(&head, &headers);
-    // Nothing is refused of what the short way takes without a signature.
+    // No request is refused that the short way accepts without a signature.
     if clear.is_ok() && !head.is_signed() && Plain::of(&head, &headers).is_some() {
         assert!(checked.is_ok(), "{checked:?}");
         assert!(signature::refuse_choices(&head).is_ok());

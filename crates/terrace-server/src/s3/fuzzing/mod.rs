@@ -1,5 +1,5 @@
-//! Decoders of what comes over the wire, for fuzz targets: each takes any bytes, panics if a
-//! property is broken, and returns whether the bytes were accepted. No part of the interface.
+//! Decoders of data from the network, for fuzz targets: each takes any bytes, panics if a property
+//! is violated, and returns whether the bytes were accepted. Not part of the interface.
 
 mod chunks;
 mod form;

@@ -1,5 +1,5 @@
-//! Ranges and conditions: what the page answers and what S3 answers, beside the plainest reading of
-//! the same header.
+//! Ranges and conditions: the answers of the page and of S3, compared with the simplest
+//! interpretation of the same header.
 
 use super::parts;
 use crate::{
@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Gaps up to this are sent, too.
 const GAP_BYTES_MAX: u64 = 80;
 
-/// One range, read in the plainest way: first and last byte of a value of so many bytes.
+/// One range, parsed in the simplest way: first and last byte of a value of so many bytes.
 fn plain(spec: &str, length: u64) -> Option<Option<(u64, u64)>> {
     let (first, last) = spec.split_once('-')?;
     let number = |text: &str| {
@@ -36,7 +36,7 @@ fn plain(spec: &str, length: u64) -> Option<Option<(u64, u64)>> {
     Some((!is_nothing).then(|| (range.0, range.1.min(length.saturating_sub(1)))))
 }
 
-/// Ranges of a value whose length the first eight bytes are, or their lowest one.
+/// Ranges of a value whose length is the number in the first eight bytes, or its lowest byte.
 pub fn ranges(input: &[u8]) -> bool {
     let Some((number, text)) = input.split_first_chunk::<8>() else {
         return false;
@@ -99,7 +99,7 @@ fn of_length(text: &str, length: u64) {
     as_s3_has_it(text, length, &answer);
 }
 
-/// What S3 answers of one range is what the page answers.
+/// S3 and the page give the same answer to one range.
 fn as_s3_has_it(text: &str, length: u64, answer: &Answer) {
     let Ok(value) = HeaderValue::from_str(text) else { return };
     let headers: HeaderMap = [(header::RANGE, value)].into_iter().collect();
@@ -154,7 +154,7 @@ pub fn conditions(text: &[u8]) -> bool {
     let applies = conditional::range_applies(requested.if_range, &validators);
     assert!(applies || is_unchanged || answer == Answer::Whole);
     if let Some(list) = requested.if_none_match {
-        // With the tag before it a list has the tag; so does what comes as two lines.
+        // A list with the tag in front contains it; so do two header lines.
         let joined = format!("{etag}, {list}");
         let with = |list: &str, etag: &str| {
             let requested = Requested {

@@ -36,7 +36,7 @@ pub fn signature_time(text: &[u8]) -> bool {
     true
 }
 
-/// What a server of NATS says to what is published: the same however it comes.
+/// The answer of a NATS server to a publish: the same for any split into pieces.
 pub fn nats_answer(said: &[u8]) -> bool {
     let publish = |buffer_bytes| block_on(notify::published(said, buffer_bytes));
     let whole = publish(8 << 10);
@@ -48,7 +48,7 @@ pub fn nats_answer(said: &[u8]) -> bool {
     whole.is_ok()
 }
 
-/// A call of STS: what it asks for of a session is within what AWS allows.
+/// A call of STS: the requested session is within the limits of AWS.
 pub fn sts_call(body: &[u8]) -> bool {
     let fields: BTreeMap<String, String> = form_urlencoded::parse(body).into_owned().collect();
     debug_assert!(secret("").is_none());

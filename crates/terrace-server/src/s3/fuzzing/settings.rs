@@ -1,4 +1,4 @@
-//! Settings of a bucket in XML: what is shown of them can be put again, and means the same.
+//! Settings of a bucket in XML: those returned can be put again, with the same meaning.
 
 use crate::s3::account::Accounts;
 use crate::s3::acl::{GRANTS_MAX, List, Permission, is_readable};
@@ -38,7 +38,7 @@ where
     true
 }
 
-/// Any of them, whose element says which.
+/// Any settings, chosen by the root element.
 pub fn settings_xml(xml: &[u8]) -> bool {
     let lifecycle = |given: BucketLifecycleConfiguration| lifecycle::read_rules(given.rules);
     let cors = |given: CORSConfiguration| configure::read_cors(given.cors_rules);

@@ -1,6 +1,6 @@
 //! Signatures of heads, made as clients make them ("Authenticating Requests" in S3's API
-//! reference): what is signed is taken by the short way and by the checks before the long one, and
-//! what was changed since then by neither.
+//! reference): both the short way and the checks before the long way accept signed heads, and
+//! neither accepts heads changed after signing.
 
 use super::{ID, SECRET, parts, read, secret};
 use crate::{
@@ -130,8 +130,8 @@ fn with_target(parts: &Parts, target: &str) -> Option<Parts> {
     Some(parts)
 }
 
-/// A head, as lines, that is signed here: the first byte says whether in the header or in the
-/// query, and what is changed afterwards.
+/// A head, as lines, which is signed here: the first byte chooses header or query, and what is
+/// changed afterwards.
 pub fn signed_head(input: &[u8]) -> bool {
     let Some((choice, text)) = input.split_first() else {
         return false;
@@ -179,7 +179,8 @@ pub fn signed_head(input: &[u8]) -> bool {
         return false;
     };
     let Some(taken) = signer_of(&signed) else { return false };
-    // Idle headers are taken out of a head that is signed in its query before they are looked at.
+    // Headers without effect are removed from a head with a signature in its query before it is
+    // checked.
     let is_idle = [header::RANGE, header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE]
         .iter()
         .any(|name| given.headers.contains_key(name));
@@ -188,7 +189,7 @@ pub fn signed_head(input: &[u8]) -> bool {
     taken
 }
 
-/// What was changed after it was signed is not taken.
+/// A head changed after signing is not accepted.
 fn changed(signed: &Parts, target: &str, choice: u8) {
     let mut other = signed.clone();
     match choice % 6 {

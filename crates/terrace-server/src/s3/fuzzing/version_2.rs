@@ -1,6 +1,6 @@
 //! Signatures of version 2, made as clients make them ("Signing and authenticating REST requests"
-//! in S3's user guide): what is signed becomes a request that is signed by version 4, about the
-//! same, and what was changed since then does not.
+//! in S3's user guide): a signed request is converted to one signed by version 4, with the same
+//! meaning, and a request changed after signing is not.
 
 use super::{ID, SECRET, parts, read, secret};
 use crate::s3::{signature, verified, version_2};
@@ -103,7 +103,7 @@ fn with_query(parts: &Parts, query: &str) -> Option<Parts> {
     Some(parts)
 }
 
-/// A head, as lines, that is signed here: the first byte says where, and what is changed
+/// A head, as lines, which is signed here: the first byte chooses where, and what is changed
 /// afterwards.
 pub fn version_2_head(input: &[u8]) -> bool {
     let Some((choice, text)) = input.split_first() else {
@@ -158,7 +158,7 @@ pub fn version_2_head(input: &[u8]) -> bool {
     taken
 }
 
-/// What was changed after it was signed is not taken.
+/// A head changed after signing is not accepted.
 fn changed(signed: &Parts, choice: u8) {
     let mut other = signed.clone();
     match choice % 4 {

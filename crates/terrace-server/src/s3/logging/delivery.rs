@@ -102,7 +102,7 @@ impl Delivery {
     }
 }
 
-/// Writes gathered lines, for ever.
+/// Writes gathered lines; never returns.
 pub async fn run(gateway: Arc<Gateway>) {
     loop {
         let is_time = tokio::time::timeout(INTERVAL, gateway.delivery.is_full.notified())

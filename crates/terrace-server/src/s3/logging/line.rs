@@ -12,7 +12,7 @@ use std::{sync::Arc, time::SystemTime};
 /// Longest field of free length: address, user agent, referrer.
 const FIELD_BYTES_MAX: usize = 2 << 10;
 
-/// What a log needs of a request besides the fields of the access log.
+/// Data of a request for a log, in addition to the fields of the access log.
 #[derive(Debug)]
 pub struct Logged {
     /// The bucket of the request.

@@ -38,7 +38,7 @@ struct Waiting {
     body: Bytes,
 }
 
-/// Delivers a target's events, for ever.
+/// Delivers a target's events; never returns.
 pub async fn run(gateway: Arc<Gateway>, target: Arc<Target>) {
     let mut pause = PAUSE_MIN;
     // No event after this key has been seen; events with smaller keys may still be committed later.

@@ -130,7 +130,7 @@ fn answer(message: &[u8]) -> Result<(), String> {
     Err(format!("the stream did not take it: {said}"))
 }
 
-/// What becomes of an event that a server answers so, read through a buffer of so many bytes.
+/// What happens to an event after this answer of a server, read through a buffer of so many bytes.
 ///
 /// # Errors
 /// Why none has it.

@@ -44,7 +44,7 @@ impl Address {
     /// `nats://[USER:PASSWORD@]HOST[:PORT]/SUBJECT`.
     ///
     /// # Errors
-    /// What is invalid.
+    /// A message that describes the error.
     pub fn parse(url: &str) -> Result<Self, String> {
         let uri: hyper::Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
         let is_https = match uri.scheme_str() {

@@ -7,8 +7,8 @@ use rustls::{
 };
 use std::{path::Path, sync::Arc};
 
-/// The TLS settings for webhooks. They trust the authorities in this file, in PEM, or else those of
-/// the system.
+/// The TLS settings for webhooks, with the authorities in this file, in PEM, otherwise with those
+/// of the system.
 ///
 /// # Errors
 /// The reason that there are no authorities.

@@ -92,7 +92,7 @@ pub async fn get(
     Ok(response)
 }
 
-/// Marks an answer whose entity tag has no quotes in S3; `s3s` writes them in all.
+/// Marks an answer whose entity tag has no quotes in S3; `s3s` writes them always.
 #[derive(Debug, Clone, Copy)]
 struct BareTag;
 

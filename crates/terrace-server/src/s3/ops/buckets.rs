@@ -207,7 +207,7 @@ pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteBucketInput
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 
-/// GetBucketLocation: the constraint of the request that made the bucket, else empty.
+/// GetBucketLocation: the constraint of the request that made the bucket, otherwise empty.
 pub fn location(gateway: &Gateway, request: &S3Request<GetBucketLocationInput>) -> Answered<GetBucketLocationOutput> {
     let location = gateway.bucket(&request.input.bucket)?.record().location.clone();
     Ok(S3Response::new(GetBucketLocationOutput {

@@ -64,7 +64,7 @@ pub async fn put_cors(gateway: &Arc<Gateway>, request: S3Request<PutBucketCorsIn
 /// Rules as they are stored.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Errors of the rules.
 pub fn read_cors(rules: Vec<CORSRule>) -> S3Result<Vec<CorsRule>> {
     if rules.is_empty() || rules.len() > CORS_RULES_MAX {
         return Err(s3_error!(

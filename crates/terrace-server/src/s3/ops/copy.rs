@@ -60,8 +60,8 @@ pub struct Source {
     pub customer: Option<CustomerKey>,
 }
 
-/// Finds the source in a bucket of the expected owner. Permission to read it is checked on what is
-/// opened ([`open`]).
+/// Finds the source in a bucket of the expected owner. Permission to read it is checked on the
+/// opened object ([`open`]).
 ///
 /// # Errors
 /// `AccessDenied` if it is denied, `NoSuchBucket`, `NotImplemented` for access points.

@@ -127,9 +127,9 @@ fn delete_one(
     })
 }
 
-/// DeleteObjects: each object by itself, and all durable before the answer. In slices, so that
-/// other requests get to the engine in between, and no more objects are deleted after the client
-/// has gone.
+/// DeleteObjects: each object separately, and all durable before the answer. In slices, so that
+/// other requests are served in between, and no more objects are deleted after the client has
+/// disconnected.
 pub async fn delete_many(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteObjectsInput>,

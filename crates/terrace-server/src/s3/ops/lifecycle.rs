@@ -96,7 +96,7 @@ async fn set(gateway: &Arc<Gateway>, bucket: String, rules: Vec<Rule>, varies: b
 /// Rules as they are stored.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Errors of the rules.
 pub fn read_rules(given: Vec<LifecycleRule>) -> S3Result<Vec<Rule>> {
     if given.is_empty() || given.len() > RULES_MAX {
         return Err(errors::malformed_xml());

@@ -67,7 +67,7 @@ impl Encoding {
     }
 }
 
-/// The most entries that a request asks for.
+/// The requested maximum number of entries.
 ///
 /// # Errors
 /// `InvalidArgument` if negative.

@@ -1,4 +1,4 @@
-//! The operations, as functions of a request. What several of them need is here.
+//! The operations, as functions of a request. Code that several of them share is here.
 
 pub mod acl;
 pub mod attributes;
@@ -63,7 +63,7 @@ pub fn check_key(key: &str) -> S3Result {
     Ok(())
 }
 
-/// What an operation answers.
+/// The answer of an operation.
 pub type Answered<T> = S3Result<S3Response<T>>;
 
 /// Changes the record of a bucket, and returns an empty answer.
@@ -184,7 +184,7 @@ fn reading(gateway: &Gateway, by: By<'_>, bucket: &Arc<Bucket>, key: &str, name:
     claim.about(action, key).of_version(version.as_deref())
 }
 
-/// What a request requires of the object that it replaces or deletes. An entity tag needs
+/// The conditions of a request on the object that it replaces or deletes. An entity tag needs
 /// permission to read the object ("How to perform conditional deletes" in S3's guide).
 fn requirement(reading: impl FnOnce() -> Claim, if_match: Option<Tag>, if_none_match: Option<Tag>) -> Requirement {
     let names_tag = [&if_match, &if_none_match]

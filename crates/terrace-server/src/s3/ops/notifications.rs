@@ -66,7 +66,7 @@ pub async fn put(
 /// Rules as they are stored.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Errors of the rules.
 pub fn read(given: NotificationConfiguration) -> S3Result<Vec<Rule>> {
     if given.event_bridge_configuration.is_some() {
         return Err(s3_error!(NotImplemented, "EventBridge is not implemented."));

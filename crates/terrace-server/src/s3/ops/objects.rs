@@ -79,7 +79,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         data_key: sealing.as_ref().map(|sealing| sealing.data_key.clone()),
     };
     let told = sealing.as_ref().map(Sealing::told);
-    // Before the body, so that a client need not send it in vain; the commit checks again.
+    // Before the body, so that a client does not send it needlessly; the commit checks again.
     if requirement.if_match.is_some() || requirement.if_none_match.is_some() {
         let (requirement, object) = (requirement.clone(), keyspace::object(&bucket.name, &input.key));
         gateway
@@ -111,8 +111,8 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     Ok(S3Response::with_headers(output, headers))
 }
 
-/// Commits a received object: here if nothing blocks, else on a thread that may. The bucket is the
-/// one in which it was permitted, even if a new one has its name.
+/// Commits a received object: on this thread if nothing blocks, otherwise on one that may block.
+/// The bucket is the one in which it was permitted, even if a new one has its name.
 ///
 /// # Errors
 /// As `terrace_objects::keep::keep`.
@@ -179,7 +179,7 @@ pub fn asked_algorithm(name: Option<&str>) -> S3Result<Vec<Algorithm>> {
 /// The attributes of a description with checked tags and access control list.
 ///
 /// # Errors
-/// What is invalid in them.
+/// Errors of the headers.
 pub fn checked_description(
     gateway: &Gateway,
     by: By<'_>,
@@ -224,7 +224,7 @@ struct Begun {
 }
 
 impl Question {
-    /// Opens the object: here if RAM has all of it, else on a thread that may wait.
+    /// Opens the object: on this thread if all of it is in RAM, otherwise on one that may wait.
     async fn ask(self, gateway: &Arc<Gateway>) -> S3Result<(Self, Begun)> {
         let store = gateway.engine.now();
         let in_ram = || {
@@ -448,8 +448,8 @@ impl HeadAsked {
     }
 }
 
-/// The answer to a plain GET of the current object, if RAM has all of it and nothing has to wait.
-/// `None` tells nothing about the object.
+/// The answer to a plain GET of the current object, if all of it is in RAM and nothing must be
+/// waited for. `None` says nothing about the object.
 pub fn get_at_once(
     gateway: &Gateway,
     claim: &Claim,

@@ -194,7 +194,7 @@ pub fn location(noted: &Extensions, headers: &HeaderMap, bucket: &str, key: &str
         format!("/{bucket}/{key}")
     };
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    // Only a proxy that ends TLS knows, and only the requesting client gets this answer.
+    // Only a proxy that terminates TLS can tell, and only the requesting client gets this answer.
     let is_secure = head.is_some_and(|head| head.peer.is_secure) || text("x-forwarded-proto") == Some("https");
     let scheme = if is_secure { "https" } else { "http" };
     // A host name or an address, which need no escaping in XML. Without one the path is returned.

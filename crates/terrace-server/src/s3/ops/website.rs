@@ -80,7 +80,7 @@ fn shown(rule: Rule) -> RoutingRule {
 /// A site as it is stored.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Errors of the settings.
 pub fn read(given: WebsiteConfiguration) -> S3Result<Settings> {
     if let Some(all) = given.redirect_all_requests_to {
         if given.index_document.is_some() || given.error_document.is_some() || given.routing_rules.is_some() {

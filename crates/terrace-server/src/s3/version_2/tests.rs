@@ -161,7 +161,7 @@ fn the_example_of_an_upload() {
         ("authorization", &said),
     ];
     assert_eq!(code("PUT", "/db-backup.dat.gz", &upload, then(date)), "");
-    // Each signed part counts, and nothing else.
+    // Every signed part matters, and nothing else.
     for (at, code_of_change) in [(2, true), (3, true), (4, true), (5, true), (7, true), (9, false)] {
         let mut changed = upload;
         changed[at].1 = "other";

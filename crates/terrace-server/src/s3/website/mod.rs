@@ -118,7 +118,7 @@ impl Visit {
         self.failed(failed, settings.error.as_deref(), ask).await
     }
 
-    /// The error document, if it can be read; else the error in HTML.
+    /// The error document, if it can be read; otherwise the error in HTML.
     async fn failed(&self, failed: Problem, document: Option<&str>, ask: Ask<'_>) -> Response<Body> {
         let Some(document) = document else {
             return failed.answer();

@@ -88,7 +88,7 @@ impl Problem {
     }
 }
 
-/// A page in S3's form: lists of facts, of which all but the first are about the error document.
+/// A page in S3's form: lists of facts; all but the first are about the error document.
 pub fn page(status: StatusCode, lists: &[Vec<(&str, &str)>]) -> Response<Body> {
     let title = format!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or(""));
     let mut html = format!("<html>\n<head><title>{title}</title></head>\n<body>\n<h1>{title}</h1>\n");

@@ -65,7 +65,7 @@ fn may_open(gateway: &Gateway, by: By<'_>, bucket: &Bucket, action: &'static str
 /// bucket's. Unsigned objects belong to the bucket's owner.
 ///
 /// # Errors
-/// `AccessControlListNotSupported`, `AccessDenied`, what is wrong with the list.
+/// `AccessControlListNotSupported`, `AccessDenied`, errors of the list.
 pub fn of_new(gateway: &Gateway, by: By<'_>, bucket: &Bucket, asked: &Asked) -> S3Result<(String, Option<String>)> {
     let record = bucket.record();
     let writer = gateway.account(by.1);
@@ -88,7 +88,7 @@ pub fn of_new(gateway: &Gateway, by: By<'_>, bucket: &Bucket, asked: &Asked) -> 
     let owner = writer.as_deref().filter(|_| !is_given).unwrap_or(of_bucket);
     let text = asked.list(Kind::Object, owners(owner))?;
     // Unsigned callers that the bucket's list lets write may choose the list of their objects, as
-    // in S3, where they would own them. This opens nothing of the owner's.
+    // in S3, where they would own them. This grants no access to the owner's objects.
     let may_open = may_open(gateway, by, bucket, "s3:PutObjectAcl")
         || writer.is_none()
             && record
@@ -101,7 +101,7 @@ pub fn of_new(gateway: &Gateway, by: By<'_>, bucket: &Bucket, asked: &Asked) -> 
 /// The stored form of the list of logs in a bucket, from `TargetGrants`.
 ///
 /// # Errors
-/// `AccessControlListNotSupported`, `AccessDenied`, what is wrong with the grants.
+/// `AccessControlListNotSupported`, `AccessDenied`, errors of the grants.
 pub fn of_logs(gateway: &Gateway, by: By<'_>, target: &Bucket, granted: &[TargetGrant]) -> S3Result<String> {
     let record = target.record();
     let owner = record.owner();
@@ -135,7 +135,7 @@ pub fn grants_of_logs(settings: &logging::Settings, owner: &str) -> Option<Vec<T
 /// The stored form of the list of a new bucket of `owner`.
 ///
 /// # Errors
-/// `InvalidBucketAclWithObjectOwnership`, what is wrong with the list.
+/// `InvalidBucketAclWithObjectOwnership`, errors of the list.
 pub fn of_new_bucket(gateway: &Gateway, record: &mut Record, asked: &Asked) -> S3Result {
     let owner = record.owner();
     let owners = Owners {

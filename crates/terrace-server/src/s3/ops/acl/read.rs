@@ -80,7 +80,7 @@ impl Asked {
     /// The list in stored form. Without headers the owner has all permissions.
     ///
     /// # Errors
-    /// What is invalid in it.
+    /// Errors of the list.
     pub fn list(&self, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
         match (&self.canned, self.granted.as_slice()) {
             (Some(_), [_, ..]) => Err(s3_error!(
@@ -150,7 +150,7 @@ fn canned(name: &str, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
 /// The grantees of a header: `id="…"`, `uri="…"`, `emailAddress="…"`, separated by commas.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Errors of the header.
 pub fn read_header(text: &str, permission: Permission, accounts: &Accounts) -> S3Result<Vec<Read>> {
     let wrong = || s3_error!(InvalidArgument, "Argument format not recognized");
     let grants = text.split(',').map(|part| {
@@ -210,7 +210,7 @@ fn read_xml(list: &AccessControlPolicy, owner: &str, keys: &Keys) -> S3Result<St
 /// The list of logs of `owner`, with these grants besides the owner's.
 ///
 /// # Errors
-/// What is invalid in them.
+/// Errors of the grants.
 pub fn of_logs(granted: &[TargetGrant], owner: &str, keys: &Keys) -> S3Result<String> {
     let own = (owner.to_owned(), Permission::FullControl);
     let granted = keys.accounts(|accounts| {
@@ -232,7 +232,7 @@ pub fn of_logs(granted: &[TargetGrant], owner: &str, keys: &Keys) -> S3Result<St
 /// A grant in XML.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Errors of the grant.
 pub fn read_grant(grant: &Grant, accounts: &Accounts) -> S3Result<Read> {
     let permission = grant.permission.as_ref().map(PermissionXml::as_str);
     read_grantee(grant.grantee.as_ref(), permission.and_then(Permission::parse), accounts)
@@ -269,7 +269,7 @@ impl Put {
     /// The list in stored form.
     ///
     /// # Errors
-    /// `UnexpectedContent`, `MissingSecurityHeader`, what is wrong with the list.
+    /// `UnexpectedContent`, `MissingSecurityHeader`, errors of the list.
     pub fn list(&self, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
         match &self.xml {
             Some(_) if !self.asked.is_nothing() => Err(s3_error!(
@@ -331,7 +331,7 @@ mod tests {
             .unwrap_or_default()
     }
 
-    /// With the accounts `terrace` and `press`, of which the latter has an address.
+    /// With the accounts `terrace` and `press`, the latter with an address.
     fn keys() -> (tempfile::TempDir, Keys) {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options::new(dir.path())).unwrap();

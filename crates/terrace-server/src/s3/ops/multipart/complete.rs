@@ -479,7 +479,8 @@ mod tests {
         assert_eq!(count(&keyspace::parts(id)) + count(&keyspace::uploads("abc")), 0);
         let again = commit_object(&gateway, &store, &permit, &asked).unwrap();
         assert_eq!(again.etag, etag, "asked again, the same answer");
-        // Regression: a repeated request with another list was told that the object was made of it.
+        // Regression: a repeated request with another list was answered as if the object was made
+        // of it.
         let mut shorter = self::asked(id, (1..=9_000).map(|number| part(number, 0)));
         assert_eq!(code(commit_object(&gateway, &store, &permit, &shorter)), "InvalidPart");
         shorter.parts = asked.parts.clone();

@@ -1,4 +1,4 @@
-//! The bytes that docs/format.md promises, those of older formats, and what is refused.
+//! The bytes defined by docs/format.md, those of older formats, and what is refused.
 #![allow(clippy::unwrap_used)]
 use super::*;
 
@@ -119,7 +119,7 @@ fn what_no_writer_writes_is_refused() {
         live: Some(vec![(7, 5), (7, 6)]),
         ..payload()
     });
-    // Numbers of items for which there is no room.
+    // Numbers of items for which the bytes have no room.
     let bytes = MarkPayload::empty().encode();
     for at in [68, 72, 76] {
         let mut huge = bytes.clone();

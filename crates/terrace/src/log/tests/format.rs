@@ -1,4 +1,4 @@
-//! The bytes that docs/format.md promises, and what decoders do with other bytes.
+//! The bytes defined by docs/format.md, and decoders given other bytes.
 
 use super::{
     super::format::{
@@ -13,13 +13,13 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn encoded(record: &Record<'_>) -> Vec<u8> {
-    // What was in memory before must not show in the padding.
+    // Former contents of the memory must not show in the padding.
     let mut bytes = vec![0xAA; record.record_bytes()];
     record.encode_into(&mut bytes);
     bytes
 }
 
-/// A record of every kind that names a value, and a delete, with their bytes.
+/// A record of every kind that contains or locates a value, and a delete, with their bytes.
 fn golden_of_format_1() -> [(Record<'static>, &'static str); 6] {
     const ATTRIBUTES: &[u8] = &[1, 0, 2, 0, 0, 0, b'w', b'6', b'4'];
     let make = |attributes: &'static [u8], body: Body<'static>| Record {
@@ -202,7 +202,7 @@ fn every_flipped_bit_in_a_header_is_seen() {
     assert_eq!(FrameHeader::decode(&frame[..63]), None);
 }
 
-/// Puts the checksum of a record right, as a forger would.
+/// Computes the checksum of a record again, as an attacker would.
 fn resign(bytes: &mut [u8]) {
     if let Some(layout) = RecordLayout::read(bytes) {
         let covered = layout.value_at.min(bytes.len());

@@ -1,5 +1,5 @@
-//! Readers beside commits, the writing of frames, and their applying: what was acknowledged is
-//! found at every moment, by key or by the place that the index says, and what is not durable is
+//! Readers concurrent with commits, writes of frames, and their applying: acknowledged commits are
+//! found at every moment, by key or by the place in the index, and commits that are not durable are
 //! not.
 
 use super::{
@@ -22,14 +22,14 @@ use std::{
 
 const KEYS: u64 = 40;
 const FRAMES: u64 = 400;
-/// Of the last so many frames, of at most 130 KiB, none can have left.
+/// None of this many last frames, of at most 130 KiB, can have been evicted.
 const LAST_FRAMES: u64 = 8;
 const SHARE_BYTES: u64 = 2 << 20;
 
-/// What an index and a device know.
+/// State of an index and a device.
 struct Store {
     frames: FrameTable,
-    /// By key: where its newest applied record is, its seq, and the number of its frame.
+    /// By key: the place of its newest applied record, its seq, and the number of its frame.
     index: Mutex<HashMap<u64, (PlaceInLog, u64, u64)>>,
     written: Mutex<HashSet<PlaceInLog>>,
     durable_seq: AtomicU64,
@@ -37,7 +37,7 @@ struct Store {
     acknowledged: Vec<AtomicU64>,
     sealed_frames: AtomicU64,
     inherited: Arc<AtomicU64>,
-    /// How often something was found by key, by place, and in neither way.
+    /// Number of records found by key, by place, and in neither way.
     found: [AtomicU64; 3],
 }
 
@@ -67,8 +67,8 @@ const fn is_sync(seq: u64) -> bool {
     seq.is_multiple_of(5)
 }
 
-/// What a value counts for while it lives: short ones too much, so only long frames, of which much
-/// has died, are sparse.
+/// Live bytes counted for a value: too many for short ones, so only long frames with many dead
+/// values are sparse.
 const VALUE_BYTES: u64 = 6_000;
 
 const fn key_of(seq: u64) -> u64 {
@@ -82,7 +82,7 @@ fn check(record: &Record<'_>) -> u64 {
 }
 
 impl Store {
-    /// Commits to frame after frame, short ones and long ones, and hands them on.
+    /// Commits to consecutive frames, short and long ones, and passes them to `hand_on`.
     fn commit(&self, hand_on: impl Fn(Arc<Frame>)) {
         let pool = Arc::new(FramePool::for_overlay(4 << 20));
         let (mut generation, mut offset, mut seq) = (1, 4096, 0);
@@ -114,7 +114,7 @@ impl Store {
                 (generation, offset) = (generation + 1, 4096);
             }
             hand_on(frame);
-            // On a busy machine all frames were written before a reader had begun.
+            // On a busy machine all frames would be written before a reader begins.
             while self.found[1].load(Ordering::Relaxed) < number && Instant::now() < patience {
                 std::thread::yield_now();
             }
@@ -149,7 +149,8 @@ impl Store {
                 let replaced = self.index.lock().insert(key, (place, record.seq, number));
                 let at = usize::try_from(place.1 - frame.offset).unwrap();
                 frame.sealed().unwrap().lives(at, VALUE_BYTES);
-                // What most of is dead leaves first, and the last frames are looked for here.
+                // Frames with many dead values are evicted first, and the last frames are looked up
+                // here.
                 if let Some((dead, _, of)) = replaced
                     && of + LAST_FRAMES <= number
                 {
@@ -161,7 +162,7 @@ impl Store {
         }
     }
 
-    /// Looks a key up as a read does.
+    /// Looks up a key like a read.
     fn read(&self, key: u64) {
         let acknowledged = self.acknowledged[key as usize].load(Ordering::Acquire);
         let bytes = key.to_le_bytes();

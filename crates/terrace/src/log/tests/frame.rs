@@ -1,4 +1,4 @@
-//! Frames in memory: what is found in them, and when.
+//! Frames in memory: which records are found in them, and when.
 
 use super::{
     super::format::{FRAME_HEADER_BYTES, check_frame},
@@ -189,7 +189,7 @@ fn a_sealed_frame_is_what_recovery_reads_back() {
     assert!(recovered.is_finished() && !frame.is_finished());
 }
 
-/// Its bytes move when it is sealed: no reader may look where they are not.
+/// Its bytes move when it is sealed: no reader may read their former place.
 #[test]
 fn a_frame_is_read_while_it_is_sealed() {
     for round in 0..200 {

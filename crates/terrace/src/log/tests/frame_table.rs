@@ -1,4 +1,4 @@
-//! Frames in RAM: what is found in them, and how long.
+//! Frames in RAM: which records are found in them, and for how long.
 
 use super::{
     super::{
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Notes what it inherits, by offset and number, and lends what it is told to.
+/// Notes records it inherits, by offset and number, and lends as much as it is set to.
 #[derive(Clone, Default)]
 struct Notes {
     inherited: Arc<Mutex<Vec<(u64, u64)>>>,
@@ -46,7 +46,7 @@ fn frame_of(generation: u64, offset: u64, seq: u64, value_bytes: usize) -> Arc<F
     sealed(3, generation, offset, seq, &[noise(seq, value_bytes)])
 }
 
-/// Where the frame's records are in the segment, and what they say.
+/// Offsets of the frame's records in the segment, with their contents.
 fn records(frame: &Frame) -> Vec<(u64, u64, Vec<u8>)> {
     let view = frame.view();
     let base = u64::from(frame.segment) * SEGMENT_BYTES;
@@ -66,7 +66,7 @@ fn add(frames: &FrameTable, frame: &Arc<Frame>) {
     frames.sealed(frame);
 }
 
-/// Adds a frame that is written and applied by now, with values that live in it.
+/// Adds a frame that is already written and applied, with live values.
 fn keep(frames: &FrameTable, frame: &Arc<Frame>) {
     add(frames, frame);
     for (offset, _, value) in records(frame) {
@@ -89,7 +89,7 @@ fn value_at(frames: &FrameTable, place: (u64, u64)) -> Option<(u64, Vec<u8>)> {
 #[test]
 fn a_record_is_found_by_its_place_and_by_no_other() {
     let table = retaining(16 << 20);
-    // One that is copied and one that is kept as it is.
+    // One that is copied and one that is kept unchanged.
     let values = [noise(1, 700), noise(2, 5_000), vec![]];
     let frames = [
         sealed(3, 7, 4096, 10, &values),
@@ -123,9 +123,9 @@ fn a_segment_that_is_used_anew_has_other_records_at_its_places() {
     assert_eq!(value_at(&table, place(12)), Some((90, noise(90, 600))));
 }
 
-/// What a store of inline values had written last took all of its RAM for values, and it was never
-/// asked for: in a trace of short values 300 MB, which the kernel would have had for the index's
-/// tables.
+/// Regression: recently written frames of a store of inline values took all of its RAM for values,
+/// and were never read: in a trace of short values 300 MB, which the kernel could have used for the
+/// index's tables.
 #[test]
 fn frames_that_are_no_values_home_take_no_room() {
     let table = retaining(1 << 20);
@@ -170,7 +170,7 @@ fn the_oldest_leave_and_nothing_takes_more_than_is_allowed() {
     let first = kept[0];
     assert_eq!(kept, (first..=30).collect::<Vec<_>>());
     assert!((10..14).contains(&first), "{first}: 19 frames of 5.2 kB fit");
-    // Longer than all of it: neither kept, nor a reason for others to leave.
+    // Longer than the whole share: neither kept, nor a reason to evict others.
     keep(&table, &frame_of(8, 4096, 31, 150_000));
     assert_eq!(value_at(&table, place(first)), Some((first, noise(first, 5_000))));
     assert_eq!(value_at(&table, (8, 4096 + FRAME_HEADER_BYTES as u64)), None);
@@ -253,8 +253,8 @@ fn what_was_read_is_handed_on_when_it_leaves() {
     assert_eq!(*notes.inherited.lock(), [places[0], places[3], places[7]]);
 }
 
-/// 193,583 values of 1 KiB were written and then read, each once from the device, though the cache
-/// had been empty all the time.
+/// Regression: 193,583 values of 1 KiB were written and then read, each once from the device,
+/// though the cache had been empty all the time.
 #[test]
 fn what_the_heir_does_not_use_is_lent_until_it_is() {
     let table = retaining(50_000);
@@ -286,7 +286,7 @@ fn what_the_heir_does_not_use_is_lent_until_it_is() {
     assert!(value_at(&table, place(35)).is_some());
 }
 
-/// What the heir borrows of the share comes back to it.
+/// The part of the share that the heir has borrowed is returned.
 #[test]
 fn what_the_heir_borrows_frames_do_not_keep() {
     let table = retaining(100_000);
@@ -312,8 +312,8 @@ fn what_the_heir_borrows_frames_do_not_keep() {
     }
 }
 
-/// Values that had not been read left with the oldest frame, and each read of one asked the device,
-/// while most of what the younger frames had was overwritten.
+/// Regression: values that had not been read were evicted with the oldest frame, and each read of
+/// one went to the device, while most values in younger frames were overwritten.
 #[test]
 fn what_is_dead_leaves_before_what_lives() {
     let table = retaining(1 << 20);
@@ -331,7 +331,7 @@ fn what_is_dead_leaves_before_what_lives() {
         keep(&table, frame);
     }
     let frame_bytes = table.retained_bytes() / 3;
-    // The second frame has most dead, the third has one dead that was read before.
+    // The second frame has most dead bytes; the third has one dead value, which was read before.
     for (place, bytes) in [(places[1][0], 60_000), (places[1][2], 40_000), (places[2][2], 40_000)] {
         assert!(value_at(&table, place).is_some());
         table.value_died(place, bytes);
@@ -346,18 +346,18 @@ fn what_is_dead_leaves_before_what_lives() {
         "what lives, though it was not read"
     );
     assert_eq!(places.each_ref().map(|of| is_here(of[1])), [true, false, true]);
-    // Without unused room only what was read is kept; the first frame was read above.
+    // Without unused room only records that were read are kept; the first frame was read above.
     table.value_died(places[2][0], 60_000);
     notes.unused_bytes.store(1_000, Ordering::Relaxed);
     table.set_share(frame_bytes + frame_bytes / 4);
     assert_eq!(notes.inherited.lock()[1..], [(places[2][1].1, 22)]);
     assert_eq!(places.each_ref().map(|of| is_here(of[1])), [true, false, false]);
-    // Then the oldest as ever.
+    // Then the oldest, as usual.
     table.set_share(frame_bytes / 4);
     assert_eq!(notes.inherited.lock()[2..], [(places[0][1].1, 2)]);
 }
 
-/// An heir that has less to lend when it was given something: by more than that took where it was.
+/// An heir that lends less after it was given a record, by more than that took before.
 struct Miser(Arc<AtomicU64>);
 
 impl Heir for Miser {
@@ -379,8 +379,8 @@ impl Heir for Miser {
     }
 }
 
-/// Each frame that is handed on takes the room of the next: the first reader to want a little room
-/// would move all there is.
+/// Regression: each frame that is passed on takes the room of the next one: the first reader that
+/// needed a little room would have moved everything.
 #[test]
 fn who_needs_a_little_room_does_not_move_everything() {
     const VALUE_BYTES: usize = 200_000;
@@ -442,7 +442,7 @@ fn many_are_found_as_each_by_itself_is() {
             places.extend([Some(((7, offset), value.len() + 64)), Some(((6, offset), 100)), None]);
         }
     }
-    // In no order, as scans ask, and some of it twice.
+    // In no order, like lookups of scans, and some of it twice.
     places.sort_by_key(|place| place.map(|((_, offset), _)| offset.wrapping_mul(0x9e37_79b9)));
     places.extend_from_within(100..120);
     places.push(Some(((7, 1 << 40), usize::MAX)));
@@ -455,7 +455,7 @@ fn many_are_found_as_each_by_itself_is() {
     let expected: Vec<_> = places.iter().map(by_itself).collect();
     assert!(expected.iter().flatten().count() > 40);
     assert_eq!(found, expected);
-    // And they are marked as the others are.
+    // And they are marked like the others.
     for number in 0..3 {
         for frames in [&one, &other] {
             keep(frames, &frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
@@ -466,7 +466,7 @@ fn many_are_found_as_each_by_itself_is() {
     assert_eq!(*inherited, *other_notes.inherited.lock());
 }
 
-/// Frames are read without their lock: a reader of one keeps its memory from the next.
+/// Frames are read without their lock: a reader of one keeps its memory from being reused.
 #[test]
 fn what_is_read_while_frames_leave_is_what_was_written_there() {
     const FRAMES: u64 = 120;
@@ -499,7 +499,7 @@ fn what_is_read_while_frames_leave_is_what_was_written_there() {
             });
         }
         for seq in 1..=FRAMES {
-            // On a busy machine all frames were written before a reader had begun.
+            // On a busy machine all frames would be written before a reader begins.
             while found.load(Ordering::Relaxed) + 8 < seq && Instant::now() < patience {
                 std::thread::yield_now();
             }
@@ -550,8 +550,8 @@ fn many_short_records_fill_it_before_their_bytes_do() {
     assert_eq!((seq_at(1), seq_at(2)), (Some(1), Some(2)));
 }
 
-/// A frame was no longer pending before it was retained: what had just been written was read from
-/// the device for a moment.
+/// Regression: a frame was no longer pending before it was retained, so recently written values
+/// were read from the device for a moment.
 #[test]
 fn what_settles_is_in_ram_all_the_time() {
     let table = FrameTable::starting_at(0, 1 << 20, 16 << 20);

@@ -1,4 +1,4 @@
-//! The list of segments that may be written again: what goes into it, and what an open makes of it.
+//! The list of segments that may be written again: its contents, and their use by an open.
 
 use super::{super::segments::SegmentState, *};
 
@@ -46,7 +46,7 @@ fn a_segment_in_a_later_use_is_not_freed() {
     {
         let taken = ring(&disk, 16);
         taken.free_over_uses(&list);
-        // The lowest number goes first.
+        // The lowest number is taken first.
         assert_eq!(taken.take(30, 0).unwrap().number, list[0].0);
     }
     let again = ring(&disk, 16);
@@ -57,8 +57,8 @@ fn a_segment_in_a_later_use_is_not_freed() {
 
 #[test]
 fn a_generation_that_is_listed_is_never_given_out_again() {
-    // Were the file of the segment with the highest generation lost, its generation would be the
-    // next one; and a list that speaks of the use before would take the new one for over.
+    // If the file of the segment with the highest generation were lost, its generation would be
+    // assigned next; and a list with the use before would declare the new use ended.
     let segments = ring(&SimDisk::new(1), 16);
     segments.free_over_uses(&[(0, 41), (70_000, 5)]);
     assert_eq!(segments.take(1, 0).unwrap().generation(), 42);

@@ -1,4 +1,5 @@
-//! Recovery of the log, frame by frame: where it starts, where it ends, and what it calls damage.
+//! Recovery of the log, frame by frame: where it starts, where it ends, and what it reports as
+//! damage.
 
 use super::{SEGMENT_BYTES, ring as shared_ring};
 use crate::{
@@ -34,16 +35,16 @@ impl Log {
         self.ring.take(first_seq, 0).unwrap()
     }
 
-    /// Writes a frame of one page per seq in `seqs`; returns where it ends. It says that all up to
-    /// `durable_seq` was durable.
+    /// Writes a frame of one page per seq in `seqs`; returns its end. It states that everything up
+    /// to `durable_seq` was durable.
     fn frame(&self, segment: &Segment, at: u64, seqs: RangeInclusive<u64>, durable_seq: u64) -> u64 {
         let end = self.unsynced_frame(segment, at, seqs, durable_seq);
         segment.file.sync_data().unwrap();
         end
     }
 
-    /// A segment with the commits 1 to 6, of which 3 and 4 are lost and none behind 2 was ever
-    /// durable. Also says where the lost ones began.
+    /// A segment with the commits 1 to 6, of which 3 and 4 are lost and none after 2 was ever
+    /// durable. Also returns where the lost ones began.
     fn hole(&self) -> (&Segment, u64) {
         let segment = self.segment(1);
         let second = self.frame(segment, START, 1..=2, 0);
@@ -108,9 +109,9 @@ fn seqs(log: &RecoveredLog) -> Vec<(u64, u64)> {
     log.frames.iter().map(seqs).collect()
 }
 
-/// Found by the model test: a segment was made ready, the power went, another one was made ready
-/// and used. The headers of both said "5 or later", so recovery began with the later one and took
-/// its first frame for the log's first.
+/// Found by the model test: a segment was prepared, the power was cut, another one was prepared and
+/// used. The headers of both said "5 or later", so recovery began with the later one and used its
+/// first frame as the log's first.
 #[test]
 fn segments_made_ready_and_never_used_hide_nothing() {
     let log = Log::new();
@@ -127,9 +128,9 @@ fn segments_made_ready_and_never_used_hide_nothing() {
     assert_eq!(recovered.tail.unwrap().0, third.number);
 }
 
-/// Found by the model test: the power went while a segment's first frame was written, and the log
-/// went on in what was left of the segment before. The torn frame's header still said "5 or later",
-/// so a recovery after the next cut began behind commits that were durable.
+/// Found by the model test: the power was cut while a segment's first frame was written, and the
+/// log continued in the rest of the segment before. The torn frame's header still said "5 or
+/// later", so a recovery after the next cut began after commits that were durable.
 #[test]
 fn a_torn_first_frame_hides_nothing() {
     let log = Log::new();
@@ -139,14 +140,14 @@ fn a_torn_first_frame_hides_nothing() {
     log.damage(second, START);
     let (ring, recovered) = log.recover(2);
     assert_eq!(recovered.unwrap().tail, Some((first.number, end)));
-    // Nothing says any more that it was ever used.
+    // There is no more evidence that it was ever used.
     assert_eq!(ring.get(second.number).unwrap().state(), SegmentState::Free);
     let page = log.disk.read_file(&Log::path(second)).unwrap();
     assert_eq!(page[PAGE_BYTES..2 * PAGE_BYTES], [0; PAGE_BYTES]);
     log.frame(first, end, 5..=6, 4);
     let third = log.segment(7);
     log.frame(third, START, 7..=8, 6);
-    // Also if the wiping was cut off, or the frame was damaged later.
+    // Also if the wiping was interrupted, or the frame was damaged later.
     for torn in [false, true] {
         if torn {
             log.frame(second, START, 5..=9, 4);
@@ -159,7 +160,7 @@ fn a_torn_first_frame_hides_nothing() {
     }
 }
 
-/// The same look, but the index has what was there: it may point to records that are sound.
+/// This looks the same, but the index has these commits: it may point to valid records.
 #[test]
 fn a_damaged_first_frame_that_the_index_has_is_not_wiped() {
     let log = Log::new();
@@ -182,13 +183,13 @@ fn what_was_never_synced_is_cut_off_and_wiped() {
     assert_eq!(seqs(&recovered), [(1, 2)]);
     assert_eq!(recovered.tail, Some((segment.number, second)));
     assert!(recovered.damage.is_empty());
-    // Were it not wiped it would follow on what is written now.
+    // If it were not wiped, it would follow the frames written now.
     log.frame(segment, second, 3..=4, 2);
     let (_, recovered) = log.recover(0);
     assert_eq!(seqs(&recovered.unwrap()), [(1, 2), (3, 4)]);
 }
 
-/// Nothing is replayed here, so nothing but the wiping itself has the segment synced.
+/// Nothing is replayed here, so only the wiping itself causes the sync of the segment.
 #[test]
 fn what_was_wiped_does_not_come_back_with_a_power_cut() {
     let log = Log::new();
@@ -200,8 +201,8 @@ fn what_was_wiped_does_not_come_back_with_a_power_cut() {
     assert_eq!(seqs(&log.recover(2).1.unwrap()), [(3, 4)]);
 }
 
-/// A process that dies leaves frames that are not on the device yet. What recovery found, later
-/// ones must find, too.
+/// A killed process leaves frames that are not on the device yet. Later recoveries must find the
+/// frames that this one found, too.
 #[test]
 fn what_was_replayed_survives_a_power_cut() {
     let log = Log::new();
@@ -212,8 +213,8 @@ fn what_was_replayed_survives_a_power_cut() {
     assert_eq!(seqs(&log.recover(0).1.unwrap()), [(1, 3)]);
 }
 
-/// It was taken for a torn tail if the very next frame had been sealed before it was durable, and
-/// everything behind it wiped.
+/// Regression: it was treated as a torn tail if the very next frame had been sealed before it was
+/// durable, and everything after it was wiped.
 #[test]
 fn a_bad_frame_that_any_later_one_calls_durable_is_damage() {
     let log = Log::new();
@@ -254,7 +255,7 @@ fn a_segment_was_durable_once_the_next_one_has_a_frame() {
     }
 }
 
-/// The tail went over the other records of such a frame.
+/// Regression: the tail overwrote the other records of such a frame.
 #[test]
 fn a_damaged_last_frame_that_the_index_has_is_not_written_over() {
     let log = Log::new();
@@ -284,7 +285,7 @@ fn a_log_that_begins_after_the_index_ends_is_refused() {
     }
 }
 
-/// Such a segment was taken for a free one, and written over.
+/// Regression: such a segment was treated as a free one, and overwritten.
 #[test]
 fn a_damaged_header_costs_the_segment_nothing() {
     let log = Log::new();
@@ -297,7 +298,7 @@ fn a_damaged_header_costs_the_segment_nothing() {
     assert_eq!(seqs(&recovered), [(1, 4), (5, 6)]);
     assert!(recovered.damage[0].contains("header"), "{:?}", recovered.damage);
     assert_eq!(ring.get(first.number).unwrap().state(), SegmentState::Sealed);
-    // With nothing to go by it is at least left alone.
+    // Without any evidence it is at least left alone.
     log.damage(first, START - 60);
     log.disk.flip_bit(&Log::path(first), (START + 10) * 8).unwrap();
     let ring = shared_ring(&log.disk, 8);

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::io::PAGE_BYTES;
 
-/// Writes frames one behind the other; returns their offsets and the end.
+/// Writes consecutive frames; returns their offsets and the end.
 fn write(segments: &Segments, number: u32, generation: u64, frames: &[(u64, usize)]) -> Vec<u64> {
     let segment = segments.get(number).unwrap();
     let mut offsets = vec![PAGE_BYTES as u64];
@@ -23,7 +23,7 @@ fn write(segments: &Segments, number: u32, generation: u64, frames: &[(u64, usiz
     offsets
 }
 
-/// What the image has; a walk that keeps little in RAM must find the same.
+/// The seqs in the image; a walk that keeps little in RAM must find the same.
 fn seqs(image: &SegmentImage, segment: &super::super::segments::Segment) -> Vec<u64> {
     let mut walk = FrameWalk::new(
         segment,

@@ -1,4 +1,4 @@
-//! The ring: states, what survives a power cut, and pinning against freeing.
+//! The ring: states, contents after a power cut, and pinning against freeing.
 
 use super::{
     super::{
@@ -104,7 +104,7 @@ fn a_header_survives_a_power_cut_before_anything_is_written_behind_it() {
 }
 
 /// A history of the model test ended in a first use whose header survived a power cut and whose
-/// length did not: one sector long, with a sound header, and reported as damage although nothing
+/// length did not: one sector long, with a valid header, and reported as damage although nothing
 /// was lost.
 #[test]
 fn a_power_cut_while_a_file_is_made_is_no_damage() {
@@ -174,7 +174,7 @@ fn of_a_full_device_with_its_reserve_used_one_segment_is_made_and_no_other() {
     segments.leave_of_reserve(left.clone());
     disk.set_capacity(Some(3 * SEGMENT_BYTES));
     segments.take(1, 0).unwrap();
-    // Others may need all that is there.
+    // Others may need all the space there is.
     left.by_segments.store(2 * SEGMENT_BYTES, Ordering::Release);
     for keep_free in [0, 1] {
         assert!(matches!(segments.take(2, keep_free), Err(Error::OutOfSpace { .. })));
@@ -184,12 +184,13 @@ fn of_a_full_device_with_its_reserve_used_one_segment_is_made_and_no_other() {
     assert!(segments.add_free(beside_others).is_err());
     segments.add_free(|| 0).unwrap();
     assert_eq!((segments.free(), segments.created()), (1, 2));
-    // While the reserve is there, what the device has is theirs.
+    // While the reserve exists, the others may use the device's space.
     left.by_segments.store(0, Ordering::Release);
     segments.add_free(beside_others).unwrap();
 }
 
-/// Each looked at the device, found room for one segment beside what others may need, and made one.
+/// Regression: each thread checked the device, found room for one segment in addition to what
+/// others may need, and created one.
 #[test]
 fn of_those_who_make_segments_at_once_each_leaves_to_others_what_the_last_has_left() {
     let disk = SimDisk::new(11);
@@ -201,7 +202,7 @@ fn of_those_who_make_segments_at_once_each_leaves_to_others_what_the_last_has_le
     for round in 0..50 {
         let created = segments.created();
         disk.set_capacity(Some((u64::from(created) + 3) * SEGMENT_BYTES));
-        // A barrier wakes them too far apart.
+        // With a barrier the threads would start too far apart.
         let ready = AtomicUsize::new(0);
         let make = || {
             ready.fetch_add(1, Ordering::AcqRel);
@@ -219,9 +220,9 @@ fn of_those_who_make_segments_at_once_each_leaves_to_others_what_the_last_has_le
     }
 }
 
-/// Of two full devices nothing was room again before nearly all was deleted: each block that went
-/// had the flash device count as one with room, the ring as one that can grow, and so recycling
-/// waited for want.
+/// Regression: on two full devices nothing had room again before nearly everything was deleted: for
+/// each freed block the flash device counted as one with room, and the ring as one that can grow,
+/// and so log GC waited to be needed.
 #[test]
 fn what_the_device_has_no_room_for_does_not_count_as_available() {
     let disk = SimDisk::new(11);
@@ -281,7 +282,7 @@ fn nobody_reads_a_segment_while_it_is_used_anew() {
                     }
                     pinned.fetch_add(1, Ordering::Relaxed);
                     drop(pin);
-                    // Readers come and go; were one always there, nothing could ever be freed.
+                    // Readers pause; if one were always there, nothing could ever be freed.
                     std::thread::sleep(Duration::from_micros(50));
                 }
             });
@@ -299,8 +300,9 @@ fn nobody_reads_a_segment_while_it_is_used_anew() {
     assert_eq!(segments.take(1, 0).unwrap().generation(), rounds + 1);
 }
 
-/// A process killed while a full device had given a part of a segment's length left a short file of
-/// zeros. Opening gave it its whole length, for which there was no room, so the store did not open.
+/// Regression: a process killed while a full device had allocated a part of a segment's length left
+/// a short file of zeros. The open extended it to its full length, for which there was no room, so
+/// the store did not open.
 #[test]
 fn a_short_unused_file_needs_no_room_at_an_open() {
     let disk = SimDisk::new(12);
@@ -325,8 +327,8 @@ fn a_short_unused_file_needs_no_room_at_an_open() {
     assert_eq!(segments.created(), 2);
 }
 
-/// The same of a segment that was cut short: what is left of it can be read, the log does not go on
-/// in it, and before its next use it is given what it lacks.
+/// The same for a segment that was cut: the rest of it can be read, the log does not continue in
+/// it, and before its next use it gets its full length.
 #[test]
 fn a_cut_segment_needs_no_room_at_an_open() {
     let disk = SimDisk::new(13);

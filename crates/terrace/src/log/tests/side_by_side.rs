@@ -1,4 +1,4 @@
-//! A segment that is longer than one request, read by several.
+//! A segment longer than one request, read by several.
 
 use super::super::{
     parallel_scan,
@@ -12,7 +12,7 @@ use crate::io::{AlignedBuffer, Fault, FaultKind, PAGE_BYTES};
 /// Four requests and a short one.
 const LONG_BYTES: u64 = (4 << 20) + (256 << 10);
 
-/// Two segments full of frames, each with others.
+/// Two segments full of frames, with different contents.
 fn full(disk: &SimDisk) -> Segments {
     let disk = Arc::new(disk.clone());
     let segments = Segments::open(disk, STORE, LONG_BYTES, 2 * LONG_BYTES, true, false).unwrap();

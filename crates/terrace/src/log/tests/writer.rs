@@ -1,5 +1,5 @@
-//! Group commit: which thread syncs for which, in which order things become durable, and what a
-//! failure leaves.
+//! Group commit: which thread syncs for which, in which order commits become durable, and the state
+//! after a failure.
 
 use super::{super::writer::FrameWriter, *};
 use crate::{
@@ -16,7 +16,7 @@ fn no_large() -> FrameWriter {
     FrameWriter::starting_at(0, Box::new(|_| Ok(())))
 }
 
-/// A log of one segment as the commit log keeps it: an open frame, sealed when asked.
+/// A log of one segment like that of the commit log: an open frame, sealed on request.
 struct Log {
     segments: Segments,
     writer: FrameWriter,
@@ -145,8 +145,8 @@ fn a_segment_is_synced_before_the_next_one_is_written() {
     assert_eq!((frames(0), frames(1)), (1, 0));
 }
 
-/// Callers waited up to 40 ms for room in RAM: until all that waited for the device, 64 MiB of it,
-/// had been written.
+/// Regression: callers waited up to 40 ms for room in RAM: until all frames that waited for the
+/// device, 64 MiB, had been written.
 #[test]
 fn what_nobody_waits_for_is_written_in_small_goes() {
     let disk = SimDisk::new(5);

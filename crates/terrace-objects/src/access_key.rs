@@ -327,7 +327,7 @@ pub struct Standing {
 /// Makes a key in a store that no other process has open.
 ///
 /// # Errors
-/// The store's; [`Error::Invalid`] if another account has the e-mail address.
+/// Errors of the store; [`Error::Invalid`] if another account has the e-mail address.
 pub fn create(opened: &Store, new: &NewKey, secrets: &Secrets) -> terrace::Result<(String, AccessKey)> {
     new.check()?;
     Accounts::load(opened)?.join(opened, &new.account, new.email.as_deref())?;
@@ -339,7 +339,7 @@ pub fn create(opened: &Store, new: &NewKey, secrets: &Secrets) -> terrace::Resul
 /// Stores a key.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn store(store: &Store, id: &str, key: &AccessKey, secrets: &Secrets) -> terrace::Result<()> {
     put(store, id, &Stored::of(id, key, secrets)?)
 }
@@ -353,7 +353,7 @@ fn put(store: &Store, id: &str, key: &Stored) -> terrace::Result<()> {
 /// open. Returns the new record; `None` if there is no such key.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the policy is not valid for a key; the store's.
+/// [`Error::Invalid`] if the policy is not valid for a key; errors of the store.
 pub fn set_policy(store: &Store, id: &str, text: Option<&str>) -> terrace::Result<Option<Stored>> {
     text.map_or(Ok(()), check_policy)?;
     let Some(mut found) = stored(store)?.remove(id) else {
@@ -368,7 +368,7 @@ pub fn set_policy(store: &Store, id: &str, text: Option<&str>) -> terrace::Resul
 /// Removes a key. Returns whether it existed.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn remove(store: &Store, id: &str) -> terrace::Result<bool> {
     let key = keyspace::access_key(id);
     if id.is_empty() || key.len() > terrace::KEY_BYTES_MAX || store.head(&key)?.is_none() {
@@ -380,7 +380,7 @@ pub fn remove(store: &Store, id: &str) -> terrace::Result<bool> {
 /// All keys of a store as they are stored, by ID.
 ///
 /// # Errors
-/// The store's; [`Error::Corruption`] for a record that cannot be decoded.
+/// Errors of the store; [`Error::Corruption`] for a record that cannot be decoded.
 pub fn stored(store: &Store) -> terrace::Result<BTreeMap<String, Stored>> {
     let mut keys = BTreeMap::new();
     for item in store.scan(ScanRange::prefix(keyspace::ACCESS_KEYS))? {
@@ -459,7 +459,7 @@ impl Keys {
     /// Makes temporary credentials for a key. `None` if its ID has another form. Blocks.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn assume(&self, opened: &Store, id: &str, bounds: &Bounds) -> terrace::Result<Option<Made>> {
         let mut random = [0; 16];
         keyspace::fill_random(&mut random);
@@ -532,7 +532,7 @@ impl Keys {
     /// Makes a key. It is valid when this returns. Blocks.
     ///
     /// # Errors
-    /// The store's; [`Error::Invalid`] if another account has the e-mail address.
+    /// Errors of the store; [`Error::Invalid`] if another account has the e-mail address.
     pub fn create(&self, opened: &Store, new: &NewKey) -> terrace::Result<(String, AccessKey)> {
         new.check()?;
         let _making = self.making.lock();
@@ -550,7 +550,7 @@ impl Keys {
     /// the new key; `None` if it does not exist. Blocks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the policy is not valid for a key; the store's.
+    /// [`Error::Invalid`] if the policy is not valid for a key; errors of the store.
     pub fn set_policy(&self, opened: &Store, id: &str, text: Option<&str>) -> terrace::Result<Option<AccessKey>> {
         text.map_or(Ok(()), check_policy)?;
         let _making = self.making.lock();
@@ -567,7 +567,7 @@ impl Keys {
     /// existed. Blocks.
     ///
     /// # Errors
-    /// The store's. This server refuses the key nevertheless.
+    /// Errors of the store. This server refuses the key nevertheless.
     pub fn remove(&self, opened: &Store, id: &str) -> terrace::Result<bool> {
         let _making = self.making.lock();
         self.by_id.write().remove(id);

@@ -96,7 +96,7 @@ impl Accounts {
     /// Reads all accounts.
     ///
     /// # Errors
-    /// The store's; [`Error::Corruption`] for a record that cannot be decoded.
+    /// Errors of the store; [`Error::Corruption`] for a record that cannot be decoded.
     pub fn load(store: &Store) -> terrace::Result<Self> {
         let mut all = BTreeMap::from([(DEFAULT.to_owned(), Account::default())]);
         for item in store.scan(ScanRange::prefix(keyspace::ACCOUNTS))? {
@@ -113,7 +113,7 @@ impl Accounts {
     /// given.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if another account has the address; the store's.
+    /// [`Error::Invalid`] if another account has the address; errors of the store.
     pub fn join(&mut self, store: &Store, name: &str, email: Option<&str>) -> terrace::Result<()> {
         let is_taken = email.is_some_and(|email| self.by_email(email).is_some_and(|other| other != name));
         if is_taken {

@@ -253,7 +253,7 @@ pub type Queued = tokio::sync::OwnedMutexGuard<()>;
 /// Reads the record of a bucket from the store.
 ///
 /// # Errors
-/// The store's; [`Error::Corruption`] for a record that cannot be decoded.
+/// Errors of the store; [`Error::Corruption`] for a record that cannot be decoded.
 pub fn stored(store: &Store, name: &str) -> terrace::Result<Option<Record>> {
     let json = store.get(keyspace::bucket(name))?;
     json.map(|json| decode(name, &json)).transpose()
@@ -308,7 +308,7 @@ impl Bucket {
     /// visible, and blocks other threads while the guard lives. Blocks.
     ///
     /// # Errors
-    /// `NoSuchBucket` if it is gone, the store's.
+    /// `NoSuchBucket` if it is gone, errors of the store.
     fn alone(&self, store: &Store) -> ObjectResult<RwLockWriteGuard<'_, bool>> {
         let alone = self.exists.write();
         if !*alone {
@@ -380,7 +380,7 @@ impl Buckets {
     /// Reads all buckets.
     ///
     /// # Errors
-    /// The store's; [`Error::Corruption`] for a record that cannot be decoded.
+    /// Errors of the store; [`Error::Corruption`] for a record that cannot be decoded.
     pub fn load(store: &Store) -> terrace::Result<Self> {
         let mut by_name = BTreeMap::new();
         let mut is_any_logged = false;
@@ -435,7 +435,7 @@ impl Buckets {
     /// Creates a bucket. Blocks.
     ///
     /// # Errors
-    /// `BucketAlreadyExists`, `BucketAlreadyOwnedByYou`, `TooManyBuckets`, the store's.
+    /// `BucketAlreadyExists`, `BucketAlreadyOwnedByYou`, `TooManyBuckets`, errors of the store.
     pub fn create(&self, store: &Store, name: &str, record: Record) -> ObjectResult {
         let _creating = self.creating.lock();
         let count = {
@@ -463,7 +463,7 @@ impl Buckets {
     /// Changes a bucket's record. Blocks.
     ///
     /// # Errors
-    /// `NoSuchBucket`, what `change` fails with, the store's.
+    /// `NoSuchBucket`, what `change` fails with, errors of the store.
     pub fn change<E: From<ObjectError>>(
         &self,
         store: &Store,
@@ -484,7 +484,7 @@ impl Buckets {
     /// one setting, and later ones use the new setting. Blocks.
     ///
     /// # Errors
-    /// `NoSuchBucket`, the store's.
+    /// `NoSuchBucket`, errors of the store.
     pub fn set_versioning(&self, store: &Store, name: &str, versioning: Versioning) -> ObjectResult {
         let bucket = self.get(name)?;
         let _changing = bucket.changing.lock();
@@ -502,7 +502,7 @@ impl Buckets {
     /// under way in the bucket; other buckets do not wait. Blocks.
     ///
     /// # Errors
-    /// `NoSuchBucket`, `BucketNotEmpty` if it has objects or versions, the store's.
+    /// `NoSuchBucket`, `BucketNotEmpty` if it has objects or versions, errors of the store.
     pub fn delete(&self, store: &Store, name: &str) -> ObjectResult {
         let bucket = self.get(name)?;
         let _changing = bucket.changing.lock();

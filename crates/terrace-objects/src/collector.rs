@@ -161,7 +161,7 @@ impl Collector {
     /// its values will never be finished.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn recover(&self, store: &Store) -> terrace::Result<()> {
         for item in store.scan(ScanRange::prefix(keyspace::PENDING))? {
             if let Some(id) = keyspace::parse_id(&item?.key) {
@@ -264,7 +264,7 @@ impl Collector {
 /// and on a full device the work may wait for that space.
 ///
 /// # Errors
-/// The store's, and those of `work`.
+/// Errors of the store, and those of `work`.
 pub fn each_key(
     store: &Store,
     prefix: impl AsRef<[u8]>,
@@ -301,7 +301,7 @@ fn delete_values(store: &Store, id: Id, marker: &[u8]) -> terrace::Result<()> {
 /// Deletes the keys that begin with `prefix` and that `chosen` selects.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn delete_range(store: &Store, prefix: &[u8], chosen: impl Fn(&[u8]) -> bool) -> terrace::Result<()> {
     let mut batch = Batch::new();
     each_key(store, prefix, |key| {
@@ -329,7 +329,7 @@ fn expire_uploads(store: &Store, now_ms: u64) -> terrace::Result<()> {
 /// Aborts uploads whose records begin with `prefix` and that `chosen` selects.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn abort_uploads(store: &Store, prefix: &[u8], chosen: impl Fn(Id) -> bool) -> terrace::Result<()> {
     each_key(store, prefix, |key| {
         if let Some(id) = keyspace::parse_id(key).filter(|id| chosen(*id)) {
@@ -342,7 +342,7 @@ pub fn abort_uploads(store: &Store, prefix: &[u8], chosen: impl Fn(Id) -> bool) 
 /// Aborts an incomplete upload. Returns whether it existed.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn abort_upload(store: &Store, record: &[u8], id: Id) -> terrace::Result<bool> {
     let mut batch = Batch::new();
     batch

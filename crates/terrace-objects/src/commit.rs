@@ -201,7 +201,7 @@ impl<'a> Place<'a> {
 /// # Errors
 /// `AccessDenied` without a permit to write, `NoSuchBucket`, errors of the requirement,
 /// `OperationAborted` if other commits intervene too often, `NotImplemented` if the former object
-/// is too long to become a version, the store's.
+/// is too long to become a version, errors of the store.
 pub fn change(
     place: Place<'_>,
     requirement: &Requirement,
@@ -319,7 +319,7 @@ pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -
 /// and its identity stay. Returns whether it was replaced. Blocks.
 ///
 /// # Errors
-/// `NoSuchBucket`, the store's.
+/// `NoSuchBucket`, errors of the store.
 pub fn redescribe(place: Place<'_>, at: &[u8], looked_at: Version, new: &NewObject) -> ObjectResult<bool> {
     let _entered = place.enter()?;
     let mut batch = Batch::new();

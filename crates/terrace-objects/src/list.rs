@@ -59,7 +59,7 @@ pub struct Page<T> {
 /// may be long and a page has a thousand entries.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn page<T>(
     store: &Store,
     query: &Query<'_>,

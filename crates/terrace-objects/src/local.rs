@@ -73,7 +73,7 @@ pub struct Values {
 /// `reading` is the server's shared state; for a store that no server has open, any will do.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn open(store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Values>> {
     let opened = open_values(&Claim::of_operator(), store, key, reading)?;
     Ok(opened.map(|opened| Values {
@@ -104,7 +104,7 @@ impl<'s> Shown<'s> {
     /// For the bucket of `key`.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn of(store: &'s Store, key: &[u8]) -> terrace::Result<Self> {
         let name = key.split(|byte| *byte == b'/').next().unwrap_or_default();
         let bucket = std::str::from_utf8(name).unwrap_or_default().to_owned();
@@ -115,7 +115,7 @@ impl<'s> Shown<'s> {
     /// Whether the page may show an object, which the caller has read already.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn has(&self, info: &ObjectInfo) -> terrace::Result<bool> {
         Ok(self.claim()?.on(&Facts::of(info)).is_ok())
     }
@@ -138,7 +138,7 @@ impl<'s> Shown<'s> {
     /// Like the function [`open`]; `None` also if the page may not show the object.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn open(&self, key: &[u8], reading: &Reading) -> terrace::Result<Option<Opened>> {
         match open_values(&self.claim()?, self.store, key, reading)? {
             Some(opened) if self.has(&opened.info)? => Ok(Some(opened)),
@@ -246,7 +246,7 @@ impl<'s> Objects<'s> {
     /// Reads the buckets. Objects are encrypted if a bucket requires it and there is a master key.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn of(store: &'s Store, durability: Durability, secrets: Secrets) -> terrace::Result<Self> {
         Ok(Self {
             store,

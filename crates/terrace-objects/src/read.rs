@@ -77,7 +77,7 @@ enum Source {
 /// there is none. `reading` applies up to the first piece; an answer that has begun is finished.
 ///
 /// # Errors
-/// `AccessDenied`, the store's; `SlowDown` as `reading` asks for.
+/// `AccessDenied`, errors of the store; `SlowDown` as `reading` asks for.
 pub fn open(
     store: &Store,
     reading: &ReadOptions,
@@ -238,8 +238,8 @@ impl Opened {
     /// other attributes.
     ///
     /// # Errors
-    /// The store's; `NotImplemented` for a value that was not put through S3 and is too long for
-    /// memory.
+    /// Errors of the store; `NotImplemented` for a value that was not put through S3 and is too
+    /// long for memory.
     pub fn record_value(&self) -> ObjectResult<Bytes> {
         match (&self.source, &self.parts) {
             (Source::Record(reader), _) => {
@@ -272,7 +272,7 @@ impl Opened {
     /// Restricts reading to this range.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn seek(&mut self, range: Range<u64>) -> ObjectResult {
         self.opener = None;
         match &mut self.source {
@@ -291,7 +291,7 @@ impl Opened {
     /// The next piece; empty at the end.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn next_piece(&mut self, store: &Store) -> ObjectResult<Bytes> {
         let reading = std::mem::take(&mut self.reading);
         if let Some(piece) = self.piece_in_ram() {

@@ -121,7 +121,7 @@ impl Drawn {
     /// Generates a key and stores it durably.
     ///
     /// # Errors
-    /// The store's; [`Error::ConditionFailed`] if there is one already.
+    /// Errors of the store; [`Error::ConditionFailed`] if there is one already.
     pub fn draw(self, store: &Store, secrets: &Secrets) -> terrace::Result<[u8; KEY_BYTES]> {
         let mut key = [0; KEY_BYTES];
         keyspace::fill_random(&mut key);
@@ -149,7 +149,7 @@ impl Drawn {
     /// The stored key, if there is one, and whether it is unencrypted.
     ///
     /// # Errors
-    /// The store's, and as [`Secrets::open`].
+    /// Errors of the store, and as [`Secrets::open`].
     pub fn stored(self, store: &Store, secrets: &Secrets) -> terrace::Result<Option<([u8; KEY_BYTES], bool)>> {
         let Some(json) = store.get(self.place)? else {
             return Ok(None);
@@ -323,7 +323,7 @@ impl Secrets {
     /// operations that need it then fail. Blocks, and writes nothing.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn load_own(&self, store: &Store) -> terrace::Result<()> {
         match OWN.stored(store, self) {
             Ok(Some((own, _))) => self.add_own(&own),
@@ -336,7 +336,7 @@ impl Secrets {
     /// Like [`Secrets::load_own`], and encrypts it in the store if a master key is given.
     ///
     /// # Errors
-    /// The store's, and as [`Secrets::open`].
+    /// Errors of the store, and as [`Secrets::open`].
     pub fn keep_own(&self, store: &Store) -> terrace::Result<()> {
         if let Some(own) = OWN.kept(store, self)? {
             self.add_own(&own);
@@ -396,7 +396,7 @@ impl Secrets {
     /// Compares with the IDs of used master keys in the store. Blocks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if one is missing; the store's.
+    /// [`Error::Invalid`] if one is missing; errors of the store.
     pub fn check(&self, store: &Store) -> terrace::Result<()> {
         let ids = self.given();
         let used = used(store)?;
@@ -437,7 +437,7 @@ impl Secrets {
     /// Records that nothing is encrypted with any but the current master key. Blocks.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn forget_former(&self, store: &Store) -> terrace::Result<()> {
         let current = self.given().first().copied();
         for id in used(store)?.into_iter().filter(|id| Some(*id) != current) {

@@ -114,7 +114,7 @@ impl Sessions {
     /// Generates and stores the session key.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn begin(store: &Store, secrets: &Secrets) -> terrace::Result<Self> {
         Self::of(&DRAWN.draw(store, secrets)?)
     }
@@ -123,7 +123,7 @@ impl Sessions {
     /// given.
     ///
     /// # Errors
-    /// The store's, and as [`Secrets::open`].
+    /// Errors of the store, and as [`Secrets::open`].
     pub fn stored(store: &Store, secrets: &Secrets) -> terrace::Result<Option<Self>> {
         let key = DRAWN.kept(store, secrets)?;
         key.map(|key| Self::of(&key)).transpose()

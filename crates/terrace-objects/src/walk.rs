@@ -28,7 +28,7 @@ const PAGE: usize = 500;
 /// Aborts uploads of a bucket that are due. Returns whether there were any. Blocks.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn abort_uploads(store: &Store, bucket: &Bucket, now_ms: u64) -> terrace::Result<bool> {
     let record = bucket.record();
     let rules = &record.lifecycle;
@@ -88,7 +88,7 @@ impl Walk {
     /// Handles the next page. Returns whether it was the last.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn page(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule]) -> ObjectResult<bool> {
         let last = self.last.clone();
         let query = Query {

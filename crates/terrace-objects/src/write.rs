@@ -108,7 +108,7 @@ impl Writing {
     /// Begins a value, encrypted if there is a data key.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn begin(
         collector: &Arc<Collector>,
         store: &Store,
@@ -212,7 +212,7 @@ impl Writing {
     /// Writes bytes.
     ///
     /// # Errors
-    /// `IncompleteBody` beyond the announced length, `EntityTooLarge`, the store's.
+    /// `IncompleteBody` beyond the announced length, `EntityTooLarge`, errors of the store.
     pub fn take(mut self, frames: &[Bytes]) -> ObjectResult<Self> {
         for frame in frames {
             self.append(frame)?;
@@ -224,7 +224,7 @@ impl Writing {
     /// bytes come.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn rest(&mut self) -> ObjectResult {
         let rested = self.writer.rest();
         rested.map_err(|error| ObjectError::engine(&error, &self.key))
@@ -257,7 +257,7 @@ impl Writing {
     /// Finishes the value, whose digests are `computed`.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn finish(mut self, mut computed: Computed) -> ObjectResult<Stored> {
         let fail = |error| ObjectError::engine(&error, &self.key);
         let mut salt = None;

@@ -318,7 +318,7 @@ impl Claim {
     /// import need not exist.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn of_page(store: &Store, bucket: &str) -> terrace::Result<Self> {
         let record = stored(store, bucket)?.unwrap_or_default();
         let bucket = Arc::new(Bucket::apart(bucket.to_owned(), record));

@@ -239,7 +239,7 @@ impl KmsKeys {
     /// Loads all keys. Blocks.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn load(&self, store: &Store, secrets: &Secrets) -> terrace::Result<()> {
         let mut all = BTreeMap::new();
         for item in store.scan(ScanRange::prefix(keyspace::KMS_KEYS))? {
@@ -267,7 +267,7 @@ impl KmsKeys {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it exists already, does not exist, has an invalid name, or cannot be
-    /// deleted; the store's.
+    /// deleted; errors of the store.
     pub fn change(&self, store: &Store, secrets: &Secrets, name: &str, change: Change) -> terrace::Result<Summary> {
         if !is_name(name) {
             return Err(Error::invalid(format!(
@@ -308,7 +308,7 @@ impl KmsKeys {
     /// Creates the default key, if it does not exist. Blocks.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn have_default(&self, store: &Store, secrets: &Secrets) -> terrace::Result<()> {
         match self.change(store, secrets, DEFAULT, Change::Create(Vec::new())) {
             // Another thread created it.
@@ -368,7 +368,7 @@ impl KmsKeys {
     /// Removes versions that wrap no data keys any more. Blocks.
     ///
     /// # Errors
-    /// The store's; as [`Secrets::open`].
+    /// Errors of the store; as [`Secrets::open`].
     pub fn strike(&self, store: &Store, secrets: &Secrets, former: &BTreeSet<KeyId>) -> terrace::Result<()> {
         let _alone = self.changing.lock();
         let names: Vec<_> = self.by_name.read().keys().cloned().collect();
@@ -476,7 +476,7 @@ impl Key {
 /// that it is possible. Returns the number written. Blocks.
 ///
 /// # Errors
-/// As [`Secrets::open`]; the store's.
+/// As [`Secrets::open`]; errors of the store.
 pub fn seal_anew(store: &Store, secrets: &Secrets, writes: bool) -> terrace::Result<u64> {
     let mut written = 0;
     for item in store.scan(ScanRange::prefix(keyspace::KMS_KEYS))? {

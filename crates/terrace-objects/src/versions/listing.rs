@@ -57,7 +57,7 @@ pub struct Version {
 /// Lists a page, with all attributes of each version. Blocks.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn page(store: &Store, query: &Query<'_>) -> ObjectResult<Page<Version>> {
     page_with(store, query, Facts::of)
 }
@@ -65,7 +65,7 @@ pub fn page(store: &Store, query: &Query<'_>) -> ObjectResult<Page<Version>> {
 /// Lists a page, with the attributes that a listing shows. Blocks.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn page_to_show(store: &Store, query: &Query<'_>) -> ObjectResult<Page<Version>> {
     page_with(store, query, Facts::listed)
 }

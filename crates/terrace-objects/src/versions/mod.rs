@@ -57,7 +57,7 @@ pub type Look<'a> = &'a dyn Fn(&[u8]) -> terrace::Result<Option<ObjectInfo>>;
 /// meanwhile.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn find(look: Look<'_>, bucket: &str, key: &str, name: Name) -> terrace::Result<Option<Found>> {
     let found = |place: Vec<u8>| -> terrace::Result<Option<Found>> {
         let facts = look(&place)?.map(|info| Facts::of(&info));
@@ -80,7 +80,7 @@ pub fn find(look: Look<'_>, bucket: &str, key: &str, name: Name) -> terrace::Res
 /// The order of an object's `null` version, if it has one that is not the current object.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn null_order(look: Look<'_>, bucket: &str, key: &str) -> terrace::Result<Option<Id>> {
     let record = look(&keyspace::null_version(bucket, key))?;
     Ok(record.and_then(|info| Facts::of(&info).order))
@@ -89,7 +89,7 @@ pub fn null_order(look: Look<'_>, bucket: &str, key: &str) -> terrace::Result<Op
 /// The latest `count` versions of an object that are not the current object.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub fn latest(store: &Store, bucket: &str, key: &str, count: usize) -> terrace::Result<Vec<Found>> {
     let scan = store.scan(ScanRange::prefix(keyspace::versions_of(bucket, key)))?;
     scan.take(count)
@@ -106,8 +106,8 @@ pub fn latest(store: &Store, bucket: &str, key: &str, count: usize) -> terrace::
 /// Describes the current object, or the version named, if the claim is good for it. Blocks.
 ///
 /// # Errors
-/// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `MethodNotAllowed` for a delete marker, the
-/// store's.
+/// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `MethodNotAllowed` for a delete marker, errors of
+/// the store.
 pub fn describe(store: &Store, claim: &Claim, key: &str, name: Option<Name>) -> ObjectResult<Facts> {
     let bucket = claim.bucket();
     let object = keyspace::object(&bucket.name, key);

@@ -58,7 +58,7 @@ pub(super) type State = (Arc<Served>, Arc<Semaphore>);
 /// running server.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub fn serve(served: Served, flash_dir: &Path, stopping: Stopping) -> Outcome<JoinHandle<()>> {
     let fail = |error: io::Error| Failure::io(format!("listening on {}", flash_dir.join(SOCKET).display()), &error);
     let dir = File::open(flash_dir).map_err(fail)?;

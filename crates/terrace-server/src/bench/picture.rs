@@ -41,7 +41,7 @@ type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 /// Draws the latest of the rows that say the same of the same server.
 ///
 /// # Errors
-/// The operating system's, naming the file.
+/// Errors of the operating system, naming the file.
 pub fn write(path: &Path, rows: &[Row]) -> Outcome {
     let fail = |error: &dyn std::fmt::Display| Failure::error(format!("drawing {}: {error}", path.display()));
     let svg = svg(rows).map_err(|error| fail(&error))?;

@@ -193,7 +193,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>> {
 /// Appends a row to a file.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub fn append(path: &Path, row: &Row) -> Result {
     let fail = |error: std::io::Error| Failure::io(format!("writing {}", path.display()), &error);
     let mut line = serde_json::to_string(row).map_err(|error| Failure::error(error.to_string()))?;

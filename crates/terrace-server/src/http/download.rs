@@ -38,7 +38,7 @@ pub trait Source: Send + 'static {
     /// Reads this range next. Prefetched pieces are dropped.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn seek(&mut self, range: Range<u64>) -> io::Result<()>;
 
     /// Whether to hold only a short piece in RAM at a time.
@@ -53,7 +53,7 @@ pub trait Source: Send + 'static {
     /// The next piece, from the device with some that come after it; never empty. May block.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     fn next_piece(&mut self, store: &Store) -> io::Result<Bytes>;
 }
 

@@ -72,7 +72,7 @@ pub trait Accept {
     /// Waits for a connection, and returns it with the sender that it counts for.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
 
     /// Sends an answer, if the client can receive it immediately.

@@ -28,7 +28,7 @@ impl Traffic {
     /// Signals once this many bytes were read or written since the last check.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn new(step_bytes: u64) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             step_bytes,

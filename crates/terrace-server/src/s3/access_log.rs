@@ -42,7 +42,7 @@ impl AccessLog {
     /// Opens a file, or standard output for `-`.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn open(path: &Path, figures: Figures) -> io::Result<Self> {
         let out: Box<dyn Write + Send> = if path == Path::new("-") {
             Box::new(io::stdout())

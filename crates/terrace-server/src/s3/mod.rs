@@ -185,7 +185,7 @@ impl Gateway {
     /// Loads the buckets, and marks values that a crash may have left.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn open(store: &Store, durability: Durability, choices: Choices) -> terrace::Result<Arc<Self>> {
         let shared = choices.shared;
         shared.collector.recover(store)?;
@@ -266,7 +266,7 @@ impl Gateway {
     /// Waits until a commit about `key` is as durable as required.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     async fn committed(&self, committing: Committing, key: &str) -> S3Result {
         let outcome = committing.await;
         outcome

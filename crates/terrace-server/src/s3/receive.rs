@@ -149,7 +149,7 @@ impl Expected {
 /// Receives a body. Also returns its memory, to be held until it is committed.
 ///
 /// # Errors
-/// That the body is wrong, or the store's.
+/// An invalid body, or errors of the store.
 pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Target) -> S3Result<(Received, Turn)> {
     if incoming.length.is_some_and(|length| length > VALUE_BYTES_MAX) {
         return Err(ObjectError::TooLong).told();
@@ -212,7 +212,7 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
 /// full store there mostly is none.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn begin(
     gateway: &Arc<Gateway>,
     target: Target,

@@ -47,7 +47,7 @@ pub struct Report {
 ///
 /// # Errors
 /// [`Error::Invalid`] if a master key is missing, or there is none; [`Error::Unavailable`] if it
-/// was stopped; the store's.
+/// was stopped; errors of the store.
 pub fn run(
     store: &Store,
     shared: &Shared,

@@ -45,7 +45,7 @@ fn disk(given: Option<&Arc<dyn Disk>>, dir: &Path, read_only: bool) -> Result<Ar
 /// The disks under both tiers. Options that default to device sizes are set then.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub fn disks(options: &mut Options) -> Result<(Arc<dyn Disk>, Arc<dyn Disk>)> {
     let flash = disk(options.flash_disk.as_ref(), &options.flash_dir, options.read_only)?;
     let large = disk(options.large_disk.as_ref(), &options.large_dir, options.read_only)?;
@@ -279,7 +279,7 @@ fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Resu
 /// Live bytes of blocks, as the index has them.
 ///
 /// # Errors
-/// The index's.
+/// Errors of the index.
 pub(super) fn count_live(index: &OrderedIndex, seq: u64) -> Result<BTreeMap<u64, u64>> {
     let mut counted = BTreeMap::new();
     for item in index.scan((Bound::Unbounded, Bound::Unbounded), seq)? {

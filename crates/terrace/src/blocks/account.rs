@@ -165,7 +165,7 @@ impl LargeSpace {
     /// Free space of the device.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn available_bytes(&self) -> std::io::Result<u64> {
         self.space.room.available_bytes()
     }

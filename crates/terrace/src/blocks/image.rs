@@ -36,7 +36,7 @@ impl LargeSpace {
     /// Pins all blocks.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn hold_blocks(&self) -> Result<Vec<HeldBlock>> {
         let held: Vec<(Arc<Block>, Option<u64>)> = {
             let blocks = self.space.blocks.read();
@@ -83,7 +83,7 @@ impl LargeSpace {
     /// The file of a held block, for reading.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn held_file(&self, held: &HeldBlock) -> Result<Arc<dyn DiskFile>> {
         self.space.file(&held.block)
     }
@@ -96,7 +96,7 @@ impl LargeSpace {
     /// Whether a sealed block's footer is present and valid, at the very end of its file.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn has_footer(&self, held: &HeldBlock) -> Result<bool> {
         let bytes = self.file_bytes(&held.block)?;
         Ok(held.sealed && bytes == held.bytes && self.scan_block(held.number)?.has_footer())

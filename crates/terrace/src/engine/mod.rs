@@ -299,7 +299,7 @@ impl Engine {
     /// Returns where the rest begins; `None` at the end.
     ///
     /// # Errors
-    /// The index's.
+    /// Errors of the index.
     pub fn walk(
         &self,
         bounds: KeyBounds,

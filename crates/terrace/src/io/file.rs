@@ -64,7 +64,7 @@ impl FileDisk {
     /// Uses the directory `root`; creates it, and its parents, if it is absent.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         create_dir_durably(&root)?;

@@ -84,42 +84,42 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Opens a file.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
     /// Creates a directory and its parents, durably. Succeeds if it exists.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Names of the plain files in a directory, unordered. An absent directory is empty.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
     /// Removes a file.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Renames a file, replacing `to`.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes creations, removals and renames in this directory durable.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// Bytes a process like this one may still allocate on the device.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn available_bytes(&self) -> io::Result<u64>;
     /// Bytes of the device, used or not.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn total_bytes(&self) -> io::Result<u64> {
         self.available_bytes()
     }
@@ -133,7 +133,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Gives a file of the operating system's file system a second name on this disk (a hard link).
     ///
     /// # Errors
-    /// `Unsupported` if this disk is no part of that file system, or the operating system's.
+    /// `Unsupported` if this disk is no part of that file system, or errors of the operating
+    /// system.
     fn link(&self, _host_path: &Path, _to: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -143,7 +144,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
 /// the new one once this has returned.
 ///
 /// # Errors
-/// The disk's; the former file may still exist.
+/// Errors of the disk; the former file may still exist.
 pub(crate) fn replace(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = format!("{name}.new");
     let temporary = Path::new(&temporary);
@@ -164,17 +165,17 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset`.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the file ends before `buffer` is full, or the operating system's.
+    /// `UnexpectedEof` if the file ends before `buffer` is full, or errors of the operating system.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Reads up to `buffer.len()` bytes from `offset`; fewer only at the end of the file.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn read_up_to_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `buffer` at `offset`.
     ///
     /// # Errors
-    /// The operating system's. What was written of `buffer` is then unknown.
+    /// Errors of the operating system. What was written of `buffer` is then unknown.
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()>;
     /// Writes all of `buffers`, contiguously, from `offset`: as one request where the system can.
     ///
@@ -191,23 +192,23 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Makes everything written before the call durable (`fdatasync`).
     ///
     /// # Errors
-    /// The operating system's; afterwards the file's unsynced content is unknown.
+    /// Errors of the operating system; afterwards the file's unsynced content is unknown.
     fn sync_data(&self) -> io::Result<()>;
     /// Allocates `bytes` of space from the start of the file and sets its length, so that later
     /// writes inside cannot run out of space. Writes zeros where the file system cannot allocate.
     ///
     /// # Errors
-    /// `StorageFull` when there is no room, or the operating system's.
+    /// `StorageFull` when there is no room, or errors of the operating system.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
     /// Truncates or extends the file to `bytes`.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
     /// Length in bytes.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     fn len(&self) -> io::Result<u64>;
     /// Whether the file really bypasses the page cache.
     fn is_direct(&self) -> bool;

@@ -97,8 +97,8 @@ fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
 /// before the hash index is filled, nor if nothing was ever committed.
 ///
 /// # Errors
-/// [`Error::OutOfSpace`] if the device is nearly full, the device's, or those of persisting the
-/// index.
+/// [`Error::OutOfSpace`] if the device is nearly full, errors of the device, or those of persisting
+/// the index.
 pub fn take_if(engine: &Engine, haste: Haste, is_wanted: impl FnOnce(Option<&Newest>) -> bool) -> Result<bool> {
     engine.checkpoints.take_next(|newest| {
         if !is_wanted(newest) {

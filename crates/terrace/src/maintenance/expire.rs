@@ -98,7 +98,7 @@ impl Expirer {
     /// Executes the next step. `false` if there was none.
     ///
     /// # Errors
-    /// The log's or the index's; it can be tried again.
+    /// Errors of the log or the index; it can be tried again.
     pub fn turn(&mut self) -> Result<bool> {
         let forgot = self.forget_swept();
         let began = Instant::now();

@@ -103,7 +103,7 @@ impl Migrator {
     /// Executes the next step. `false` if there was none.
     ///
     /// # Errors
-    /// The log's, the index's, the devices'; it can be tried again.
+    /// Errors of the log, errors of the index, the devices'; it can be tried again.
     pub fn turn(&mut self) -> Result<bool> {
         let engine = Arc::clone(&self.engine);
         // What recovery found was placed by the rules before, and must be in the index to be met.

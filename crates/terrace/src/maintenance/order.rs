@@ -46,7 +46,7 @@ impl Orderer {
     /// if there was nothing to do.
     ///
     /// # Errors
-    /// The log's.
+    /// Errors of the log.
     pub fn turn(&mut self) -> Result<bool> {
         let engine = Arc::clone(&self.engine);
         let order = &engine.scan_order;

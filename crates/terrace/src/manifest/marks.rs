@@ -14,7 +14,7 @@ pub const RESTORING_FILE: &str = "RESTORING";
 /// Whether there is a file of this name.
 ///
 /// # Errors
-/// The device's.
+/// Errors of the device.
 pub fn exists(disk: &dyn Disk, name: &str) -> Result<bool> {
     exists_plainly(disk, name).map_err(|error| Error::io(format!("read {name}"), &error))
 }
@@ -22,7 +22,7 @@ pub fn exists(disk: &dyn Disk, name: &str) -> Result<bool> {
 /// The same, with the error as the device gives it.
 ///
 /// # Errors
-/// The device's.
+/// Errors of the device.
 pub fn exists_plainly(disk: &dyn Disk, name: &str) -> io::Result<bool> {
     match disk.open(Path::new(name), OpenMode::READ) {
         Ok(_) => Ok(true),

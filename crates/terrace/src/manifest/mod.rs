@@ -469,7 +469,7 @@ impl Manifest {
     /// Records the state of placement in the flash tier's manifest; durable when this returns.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn note_placed(&self, flash: &dyn Disk, placed: Placed) -> Result<()> {
         let noted = Self {
             placed: Some(placed),

@@ -68,7 +68,7 @@ impl State {
     /// The state that `current` names. `None` if the file that lists its tables is not there.
     ///
     /// # Errors
-    /// `Corruption` if one of the two is damaged; the file system's.
+    /// `Corruption` if one of the two is damaged; errors of the file system.
     pub(super) fn named_by(dir: &Path, current: &[u8]) -> Result<Option<Self>> {
         let damaged = |file: &str| {
             Error::corruption(
@@ -119,7 +119,7 @@ pub(super) fn update(dir: &Path) {
 /// Returns its name.
 ///
 /// # Errors
-/// The file system's.
+/// Errors of the file system.
 pub fn mend(dir: &Path) -> io::Result<Option<String>> {
     let read = |name: &str| match fs::read(dir.join(name)) {
         Ok(bytes) => Ok(Some(bytes)),

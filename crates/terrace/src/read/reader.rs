@@ -149,7 +149,7 @@ impl Reader {
     /// Reads on; 0 only at the end, or for an empty `out`.
     ///
     /// # Errors
-    /// [`Error::Corruption`], the device's.
+    /// [`Error::Corruption`], errors of the device.
     pub fn read_some(&mut self, out: &mut [u8]) -> Result<usize> {
         match &mut self.source {
             Source::Memory { value, position } => {
@@ -168,7 +168,7 @@ impl Reader {
     /// may be shorter, but not shorter than the request, except at the end. Empty only at the end.
     ///
     /// # Errors
-    /// [`Error::Corruption`], the device's.
+    /// [`Error::Corruption`], errors of the device.
     pub fn read_piece(&mut self, bytes: usize) -> Result<Bytes> {
         let piece = match &mut self.source {
             Source::Memory { value, position } => rest_of(value, position),
@@ -209,7 +209,7 @@ impl Reader {
     /// Reads a range, truncated to the value's length, independent of the stream's position.
     ///
     /// # Errors
-    /// [`Error::Corruption`], the device's.
+    /// [`Error::Corruption`], errors of the device.
     pub fn read_range(&self, range: Range<u64>) -> Result<Bytes> {
         let end = range.end.min(self.info.length);
         let start = range.start.min(end);

@@ -335,7 +335,7 @@ impl ScanItem {
     /// Reads the value.
     ///
     /// # Errors
-    /// [`crate::Error::Corruption`], [`crate::Error::SnapshotTooOld`], the device's.
+    /// [`crate::Error::Corruption`], [`crate::Error::SnapshotTooOld`], errors of the device.
     pub fn value(&self) -> Result<Bytes> {
         self.listed.value(&self.snapshot)
     }

@@ -55,7 +55,7 @@ impl<'a> Precheck<'a> {
     /// Looks the key up in the index. Free if there is no condition.
     ///
     /// # Errors
-    /// The index's.
+    /// Errors of the index.
     pub fn new(engine: &'a Engine, key: &[u8], condition: Condition) -> Result<Self> {
         Self::asking(indexed, engine, key, condition)
     }
@@ -91,7 +91,7 @@ impl<'a> Precheck<'a> {
     /// Decides; to be called inside the commit.
     ///
     /// # Errors
-    /// The index's.
+    /// Errors of the index.
     pub fn decide(&self, engine: &Engine, key: &[u8]) -> Result<Judged> {
         if self.condition == Condition::None {
             return Ok(Judged::default());

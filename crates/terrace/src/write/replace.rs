@@ -65,7 +65,7 @@ pub fn commit_batch<'a>(
 /// would wait until log GC has found again, after the previous commit, that it can free nothing.
 ///
 /// # Errors
-/// Those of `commit`; the index's.
+/// Those of `commit`; errors of the index.
 pub fn commit<'a>(
     engine: &Engine,
     exchange: impl FnOnce() -> Exchange<'a>,

@@ -186,7 +186,7 @@ pub struct Asked {
 /// itself now.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn have_master_key(gateway: &Arc<Gateway>) -> S3Result {
     if gateway.shared.secrets.has_key() {
         return Ok(());
@@ -202,7 +202,7 @@ pub async fn have_master_key(gateway: &Arc<Gateway>) -> S3Result {
 /// Ensures that the default named key exists, if this is its name.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn have_kms_key(gateway: &Arc<Gateway>, key: &str) -> S3Result {
     let is_default = key.is_empty() || kms::name_of(key) == kms::DEFAULT;
     if !is_default || gateway.shared.secrets.kms().has(kms::DEFAULT) {
@@ -236,7 +236,7 @@ impl Asked {
     /// Like [`Asked::sealing`], and makes the master key or the default named key if it is needed.
     ///
     /// # Errors
-    /// As there, and the store's.
+    /// As there, and errors of the store.
     pub async fn sealing_by(self, gateway: &Arc<Gateway>, by: By<'_>, bucket: &Bucket) -> S3Result<Option<Sealing>> {
         match self.method.as_deref() {
             Some(AES256) => have_master_key(gateway).await?,

@@ -183,7 +183,7 @@ impl Targets {
     /// Counts the events that the store has at a start.
     ///
     /// # Errors
-    /// The store's.
+    /// Errors of the store.
     pub fn count(&self, store: &Store) -> terrace::Result<()> {
         let mut without_target = 0;
         for item in store.scan(ScanRange::prefix(keyspace::EVENTS))? {

@@ -105,7 +105,7 @@ pub fn source_version(source: &Source, opened: &Opened) -> Option<String> {
 ///
 /// # Errors
 /// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `InvalidRequest` for a delete marker,
-/// `PreconditionFailed`, the store's.
+/// `PreconditionFailed`, errors of the store.
 pub async fn open(gateway: &Arc<Gateway>, source: &Source, conditions: Conditions) -> S3Result<Opened> {
     let (claim, key, name) = (source.claim.clone(), source.key.clone(), source.name);
     let customer = source.customer.clone();
@@ -132,7 +132,7 @@ pub async fn open(gateway: &Arc<Gateway>, source: &Source, conditions: Condition
 /// Copies the rest of `opened` into a value of its own, piece by piece.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub async fn into_value(
     gateway: &Arc<Gateway>,
     opened: Opened,

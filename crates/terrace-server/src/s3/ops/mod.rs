@@ -69,7 +69,7 @@ pub type Answered<T> = S3Result<S3Response<T>>;
 /// Changes the record of a bucket, and returns an empty answer.
 ///
 /// # Errors
-/// `change`'s, `NoSuchBucket`, the store's.
+/// `change`'s, `NoSuchBucket`, errors of the store.
 pub async fn change_bucket<A: Default>(
     gateway: &Arc<Gateway>,
     bucket: String,
@@ -105,7 +105,7 @@ pub fn check_has_digest(headers: &HeaderMap) -> S3Result {
 /// The same with a change that cannot fail: a setting is put or deleted.
 ///
 /// # Errors
-/// `NoSuchBucket`, the store's.
+/// `NoSuchBucket`, errors of the store.
 pub async fn set<A: Default>(
     gateway: &Arc<Gateway>,
     bucket: String,

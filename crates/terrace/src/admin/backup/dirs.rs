@@ -81,7 +81,7 @@ pub(super) fn created(given: Option<&Arc<dyn Disk>>, dir: &Path) -> Result<Arc<d
 /// Reads the manifest of a complete backup.
 ///
 /// # Errors
-/// [`Error::NotAStore`] if it is none, [`Error::Corruption`], the device's.
+/// [`Error::NotAStore`] if it is none, [`Error::Corruption`], errors of the device.
 pub(super) fn load_manifest(disk: &dyn Disk, dir: &Path) -> Result<BackupManifest> {
     let place = dir.join(BACKUP_FILE);
     let fail = |error: io::Error| Error::io(format!("read {}", place.display()), &error);
@@ -121,7 +121,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the directory holds something else or another backup is being taken
-    /// into it, the device's.
+    /// into it, errors of the device.
     pub fn begin(given: Option<&Arc<dyn Disk>>, dir: &Path) -> Result<Self> {
         if given.is_none() && dir.exists() && !dir.is_dir() {
             return Err(Error::invalid(format!("{} is no directory", dir.display())));
@@ -164,7 +164,7 @@ impl Target {
     /// Makes all names durable and then the backup complete.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn complete(&self, manifest: &BackupManifest) -> Result<()> {
         let disk = &*self.disk;
         let complete = || {
@@ -260,7 +260,7 @@ impl Restored {
     /// Refuses a flash directory with any contents other than an interrupted restore.
     ///
     /// # Errors
-    /// [`Error::Invalid`], the device's.
+    /// [`Error::Invalid`], errors of the device.
     pub fn check(flash: &dyn Disk, options: &Options) -> Result<()> {
         match read_mark(flash) {
             Ok(Some(_)) => Ok(()),

@@ -66,7 +66,7 @@ impl<'a> StoreImage<'a> {
 /// `seq`. 0 if none is.
 ///
 /// # Errors
-/// The device's.
+/// Errors of the device.
 pub(super) fn segment_bytes_at(segment: &Segment, seq: u64, segment_bytes: u64) -> Result<u64> {
     let state = segment.state();
     // A damaged one is not written any more, and entries may lead behind the damage.

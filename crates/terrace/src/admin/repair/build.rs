@@ -70,7 +70,7 @@ impl<'a> Builder<'a> {
     /// Starts an empty index in `directory`.
     ///
     /// # Errors
-    /// The file system's.
+    /// Errors of the file system.
     pub fn new(directory: &Path, options: &Options, segments: &'a Segments, large: &'a LargeSpace) -> Result<Self> {
         let options = IndexOptions {
             cache_bytes: options.tuning.index_cache_bytes,
@@ -101,7 +101,7 @@ impl<'a> Builder<'a> {
     /// Takes what records in the log hold or name.
     ///
     /// # Errors
-    /// The index's.
+    /// Errors of the index.
     pub fn add_from_log(&mut self, survey: &mut Survey, notes: &mut Notes) -> Result<()> {
         for_each_record(self.segments, |address, record| {
             let Some(known) = survey.keys.get_mut(record.key).filter(|_| record.body.names_value()) else {
@@ -123,7 +123,7 @@ impl<'a> Builder<'a> {
     /// Takes what only headers in blocks name.
     ///
     /// # Errors
-    /// The index's.
+    /// Errors of the index.
     pub fn add_from_blocks(&mut self, survey: &mut Survey, notes: &mut Notes) -> Result<()> {
         for block in survey.blocks_wanted() {
             let Ok(scan) = self.large.scan_block(block) else {
@@ -203,7 +203,7 @@ impl<'a> Builder<'a> {
     /// about the others.
     ///
     /// # Errors
-    /// The index's.
+    /// Errors of the index.
     pub fn add_from_elsewhere(&mut self, notes: &mut Notes) -> Result<()> {
         if self.unsound.is_empty() {
             return Ok(());
@@ -350,7 +350,7 @@ impl<'a> Builder<'a> {
     /// is whole. Returns the number of objects.
     ///
     /// # Errors
-    /// The index's.
+    /// Errors of the index.
     pub fn finish(mut self, highest_seq: u64) -> Result<u64> {
         self.seq = self.seq.max(highest_seq);
         // Something may have expired already.

@@ -48,7 +48,7 @@ fn remove(directory: &Path) -> Result<()> {
 /// Removes the incomplete new index of an interrupted repair.
 ///
 /// # Errors
-/// The file system's.
+/// Errors of the file system.
 pub fn remove_unfinished(flash_dir: &Path) -> Result<()> {
     remove(&new_directory(flash_dir))
 }
@@ -73,7 +73,7 @@ fn old_directory(flash_dir: &Path, number: u64) -> PathBuf {
 /// Whether there is no index, but the remains of an interrupted exchange of two.
 ///
 /// # Errors
-/// The file system's.
+/// Errors of the file system.
 pub fn is_between(flash_dir: &Path) -> Result<bool> {
     if flash_dir.join(CURRENT).exists() || !flash_dir.is_dir() {
         return Ok(false);
@@ -114,7 +114,7 @@ pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<
 /// Puts the new index in place of the old one.
 ///
 /// # Errors
-/// The file system's.
+/// Errors of the file system.
 pub fn install(flash_dir: &Path) -> Result<()> {
     let (current, new) = (flash_dir.join(CURRENT), new_directory(flash_dir));
     let next = old_ones(flash_dir)?.last().map_or(0, |last| last + 1);

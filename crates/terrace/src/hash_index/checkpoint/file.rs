@@ -48,7 +48,7 @@ impl Sink {
     /// Begins a file, replacing an unfinished one.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn create(disk: &dyn Disk, direct_io: bool) -> Result<Self> {
         let path = Path::new(NEW_FILE);
         let _ = disk.remove(path);
@@ -98,7 +98,7 @@ impl Sink {
     /// filter.
     ///
     /// # Errors
-    /// The device's, and `after_chunk`'s.
+    /// Errors of the device, and `after_chunk`'s.
     pub fn write_contents(
         &mut self,
         index: &HashIndex,
@@ -143,7 +143,7 @@ impl Sink {
     /// name.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn finish(&mut self, header: &Header) -> Result<u64> {
         self.buffer.pad_to_page();
         if !self.buffer.is_empty() {
@@ -188,8 +188,8 @@ impl Source {
     /// Opens the newest checkpoint and reads its header. `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if it is not whole or of a format this version does not know, the
-    /// device's.
+    /// [`Error::Corruption`] if it is not whole or of a format this version does not know, errors
+    /// of the device.
     pub fn open(disk: &dyn Disk, direct_io: bool) -> Result<Option<Self>> {
         let file = match disk.open(Path::new(FILE), OpenMode::READ.with_direct(direct_io)) {
             Ok(file) => file,
@@ -245,7 +245,7 @@ impl Source {
     /// refuses; the filter finally has their keys. Returns whether that was the last part.
     ///
     /// # Errors
-    /// [`Error::Corruption`], the device's.
+    /// [`Error::Corruption`], errors of the device.
     pub fn step(&mut self, index: Option<&HashIndex>, keep: impl Fn(Address) -> bool) -> Result<bool> {
         match self.part {
             Part::Slots { partition } if partition < self.header.partitions as usize => {
@@ -374,7 +374,7 @@ impl Source {
 /// Reads a checkpoint and verifies its checksums, for `verify`.
 ///
 /// # Errors
-/// What is wrong with it; the device's.
+/// What is wrong with it; errors of the device.
 pub fn verify(disk: &dyn Disk, direct_io: bool) -> Result<()> {
     let Some(mut source) = Source::open(disk, direct_io)? else {
         return Ok(());

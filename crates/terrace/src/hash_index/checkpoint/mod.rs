@@ -52,7 +52,7 @@ pub fn is_its_file(name: &str) -> bool {
 /// Removes the checkpoint, durably: it does not belong to the new index.
 ///
 /// # Errors
-/// The device's.
+/// Errors of the device.
 pub fn remove(disk: &dyn Disk) -> io::Result<()> {
     let _ = disk.remove(Path::new(NEW_FILE));
     match disk.remove(Path::new(FILE)) {

@@ -114,7 +114,7 @@ impl LogGc {
     /// Finds the live records of a segment.
     ///
     /// # Errors
-    /// The device's, or if the segment differs between the first and the second read.
+    /// Errors of the device, or if the segment differs between the first and the second read.
     pub(super) fn survey(&self, segment: &Segment) -> Result<Survey> {
         let base = u64::from(segment.number) * self.engine.log.segments.segment_bytes();
         let (mut live, mut kept, mut unknown) = (Vec::new(), Kept::default(), UnknownValues::default());

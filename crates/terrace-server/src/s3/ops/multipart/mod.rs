@@ -69,7 +69,7 @@ impl Upload {
     /// Finds an upload. Blocks.
     ///
     /// # Errors
-    /// `NoSuchUpload`, the store's.
+    /// `NoSuchUpload`, errors of the store.
     pub fn find(store: &Store, bucket: &str, key: &str, id: &str) -> S3Result<Self> {
         let id = Id::parse(id).ok_or_else(no_such_upload)?;
         let record = keyspace::upload(bucket, key, id);

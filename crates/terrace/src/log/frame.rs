@@ -10,8 +10,8 @@
 //!   committed.
 //! - Everything that commits change is in `open` until the frame is sealed and in `sealed` from
 //!   then on; it moves once, under the write lock. So a thread that holds the read lock finds it in
-//!   one of the two. `sealed` is immutable, and whoever sees it set also sees all that was appended
-//!   before. So it is read without a lock; only the open frame is read under one.
+//!   one of the two. `sealed` is immutable, and a thread that sees it set also sees everything
+//!   appended before. So it is read without a lock; only the open frame is read under one.
 
 mod sealed;
 

@@ -1,4 +1,4 @@
-//! The frames in RAM, in log order: the newest commits are looked up here.
+//! The table of frames, which is in RAM only, in log order: newest commits are looked up here.
 //!
 //! A frame is *pending* from when it is opened until it is both written and applied: the indexes do
 //! not have it yet. Pending frames are the overlay: lookups by key search them first, and find a
@@ -23,8 +23,6 @@
 //! Invariant: a record of an acknowledged commit, or a later one of its key, is found here or by
 //! the indexes at every moment, if pending frames are searched before the indexes, by key as by
 //! place. Why: docs/durability.md, section 3, *A record is found at every moment*.
-//!
-//! All of this is in RAM only.
 
 mod frame_filter;
 mod list;
@@ -48,15 +46,13 @@ use std::{
     },
 };
 
-/// A record counts as at least this many bytes: even a short one takes time to apply, and a scan
-/// waits for all of them.
+/// A record counts as at least this many bytes: applying even a short one takes time.
 const RECORD_BYTES_MIN: u64 = 256;
 /// Retained frames have this fraction (1/n) of the RAM for values.
 const PART: u64 = 8;
 /// Evictions at once are at most twice this, if the new frame is shorter.
 const LEFT_BYTES_MIN: u64 = 1 << 20;
-/// Records whose memory is prefetched in parallel: as many as fit in the processor's first-level
-/// cache.
+/// Records prefetched in parallel: as many as fit in the processor's first-level cache.
 const FETCHED_TOGETHER: usize = 32;
 /// The log is indexed in stretches of 256 KiB: a long frame is in five of them, and of the shortest
 /// frames 64 are in one.
@@ -92,8 +88,7 @@ pub struct FrameTable {
     pending_bytes: AtomicU64,
     /// Their records.
     pending_records: AtomicU64,
-    /// The table is full above this many bytes; each record counts as at least
-    /// [`RECORD_BYTES_MIN`].
+    /// The table is full above this many bytes; a record counts as at least [`RECORD_BYTES_MIN`].
     pending_bytes_max: u64,
     leaving_seq: AtomicU64,
     released_seq: AtomicU64,
@@ -267,8 +262,8 @@ impl FrameTable {
         self.first_pending.store(first, Ordering::Release);
     }
 
-    /// Retains a frame that is written and applied, if a reader may look up a place in it: inline
-    /// values are in the index. Returns the RAM that it takes; the total may be too much now
+    /// Retains a written and applied frame, if a reader may look up a place in it (inline values
+    /// are in the index). Returns the RAM that it takes; the total may be too much now
     /// ([`FrameTable::give_back`]).
     fn retain(&self, frame: &Frame) -> u64 {
         let (place, end) = (frame.place(), frame.end());
@@ -317,13 +312,12 @@ impl FrameTable {
         self.pending.load().len()
     }
 
-    /// Everything up to this seq is applied and written, and is not looked up here by key.
+    /// Everything up to this seq is applied and written, and not looked up here by key.
     pub fn released_seq(&self) -> u64 {
         self.released_seq.load(Ordering::Acquire)
     }
 
-    /// While this is unchanged, the index has the latest state of every key that is in no pending
-    /// frame.
+    /// While this is unchanged, the index has the latest state of keys in no pending frame.
     pub fn leaving_seq(&self) -> u64 {
         self.leaving_seq.load(Ordering::Acquire)
     }

@@ -389,8 +389,7 @@ impl FrameWriter {
         } else {
             state.unsynced_bytes + written_bytes
         };
-        // Not after a failure: commits that were not visible stay so until the store is opened
-        // again.
+        // Not after a failure: commits that were not visible stay so until the next open.
         if state.failed.is_none() {
             let durable_seq = durable_seq.min(state.written_seq);
             self.durable_seq.fetch_max(durable_seq, Ordering::AcqRel);

@@ -25,7 +25,7 @@ use std::{
 };
 use terrace::{Error, ScanRange, Store};
 
-/// The bucket name that stands for all of them.
+/// The bucket name that means all of them.
 pub const ALL_BUCKETS: &str = "*";
 /// Random letters in an access key's ID, after its four-letter prefix.
 const ID_LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";

@@ -289,7 +289,7 @@ impl Bucket {
     /// deleted.
     ///
     /// # Errors
-    /// `NoSuchBucket` if it is gone.
+    /// `NoSuchBucket` if it was deleted.
     pub fn enter(&self) -> ObjectResult<RwLockReadGuard<'_, bool>> {
         let guard = self.exists.read();
         if *guard {
@@ -308,7 +308,7 @@ impl Bucket {
     /// visible, and blocks other threads while the guard lives. Blocks.
     ///
     /// # Errors
-    /// `NoSuchBucket` if it is gone, errors of the store.
+    /// `NoSuchBucket` if it was deleted, errors of the store.
     fn alone(&self, store: &Store) -> ObjectResult<RwLockWriteGuard<'_, bool>> {
         let alone = self.exists.write();
         if !*alone {
@@ -463,7 +463,7 @@ impl Buckets {
     /// Changes a bucket's record. Blocks.
     ///
     /// # Errors
-    /// `NoSuchBucket`, what `change` fails with, errors of the store.
+    /// `NoSuchBucket`, errors of `change`, errors of the store.
     pub fn change<E: From<ObjectError>>(
         &self,
         store: &Store,

@@ -133,9 +133,9 @@ pub enum Outcome {
 /// A committed change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
-    /// It left values to collect.
+    /// It left garbage to collect.
     pub garbage: bool,
-    /// The version that was made or deleted. `None` where there never was versioning.
+    /// The version that was made or deleted. `None` if versioning was never enabled.
     pub version: Option<Name>,
     /// That version is a delete marker.
     pub is_delete_marker: bool,
@@ -153,7 +153,7 @@ pub struct NewObject {
 }
 
 impl NewObject {
-    /// The event of its being written.
+    /// The event of writing it.
     fn written(&self, how: impl FnOnce(u64, String) -> What) -> What {
         let (length, etag) = record::length_and_tag(&self.attributes, self.value.len());
         how(length, etag)
@@ -392,7 +392,7 @@ fn condition_of(existing: Option<&Facts>) -> Condition {
     existing.map_or(Condition::Absent, |facts| Condition::VersionIs(facts.version))
 }
 
-/// What becomes the current object when the latest version is deleted.
+/// The object that becomes current when the latest version is deleted.
 enum Heir {
     /// The previous version and its record's value.
     Object(Box<Found>, Bytes),
@@ -542,7 +542,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// What becomes the current object when `found` is deleted. `None` if that has changed.
+    /// The object that becomes current when `found` is deleted. `None` if that has changed.
     fn heir(&self, found: &Found, is_current: bool) -> ObjectResult<Option<Heir>> {
         let bucket = self.place.bucket().name.as_str();
         // A delete marker is the latest version if there is no current object and no later marker.

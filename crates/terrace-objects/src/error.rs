@@ -37,7 +37,7 @@ pub enum ObjectError {
     NoSuchVersion,
     /// The text is not a valid version ID.
     NoVersionName,
-    /// The version is a delete marker, and the request wants an object.
+    /// The version is a delete marker, and the request is for an object.
     IsDeleteMarker(Marker),
     /// The object was replaced repeatedly while it was being opened.
     AlwaysReplaced,

@@ -14,7 +14,7 @@ use crate::{
 };
 use terrace::{Attributes, Batch, Committing, Version};
 
-/// What a commit stored.
+/// Result of a commit.
 pub struct Kept {
     /// Entity tag without quotes.
     pub etag: String,

@@ -57,7 +57,7 @@ pub struct Space {
     pub prefix: &'static str,
     /// The module that encodes the values.
     pub codec: &'static str,
-    /// What deletes from it.
+    /// What deletes its keys.
     pub deleted_by: &'static str,
 }
 

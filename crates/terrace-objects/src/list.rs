@@ -108,7 +108,7 @@ pub struct Roll<'a> {
 /// again where a seek behind a common prefix is cheaper than reading on.
 ///
 /// # Errors
-/// Those of `from`.
+/// Errors of `from`.
 pub fn roll_up<T, I: Iterator<Item = terrace::Result<(String, T)>>>(
     roll: &Roll<'_>,
     mut from: impl FnMut(Option<&str>) -> terrace::Result<I>,

@@ -138,7 +138,7 @@ pub enum TierName {
     Large,
 }
 
-/// What a tier may occupy; `None` is what its device has.
+/// The capacity of a tier; `None` for that of its device.
 #[derive(Debug, Clone, Copy)]
 pub struct Capacity(pub Option<Size>);
 

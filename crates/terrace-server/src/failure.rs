@@ -53,7 +53,7 @@ Exit codes:
 pub struct Failure {
     /// The exit code.
     pub code: Code,
-    /// What to print; nothing if the command has said it already.
+    /// The message to print; empty if the command has printed it already.
     pub message: String,
 }
 

@@ -123,7 +123,7 @@ fn flash_cache_json(cache: &FlashCacheStats) -> Value {
     }
 }
 
-/// Moves because of placement rules; nothing without rules.
+/// Moves because of placement rules; empty without rules.
 fn placement_text(placement: &PlacementStats) -> String {
     if !placement.migrating {
         return String::new();

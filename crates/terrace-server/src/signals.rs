@@ -65,14 +65,14 @@ impl Received {
     }
 }
 
-/// The shutdown of what runs in a runtime.
+/// Shutdown of tasks in a runtime.
 pub struct Stopping {
     stop: Arc<AtomicBool>,
     received: Received,
 }
 
 impl Stopping {
-    /// Of the flag that [`install`] gave. Within a runtime.
+    /// Watches the flag that [`install`] returned. Must be called within a runtime.
     ///
     /// # Errors
     /// If the operating system refuses a handler.

@@ -204,7 +204,7 @@ impl CustomerKey {
     }
 }
 
-/// What wraps the data key of a new object.
+/// The key that wraps the data key of a new object.
 #[derive(Clone)]
 pub enum Protection {
     /// The current master key.
@@ -218,7 +218,7 @@ pub enum Protection {
 /// The encryption of a new object.
 #[derive(Clone)]
 pub struct Sealing {
-    /// What wraps the data key.
+    /// The key that wraps the data key.
     pub protection: Protection,
     /// The data key.
     pub data_key: DataKey,
@@ -259,7 +259,7 @@ impl Sealing {
         }
     }
 
-    /// Holds the wrapping key: it stays current until what it wraps is committed.
+    /// Holds the wrapping key: it stays current until the wrapped data key is committed.
     pub fn hold(&self) -> Held<'_> {
         match &self.protection {
             Protection::Master(secrets) => Held::Master(secrets.current()),
@@ -296,7 +296,7 @@ impl Sealing {
     }
 }
 
-/// A wrapping key, held until what it wraps is committed.
+/// A wrapping key, held until the data keys it wraps are committed.
 pub enum Held<'s> {
     /// The current master key.
     Master(Current<'s>),
@@ -452,7 +452,7 @@ impl SealedKey {
     /// use wraps it.
     ///
     /// # Errors
-    /// As [`KmsKeys::unwrapping`](kms::KmsKeys::unwrapping); damage.
+    /// As [`KmsKeys::unwrapping`](kms::KmsKeys::unwrapping); an error for damaged data.
     pub fn unwrap_by_kms(
         &self,
         id: KeyId,

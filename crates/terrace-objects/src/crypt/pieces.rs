@@ -69,7 +69,7 @@ impl Sealer {
     /// Adds bytes. `write` receives encrypted pieces.
     ///
     /// # Errors
-    /// Those of `write`; [`Damaged`].
+    /// Errors of `write`; [`Damaged`].
     pub fn push<E: From<Damaged>>(
         &mut self,
         mut data: &[u8],

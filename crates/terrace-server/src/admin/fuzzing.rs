@@ -1,4 +1,4 @@
-//! What calls take and give, for fuzz targets. No part of the interface.
+//! Arguments and results of calls, for fuzz targets. Not part of the interface.
 
 use super::{is_understood, server::parse};
 use serde::{Serialize, de::DeserializeOwned};
@@ -10,7 +10,7 @@ pub fn admin_call(sent: &[u8]) -> bool {
     understood.fold(false, |any, is_understood| any | is_understood)
 }
 
-/// Whether bytes are such a value.
+/// Whether the bytes encode such a value.
 pub(super) fn round_trip<V: Serialize + DeserializeOwned>(bytes: &[u8]) -> bool {
     let Ok(value) = parse::<V>(bytes) else { return false };
     let written = serde_json::to_vec(&value).ok();

@@ -2,9 +2,9 @@
 //! client and the fuzz target are generated. The router is served over HTTP at a Unix socket in the
 //! store's flash directory.
 //!
-//! A call takes JSON, the body of its request, and gives lines of JSON ([`Line`]): its progress,
-//! several times a second if it takes long, and its result. A client that leaves stops a backup;
-//! other calls are finished.
+//! A call takes JSON, the body of its request, and returns lines of JSON ([`Line`]): its progress,
+//! several times a second if it takes long, and its result. If the client disconnects, a backup
+//! stops; other calls are completed.
 //!
 //! Invariants: the socket has mode 0600 before it has its name, and a peer must be the server's own
 //! user, or root: that is known before anything is read. Connections, requests and calls under way
@@ -59,7 +59,7 @@ macro_rules! calls {
         #[cfg(test)]
         const TABLE: &[(&str, &str)] = &[$((stringify!($method), $path)),+];
 
-        /// The calls, without a check of the caller: what mounts them has its own.
+        /// The calls, without a check of the caller, which the router around them must do.
         fn routes() -> Router<server::State> {
             Router::new()$(.merge(server::route(&$name, MethodFilter::$method)))+
         }
@@ -86,9 +86,9 @@ calls! {
     KEYS = GET "/keys" (()) -> Vec<KeySummary>: work::keys;
     /// Makes an access key.
     KEY_CREATE = POST "/keys/create" (NewKey) -> KeySummary: work::create_key;
-    /// Replaces the permissions of an access key; gives whether there is such a key.
+    /// Replaces the permissions of an access key; returns whether there is such a key.
     KEY_POLICY = POST "/keys/policy" (KeyPolicy) -> bool: work::set_key_policy;
-    /// Removes the access key of this ID; gives whether there was one.
+    /// Removes the access key of this ID; returns whether there was one.
     KEY_REMOVE = POST "/keys/remove" (String) -> bool: work::remove_key;
     /// The keys for SSE-KMS.
     KMS = GET "/kms" (()) -> Vec<Summary>: work::kms;
@@ -121,13 +121,13 @@ pub struct BackupRequest {
     pub dir: PathBuf,
     /// The earlier backup.
     pub onto: Option<PathBuf>,
-    /// Link nothing from the store.
+    /// Link no files from the store.
     pub copy: bool,
     /// Most bytes per second.
     pub bytes_per_second: Option<u64>,
 }
 
-/// A capacity that a tier is to have; without bytes that of its device.
+/// A new capacity of a tier; without bytes, that of its device.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TierBytes {
@@ -137,7 +137,7 @@ pub enum TierBytes {
     Large(Option<u64>),
 }
 
-/// Another policy for an access key, or none: then it may do nothing.
+/// Another policy for an access key, or none: then it has no permissions.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyPolicy {

@@ -50,7 +50,7 @@ const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 const FOREIGN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n{\"failed\":{\"code\":\"error\",\
     \"message\":\"only the user that runs the server may use this socket; run this as that user\"}}\n";
 
-/// What routes share: the store, and calls that may begin.
+/// State shared by routes: the store, and permits for calls.
 pub(super) type State = (Arc<Served>, Arc<Semaphore>);
 
 /// Serves the calls until `stopping`, which also stops work in progress. Must be called within a
@@ -221,7 +221,7 @@ impl<G> Following<G> {
 
 impl<G> Drop for Following<G> {
     fn drop(&mut self) {
-        // The client may have left; a backup that has ended does not mind.
+        // The client may have disconnected; a completed backup is not affected.
         self.work.backup.stop();
     }
 }

@@ -18,13 +18,13 @@ use std::sync::{
 };
 use terrace::{BackupOptions, BackupProgress, Store, Tier};
 
-/// What calls need.
+/// The parameters of calls.
 pub struct Served {
     /// The store.
     pub store: Store,
     /// The access keys of a running server, and its master keys; `None` in a command.
     pub running: Option<(Arc<Keys>, Shared)>,
-    /// Say where the master keys are, which may change.
+    /// They say where the master keys are, which may change.
     pub settings: Settings,
     /// Set when the process is to end.
     pub stop: Arc<AtomicBool>,
@@ -46,7 +46,7 @@ impl Served {
 /// Progress of a call.
 #[derive(Default)]
 pub struct Work {
-    /// Of a backup, which it also stops.
+    /// Progress of a backup, which also stops it.
     pub backup: Arc<BackupProgress>,
     records: AtomicU64,
 }

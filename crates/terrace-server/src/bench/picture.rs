@@ -38,7 +38,7 @@ const GRID: RGBColor = RGBColor(225, 225, 225);
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// Draws the latest of the rows that say the same of the same server.
+/// Draws the latest of the rows with the same parameters of the same server.
 ///
 /// # Errors
 /// Errors of the operating system, naming the file.

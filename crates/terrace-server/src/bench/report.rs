@@ -36,7 +36,7 @@ pub struct Row {
     pub seconds: f64,
     /// Requests a second.
     pub per_second: f64,
-    /// Of values.
+    /// Throughput of values.
     pub mib_per_second: f64,
     /// Microseconds by percentile.
     pub latencies_us: Vec<(f64, u64)>,

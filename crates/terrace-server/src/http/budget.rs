@@ -157,7 +157,7 @@ impl Pool {
         Some((number, told))
     }
 
-    /// Whether a request waits for what this sender holds, or for the common amount.
+    /// Whether a request waits for memory that this sender holds, or for the common amount.
     fn is_awaited(&self, taken: &Taken, sender: IpAddr) -> bool {
         let waits_for_it = |waiter: &Waiter| {
             waiter.sender == sender || self.room(taken, waiter.sender, waiter.amount) == Err(Exhausted::All)
@@ -165,7 +165,7 @@ impl Pool {
         taken.waiting.iter().any(waits_for_it)
     }
 
-    /// Grants waiting requests what is available.
+    /// Grants waiting requests the available amount.
     fn grant(&self, taken: &mut Taken) {
         let (mut at, mut has_its_share) = (0, None);
         while let Some(waiter) = taken.waiting.get(at) {
@@ -250,7 +250,7 @@ impl Ticket {
     /// Takes an amount.
     ///
     /// # Errors
-    /// Nothing is taken then.
+    /// If it is not available; nothing is taken then.
     pub fn take(&self, amount: u64) -> Result<(), Exhausted> {
         self.pool.take(self.sender, amount)?;
         self.amount.fetch_add(amount, Ordering::Relaxed);
@@ -275,7 +275,7 @@ impl Ticket {
         amount
     }
 
-    /// Whether a request waits for what this one gives back.
+    /// Whether a request waits for memory that this one holds.
     pub fn is_wanted(&self) -> bool {
         self.pool.is_awaited(&self.pool.taken.lock(), self.sender)
     }

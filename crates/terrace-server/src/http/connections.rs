@@ -53,7 +53,7 @@ pub struct Connections {
     limits: Limits,
     pool: Arc<Pool>,
     held: Mutex<Held>,
-    /// A connection ended, or has nothing to do.
+    /// A connection ended, or became idle.
     changed: Notify,
     began: Instant,
     full: Mutex<Teller>,

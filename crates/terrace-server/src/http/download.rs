@@ -163,7 +163,7 @@ impl<S: Source> Reading<S> {
             Err(error) => error,
         };
         // After an error hyper drops unsent bytes, including the answer's head. It sends them while
-        // the body gives nothing.
+        // the body returns nothing.
         self.failed = Some(error);
         context.waker().wake_by_ref();
         Poll::Pending
@@ -209,7 +209,7 @@ impl<S: Source> Reading<S> {
         source.hold_little(!reads_ahead);
         let (most, low) = match (reads_ahead, source.is_encrypted()) {
             (false, _) => (1, 0),
-            // Nothing further is decrypted before the client has the present pieces.
+            // Nothing further is decrypted before the client has received the present pieces.
             (true, true) if !self.was_read => (1, 0),
             (true, true) => (PIECES_LOW + 1, PIECES_LOW),
             (true, false) => (PIECES_PER_READ, PIECES_LOW),

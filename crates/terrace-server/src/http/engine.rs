@@ -11,7 +11,7 @@ pub trait Calls {
     /// Runs `work` where it may block.
     ///
     /// # Errors
-    /// What `work` fails with; 503 if the engine is too busy; 500 if `work` panicked.
+    /// Errors of `work`; 503 if the engine is too busy; 500 if `work` panicked.
     async fn call<T, E>(&self, work: impl FnOnce(&Store) -> Result<T, E> + Send + 'static) -> Result<T, Refusal>
     where
         T: Send + 'static,

@@ -37,7 +37,7 @@ pub struct Outgoing<S> {
     /// Counts bytes.
     traffic: Option<Arc<Traffic>>,
     patience: Duration,
-    /// Runs only while bytes wait; made when that happens first.
+    /// Runs only while bytes wait; created when that happens first.
     deadline: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
     linger_max: Duration,
@@ -269,7 +269,7 @@ mod tests {
     async fn lingering_ends_after_a_while_or_at_once_if_nothing_is_sent() {
         let (stream, client) = duplex(16);
         let mut quiet = Outgoing::new(stream, PATIENCE);
-        // It would not end otherwise.
+        // Otherwise it would not end.
         quiet.linger_max = Duration::from_secs(3600);
         quiet.shutdown().await.unwrap();
         drop(client);

@@ -64,7 +64,7 @@ const WAITING_MAX: u32 = 4096;
 /// Pause after a failed accept, which usually means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What connections come from.
+/// A source of connections.
 pub trait Accept {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
@@ -298,7 +298,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     /// Regression: of 256 clients that connected at once, as a load generator does for each row,
-    /// some lost a second: 5,000 deletions took 1.02 s instead of 0.3.
+    /// some were delayed by a second: 5,000 deletions took 1.02 s instead of 0.3.
     #[tokio::test]
     async fn many_may_come_before_one_is_accepted() {
         let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();

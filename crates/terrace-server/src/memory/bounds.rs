@@ -46,7 +46,7 @@ struct Group {
 }
 
 impl Bounds {
-    /// Those of this process.
+    /// The limits of this process.
     pub fn of_this_process() -> Self {
         Self::below(Path::new("/"))
     }

@@ -46,7 +46,7 @@ const CONNECTION_BYTES: u64 = 8 << 20;
 const CONNECTIONS_MIN: u32 = 32;
 /// Below this the allocator keeps no freed memory: of 256 MiB it kept more than half.
 const KEPT_FROM_BYTES: u64 = 1 << 30;
-/// Fraction for what requests may make the server collect.
+/// Fraction for data that requests make the server collect.
 const COLLECTED_PARTS: u64 = 6;
 /// Fraction for uploads.
 const UPLOADS_PARTS: u64 = 6;
@@ -68,12 +68,12 @@ const GROWTH_PARTS: u64 = 16;
 /// free memory.
 const PRESSURE_PERCENT: f64 = 10.0;
 
-/// Parts of a server's memory that are no options of its store.
+/// Parts of a server's memory that are not options of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// Largest cache, if it is to be adjusted.
     pub cache_bytes: Option<u64>,
-    /// What requests may make the server collect.
+    /// Data that requests make the server collect.
     pub collected_bytes: u64,
     /// Memory of uploads.
     pub uploads_bytes: u64,

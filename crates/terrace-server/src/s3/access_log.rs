@@ -185,7 +185,7 @@ fn cut(text: &str) -> Cow<'_, str> {
 /// `2026-01-31T12:00:00.000Z`
 fn rfc3339(time: SystemTime) -> String {
     let mut text = Vec::new();
-    // Writing to a Vec cannot fail; a year the form does not have gives nothing.
+    // Writing to a Vec cannot fail; a year outside the format writes nothing.
     let _ = s3s::dto::Timestamp::from(time).format(s3s::dto::TimestampFormat::DateTime, &mut text);
     String::from_utf8(text).unwrap_or_default()
 }

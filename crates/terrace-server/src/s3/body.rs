@@ -122,7 +122,7 @@ impl Broken {
     }
 }
 
-/// What to check of a body.
+/// The checks of a body.
 #[derive(Default)]
 pub struct Watch {
     /// Digests in the head.

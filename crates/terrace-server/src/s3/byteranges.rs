@@ -36,12 +36,12 @@ impl Byteranges {
         ranges.sum::<u64>() + self.end.len() as u64
     }
 
-    /// What the answer says the body is.
+    /// The content type of the answer.
     pub fn kind(&self) -> String {
         format!("multipart/byteranges; boundary={}", self.boundary)
     }
 
-    /// The ranges with their heads, and what ends the body.
+    /// The ranges with their heads, and the end of the body.
     pub fn into_ranges(self) -> (Vec<(Bytes, Range<u64>)>, Bytes) {
         (self.ranges, self.end)
     }

@@ -74,7 +74,7 @@ pub struct Chunks {
     counts: bool,
 }
 
-/// What `s3s` gets.
+/// The form of the body that `s3s` gets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// The chunks as received, with their signatures.

@@ -337,7 +337,7 @@ pub fn malformed_xml() -> S3Error {
     )
 }
 
-/// An error with a code that `s3s` does not know.
+/// An error with a code that `s3s` does not define.
 pub fn custom(code: &str, status: StatusCode, message: impl Into<String>) -> S3Error {
     let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
     let mut error = S3Error::with_message(code, message.into());

@@ -30,7 +30,7 @@ macro_rules! figures {
         }
 
         impl Figures {
-            /// Adds the figures to what is shown.
+            /// Adds the counters to the registry.
             pub fn register(&self, registry: &mut Registry) {
                 $(registry.register($name, $help, self.$field.clone());)*
             }

@@ -20,7 +20,7 @@ use s3s::{Body, S3Result, dto::PostObjectInput, s3_error};
 
 /// Longest file.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Longest form, with its fields and what surrounds them.
+/// Longest form, with its fields and the framing.
 pub const FORM_BYTES_MAX: u64 = FILE_BYTES_MAX + FIELDS_BYTES_MAX as u64;
 /// Longest fields, all together.
 pub const FIELDS_BYTES_MAX: usize = 1 << 20;

@@ -156,7 +156,7 @@ impl hyper::service::Service<Request<Incoming>> for Front {
     }
 }
 
-/// A request being answered, with what the end of the answer needs.
+/// A request being answered, with the data needed at the end of its answer.
 struct Asked {
     exchange: Exchange,
     /// Its headers, if it is cross-origin: only then are they needed.
@@ -372,7 +372,7 @@ impl Inner {
         handed(&self.service, Request::from_parts(parts, Body::empty())).await
     }
 
-    /// Adds what every answer has.
+    /// Adds the headers of every answer.
     fn finish(&self, asked: Asked, outcome: S3Result<Response<Body>>) -> Response<Counted> {
         let (head, exchange) = (Arc::clone(&asked.exchange.head), asked.exchange);
         let mut response = outcome.unwrap_or_else(into_response);

@@ -87,7 +87,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Takes back a request that counts for another sender.
+    /// Removes a request that counts for another sender.
     pub fn give_back(&self, sender: &Sender) {
         if let Some(bucket) = self.senders.lock().0.get_mut(sender) {
             bucket.left = (bucket.left + 1.0).min(self.per_second);

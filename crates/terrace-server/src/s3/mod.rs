@@ -83,7 +83,7 @@ const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(60);
 /// The reported region. Signatures for any region are accepted.
 const REGION: &str = "us-east-1";
 
-/// What all requests share.
+/// State shared by all requests.
 pub struct Gateway {
     engine: Engine,
     buckets: Buckets,
@@ -231,7 +231,7 @@ impl Gateway {
         })
     }
 
-    /// Takes back a request that counts for another sender.
+    /// Removes a request that counts for another sender.
     fn give_back(&self, sender: &Sender) {
         if let Some(limiter) = &self.limiter {
             limiter.give_back(sender);
@@ -241,7 +241,7 @@ impl Gateway {
     /// Runs `work` on a thread that may block.
     ///
     /// # Errors
-    /// That of `work`; `SlowDown` if the engine is too busy.
+    /// Errors of `work`; `SlowDown` if the engine is too busy.
     async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Arc<Self>, &Store) -> S3Result<T> + Send + 'static,

@@ -311,7 +311,7 @@ impl Pieces {
         }
     }
 
-    /// The piece received before, or else the next one.
+    /// The piece received before, otherwise the next one.
     async fn next_after(&mut self, taken: Option<Piece>) -> S3Result<Option<Piece>> {
         if taken.is_some() {
             return Ok(taken);

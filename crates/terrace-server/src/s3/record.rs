@@ -60,7 +60,7 @@ macro_rules! description {
 /// A time in the form of headers.
 pub fn http_date(time: &Timestamp) -> String {
     let mut text = Vec::new();
-    // Writing to a Vec cannot fail; a year no header can have gives nothing.
+    // Writing to a Vec cannot fail; a year outside the format writes nothing.
     let _ = time.format(TimestampFormat::HttpDate, &mut text);
     String::from_utf8(text).unwrap_or_default()
 }

@@ -31,7 +31,7 @@ const NOT_SUPPORTED: [&str; 2] = ["x-amz-mfa", "x-amz-write-offset-bytes"];
 /// Storage classes whose objects S3 must restore before they can be read.
 pub const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
 
-/// Query names without a value that `s3s` knows: each selects an operation.
+/// Query names without a value that `s3s` supports: each selects an operation.
 pub const SUBRESOURCES: [&str; 31] = [
     "accelerate",
     "acl",
@@ -192,7 +192,7 @@ fn refuse_long_body(head: &Head) -> S3Result {
     Ok(())
 }
 
-/// Whether a query name is a subresource that `s3s` knows.
+/// Whether a query name is a subresource that `s3s` supports.
 pub fn is_subresource(name: &str) -> bool {
     SUBRESOURCES.contains(&name)
 }
@@ -321,7 +321,7 @@ fn refuse_trailer_of_xml(head: &Head, headers: &HeaderMap) -> S3Result {
     Ok(())
 }
 
-/// Refuses unknown storage classes, and archives: here each object can be read at once.
+/// Refuses unknown storage classes, and archives: here each object can be read immediately.
 ///
 /// # Errors
 /// `InvalidStorageClass`

@@ -28,7 +28,7 @@ use std::{
 use terrace::{Condition, Durability, Error, ObjectInfo, PutOptions, ScanItem, ScanRange, Store};
 use terrace_objects::error::ObjectError;
 
-/// Records written before a new scan begins, since a scan's snapshot retains what was replaced.
+/// Records written before a new scan begins, since a scan's snapshot retains replaced values.
 const WRITES_PER_LOOK: u64 = 10_000;
 /// Field of an access key's encrypted secret.
 const SECRET: &str = "secret_aes_256_gcm";
@@ -42,8 +42,9 @@ pub struct Report {
     pub access_keys: u64,
 }
 
-/// Replaces the master keys by `new`, if given, and re-encrypts what former ones encrypted. Blocks.
-/// Stops early once `stop` is set. Calls `tell` repeatedly with the number of records written.
+/// Replaces the master keys by `new`, if given, and re-encrypts data that former ones encrypted.
+/// Blocks. Stops early once `stop` is set. Calls `tell` repeatedly with the number of records
+/// written.
 ///
 /// # Errors
 /// [`Error::Invalid`] if a master key is missing, or there is none; [`Error::Unavailable`] if it

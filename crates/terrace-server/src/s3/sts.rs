@@ -246,7 +246,7 @@ pub fn checked(fields: &BTreeMap<String, String>) -> bool {
         assert!(life_s.is_ok_and(|life_s| (least..=most).contains(&life_s)) || fields.contains_key("DurationSeconds"));
     }
     let name = session_name(fields.get("RoleSessionName"));
-    // It stands in XML as it is.
+    // It is in the XML unchanged.
     assert!(
         name.as_ref()
             .map_or(true, |name| !name.contains(['<', '>', '&', '"', ' ']))

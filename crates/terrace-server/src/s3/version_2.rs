@@ -92,7 +92,7 @@ pub fn is_in_query(query: &[(String, String)]) -> bool {
 /// # Errors
 /// `InvalidRequest`, `InvalidArgument`, `AccessDenied`.
 pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
-    // Calls have no such signature, and forms have theirs in their fields.
+    // Calls never have such a signature, and forms have theirs in their fields.
     if head.is_call || head.is_form {
         return Err(not_version_2());
     }

@@ -311,7 +311,7 @@ impl Access {
         let there = self.0.buckets.get(&bucket).ok();
         if there.is_some_and(|bucket| account == Some(bucket.record().owner())) {
             let found = self.found(context, &bucket)?;
-            // If it has been deleted by then it is made.
+            // If it has been deleted by then, it is created.
             context.extensions_mut().remove::<Judged>();
             return Ok(found);
         }

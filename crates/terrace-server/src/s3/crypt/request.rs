@@ -236,7 +236,7 @@ impl Asked {
     /// Like [`Asked::sealing`], and makes the master key or the default named key if it is needed.
     ///
     /// # Errors
-    /// As there, and errors of the store.
+    /// As [`Asked::sealing`], and errors of the store.
     pub async fn sealing_by(self, gateway: &Arc<Gateway>, by: By<'_>, bucket: &Bucket) -> S3Result<Option<Sealing>> {
         match self.method.as_deref() {
             Some(AES256) => have_master_key(gateway).await?,

@@ -116,7 +116,7 @@ fn refused(reason: &str) -> S3Error {
     s3_error!(AccessDenied, "Invalid according to Policy: {reason}")
 }
 
-/// Fields, besides those that begin with `x-amz-`, that policies of buckets may ask about.
+/// Fields, besides those that begin with `x-amz-`, that policies of buckets may test.
 const CONDITIONS: [&str; 2] = ["if-match", "if-none-match"];
 
 /// The fields of a form that policies depend on, and those that `s3s` does not pass on.
@@ -129,7 +129,7 @@ pub struct Extras {
 }
 
 impl Extras {
-    /// Those of a form.
+    /// The extras of a form.
     ///
     /// # Errors
     /// `MalformedXML`, errors of the tags, `InvalidArgument`.

@@ -18,7 +18,7 @@ use std::{collections::VecDeque, sync::Arc};
 const LINE_BYTES_MAX: usize = 128;
 /// Longest trailer that is kept.
 const TRAILER_BYTES_MAX: usize = 16 << 10;
-/// Pieces that are ready at a time, with what surrounds the last.
+/// Maximum number of pieces that are ready at a time, with the framing of the last.
 const READY_MAX: usize = 256 + 4;
 const TARGET: &str = "/examplebucket/chunkObject.txt";
 const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";

@@ -58,7 +58,7 @@ fn parts(text: &[u8]) -> Option<Parts> {
     for line in lines.filter(|line| !line.is_empty()) {
         let colon = line.iter().position(|byte| *byte == b':')?;
         let name = HeaderName::from_bytes(&line[..colon]).ok()?;
-        // As `hyper` hands it on: without the spaces around it.
+        // As `hyper` passes it on: without leading and trailing spaces.
         let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?;
         request = request.header(name, value);
     }
@@ -66,7 +66,7 @@ fn parts(text: &[u8]) -> Option<Parts> {
     parts.uri.path().starts_with('/').then_some(parts)
 }
 
-/// A head that is made of these.
+/// A head with these parts.
 fn head(method: &str, target: &str, headers: HeaderMap) -> Option<(Arc<Head>, HeaderMap)> {
     let (mut parts, ()) = Request::builder()
         .method(method)

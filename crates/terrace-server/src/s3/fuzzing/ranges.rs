@@ -115,7 +115,7 @@ fn as_s3_has_it(text: &str, length: u64, answer: &Answer) {
     }
 }
 
-/// A body of several ranges is as long as it says.
+/// The length of a body of several ranges is the announced one.
 fn body(ranges: &[std::ops::Range<u64>], length: u64) {
     if ranges.len() < 2 {
         return;

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// What continues a listing: one text for each key.
+/// Continuation tokens of listings: one text for each key.
 pub fn continuation_token(token: &[u8]) -> bool {
     let Ok(token) = std::str::from_utf8(token) else {
         return false;

@@ -63,7 +63,7 @@ impl Each {
 }
 
 impl Logged {
-    /// That of a request with these headers to a bucket.
+    /// The line of a request with these headers to a bucket.
     pub fn of(headers: &HeaderMap, bucket: Arc<Bucket>) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         Self {

@@ -182,7 +182,7 @@ async fn post_over(
     }
 }
 
-/// Deletes events that are done. Those that a crash restores are sent again.
+/// Deletes delivered events. Those that a crash restores are sent again.
 async fn forget(gateway: &Arc<Gateway>, target: &Target, places: Vec<Vec<u8>>) {
     let count = places.len();
     if count == 0 {

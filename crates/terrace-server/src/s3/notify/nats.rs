@@ -28,7 +28,7 @@ impl fmt::Debug for Login {
 }
 
 impl Login {
-    /// Reads `USER:PASSWORD`, or nothing.
+    /// Reads `USER:PASSWORD`, or no credentials.
     pub fn parse(text: Option<&str>) -> Option<Self> {
         let Some(text) = text else { return Some(Self(None)) };
         let (user, password) = text.split_once(':')?;
@@ -50,7 +50,7 @@ pub async fn publish(address: &Address, login: &Login, place: &[u8], body: &[u8]
     .await
 }
 
-/// Says `all` to a server, and waits until a stream has it.
+/// Sends `all` to a server, and waits until a stream has stored it.
 async fn converse(mut stream: BufReader<impl AsyncRead + AsyncWrite + Unpin>, all: &[u8]) -> Result<(), String> {
     let wrong = |error: std::io::Error| error.to_string();
     let greeting = line(&mut stream).await?;

@@ -276,7 +276,7 @@ pub fn delete_replication(
     Ok(S3Response::new(DeleteBucketReplicationOutput {}))
 }
 
-/// GetBucketVersioning: nothing if it was never switched on.
+/// GetBucketVersioning: empty if it was never enabled.
 pub fn versioning(
     gateway: &Gateway,
     request: &S3Request<GetBucketVersioningInput>,

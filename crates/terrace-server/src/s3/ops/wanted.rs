@@ -90,7 +90,7 @@ impl Wanted {
         Ok(Self { what, only_of: None })
     }
 
-    /// Adds what `s3s` does not read: several ranges, and `If-Range`.
+    /// Adds the headers that `s3s` does not parse: several ranges, and `If-Range`.
     ///
     /// # Errors
     /// `InternalError`

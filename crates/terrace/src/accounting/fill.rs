@@ -43,7 +43,7 @@ struct State {
     samples: VecDeque<(Instant, [u64; 2])>,
     /// How many of the shares were warned of.
     warned: [usize; 2],
-    /// It was said that nothing new is taken, and when that was last so.
+    /// A warning said that new data is refused, and when that was last so.
     full_at: Option<Instant>,
 }
 
@@ -87,8 +87,8 @@ impl State {
         self.fill = fill;
     }
 
-    /// Says once that nothing new is taken, and once that it is again: each refusal is in the log
-    /// of requests.
+    /// Warns once that new data is refused, and once that it is accepted again: each refusal is in
+    /// the log of requests.
     fn see_full(&mut self, reason: Option<&str>, now: Instant) {
         match (reason, self.full_at) {
             (Some(reason), told) => {
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(state.warned[1], 0, "both tiers are one device");
     }
 
-    /// Each refusal was an error in the log.
+    /// Regression: each refusal was an error in the log.
     #[test]
     fn a_full_store_is_told_of_once_and_again_after_it_had_room() {
         let mut state = State::default();

@@ -3,7 +3,7 @@
 use crate::{PlacementStats, api::stats::PlacementCounters};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is known of places, shared by all threads.
+/// Progress of the migration, shared by all threads.
 #[derive(Debug, Default)]
 pub struct Migration {
     /// The index is walked since the rules have changed.

@@ -71,7 +71,7 @@ impl Accounting {
         [HomeKind::Inline, HomeKind::Flash, HomeKind::Block].map(|home| self.stats(home))
     }
 
-    /// Takes over what the mark holds.
+    /// Restores the counts from the mark.
     pub fn restore(&self, homes: [HomeStats; 3]) {
         for (home, stats) in self.0.iter().zip(homes) {
             home.objects.store(stats.objects, Ordering::Relaxed);

@@ -66,12 +66,12 @@ fn try_index(options: &Options, dir: &Path) -> Result<(OrderedIndex, Option<Inde
     OrderedIndex::open(dir, index_options)
 }
 
-/// What is found out about damage on the way.
+/// Damage found during the open.
 #[derive(Debug, Default)]
 struct Findings {
-    /// What is damaged, in words.
+    /// Damage, as messages.
     damage: Vec<String>,
-    /// What was, and was put right.
+    /// Damage that was repaired, as messages.
     mended: Vec<String>,
 }
 
@@ -263,7 +263,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     })
 }
 
-/// Sets the reserve aside, and tells the makers of segments and blocks what to leave of the device.
+/// Creates the reserve, and sets how much of the device creators of segments and blocks leave.
 fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Result<()> {
     log.reserve = Arc::new(Reserve::open(options, &**large.disk())?);
     if !options.read_only {

@@ -18,10 +18,10 @@ use crate::{
 };
 use std::{ops::Bound, sync::Arc};
 
-/// How often the account is compared anew because commits came between.
+/// Maximum number of repeated comparisons of the account, if commits were made in between.
 const RECOUNTS_MAX: usize = 20;
 
-/// What `verify` found.
+/// Result of `verify`.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyReport {
     /// Objects whose values were read and matched.
@@ -159,8 +159,8 @@ fn check_value(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Resul
     }
 }
 
-/// Compares the live bytes of each block with what entries point to. While commits keep coming,
-/// moves included, the two are of different moments: then it gives up.
+/// Compares the live bytes of each block with the entries that point to it. While there are
+/// commits, moves included, the two are of different seqs: then it gives up.
 fn check_account(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
     for _ in 0..RECOUNTS_MAX {
         engine.log.wait_applied()?;
@@ -191,7 +191,7 @@ fn check_segments(engine: &Engine, report: &mut VerifyReport) {
         if !matches!(segment.state(), SegmentState::Sealed | SegmentState::Quarantined) {
             continue;
         }
-        // Pinned, so that it is not recycled and written anew while it is read.
+        // Pinned, so that it is not recycled and overwritten while it is read.
         let Some(_pin) = engine.log.segments.pin(segment.number) else {
             continue;
         };

@@ -38,7 +38,7 @@ impl Totals {
 /// The sums as they were at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LargeTotals {
-    /// What all block files take, preallocated space included.
+    /// Bytes of all block files, preallocated space included.
     pub allocated_bytes: u64,
     /// Of that, blocks that are no longer written.
     pub rest_bytes: u64,
@@ -59,7 +59,7 @@ pub struct BlockShare {
     pub live_bytes: u64,
     /// Every extent in it is accounted.
     pub is_settled: bool,
-    /// Nothing lives in it, and snapshots or readers keep it from being deleted.
+    /// It has no live values, and snapshots or readers keep it from being deleted.
     pub is_held: bool,
 }
 
@@ -108,7 +108,7 @@ impl LargeSpace {
         self.space.blocks.read().get(&number).and_then(share)
     }
 
-    /// What all blocks have together.
+    /// Totals of all blocks.
     pub fn totals(&self) -> LargeTotals {
         let totals = &self.space.totals;
         LargeTotals {
@@ -150,7 +150,7 @@ impl LargeSpace {
         self.space.accounted.load(Ordering::Acquire)
     }
 
-    /// Says which dead blocks snapshots or readers keep.
+    /// Sets which dead blocks snapshots or readers keep.
     pub fn set_held(&self, held: impl Fn(u64) -> bool) {
         for (&number, block) in self.space.blocks.read().iter() {
             block.is_held.store(held(number), Ordering::Release);
@@ -170,7 +170,7 @@ impl LargeSpace {
         self.space.room.available_bytes()
     }
 
-    /// Most that the blocks may take; `None`: what the device has.
+    /// Maximum size of the blocks; `None`: what the device has.
     pub fn capacity_bytes(&self) -> Option<u64> {
         self.space.room.limit_bytes()
     }

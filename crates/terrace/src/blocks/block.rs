@@ -87,7 +87,7 @@ impl Block {
         self.writing.lock().as_ref().map(|writing| Arc::clone(&writing.file))
     }
 
-    /// What its file has taken, while the block may be written.
+    /// Bytes that its file has allocated, while the block may be written.
     pub fn allocated_bytes(&self) -> u64 {
         self.writing
             .lock()

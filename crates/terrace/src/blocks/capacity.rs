@@ -26,9 +26,9 @@ use std::{
 pub enum Origin {
     /// A caller's large value.
     User,
-    /// Recycling, which makes room on flash.
+    /// Log GC, which frees space on flash.
     Recycling,
-    /// Cleaning, which makes room here.
+    /// Block GC, which frees space here.
     Cleaning,
 }
 
@@ -42,7 +42,7 @@ impl Origin {
         }
     }
 
-    /// What its records say: those that were moved carry their version.
+    /// Kind of its records: moved ones have their version.
     pub(super) const fn kind(self) -> RecordKind {
         match self {
             Self::User => RecordKind::Put,
@@ -115,7 +115,7 @@ impl Room {
         })
     }
 
-    /// Refuses what would leave the device without room for cleaning, or for the index.
+    /// Refuses writes that would leave the device without room for block GC, or for the index.
     fn check_device(&self, bytes: u64, origin: Origin) -> io::Result<()> {
         let left = self.left_to_index_bytes.get();
         let left = left.map_or(0, |bytes| bytes.load(Ordering::Acquire));
@@ -137,7 +137,7 @@ impl Room {
         )))
     }
 
-    /// Notes that a file has grown, whatever the limit says.
+    /// Notes that a file has grown, regardless of the limit.
     pub fn note(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
@@ -155,7 +155,7 @@ impl Room {
         self.drain_bytes.fetch_min(drain, Ordering::AcqRel);
     }
 
-    /// What the device has left.
+    /// Free bytes of the device.
     pub fn available_bytes(&self) -> io::Result<u64> {
         self.disk.available_bytes()
     }
@@ -235,7 +235,8 @@ mod tests {
         room.take(1_000, Origin::User).unwrap();
         room.set_limit(Some(1_000));
         assert!(room.take(0, Origin::User).is_err() && room.take(1, Origin::Recycling).is_err());
-        // Cleaning could not move anything, and the store stayed above its limit for ever.
+        // Regression: block GC could not move anything, and the store stayed above its limit
+        // forever.
         room.take(200, Origin::Cleaning).unwrap();
         assert!(room.take(1, Origin::Cleaning).is_err());
         room.give_back(300);

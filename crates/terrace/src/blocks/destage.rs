@@ -25,7 +25,7 @@ const REGION_BYTES: u64 = 8 << 20;
 /// Of a value that is not in RAM this much is read and written at a time.
 const PIECE_BYTES: u64 = 16 * CHUNK_DATA_BYTES as u64;
 
-/// A value on its way to a block.
+/// A value to be written to a block.
 #[derive(Debug, Clone, Copy)]
 pub struct DestageItem<'a> {
     /// The object's key.

@@ -48,7 +48,7 @@ impl Space {
         Ok((block, offset))
     }
 
-    /// Reserves an extent in the shared block. Says whether that is half full now.
+    /// Reserves an extent in the shared block. Returns whether that is half full now.
     fn reserve_shared(&self, bytes: u64, origin: Origin) -> Result<(Arc<Block>, u64, bool)> {
         let split_bytes = self.options.split_threshold_bytes;
         let mut shared = self.shared[origin.stream()].lock();
@@ -103,7 +103,8 @@ impl Space {
     /// An open block for one writer: an idle one that has room for `bytes`, or a new one.
     pub(super) fn take_exclusive(&self, bytes: u64, origin: Origin) -> Result<Arc<Block>> {
         let fits = |block: &Arc<Block>| {
-            // An empty one takes any length; else each attempt on a full device would make another.
+            // An empty block takes any length; otherwise each attempt on a full device would create
+            // another.
             let split_bytes = self.options.split_threshold_bytes;
             let fits = |writing: &mut Writing| Ok(writing.extents.is_empty() || writing.tail + bytes <= split_bytes);
             with_writing(block, fits).unwrap_or(false)
@@ -187,7 +188,7 @@ impl ExtentWriter {
         })
     }
 
-    /// Writes the whole pages that there are, and gives the memory back until more comes.
+    /// Writes all complete pages, and releases the memory until more data comes.
     pub fn rest(&mut self, space: &Space) -> io::Result<()> {
         if !self.rests {
             self.flush_pages()?;

@@ -36,7 +36,7 @@ const RECORD_MAGIC: [u8; 4] = *b"TRCR";
 const FORMAT_VERSION: u32 = 1;
 const BLOCK_HEADER_BYTES: usize = 36;
 
-/// What the first page of a block says.
+/// Contents of the first page of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHeader {
     /// The store the block belongs to.
@@ -71,7 +71,7 @@ pub fn decode_block_header(page: &[u8]) -> Option<BlockHeader> {
     })
 }
 
-/// Where an extent lies. Part of every checksum inside it.
+/// Place of an extent. Part of every checksum inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The store.
@@ -83,7 +83,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// What the chunk checksums of this extent start from.
+    /// Initial value of the chunk checksums of this extent.
     pub fn chunk_seed(&self) -> u32 {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&self.store_id.to_le_bytes());
@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-/// How a record came to its block.
+/// How a record came into its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
@@ -103,10 +103,10 @@ pub enum RecordKind {
     Destaged = 2,
 }
 
-/// What stands before a value.
+/// The header of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// How it came here.
+    /// How it came into the block.
     pub kind: RecordKind,
     /// For a put a lower bound of the version, for a destaged record the version.
     pub ticket: u64,
@@ -288,7 +288,7 @@ pub fn decode_chunk(chunk: &[u8], seed: u32, index: u64) -> Option<&[u8]> {
     valid.then_some(data)
 }
 
-/// What a footer entry speaks of.
+/// Kind of a footer entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExtentKind {
@@ -311,7 +311,7 @@ pub struct FooterEntry {
     pub version: u64,
 }
 
-/// What the trailer says.
+/// Contents of the trailer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
     /// Where the footer starts.

@@ -24,7 +24,7 @@ const WAIT_STEP: Duration = Duration::from_millis(20);
 /// Minimum interval of warnings about writers over the limit.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What block GC does and which writers wait for it, shared.
+/// State of block GC and the writers that wait for it, shared.
 #[derive(Debug, Default)]
 pub struct BlockGcState {
     /// Held by the thread while it changes anything.
@@ -34,7 +34,7 @@ pub struct BlockGcState {
     passes: Mutex<Passes>,
     /// Raised when something was found, moved or deleted, and when a writer begins to wait.
     pub changed: Event,
-    /// Wakes the thread where nothing else does.
+    /// Wakes the thread if nothing else does.
     activity: Arc<Event>,
     warned_at: Mutex<Option<Instant>>,
     /// Drained blocks that still exist. Every key in them was looked up in the index.
@@ -43,7 +43,7 @@ pub struct BlockGcState {
     pub blocks_reclaimed: AtomicU64,
     /// Blocks that could not be emptied.
     pub blocks_set_aside: AtomicU64,
-    /// What could be reclaimed of those.
+    /// Bytes that could be reclaimed in these.
     pub set_aside_bytes: AtomicU64,
     /// Writes that were admitted although the limit was exceeded.
     pub writers_let_go: AtomicU64,
@@ -59,7 +59,7 @@ struct Passes {
     /// It failed and rests: its last finding stands until it begins again.
     is_resting: bool,
     finding: Finding,
-    /// As of this there was nothing to clean.
+    /// At this state there was nothing to drain.
     idle_as_of: Option<AsOf>,
     /// Incremented for other changes that may affect the result of a check.
     changes: u64,
@@ -84,12 +84,12 @@ pub struct AsOf {
     pub is_accounted: bool,
 }
 
-/// What the thread has found.
+/// Findings of the thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Finding {
     /// Bytes at rest that cannot be reclaimed now.
     pub tolerated_bytes: u64,
-    /// Blocks take more than they may, and nothing can be done.
+    /// Blocks exceed their limit, and nothing can be done.
     pub is_stuck: bool,
     /// It drains another block next.
     pub cleans: bool,
@@ -111,8 +111,8 @@ impl BlockGcState {
         passes.is_resting = false;
     }
 
-    /// A block was walked from end to end, and what lived in it moved: as nothing comes to point
-    /// into a block at rest, nothing ever will again.
+    /// A block was walked from end to end, and its live values were moved: since no new entry ever
+    /// points into a block at rest, it stays empty.
     pub fn emptied(&self, number: u64) {
         self.blocks_reclaimed.fetch_add(1, Ordering::Relaxed);
         self.emptied.lock().insert(number);
@@ -174,7 +174,7 @@ impl BlockGcState {
         self.changed.wait_beyond(self.changed.count(), wait);
     }
 
-    /// While this is held the thread changes nothing.
+    /// While this is held, the thread changes nothing.
     pub fn at_work(&self) -> MutexGuard<'_, ()> {
         self.at_work.lock()
     }
@@ -234,8 +234,8 @@ impl BlockGcState {
 mod tests {
     use super::*;
 
-    /// Four clients had values of 1 MB refused. One refusal in a hundred took 8 to 47 ms under
-    /// other load: each refusal made the thread of block GC check all blocks.
+    /// Regression: four clients had values of 1 MB refused. One refusal in a hundred took 8 to 47
+    /// ms under other load: each refusal made the thread of block GC check all blocks.
     #[test]
     fn one_look_at_the_blocks_answers_all_who_ask_of_one_seq() {
         let gc = BlockGcState::default();

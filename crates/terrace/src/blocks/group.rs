@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-/// Ordinals, and what became of them.
+/// Ordinals with their results.
 #[derive(Debug, Default)]
 pub(super) struct GroupSync {
     state: Mutex<SyncState>,

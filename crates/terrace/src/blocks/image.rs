@@ -51,11 +51,11 @@ impl LargeSpace {
         let mut found = Vec::with_capacity(held.len());
         for (block, open_bytes) in held {
             let Some(listed) = listed.get(&block.number) else {
-                // Taken back: it was made and never used.
+                // It was created, never used and removed.
                 continue;
             };
             if open_bytes == Some(PAGE) {
-                // Nothing was given out in it; it may be taken back.
+                // No extent was reserved in it; it may be removed.
                 continue;
             }
             let sealed = open_bytes.is_none() && listed.state != BlockState::Open;

@@ -39,13 +39,13 @@ pub enum BlockState {
     Open,
     /// Never written again.
     Sealed,
-    /// Its live values are being moved away.
+    /// Its live values are being moved.
     Draining,
     /// It has no live bytes since this seq; its file is deleted next.
     Drained(u64),
 }
 
-/// What LargeMeta says of a block.
+/// The entry of a block in LargeMeta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaBlock {
     /// Its state.
@@ -162,7 +162,7 @@ pub(super) fn numbered(name: &str, extension: &str) -> Option<u64> {
     plain.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// What [`load`] found.
+/// Result of [`load`].
 pub(super) struct Loaded {
     /// The newest valid version of this store.
     pub meta: Option<Meta>,
@@ -252,7 +252,7 @@ pub(super) fn store(disk: &dyn Disk, meta: &Meta, files: &mut Vec<u64>) -> Resul
     Ok(bytes.len() as u64)
 }
 
-/// What a mutation does instead of [`store`]: writes over the newest file.
+/// Replacement of [`store`] in a mutation: overwrites the newest file.
 fn overwrite(disk: &dyn Disk, meta: &Meta) -> Result<u64> {
     let path = meta_path(meta.number);
     let bytes = encode_meta(meta);

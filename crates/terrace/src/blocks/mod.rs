@@ -123,10 +123,10 @@ impl LargeValue {
     }
 }
 
-/// What [`LargeSpace::open`] found out of the ordinary. All empty after a clean close.
+/// Unusual findings of [`LargeSpace::open`]. All empty after a clean close.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenReport {
-    /// LargeMeta was written anew from the blocks.
+    /// LargeMeta was rebuilt from the blocks.
     pub rebuilt: bool,
     /// LargeMeta versions that are damaged and were passed over.
     pub damaged_meta: Vec<u64>,
@@ -191,7 +191,7 @@ struct Space {
     table: Mutex<Table>,
     /// The blocks extents of known length go to, by [`Origin::stream`].
     shared: [Mutex<Option<Arc<Block>>>; STREAMS],
-    /// The number of the shared block whose successor has been made, or tried.
+    /// Number of the shared block whose successor has been created, or tried.
     prepared_for: AtomicU64,
     /// Open blocks that are not written at the moment.
     idle: Mutex<Vec<Arc<Block>>>,
@@ -289,7 +289,7 @@ impl LargeSpace {
         })
     }
 
-    /// Whether callers' reads say that the device seeks.
+    /// Whether callers' reads show that the device seeks.
     pub fn seeks(&self) -> bool {
         self.paces().large.seeks()
     }
@@ -408,7 +408,7 @@ impl Space {
         count(counter, device_bytes);
     }
 
-    /// Stops all writes and returns the error that says so.
+    /// Stops all writes and returns the error for that.
     fn fail(&self, reason: String) -> Error {
         Error::Failed(self.failure.set(reason))
     }

@@ -4,7 +4,7 @@
 
 use std::{fmt::Debug, sync::Arc};
 
-/// What the bytes of a read came from, the farthest of it.
+/// The source of a read's bytes; of several, the farthest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Source {
@@ -52,7 +52,7 @@ pub trait NearReader: Debug + Send + Sync {
     /// Whether its beginning is nearer than the block.
     fn is_near(&self) -> bool;
 
-    /// The farthest that anything read so far came from.
+    /// The farthest source of anything read so far.
     fn source(&self) -> Option<Source>;
 
     /// Bytes did not match their checksums. Returns whether a copy may be the cause: it is dropped

@@ -129,16 +129,16 @@ struct State {
     waiting: BTreeMap<(u64, u64), Extent>,
     /// Bytes that wait or are being written.
     bytes: usize,
-    /// When the first of those that wait was handed over.
+    /// When the first waiting extent was queued.
     since: Option<Instant>,
     /// Waiters that need queued extents written now.
     hurrying: usize,
-    /// They have gathered, and are written to the last.
+    /// They have gathered, and all of them are written.
     is_due: bool,
     closed: bool,
 }
 
-/// While it lives nothing gathers.
+/// While it exists, nothing gathers.
 pub(super) struct Hurry<'a>(&'a Shared);
 
 impl Drop for Hurry<'_> {
@@ -281,8 +281,8 @@ impl Shared {
             let bytes: usize = run.iter().map(|extent| extent.buffer.len()).sum();
             let result = match self.failure.reason() {
                 Some(reason) => Err(io::Error::other(reason)),
-                // Threads that wait for these extents must learn of a panic: nothing else will end
-                // their ordinals.
+                // Threads that wait for these extents must be notified of a panic: nothing else
+                // would end their ordinals.
                 None => catch_unwind(AssertUnwindSafe(|| write_run(&run))).unwrap_or_else(|_| {
                     let reason = "writing large values panicked: a bug, please report it";
                     Err(io::Error::other(self.failure.set(reason.to_owned())))
@@ -322,7 +322,7 @@ impl Shared {
 }
 
 impl State {
-    /// How much longer what waits is to gather, if it is.
+    /// How much longer the waiting extents gather, if they do.
     fn gathers(&mut self, seeks: impl Fn() -> bool) -> Option<Duration> {
         let since = self.since?;
         if self.closed || self.hurrying > 0 || self.is_due {
@@ -336,7 +336,7 @@ impl State {
         rest
     }
 
-    /// The first extent that waits, with those that lie right behind it.
+    /// The first waiting extent, with those directly after it.
     fn take_run(&mut self) -> Vec<Extent> {
         let mut run: Vec<Extent> = Vec::new();
         let (mut end, mut bytes) = (None, 0);

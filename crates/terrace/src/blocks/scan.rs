@@ -22,14 +22,14 @@ use crate::{
 };
 use std::{io, sync::Arc};
 
-/// A step from header to header reads this much, a search reads more at once.
+/// Bytes read at a step from header to header; a search reads more at once.
 const STEP_BYTES: u64 = 32 << 10;
 const SEARCH_BYTES: u64 = 1 << 20;
-/// A reader of the values, too, reads this much at once,
+/// Bytes read at once by a reader of the values,
 const BURST_BYTES: u64 = 1 << 20;
 /// and this much on a disk that seeks, where callers' reads come between any two;
 const BURST_BYTES_OF_DISK: u64 = 8 << 20;
-/// unless extents are longer than this: then what is dead is passed over.
+/// unless extents are longer than this: then dead ones are skipped.
 const BURST_EXTENT_BYTES_MAX: u64 = 256 << 10;
 
 /// A record found in a block.
@@ -68,7 +68,7 @@ pub struct BlockScan {
     end: u64,
     /// A record, or zeros, must stand at `position`.
     expected: bool,
-    /// It reads so much at once, if it reads in bursts.
+    /// Bytes read at once, if it reads in bursts.
     burst_bytes: Option<u64>,
     step_bytes: u64,
     window: AlignedBuffer,
@@ -321,7 +321,7 @@ impl Iterator for BlockScan {
             self.search()
         };
         found.unwrap_or_else(|error| {
-            // A device that does not answer ends the walk: what follows is unknown.
+            // A failed device read ends the walk: the rest is unknown.
             self.end = 0;
             self.footer = None;
             Some(Err(Error::io(

@@ -153,7 +153,7 @@ impl Drop for Leaving<'_> {
 }
 
 impl Space {
-    /// Makes a block: header and name durable, listed in LargeMeta.
+    /// Creates a block: header and name durable, listed in LargeMeta.
     pub(super) fn create_block(&self, origin: Origin) -> Result<Arc<Block>> {
         let number = {
             let mut table = self.table.lock();
@@ -213,7 +213,7 @@ impl Space {
         }) else {
             return Ok(());
         };
-        // What a file holds after a failed sync is unknown; it is not written again.
+        // The contents of a file after a failed sync are unknown; it is not written again.
         if block.group.failed() {
             return Ok(());
         }
@@ -259,7 +259,7 @@ impl Space {
         synced.map_err(|error| self.fail(format!("sealing {}: {error}", block_path(block.number).display())))
     }
 
-    /// Gives a block up whose footer could not be written.
+    /// Gives up a block whose footer could not be written.
     fn rest_without_footer(&self, block: &Block) -> Result<()> {
         if let Some(file) = block.writing_file() {
             self.sync_written(block, &file)?;
@@ -283,7 +283,7 @@ impl Space {
         subtract(&self.totals.rest_bytes, bytes);
     }
 
-    /// Takes back a block that was made and never used.
+    /// Removes a block that was created and never used.
     fn remove_empty(&self, number: u64) -> Result<()> {
         let _leaving = Leaving::begin(self);
         self.change_meta(|meta| {

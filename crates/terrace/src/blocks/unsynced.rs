@@ -36,7 +36,7 @@ impl UnsyncedLarge {
         values.last_turn
     }
 
-    /// Takes a value in.
+    /// Adds a value.
     pub fn add(&self, turn: u64, value: LargeValue) {
         self.values.lock().waiting.insert(turn, value);
     }

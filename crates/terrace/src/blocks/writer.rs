@@ -120,7 +120,8 @@ impl LargeSpace {
     }
 }
 
-/// One value on its way into the space. Dropped before [`LargeWriter::finish`], it is abandoned.
+/// A value being written into the space. If it is dropped before [`LargeWriter::finish`], it is
+/// abandoned.
 #[derive(Debug)]
 pub struct LargeWriter {
     space: Arc<Space>,

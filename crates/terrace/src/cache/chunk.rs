@@ -148,7 +148,7 @@ pub struct ChunkWriter<'a> {
     is_long: bool,
 }
 
-/// What came of adding a pair.
+/// Result of adding a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
     /// It is in the chunk.

@@ -121,7 +121,7 @@ impl Segment {
         }
     }
 
-    /// RAM of what of it is led to; of a chunk all that its allocation takes more counts, too.
+    /// RAM of the parts that slots lead to; for a chunk the overhead of its allocation counts, too.
     pub fn living_bytes(&self) -> u64 {
         let live_bytes = self.live_words() * WORD_BYTES as u64;
         match &self.contents {
@@ -210,7 +210,7 @@ impl Drop for Index {
 /// See the module.
 #[derive(Debug)]
 pub struct Index {
-    /// All at once: a thread that looks for many values gets hold of them once.
+    /// Replaced together: a thread that looks up many values loads them once.
     tables: ArcSwap<Vec<Table>>,
     /// How many slots of each are taken.
     taken: Box<[AtomicUsize]>,
@@ -314,7 +314,7 @@ impl Index {
             found.count_use();
             Some(value)
         };
-        // Twice: it may be taken to another segment meanwhile.
+        // Twice: it may be moved to another segment meanwhile.
         let look = || table.find(hash).find_map(at_slot);
         look().or_else(look)
     }
@@ -347,7 +347,7 @@ impl Index {
         Some(use_(&found))
     }
 
-    /// A slot that led somewhere leads nowhere any more.
+    /// A slot that led somewhere was removed.
     pub fn note_gone(&self, place: Place) {
         let taken = &self.taken[self.part(place.hash())];
         let _ = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| taken.checked_sub(1));
@@ -400,14 +400,14 @@ impl Index {
         segment.map_or(0, |segment| segment.living_bytes())
     }
 
-    /// Gives a number to a segment.
+    /// Assigns a number to a segment.
     pub fn put_segment(&self, number: u32, segment: Arc<Segment>) {
         if let Some(place) = self.segment_of(number) {
             place.store(Some(segment));
         }
     }
 
-    /// Takes a segment away: no slot leads to it any more.
+    /// Removes a segment: no slot leads to it any more.
     pub fn take_segment(&self, number: u32) -> Option<Arc<Segment>> {
         let place = self.segment_of(number)?;
         if let Some(segment) = &*place.load() {

@@ -116,7 +116,7 @@ impl CachedValue {
     }
 }
 
-/// The cache. With no capacity it holds nothing and costs next to nothing. Clones are the same.
+/// The cache. With no capacity it holds nothing and costs nearly nothing. Clones share it.
 #[derive(Clone)]
 pub struct ValueCache {
     values: Arc<Values>,

@@ -39,7 +39,7 @@ pub struct Item<'a> {
     pub value: &'a [u8],
 }
 
-/// What a record begins with: where everything is in it.
+/// The head of a record: offsets of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// Where the value is read from without a cache.
@@ -191,7 +191,7 @@ impl Words<'_> {
                 .all(|(at, part)| self.eight_bytes(at)[..part.len()] == *part)
     }
 
-    /// The one copy that is made for the caller.
+    /// The only copy made for the caller.
     fn copy(&self, range: Range<usize>) -> Bytes {
         if range.is_empty() {
             return Bytes::new();

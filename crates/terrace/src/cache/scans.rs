@@ -74,7 +74,7 @@ struct Uses {
 /// A chunk that is made, and its range.
 #[derive(Debug)]
 pub struct Made {
-    /// Its first key, or one that nothing lies between.
+    /// Its first key, or a lower one with no key in between.
     pub start: Vec<u8>,
     /// The first key behind it; empty: no end.
     pub end: Vec<u8>,
@@ -91,7 +91,7 @@ pub struct Making {
     from: Option<u64>,
 }
 
-/// What of the index's pairs may come into chunks.
+/// Which of the index's pairs may be put into chunks.
 #[derive(Debug, Clone, Copy)]
 pub struct Takes {
     /// Second copies.
@@ -136,7 +136,7 @@ pub enum Found {
 /// See the module.
 pub struct ScanCache {
     values: ValueCache,
-    /// What a frame counts of a value that lives in it, for the length of its record.
+    /// Bytes that a frame counts for a live value with a record of this length.
     counted_bytes: fn(u64) -> u64,
     table: RwLock<Table>,
     /// Whether there is anything in the table.

@@ -37,7 +37,7 @@ pub const SEGMENTS_MAX: usize = 1 << SEGMENT_BITS;
 /// Words of a segment.
 pub const SEGMENT_WORDS_MAX: usize = 1 << AT_BITS;
 
-/// What a slot says.
+/// Contents of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot(u64);
 
@@ -137,7 +137,7 @@ impl Found<'_> {
     }
 }
 
-/// What came of an insertion.
+/// Result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
     /// In a slot that led nowhere.
@@ -253,7 +253,7 @@ impl Table {
         };
         let [one, other] = self.sets(hash);
         let set = if live(other) < live(one) { other } else { one };
-        // Which of several is as good as any: from a place that the hash says.
+        // Several are equally good: the search begins at a place that depends on the hash.
         let (behind, first) = set.split_at((hash >> 32 & 7) as usize % WAYS);
         let Some(cell) = first.iter().chain(behind).min_by_key(worth) else {
             return Inserted::Displaced;

@@ -1,4 +1,4 @@
-//! What is kept, what leaves, and what readers see meanwhile.
+//! Which values are kept, which are evicted, and what readers see meanwhile.
 
 use super::{record::Words, table::Table, values::allocated_bytes, *};
 use crate::log::format::Body;
@@ -16,7 +16,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key of {number:06}").into_bytes()
 }
 
-/// Bytes that say for which place they are.
+/// Bytes that identify their place.
 fn value(number: u64, bytes: usize) -> Vec<u8> {
     let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     let mut value = word.repeat(bytes.div_ceil(word.len()));
@@ -224,8 +224,8 @@ fn what_comes_back_soon_is_known() {
     assert!(found > fits / 10, "{found} of {fits}");
 }
 
-/// Where keys are overwritten often the cache filled with what was dead, and what lived and had not
-/// been read twice left for it.
+/// Regression: if keys were overwritten often, the cache filled with dead values, and live ones
+/// that had not been read twice were evicted for them.
 #[test]
 fn what_is_dead_leaves_before_what_lives() {
     const CAPACITY_BYTES: u64 = 8 << 20;

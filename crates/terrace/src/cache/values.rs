@@ -74,7 +74,7 @@ pub const fn allocated_bytes(bytes: usize) -> u64 {
 /// Where something is put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rank {
-    /// Nothing is known of it.
+    /// Unknown key.
     Newcomer,
     /// It was here before.
     Known,
@@ -139,7 +139,7 @@ impl Fallen {
     }
 }
 
-/// What only one may change at a time.
+/// State that one thread at a time may change.
 #[derive(Debug, Default)]
 struct State {
     newcomers: Queue,
@@ -163,13 +163,13 @@ pub struct Values {
     capacity_bytes: AtomicU64,
     segment_words: usize,
     held_bytes: AtomicU64,
-    /// What finding values by other ways takes: of the capacity as well.
+    /// RAM of other lookup structures, part of the capacity.
     beside_bytes: AtomicU64,
-    /// So much of the capacity is lent ([`Values::lend`]) for a while.
+    /// This part of the capacity is lent ([`Values::lend`]) for a while.
     lent_bytes: AtomicU64,
-    /// What chunks take that are the home of values.
+    /// RAM of chunks that are the home of values.
     homes_bytes: AtomicU64,
-    /// Of the frames' share so much may be borrowed for them.
+    /// This part of the frames' share may be borrowed for them.
     lendable_bytes: AtomicU64,
     /// Credit: bytes that may be copied here without having been read since they were written.
     /// Earned by device reads.
@@ -253,7 +253,7 @@ impl Values {
         FrameTable::share_of(homes_bytes).min(lendable_bytes)
     }
 
-    /// Says what the frames' share is.
+    /// Sets the frames' share.
     pub fn set_frames_share(&self, share_bytes: u64) {
         let lendable_bytes = share_bytes - share_bytes / FRAMES_KEEP_PART;
         self.lendable_bytes.store(lendable_bytes, Ordering::Relaxed);
@@ -292,7 +292,7 @@ impl Values {
         self.index.bytes() + self.beside_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes note of what finding values by other ways takes.
+    /// Sets the RAM of other lookup structures.
     pub fn set_beside_bytes(&self, bytes: u64) {
         self.beside_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -318,8 +318,8 @@ impl Values {
         self.index.fetch(wanted);
     }
 
-    /// Keeps a value, unless it would take more than an eighth of the room. Says how much more RAM
-    /// it all takes.
+    /// Inserts a value, unless it would take more than an eighth of the room. Returns by how much
+    /// the total RAM grew.
     pub fn insert(&self, item: &Item<'_>, rank: Rank, whole: impl FnOnce() -> CachedValue) -> u64 {
         if item.bytes() as u64 > self.capacity_bytes() / 8 {
             return 0;
@@ -353,7 +353,7 @@ impl Values {
         self.bytes().saturating_sub(before)
     }
 
-    /// Takes the value at a place out. Says whether it was there, and how often it was read.
+    /// Removes the value at a place. Returns whether it was there, and how often it was read.
     pub fn take(&self, place: Place) -> Option<u64> {
         let (slot, fallen) = self.lead(place, |_| None)?;
         self.index.note_gone(place);

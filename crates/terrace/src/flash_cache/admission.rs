@@ -28,7 +28,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
-/// Groups that are remembered; those read least are forgotten.
+/// Maximum number of groups; those read least are forgotten.
 const GROUPS_MAX: usize = 1 << 16;
 /// A group with more bytes than this share of the space for copies is not of one heat.
 const GROUP_SHARE_MAX: f64 = 0.25;
@@ -49,7 +49,7 @@ const SINGLE_READS_MIN: f64 = 2.0;
 const HALF_LIFE: f64 = 16.0;
 /// The same where little is known yet.
 const HALF_LIFE_READS_MIN: f64 = 100_000.0;
-/// The ranking is made anew after this share of a half-life.
+/// The ranking is recomputed after this fraction of a half-life.
 const RANKING_SHARE: f64 = 0.0025;
 
 /// Value of copying an object.
@@ -63,13 +63,12 @@ pub enum Worth {
     Passing,
 }
 
-/// What a read told.
+/// Result of noting a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// Value of copying the object.
     pub worth: Worth,
-    /// How many objects of its group the reader has read in order, this one included; 0 if that
-    /// cannot be said.
+    /// How many objects of its group the reader has read in order, this one included; 0 if unknown.
     pub run: u32,
     /// It is the first read of its group, which is to be measured.
     pub is_new: bool,
@@ -97,7 +96,7 @@ struct Group {
 /// An object to be judged.
 #[derive(Debug, Clone, Copy)]
 struct Asked<'a> {
-    /// Hash of what its group's keys begin with,
+    /// Hash of the prefix of its group's keys,
     group: u64,
     key: &'a [u8],
     /// and the rest of its own.

@@ -31,7 +31,7 @@ struct CachedReader {
     filling: Mutex<Option<Filling>>,
     /// A copy was used since the last call that reset this.
     used_copy: AtomicBool,
-    /// Copies are not to be trusted any more.
+    /// Copies may be invalid and are no longer used.
     avoids_copies: AtomicBool,
     farthest: AtomicU8,
     /// Not requested by a caller yet.

@@ -37,7 +37,7 @@ pub struct Owner {
 /// One copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Of what.
+    /// The copied slice.
     pub slice: Slice,
     /// Where in the segment, in bytes; a multiple of a page.
     pub at: u64,

@@ -64,8 +64,8 @@ pub const SLICE_BYTES: u64 = 8 << 20;
 /// often they move to the log.
 pub const COPY_BYTES_MIN: u64 = 32 << 10;
 
-/// RAM for small values on their way back to the log: this part of what large objects have, and
-/// beside it.
+/// RAM for small values that return to the log: this fraction (1/n) of that for large objects, in
+/// addition to it.
 const SMALL_STAGING_PART: u64 = 8;
 
 /// A slice of an extent: where the extent begins in its block, and which part of it.
@@ -79,7 +79,7 @@ pub struct Slice {
     pub number: u32,
 }
 
-/// Forgets a quarter of what is remembered: those with the lowest scores.
+/// Forgets a quarter of the entries: those with the lowest scores.
 fn forget_quarter<T>(remembered: &mut HashMap<u64, T>, score: impl Fn(&T) -> f64) {
     let mut scores: Vec<f64> = remembered.values().map(&score).collect();
     let quarter = scores.len() / 4;
@@ -91,13 +91,13 @@ fn forget_quarter<T>(remembered: &mut HashMap<u64, T>, score: impl Fn(&T) -> f64
 /// The flash cache.
 #[derive(Debug)]
 pub struct FlashCache {
-    /// What is worth a copy.
+    /// Which objects are worth a copy.
     pub popularity: Popularity,
     /// Slices in RAM, and which of them are to be copied.
     pub images: Images,
     /// Where the copies are.
     pub copies: Copies,
-    /// What is to be read ahead of its readers.
+    /// Objects to be read ahead of their readers.
     pub ahead: Ahead,
     /// Readers in order, by names that need not be keys.
     pub named_readers: NamedReaders,
@@ -105,7 +105,7 @@ pub struct FlashCache {
     /// Small values in blocks.
     pub small: SmallValues,
     placement: Arc<Placement>,
-    /// What was done.
+    /// The counters.
     pub counters: FlashCacheCounters,
     /// Bytes of records in the log that brought small values back.
     pub moved_log_bytes: AtomicU64,
@@ -116,7 +116,7 @@ pub struct FlashCache {
 }
 
 impl FlashCache {
-    /// Nothing is known, nothing is copied.
+    /// A new flash cache, with nothing counted or copied.
     pub fn new(options: &Options, paces: Arc<Paces>, placement: Arc<Placement>) -> Self {
         Self {
             popularity: Popularity::new(options.group_rule),

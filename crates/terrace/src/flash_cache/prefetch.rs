@@ -27,7 +27,7 @@ pub const RUN_MIN: u32 = 3;
 const WANTED_MAX: usize = 64;
 /// How long an image waits for its reader.
 const KEPT: Duration = Duration::from_secs(10);
-/// How long the thread sleeps when nothing is wanted, while images wait for their readers,
+/// How long the thread sleeps without requests, while images wait for their readers,
 const IDLE: Duration = Duration::from_millis(250);
 /// and while none does.
 const IDLE_MAX: Duration = Duration::from_secs(5);

@@ -32,7 +32,7 @@ const PERIOD_MIN: f64 = 10_000.0;
 const PERIOD_PER_COUNTER_MAX: f64 = 8.0;
 /// Share of the last drained segment in the average of what values were used that left.
 const WEIGHT: f64 = 0.125;
-/// So much is waiting: the thread that moves it should not sleep on.
+/// With this many bytes waiting, the thread that moves them is woken.
 const WAKE_BYTES: u64 = 256 << 10;
 /// Counters of the sketch.
 const COUNTERS_MIN: usize = 1 << 18;
@@ -42,14 +42,14 @@ const COUNTERS_MAX: usize = 1 << 24;
 #[derive(Debug)]
 pub struct SmallValues {
     policy: Mutex<Policy>,
-    /// Those on their way back.
+    /// The values being moved back.
     pub queue: MoveQueue,
     /// Reads of small values in blocks.
     reads: AtomicU64,
 }
 
 impl SmallValues {
-    /// Nothing is known. `bytes_max` of RAM may be on the way; the log has `flash_bytes`.
+    /// An empty state. `bytes_max` of RAM may be queued; the log has `flash_bytes`.
     pub fn new(bytes_max: u64, flash_bytes: u64) -> Self {
         let wanted = usize::try_from(flash_bytes >> 14).unwrap_or(usize::MAX);
         let counters = wanted.clamp(COUNTERS_MIN, COUNTERS_MAX).next_power_of_two();
@@ -128,7 +128,7 @@ impl Policy {
     /// Reads in a round.
     fn round(&self, now: f64) -> f64 {
         let Some(first) = self.drains.front() else {
-            // Nothing had to leave so far.
+            // Nothing was evicted so far.
             return f64::INFINITY;
         };
         (now - first) * self.segments as f64 / self.drains.len() as f64

@@ -72,25 +72,25 @@ impl Default for Filling {
     }
 }
 
-/// What [`Image::read`] did.
+/// Result of [`Image::read`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageRead {
     /// The bytes are there.
     Done,
-    /// They do not come.
+    /// They will not come.
     Absent,
     /// They do not come, and the caller is the filler with this number now.
     Fill(u64),
 }
 
-/// What [`Image::append`] did.
+/// Result of [`Image::append`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appended {
     /// More bytes are to come.
     InOrder,
     /// These were the last: the caller passes the image on.
     Completed,
-    /// Nothing: it was given up or complete, or bytes before these are missing.
+    /// Not appended: it was given up or is complete, or bytes before these are missing.
     Refused,
 }
 
@@ -187,11 +187,11 @@ pub struct Images {
     queue: Mutex<VecDeque<Arc<Image>>>,
     /// There is another image to write.
     queued: Event,
-    /// That, or the thread that writes images has something else to do.
+    /// There is another image to write, or other work for the thread that writes images.
     roused: Event,
 }
 
-/// What [`Images::join`] gives.
+/// Result of [`Images::join`].
 pub enum Joined {
     /// There is one: complete, or being filled.
     There(Arc<Image>),

@@ -225,7 +225,7 @@ mod tests {
             *words = done.unwrap();
         };
         assert_eq!(changed(&from, in_both_buckets), None);
-        // Of eight buckets a tag has 18 bits.
+        // With eight buckets a tag has 18 bits.
         let (from, _) = filled(60, 3);
         assert_eq!(from.slots(), 64);
         let of_no_class = |words: &mut Vec<u64>| {

@@ -209,8 +209,8 @@ impl HashIndex {
         (&self.partitions[partition], used & ((1 << self.class_bits) - 1))
     }
 
-    /// The bits of a hash that tell its class, and zeros: what all keys that share a slot have in
-    /// common.
+    /// The bits of a hash that determine its class, and zeros: common to all keys that share a
+    /// slot.
     #[inline]
     pub const fn class_hash(&self, hash: u64) -> u64 {
         let others = 64 - self.partition_bits - self.class_bits;
@@ -234,7 +234,7 @@ impl HashIndex {
         self.evicted() > 0 || self.was_crowded.load(Ordering::Acquire)
     }
 
-    /// The table whose images are restored here gave slots up.
+    /// The table whose images are restored here had evicted slots.
     pub fn restores_crowded(&self) {
         self.was_crowded.store(true, Ordering::Release);
     }
@@ -289,7 +289,7 @@ impl HashIndex {
         partition.remove(class).and_then(found)
     }
 
-    /// What a slot says of the length of such a record ([`Found::read_bytes_max`]).
+    /// The length of such a record as stored in its slot ([`Found::read_bytes_max`]).
     pub fn read_bytes_max(record_bytes: u64) -> u64 {
         SizeClass::of(record_bytes).read_bytes_max()
     }
@@ -306,7 +306,7 @@ impl HashIndex {
         slot.map(Slot::recency)
     }
 
-    /// Removes all slots, to be filled anew. The memory is kept.
+    /// Removes all slots; it must be filled again. The memory is kept.
     pub fn clear(&self) {
         self.was_crowded.store(false, Ordering::Release);
         self.partitions.iter().for_each(Partition::clear);

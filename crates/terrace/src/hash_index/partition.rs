@@ -102,7 +102,7 @@ impl Partition {
     pub(super) fn lookup(&self, class: u64) -> Option<Slot> {
         let seen = self.search(class)?;
         if let (Some((bucket, slot)), Some(used)) = (seen.cell, seen.slot.used()) {
-            // If the slot changed meanwhile, the mark is lost: nothing to do about it.
+            // If the slot changed meanwhile, the mark is lost, which is acceptable.
             bucket.replace(slot, seen.slot.word(), used.word());
         }
         Some(seen.slot)

@@ -125,7 +125,7 @@ pub(super) struct SizeClass(u8);
 
 impl SizeClass {
     const LAST: u64 = (1 << SIZE_BITS) - 1;
-    /// What a record is longer than its value, most often at most.
+    /// Maximum overhead of most records over their values.
     pub(super) const HEAD_BYTES: u64 = 128;
 
     /// The class of a record of `record_bytes` bytes, header and checksums included.

@@ -23,8 +23,8 @@ pub(super) fn relative(path: &Path) -> io::Result<PathBuf> {
     Ok(clean)
 }
 
-/// Says in `source` what failed and where. The kind stays, except that a full quota is a full
-/// device.
+/// Adds to `source` which operation failed on which file. The kind stays, except that a full quota
+/// is a full device.
 pub(super) fn at(operation: &'static str, path: &Path, source: io::Error) -> io::Error {
     let kind = match source.kind() {
         io::ErrorKind::QuotaExceeded => io::ErrorKind::StorageFull,

@@ -9,7 +9,7 @@ counted! {
     /// Requests to a disk.
     #[derive(PartialEq, Eq)]
     pub struct DiskCounters {}
-    /// As it is counted.
+    /// The counters.
     pub(super) struct Counters {
         /// Read requests.
         reads,

@@ -36,7 +36,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    /// One entry for each helper that is wanted.
+    /// One entry for each requested helper.
     calls: VecDeque<Arc<dyn Call>>,
     threads: usize,
     idle: usize,
@@ -49,7 +49,7 @@ trait Call: Send + Sync {
     fn help(&self);
 }
 
-/// Why a part of the work gave nothing.
+/// Why a part of the work has no result.
 type Panic = Box<dyn Any + Send>;
 
 struct Work<T, R> {
@@ -138,7 +138,7 @@ impl ReadPool {
         }
     }
 
-    /// Whether it could be started; the caller does the work else.
+    /// Whether it could be started; otherwise the caller does the work.
     fn start_thread(&self) -> bool {
         let shared = Arc::clone(&self.shared);
         let named = std::thread::Builder::new().name("terrace-read".to_owned());

@@ -135,7 +135,7 @@ impl ReadQueue {
             }
         });
         let made = reads.iter().filter(|read| read.is_made());
-        // What each took of the device's time: how long it waited for the others says nothing.
+        // The device's time for each: the wait for the others does not count.
         let took = began.elapsed() / u32::try_from(made.clone().count().max(1)).unwrap_or(u32::MAX);
         for read in made {
             read.file.was_read(read.buffer.len(), took);

@@ -117,7 +117,7 @@ impl SimDisk {
         self.shared.state.lock().is_powered()
     }
 
-    /// Sets what the next power cuts leave behind; [`Survival::Random`] at first.
+    /// Sets what survives the next power cuts; [`Survival::Random`] by default.
     pub fn set_survival(&self, survival: Survival) {
         self.shared.state.lock().survival = survival;
     }

@@ -233,7 +233,7 @@ struct Player<'a> {
     files: Vec<Option<Arc<dyn DiskFile>>>,
 }
 
-/// What a step came to, as far as both disks must agree.
+/// Result of a step, as far as both disks must agree.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Done,

@@ -103,7 +103,7 @@ pub struct Pace {
     window_began: Mutex<Instant>,
 }
 
-/// Those of a store.
+/// The paces of a store.
 #[derive(Debug, Default)]
 pub struct Paces {
     /// Of the flash tier's device.
@@ -290,7 +290,7 @@ impl Pace {
         share
     }
 
-    /// Says anew from where on a read is slow.
+    /// Updates the threshold above which a read is slow.
     fn learn_calm(&self) {
         let counts: Vec<u64> = self
             .calm

@@ -61,7 +61,7 @@ struct SetAside {
 
 /// Why a block was not emptied.
 enum Trouble {
-    /// It cannot be read, or the index cannot tell about it.
+    /// It cannot be read, or the lookup in the index failed.
     Block(Error),
     /// The store cannot write now.
     Store(Error),
@@ -235,7 +235,7 @@ impl BlockGc {
         applied.map(drop).map_err(Trouble::Store)
     }
 
-    /// Takes an extent that the walk has found, if it is alive.
+    /// Adds an extent found by the walk, if it is live.
     fn gather(
         &self,
         walk: &mut BlockScan,

@@ -30,8 +30,8 @@ const LOG_PER_CHECKPOINT: u64 = 4;
 /// One is due after this part of the log at the latest: not so seldom that the log behind it is
 /// recycled before the next one.
 const RING_PART: u64 = 2;
-/// Without a checkpoint one is taken at once if it has this many bytes: the walk that it saves
-/// takes long.
+/// Without a checkpoint one is written immediately if it has this many bytes, since the walk that
+/// it saves takes long.
 const FIRST_BYTES: u64 = 1 << 20;
 /// How often the background looks whether one is due.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -59,8 +59,8 @@ pub fn turn(engine: &Engine) -> Next {
     }
 }
 
-/// Takes one when the store is closed in order and everything is persisted, unless reading the log
-/// behind the newest one is less than writing it anew.
+/// Takes one at a proper close when everything is persisted, unless reading the log after the
+/// newest one costs less than writing it again.
 pub fn at_close(engine: &Engine) {
     if engine.options.tuning.checkpoint_log_bytes == 0 {
         return;

@@ -70,7 +70,7 @@ struct RangePass {
 struct ExpiryPass {
     walk: Walk,
     began: Instant,
-    /// Earliest expiry of what stays.
+    /// Earliest expiry of the remaining objects.
     earliest_ms: u64,
 }
 

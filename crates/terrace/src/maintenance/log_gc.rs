@@ -47,14 +47,14 @@ use std::{
 /// Interval of retries of a segment that could not be drained for lack of room, if log GC has freed
 /// none meanwhile.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// Without a commit for so long nothing happens.
+/// Without a commit for this long nothing is done.
 const QUIET: Duration = Duration::from_secs(1);
 /// Minimum interval of requests for a mark of the index, which freeing segments needs.
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
 /// The same if only blocks wait for it and no writer is short of room: each mark makes a table of
 /// the index, however small.
 const BLOCKS_MARK_INTERVAL: Duration = Duration::from_secs(1);
-/// And while writers wait for blocks to go.
+/// And while writers wait for blocks to be deleted.
 const AWAITED_MARK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The recycling thread's state.
@@ -74,7 +74,7 @@ pub struct LogGc {
     blocks_seen: Option<(Progress, Instant)>,
     /// The live bytes of segments from before the open were determined by the hash index.
     former_are_weighed: bool,
-    /// It has started, and not yet got where it stops.
+    /// It has started, and has not reached its end yet.
     is_under_way: bool,
     /// Of the segments kept free for recycling so few are left that each segment must give
     /// something back, whatever is in it.
@@ -86,13 +86,13 @@ pub struct LogGc {
     credit: Credit,
 }
 
-/// What becomes of the live values of a segment.
+/// Destinations of the live values of a segment.
 struct Chosen {
     /// They stay in the log.
     hot: Vec<Live>,
     /// They leave it.
     cold: Vec<Live>,
-    /// Bytes of those that stay because they were used.
+    /// Bytes of those that stay because they were read.
     second_chances: usize,
 }
 
@@ -175,10 +175,11 @@ impl LogGc {
         let segments = &engine.log.segments;
         let released = segments.release_free(engine.log_files_kept())?;
         if released {
-            // Else what replaces finds the reserve used up by segments that are not there any more.
+            // Otherwise overwrites that shrink would find the reserve used up by segments that no
+            // longer exist.
             engine.log.reserve.return_segment();
         }
-        // Beyond its capacity the log may have what the reserve gave up.
+        // Beyond its capacity the log may use the reserve's segments.
         let is_restored = segments.beyond_capacity() == 0 && engine.log.reserve.restore();
         if released || is_restored {
             segments.retry_device();
@@ -295,8 +296,8 @@ impl LogGc {
         // treated as dead.
         let released_seq = log.frames.released_seq();
         let round = self.round;
-        // To read each of a full store only to find out anew that blocks have no room took 0.4 s
-        // for 600 MB, and as long writers waited.
+        // Reading each segment of a full store only to find again that blocks have no room took 0.4
+        // s for 600 MB, during which writers waited.
         let blocks_refuse = self.blocks_refused_in == Some(round);
         let is_wanted =
             |segment: &Segment| segment.is_worth_trying(round) && (!blocks_refuse || self.may_be_reinserted(segment));
@@ -315,8 +316,8 @@ impl LogGc {
         }
         let is_finished =
             |segment: &Segment| segment.state() != SegmentState::Sealed || segment.last_seq() <= released_seq;
-        // Values may go to blocks once there is room: what waits for a segment waits for that; but
-        // not if cleaning is what waits.
+        // Values may go to blocks once there is room, which waiting commits wait for; but not if
+        // block GC itself waits for a segment.
         let waits_for_us = || log.is_closing() || log.cleaning_waits();
         let gives_room =
             || self.engine.lacks_block_room() && self.engine.blocks_give_room(waits_for_us) && !log.cleaning_waits();
@@ -334,8 +335,8 @@ impl LogGc {
         segments.oldest_sealed(released_seq, |_| true)
     }
 
-    /// Passes a result on, except that a full device is only told of. Where it is the flash tier's
-    /// as well, the reserve makes room for what deletes blocks.
+    /// Passes on a result, except that a full device is only logged. If it is the flash tier's
+    /// device as well, the reserve gives space to the deletion of blocks.
     fn unless_full(&self, result: Result<()>) -> Result<()> {
         match result {
             Err(error @ Error::OutOfSpace { .. }) => {
@@ -431,7 +432,7 @@ impl LogGc {
         // The applier looks up in the index for each move whether it is still current.
         sort_by_key(&mut hot, |live| live.record(&kept).key);
         sort_by_key(&mut cold, |live| live.record(&kept).key);
-        // These first: where they cannot go, nothing is written that would give nothing back.
+        // These first: if they cannot be moved, nothing is written, since that would free nothing.
         let (destaged, outcome) = self.destage(&cold, &kept);
         let stays = match outcome {
             Ok(()) => &[][..],
@@ -527,8 +528,8 @@ impl LogGc {
         small.drained(reads, segments, cold.len() as u64, uses);
     }
 
-    /// Refuses what the log has no room for as a whole: a part of a segment that is written again
-    /// takes room and gives none back.
+    /// Refuses values that do not completely fit into the log: rewriting a part of a segment takes
+    /// space and frees none.
     fn check_room(&self, values: &[&[Live]]) -> Result<()> {
         let (needed, room) = (record_bytes(values) as u64, self.engine.log.room_for_recycling());
         if needed <= room {

@@ -15,7 +15,7 @@
 //! The manifest records by which rules values were placed, and whether the walk for them is
 //! complete.
 //!
-//! Invariant: an aborted walk changed nothing except what it moved.
+//! Invariant: an aborted walk changed nothing except the values it moved.
 //!
 //! On failure: only the place is wrong. The step is tried again.
 
@@ -54,7 +54,7 @@ const ROOM_WAIT: Duration = Duration::from_millis(100);
 /// The thread's state.
 pub struct Migrator {
     engine: Arc<Engine>,
-    /// What the manifest says.
+    /// State in the manifest.
     placed: Placed,
     /// Where the walk continues, unless it is at its end.
     rest: Option<KeyBounds>,
@@ -179,7 +179,7 @@ impl Migrator {
             return Ok(moved.bytes);
         }
         self.tries = 0;
-        // Not before: a step that failed is made again, and counts once.
+        // Not earlier: a failed step is repeated, and counts once.
         count(&engine.migration.counters.walked, seen as u64);
         self.rest = rest.map(|start| (start, end));
         self.to_log_bytes = to_log_bytes;
@@ -200,7 +200,7 @@ fn is_misplaced(engine: &Engine, key: &[u8], entry: &Entry, to_log_bytes: u64) -
     }
 }
 
-/// What came of a step's values.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, Default)]
 struct Moved {
     /// Bytes of values moved.
@@ -223,7 +223,7 @@ fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
             _ => to_log.push((key, entry, value)),
         }
     }
-    // Recycling makes the room; until then they stay.
+    // Log GC makes the room; until then they stay.
     let lacks_room = !to_log.is_empty() && !engine.log.has_room_for_moves();
     if lacks_room {
         to_log.clear();

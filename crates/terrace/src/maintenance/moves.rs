@@ -8,7 +8,7 @@
 //! - A value is durable at its new place before its move is committed.
 //! - A written value without a move is abandoned; one whose move may be in the log never is.
 //!
-//! On failure: what was committed counts, the rest is unchanged. It can be tried again.
+//! On failure: committed moves count, the rest is unchanged. It can be tried again.
 
 use crate::{
     Error, Result,
@@ -25,7 +25,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Why a value is not moved that is not what its entry says.
+/// Why a value that does not match its entry is not moved.
 pub const NOT_ITS_CHECKSUM: &str = "its value does not match the checksum in its entry";
 /// Record bytes of one commit of moves, where segments are not shorter than a few of them.
 const MOVES_BYTES: usize = 256 << 10;
@@ -40,7 +40,7 @@ pub fn commit_bytes(engine: &Engine) -> usize {
     MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / COMMITS_OF_SEGMENT)
 }
 
-/// What of a list of moves is in the log.
+/// Which of a list of moves are in the log.
 #[derive(Debug)]
 pub struct Committed {
     /// How many, from the first.
@@ -104,7 +104,7 @@ pub fn commit_taken(engine: &Engine, queue: &MoveQueue, values: &[Moving]) -> Co
     done
 }
 
-/// The record that says that the value of a version is not needed any more.
+/// The record by which the value of a version is dropped.
 pub fn to_nowhere(key: &[u8], version: u64) -> (u64, Record<'_>) {
     (key_hash(key), Record::new(key, &[], Body::Drop { version }))
 }
@@ -157,7 +157,7 @@ impl<'a> Moved<'a> {
         Self::new(key, &entry.attributes, value, entry.version.0, entry.checksum)
     }
 
-    /// The record that says that it lives in the log from here on.
+    /// The record by which it lives in the log from here on.
     pub fn to_flash(self) -> (u64, Record<'a>) {
         self.record(Body::MoveToFlash {
             version: self.item.version,

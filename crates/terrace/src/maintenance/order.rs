@@ -21,7 +21,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Copies of one turn of the applier: what waits for it waits some milliseconds longer.
+/// Copies in one turn of the applier: waiting work waits some milliseconds longer.
 const COPIED_TOGETHER: usize = 4096;
 /// Wait before looking again whether the index has caught up.
 const INDEX_LOOK: Duration = Duration::from_millis(2);
@@ -64,8 +64,8 @@ impl Orderer {
         Ok(self.sweep() || has_taken)
     }
 
-    /// Has the applier copy short values into their entries, in the order of their keys, and waits
-    /// until what that writes is earned. Says whether it was done.
+    /// Requests that the applier copies short values into their entries, in key order, and waits
+    /// until the bytes written by that are earned. Returns whether it was done.
     fn copy(&mut self, values: Vec<Moving>) -> bool {
         let mut values = values.into_iter();
         while values.len() > 0 {

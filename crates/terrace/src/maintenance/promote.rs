@@ -54,7 +54,7 @@ struct OpenSegment {
     number: u32,
     /// Position of the next copy.
     at: u64,
-    /// Bytes of the copies in it, without what fills their last pages.
+    /// Bytes of the copies in it, without padding.
     bytes: u64,
     contents: Contents,
 }
@@ -140,8 +140,8 @@ impl Promoter {
         self.seal_one(which)
     }
 
-    /// Ends the segment of a kind, if there is one. Whatever comes of its contents, it may be
-    /// cleaned from here on.
+    /// Ends the segment of a kind, if there is one. Regardless of the result, it may be recycled
+    /// from here on.
     fn seal_one(&mut self, which: usize) -> Result<()> {
         let Some(open) = self.open[which].take() else {
             return Ok(());
@@ -161,7 +161,7 @@ impl Promoter {
         })
     }
 
-    /// Reads what earlier lives of the store have copied.
+    /// Reads the copies of earlier runs of the store.
     fn load(&self) {
         let segments = &self.engine.log.segments;
         for segment in segments.in_state(SegmentState::Copies) {
@@ -189,7 +189,7 @@ impl Promoter {
         }
     }
 
-    /// Says how much room copies have.
+    /// Updates how much room copies have.
     fn look_at_space(&mut self) {
         if self.space_seen.is_some_and(|seen| seen.elapsed() < SPACE_INTERVAL) {
             return;
@@ -458,7 +458,8 @@ impl Promoter {
     }
 }
 
-/// What copies may have of a segment: not the header, nor the least that a table of contents takes.
+/// Bytes of a segment that copies may use: without the header and the minimum length of a table of
+/// contents.
 fn data_bytes(engine: &Engine) -> u64 {
     engine.log.segments.segment_bytes() - 2 * PAGE_BYTES as u64
 }

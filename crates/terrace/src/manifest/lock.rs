@@ -21,7 +21,7 @@ const LOCK_STEP: Duration = Duration::from_millis(5);
 pub struct Lock(pub(super) File);
 
 impl Lock {
-    /// Of a file that was locked.
+    /// The lock of a locked file.
     pub const fn of(file: File) -> Self {
         Self(file)
     }

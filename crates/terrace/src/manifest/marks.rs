@@ -1,4 +1,4 @@
-//! The files that mark a directory as something else than a whole store to write.
+//! The files that mark a directory as not being a complete, writable store.
 
 use crate::{
     Error, Options, Result,

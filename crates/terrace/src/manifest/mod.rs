@@ -33,14 +33,14 @@ use std::{
 };
 
 const FILE: &str = "TERRACE";
-/// The same once more: without one of the two nothing would open.
+/// A second copy: the store opens if one of the two is valid.
 const COPY: &str = "TERRACE.copy";
 const MAGIC: [u8; 8] = *b"TERRACE1";
 /// Values are being moved to where they belong,
 const MIGRATING: u8 = 1;
 /// or all of them are there.
 const SETTLED: u8 = 2;
-/// What a new store gets, and an older one when it is opened for writing.
+/// The format of new stores, and of older ones once they are opened for writing.
 const FORMAT_VERSION: u32 = 4;
 /// Minimum segments of a new store: the one being written, the next one, two reserved for log GC,
 /// and one segment's worth of space for the index.
@@ -49,7 +49,7 @@ const SEGMENTS_AT_FIRST: u64 = 5;
 const SEGMENT_BYTES_ADVISED: u64 = 512 << 10;
 /// Message for a large tier of another store.
 const OF_ANOTHER_STORE: &str = "it belongs to another store than the flash tier; give the two directories of one store";
-/// Where formats before 4 said by which rules values were placed.
+/// The file that held the placement rules in formats before 4.
 const PLACED_BEFORE: &str = "TERRACE.placed";
 /// Length of a manifest.
 pub const MANIFEST_BYTES: usize = 64;
@@ -73,7 +73,7 @@ pub struct Manifest {
 /// By which rules the values of a store were placed last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// Of the rules.
+    /// Fingerprint of the rules.
     pub fingerprint: u64,
     /// Everything is where it belongs.
     pub is_settled: bool,
@@ -88,7 +88,7 @@ pub enum NotAManifest {
     Newer(u32),
 }
 
-/// What a directory has for a manifest.
+/// Manifest of a directory.
 enum Found {
     Absent,
     Damaged,
@@ -148,7 +148,7 @@ impl Manifest {
     /// Reads a manifest.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the error.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, NotAManifest> {
         let unreadable = NotAManifest::Unreadable;
         let (Some(checksum), Some(version)) = (u32_at(bytes, 8), u32_at(bytes, 12)) else {
@@ -201,7 +201,7 @@ impl Manifest {
         }
     }
 
-    /// What a tier's directory has, in either place.
+    /// The manifest of a tier's directory, from either place.
     fn find(disk: &dyn Disk, tier: Tier, dir: &Path) -> Result<Found> {
         let is_of_tier = |found: &Found| matches!(found, Found::Sound(manifest) if manifest.tier == Self::number(tier));
         let found = Self::look(disk, FILE, dir)?;
@@ -501,8 +501,8 @@ fn is_empty(disk: &dyn Disk, directory: &str) -> bool {
     disk.list(Path::new(directory)).is_ok_and(|names| names.is_empty())
 }
 
-/// Refuses a flash tier without segments whose device has no room for those without which nothing
-/// can be committed: better now than at the first write.
+/// Refuses a flash tier without segments whose device has no room for the segments needed for a
+/// commit: better now than at the first write.
 fn check_room(options: &Options, flash: &dyn Disk, segment_bytes: u64) -> Result<()> {
     let dir = options.flash_dir.display();
     let available = flash

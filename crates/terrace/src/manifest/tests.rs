@@ -1,4 +1,4 @@
-//! What is tried of manifests: bytes, damage, formats, the lock.
+//! Tests of manifests: bytes, damage, formats, the lock.
 #![allow(clippy::unwrap_used)]
 use super::{
     lock::{LOCK_PATIENCE, lock_within},

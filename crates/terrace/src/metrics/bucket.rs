@@ -27,7 +27,7 @@ impl Bucket {
         Self::new(most / 86_400.0, most, most / 24.0)
     }
 
-    /// For what waits, so that it writes no more bytes a second: no more than those of a second are
+    /// For background work that must not exceed this rate: at most the bytes of one second are
     /// saved up. `None` or 0: no limit.
     pub fn per_second(bytes: Option<u64>) -> Self {
         let rate = bytes

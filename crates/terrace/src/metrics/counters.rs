@@ -1,4 +1,4 @@
-//! Counters and latencies. What a picture of the store is made of: `figures`.
+//! Counters and latencies; `figures` makes a snapshot of them.
 
 use crate::metrics::striped::Striped;
 use parking_lot::Mutex;
@@ -51,7 +51,7 @@ impl Operation {
         outcome
     }
 
-    /// Runs one call, and counts it unless it is one of those whose answer says nothing.
+    /// Runs one call, and counts it unless its answer is inconclusive.
     pub fn measure_unless<T, E>(
         &self,
         says_nothing: impl FnOnce(&T) -> bool,
@@ -159,7 +159,7 @@ impl StreamClock {
         outcome
     }
 
-    /// There is no stream after all, so it counts as nothing.
+    /// There is no stream, so it is not counted.
     pub fn cancel(mut self) {
         *self.ended.get_mut() = false;
     }
@@ -180,7 +180,7 @@ impl Drop for StreamClock {
     }
 }
 
-/// What answered a read.
+/// The source of a read's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnsweredBy {
     /// The overlay.
@@ -223,9 +223,9 @@ pub struct Metrics {
     pub log_eviction_age: Mutex<Option<Duration>>,
     /// Reads of the flash log.
     pub flash_reads: AtomicU64,
-    /// Of those, for another key.
+    /// Of those, reads that found another key.
     pub false_flash_reads: AtomicU64,
-    /// Bytes callers gave.
+    /// Bytes given by callers.
     pub user_bytes: AtomicU64,
     /// Record bytes written by reinsertion.
     pub reinserted_bytes: AtomicU64,

@@ -44,7 +44,7 @@ impl Event {
         *seen = self.count();
     }
 
-    /// What `look` finds, now or after such a wait.
+    /// The result of `look`, now or after such a wait.
     pub fn wait_unless<T>(&self, seen: &mut u64, wait: Duration, look: impl Fn() -> Option<T>) -> Option<T> {
         look().or_else(|| {
             self.wait(seen, wait);

@@ -1,4 +1,4 @@
-//! Counters, and the small structures that they and the policies are made of.
+//! Counters, and small building blocks of these and of policies.
 
 pub(crate) mod bucket;
 pub(crate) mod counters;
@@ -14,7 +14,7 @@ pub fn count(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
 
-/// Takes from a counter that never wraps below zero. Returns what it took.
+/// Subtracts from a counter that never wraps below zero. Returns the subtracted amount.
 pub fn subtract(counter: &AtomicU64, amount: u64) -> u64 {
     let less = |now: u64| Some(now.saturating_sub(amount));
     let before = counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);

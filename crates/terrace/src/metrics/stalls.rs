@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often one that waits looks again, though nothing tells it to: whether the store stops, and
+/// Interval at which a waiting thread checks without a notification: whether the store stops, and
 /// whether it has waited for long enough.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -25,7 +25,7 @@ pub enum StallReason {
     Segment,
     /// Blocks take more of the large tier than allowed for their live bytes.
     BlockSpace,
-    /// The large tier has no room, and something was deleted that gives it back.
+    /// The large tier has no room, and deleted data will free some.
     BlockRoom,
     /// Too many range deletions have not been carried out yet.
     Ranges,
@@ -58,13 +58,13 @@ impl StallReason {
 /// Callers that waited for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StallStats {
-    /// What for.
+    /// The reason.
     pub reason: StallReason,
-    /// Those that wait now.
+    /// Threads that wait now.
     pub waiting: u64,
     /// Waits that ended, since open.
     pub count: u64,
-    /// How long they took, in all.
+    /// Total time of the waits.
     pub time: Duration,
 }
 
@@ -95,7 +95,7 @@ impl Stalls {
     /// that may help are notified; if the first call suffices, it has not waited.
     ///
     /// # Errors
-    /// Those of `look`, which end the wait.
+    /// Errors of `look`, which end the wait.
     pub fn wait<T, E>(
         &self,
         why: StallReason,
@@ -108,7 +108,7 @@ impl Stalls {
         event.raise();
         self.activity.raise();
         loop {
-            // Before the look: what happens from here on ends the wait.
+            // Before the check: an event from here on ends the wait.
             let seen = event.count();
             if let Some(found) = look()? {
                 return Ok(found);

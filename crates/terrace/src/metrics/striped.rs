@@ -39,7 +39,7 @@ impl<T> Striped<T> {
         &self.0[own_lane()].0
     }
 
-    /// What one of the counters has come to in all.
+    /// The total of one of the counters.
     pub fn sum(&self, counter: impl Fn(&T) -> &AtomicU64) -> u64 {
         let values = self.0.iter().map(|lane| counter(&lane.0).load(Ordering::Relaxed));
         values.fold(0, u64::wrapping_add)

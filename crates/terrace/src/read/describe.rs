@@ -29,8 +29,8 @@ pub fn decode_attributes(bytes: &[u8]) -> Result<Attributes> {
 /// A key's entry, and where its value lives.
 pub struct Described {
     pub entry: Entry,
-    /// That of the entry, unless this is made of a small value of the overlay: it is in hand then,
-    /// as if it were inline.
+    /// The home in the entry, except for a small value of the overlay: it is in RAM then, like an
+    /// inline one.
     home: HomeKind,
 }
 
@@ -69,7 +69,7 @@ impl Described {
     }
 }
 
-/// What overlay or ordered index say of a key.
+/// The description of a key in the overlay or the ordered index.
 pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Described>> {
     check_key(key)?;
     let hash = key_hash(key);
@@ -93,7 +93,7 @@ pub fn head(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
     find_entry(engine, key)?.map(|found| found.info()).transpose()
 }
 
-/// What a record or an entry says of an object, without the value.
+/// Facts about an object in its record or entry, without the value.
 pub(super) struct Brief {
     pub(super) version: Version,
     pub(super) length: u64,
@@ -168,11 +168,11 @@ pub fn head_in_ram(engine: &Engine, key: &[u8]) -> Result<RamAnswer<ObjectInfo>>
     })
 }
 
-/// What the record at an address says, if it is the key's and in RAM.
+/// Facts in the record at an address, if it is the key's and in RAM.
 fn brief_at(engine: &Engine, key: &[u8], address: Address) -> Option<Brief> {
     let written = engine.log.segments.place(address.bytes())?;
     let wanted = |record: &Record<'_>| is_wanted(record, key, None).then(|| Brief::of(record));
-    // What leaves a frame is in the cache before.
+    // Records of an evicted frame are in the cache before that.
     match engine.log.frames.at(written, wanted) {
         Some(found) => found,
         None => {

@@ -19,7 +19,7 @@ const STRETCH_BYTES_MAX: u64 = 256 << 10;
 
 /// A value to be read.
 pub struct Wanted<'a> {
-    /// Its number in the call.
+    /// Its index in the call.
     pub at: usize,
     pub key: &'a [u8],
     /// Any will do if there is none.
@@ -40,7 +40,7 @@ pub fn read(engine: &Engine, mut wanted: Vec<Wanted<'_>>, mut found: impl FnMut(
     let segments = &engine.log.segments;
     let stretches = stretches(&wanted, segments.segment_bytes());
     let bytes: Vec<Range<u64>> = stretches.iter().map(|(bytes, _)| bytes.clone()).collect();
-    // However many reads it has, it takes its caller as long as the longest.
+    // However many reads there are, the caller waits as long as for the longest.
     let timed = engine.paces.flash.read();
     let reads = read_stretches(segments, &engine.read_queue, &bytes, |number, stretch| {
         for wanted in &wanted[stretches[number].1.clone()] {

@@ -54,7 +54,7 @@ pub struct Hit {
     version: Version,
     attributes: Bytes,
     value: Bytes,
-    /// The value's, if it is in hand.
+    /// The checksum of the value, if known.
     checksum: Option<u32>,
     home: HomeKind,
 }
@@ -124,14 +124,14 @@ fn count_large_hit(engine: &Engine, reader: &ValueReader, bytes: u64) {
     engine.metrics.answered(by, bytes);
 }
 
-/// What pending frames say of a key.
+/// Result of a lookup of a key in pending frames.
 enum Pending<S> {
     Deleted,
     Small(S),
     Large(Box<Entry>),
 }
 
-/// What pending frames say of a key; of a small value what `take` takes of its record.
+/// Looks up a key in pending frames; for a small value returns the result of `take` for its record.
 fn find_pending<S>(engine: &Engine, hash: u64, key: &[u8], take: impl FnOnce(&Record<'_>) -> S) -> Option<Pending<S>> {
     let durable_seq = || engine.log.writer.durable_seq();
     engine
@@ -163,7 +163,7 @@ const fn small_home(body: &Body<'_>) -> HomeKind {
     }
 }
 
-/// Where a key's newest value is, as far as RAM says.
+/// Location of a key's newest value, as far as RAM tells.
 enum Located {
     /// In a pending frame, whole; or there is none.
     Here(Option<Hit>),
@@ -242,11 +242,11 @@ fn counted(engine: &Engine, found: Option<Hit>) -> Option<Hit> {
     found
 }
 
-/// What RAM says of a place in the log.
+/// Result of a lookup of a place of the log in RAM.
 enum InRam {
     /// The record was read; it is returned if it is the requested one.
     Read(Option<Hit>),
-    /// Nothing; and what the cache calls the place.
+    /// Not in RAM, with the cache's key for the place.
     Absent(Option<Place>),
 }
 
@@ -260,7 +260,7 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
     let Some(written) = engine.log.segments.place(address.bytes()) else {
         return InRam::Absent(None);
     };
-    // What leaves a frame is in the cache before.
+    // Records of an evicted frame are in the cache before that.
     let wanted = |record: &Record<'_>| is_wanted(record, key, version).then(|| hit(record));
     if let Some(found) = engine.log.frames.at(written, wanted) {
         if let Some(hit) = &found {
@@ -306,7 +306,7 @@ fn read_flash(
     Ok(Some(take_read(engine, place, key, read)))
 }
 
-/// Takes a record read from the log, for the caller and for the cache.
+/// Uses a record read from the log, for the caller and for the cache.
 fn take_read(engine: &Engine, place: Option<Place>, key: &[u8], read: CachedValue) -> Hit {
     engine.metrics.answered(AnsweredBy::Log, read.value.len() as u64);
     if let Some(place) = place {
@@ -315,7 +315,7 @@ fn take_read(engine: &Engine, place: Option<Place>, key: &[u8], read: CachedValu
     Hit::from(read)
 }
 
-/// Reads what `lookup` finds.
+/// Reads the object that `lookup` finds.
 pub fn get_by_entry(
     engine: &Engine,
     key: &[u8],
@@ -424,7 +424,7 @@ fn find_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<
     }
 }
 
-/// The error of a value in the log that is not where its entry says.
+/// The error of a value that is not at its address in the log.
 pub fn not_there(engine: &Engine, key: &[u8], address: u64) -> Error {
     let segment_bytes = engine.log.segments.segment_bytes();
     Error::corruption(

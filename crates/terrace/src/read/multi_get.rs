@@ -61,7 +61,7 @@ fn read_all_by<K: AsRef<[u8]>>(snapshot: &Snapshot, keys: &[K]) -> Vec<Result<Op
     read.into_iter().map(|(_, object)| object).collect()
 }
 
-/// Each at a moment of its own.
+/// Each as of its own seq.
 fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Option<Hit>>> {
     let presence = engine.presence();
     let mut wanted = Vec::new();
@@ -106,7 +106,7 @@ pub fn values(snapshot: &Snapshot, items: &[Listed]) -> (Vec<Result<Bytes>>, usi
     (values.into_iter().flatten().collect(), missing)
 }
 
-/// Reads those of these objects' values that are not there yet.
+/// Reads the values of these objects that are missing.
 pub fn read_missing(snapshot: &Snapshot, items: &[Listed], values: &mut [Option<Result<Bytes>>]) {
     let engine = snapshot.engine();
     let read_for = values_in_log(snapshot, items, values);
@@ -119,7 +119,7 @@ pub fn read_missing(snapshot: &Snapshot, items: &[Listed], values: &mut [Option<
     in_order::charge(engine, items, values, read_for.into_iter());
 }
 
-/// What RAM has of these objects.
+/// The values of these objects that are in RAM.
 pub fn values_in_ram(snapshot: &Snapshot, items: &[Listed]) -> Vec<Option<Result<Bytes>>> {
     let engine = snapshot.engine();
     let mut values = copied_values(engine, items);
@@ -172,7 +172,7 @@ fn values_in_log(snapshot: &Snapshot, items: &[Listed], values: &mut [Option<Res
     read.unwrap_or_default()
 }
 
-/// What the entries themselves have of these objects.
+/// The values of these objects that are copied in their entries.
 fn copied_values(engine: &Engine, items: &[Listed]) -> Vec<Option<Result<Bytes>>> {
     let (mut count, mut bytes) = (0, 0);
     let copied = |item: &Listed| {

@@ -44,9 +44,9 @@ pub struct Pieces {
     ready_from: u64,
     /// Where the next piece is taken.
     position: u64,
-    /// What [`Pieces::read`] has taken and not handed out yet: it lies before `position`.
+    /// Bytes that [`Pieces::read`] has read and not returned yet: they are before `position`.
     rest: Bytes,
-    /// So much is read at once for [`Pieces::read`].
+    /// Bytes read at once for [`Pieces::read`].
     ahead_bytes: u64,
 }
 
@@ -58,7 +58,7 @@ enum Keep {
 }
 
 impl Pieces {
-    /// At the start of the value of `key`, of which `entry` tells.
+    /// At the start of the value of `key`, described by `entry`.
     pub fn new(engine: &Arc<Engine>, reader: ValueReader, key: &[u8], entry: &Entry) -> Self {
         Self {
             engine: Arc::clone(engine),
@@ -122,7 +122,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// The device has said that the value is the key's.
+    /// A read of the device has shown that the value is the key's.
     fn note_checked(&self) {
         if !self.is_checked.swap(true, Ordering::Relaxed) {
             count_large_hit(&self.engine, &self.reader, self.entry.length);
@@ -217,7 +217,7 @@ impl Pieces {
         Ok(self.next_in_ram().unwrap_or_default())
     }
 
-    /// A piece that was read, if it is at hand. Those before it are not wanted any more.
+    /// A piece that was read, if it is present. Those before it are dropped.
     fn take_ready(&mut self, number: u64) -> Option<Bytes> {
         if number < self.ready_from {
             self.ready.clear();

@@ -17,7 +17,7 @@ use std::{io, ops::Range, sync::Arc};
 pub struct Reader {
     info: ObjectInfo,
     source: Source,
-    /// Of a stream that counts as an operation of its own.
+    /// The clock of a stream that counts as an operation of its own.
     clock: Option<StreamClock>,
     /// Pieces are returned as copies of at most this many bytes.
     copied: Option<usize>,
@@ -62,7 +62,7 @@ impl Reader {
         Self::open(engine, key, || find_entry(engine, key), options)
     }
 
-    /// Opens the newest version if all of it is in RAM and can be had without waiting. `None` says
+    /// Opens the newest version if all of it is in RAM and available without waiting. `None` says
     /// nothing about the key.
     pub(crate) fn in_ram(engine: &Engine, key: &[u8]) -> Result<Option<Self>> {
         let Located::Here(hit) = locate_near(engine, key, &engine.presence())? else {
@@ -177,7 +177,7 @@ impl Reader {
         Ok(self.hand_out(piece))
     }
 
-    /// What [`Reader::read_piece`] gives if that is in RAM and can be had without waiting; `None`
+    /// The result of [`Reader::read_piece`] if that is in RAM and available without waiting; `None`
     /// at the end, too.
     pub fn piece_in_ram(&mut self) -> Option<Bytes> {
         let piece = match &mut self.source {

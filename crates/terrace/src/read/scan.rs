@@ -111,7 +111,7 @@ impl Scan {
         }
     }
 
-    /// What the index has next from the front, dead or not, before the end of its iterator.
+    /// The next entry of the index from the front, dead or not, before the end of its iterator.
     fn next_listed(&mut self, limit: Option<Vec<u8>>) -> Option<Result<Listed>> {
         let found = match self.index(limit) {
             Ok(index) => index.next()?,
@@ -251,7 +251,7 @@ struct Values {
     values: Vec<Result<Bytes>>,
     /// Keys of dead objects, each with how many living ones come before it.
     gaps: Vec<(usize, Bytes)>,
-    /// How many of the values came from a device.
+    /// Number of values that came from a device.
     not_in_ram: usize,
 }
 

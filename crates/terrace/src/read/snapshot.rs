@@ -47,7 +47,7 @@ impl Snapshot {
         Ok(Self(Arc::new(Taken { engine, seq, ranges })))
     }
 
-    /// What decides which objects are dead for it.
+    /// Decides which objects are dead for it.
     pub(super) fn presence(&self) -> Presence<'_> {
         self.0.engine.presence_at(self.0.ranges.clone(), self.0.seq.seq)
     }

@@ -13,12 +13,12 @@ use std::{
 /// How often a wait looks whether the store stops.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
-/// What became of a list.
+/// Result of a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Copies that were made.
     pub values: u64,
-    /// What that writes to the index, in time.
+    /// Time-equivalent bytes written to the index by that.
     pub index_bytes: u64,
 }
 
@@ -41,8 +41,8 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Hands a list over, has a commit made by `wake`, in whose turn it is applied, and waits
-    /// until it is through, or `is_over`. For one thread at a time.
+    /// Hands over a list, has a commit made by `wake`, in whose turn it is applied, and waits until
+    /// it is done, or `is_over`. For one thread at a time.
     pub fn hand_over(&self, values: Vec<Moving>, wake: impl FnOnce(), is_over: impl Fn() -> bool) -> Copied {
         *self.state.lock() = State::Waits(values);
         self.is_waiting.store(true, Ordering::Release);
@@ -71,14 +71,14 @@ impl Copies {
         }
     }
 
-    /// There will be no turn for the list that waits.
+    /// There will be no turn for the waiting list.
     pub fn give_up(&self) {
         if self.take().is_some() {
             self.finish(Copied::default());
         }
     }
 
-    /// The applier is through with the list that it took.
+    /// The applier has finished the list that it took.
     pub fn finish(&self, copied: Copied) {
         *self.state.lock() = State::Done(copied);
         self.done.notify_all();

@@ -34,7 +34,7 @@ pub const COPY_BYTES_MAX: u64 = 256;
 /// Longer values stay where they are: to read one by itself costs little more than to read it with
 /// others.
 const ORDERED_BYTES_MAX: u64 = 16 << 10;
-/// What one read of the device costs.
+/// Price of one device read.
 const READ_PRICE: u64 = 4 << 10;
 /// How often what an entry has is written: to the memtable's table, and again by merges.
 const INDEX_WRITES: u64 = 3;
@@ -56,14 +56,14 @@ const WINDOW_SHARE: u64 = 2;
 /// within these bounds.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 64 << 20;
-/// RAM of what waits.
+/// Maximum RAM of waiting values.
 const WAITING_BYTES_MAX: u64 = 8 << 20;
 /// Of the value cache's size, if that is less,
 const WAITING_SHARE: u64 = 16;
-/// but at least so much: values of a scan or two.
+/// but at least this much: values of a scan or two.
 const WAITING_BYTES_MIN: u64 = 1 << 20;
 
-/// What would become of a value that is bought.
+/// Destination of a value that is paid for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// It is copied into its entry.
@@ -115,19 +115,19 @@ pub fn window_bytes(cache_bytes: u64) -> u64 {
     (cache_bytes / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
 }
 
-/// What a copy is to a sweep: bytes that a merge writes, and about those of RAM for it.
+/// Cost of a copy for a sweep: bytes that a merge writes, and about as many of RAM.
 pub const fn copy_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
     WINDOW_OVERHEAD_BYTES + key_bytes as u64 + copied_bytes
 }
 
-/// What a sweep has before it: segments that none has been through.
+/// Work of a sweep: segments that are not swept yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sweep {
     /// Bytes to read.
     pub bytes: u64,
     /// Bytes of values that live there, about.
     pub live_bytes: u64,
-    /// Bytes of the index, which is written anew.
+    /// Bytes of the index, which is rewritten.
     pub index_bytes: u64,
 }
 
@@ -163,7 +163,7 @@ pub struct ScanOrder {
     paid_for_sweep: AtomicU64,
     /// How much of that was found to be too little.
     too_little_for_sweep: AtomicU64,
-    /// How much of its price is enough.
+    /// Percentage of its price that must be paid.
     sweep_price_percent: u64,
     throws: AtomicU64,
     /// Counters of moves.
@@ -171,7 +171,7 @@ pub struct ScanOrder {
 }
 
 impl ScanOrder {
-    /// Nothing is under way. With 0 bytes a second nothing ever is.
+    /// An empty state. With 0 bytes a second nothing is ever moved.
     pub fn new(options: &Options) -> Self {
         let bytes_max = WAITING_BYTES_MAX.min((options.cache_bytes / WAITING_SHARE).max(WAITING_BYTES_MIN));
         let is_on = options.tuning.order_bytes_per_second > 0;
@@ -208,7 +208,7 @@ impl ScanOrder {
         (bits ^ (bits >> 27)) >> 16
     }
 
-    /// Has values written in order. What there is no room for is left out.
+    /// Enqueues values to be rewritten in order, as many as there is room for.
     pub fn enqueue(&self, values: impl Iterator<Item = Moving>) {
         let enqueued = values.map(|value| self.queue.enqueue(value));
         let dropped = enqueued.filter(|done| *done == Enqueued::Full).count() as u64;
@@ -383,7 +383,7 @@ mod tests {
         let keys: Vec<_> = order.take().iter().map(|value| value.hash).collect();
         assert_eq!(keys, [1, 2, 3]);
         assert!(!of_rate(0).queue.is_on());
-        // What there is no room for is counted.
+        // Values without room are counted.
         order.enqueue((10..10_000).map(|number| value(number, 1000)));
         let waits = order.take().len() as u64;
         assert_eq!(order.stats().dropped_full, 9_990 - waits);

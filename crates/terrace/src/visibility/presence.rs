@@ -16,11 +16,11 @@ use std::sync::Arc;
 pub enum Dead {
     /// A range deletion hides it.
     Deleted,
-    /// Its time has come.
+    /// It has expired.
     Expired,
 }
 
-/// What decides about objects as of one moment.
+/// Decides the visibility of objects as of one moment.
 #[derive(Debug)]
 pub struct Presence<'a> {
     ranges: Option<Arc<RangeSet>>,
@@ -46,7 +46,7 @@ impl<'a> Presence<'a> {
         }
     }
 
-    /// The same, with the time as it is given.
+    /// The same, with a given time.
     pub const fn frozen_at(mut self, now_ms: u64) -> Self {
         self.now_ms = Some(now_ms);
         self

@@ -196,7 +196,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Starts with what recovery found.
+    /// Starts with the recovered ranges.
     pub fn starting_with(mut ranges: Vec<DeletedRange>) -> Self {
         ranges.sort_unstable_by_key(|range| range.seq);
         ranges.dedup_by_key(|range| range.seq);
@@ -218,7 +218,7 @@ impl Ranges {
         Some(Arc::clone(&self.set.read()))
     }
 
-    /// The set as it is now, and what `take` gives, with no range forgotten in between.
+    /// The present set, and the result of `take`, with no range forgotten in between.
     pub fn current_with<T>(&self, take: impl FnOnce() -> T) -> (Option<Arc<RangeSet>>, T) {
         let set = self.set.read();
         let taken = take();

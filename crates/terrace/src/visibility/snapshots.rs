@@ -25,7 +25,7 @@ use std::{
 #[derive(Debug, Default)]
 pub struct Snapshots {
     max_age: Option<Duration>,
-    /// By seq and a number that tells those at one seq apart.
+    /// By seq and a number that distinguishes those at the same seq.
     open: Mutex<BTreeMap<(u64, u64), Open>>,
     next: AtomicU64,
     expired: AtomicU64,
@@ -81,7 +81,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// What the open snapshots are.
+/// Summary of the open snapshots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SnapshotFigures {
     /// How many there are.
@@ -101,7 +101,7 @@ impl Snapshots {
         }
     }
 
-    /// Has this raised whenever one is dropped.
+    /// Raises this event whenever a snapshot is dropped.
     #[must_use]
     pub fn raising(mut self, dropped: Arc<Event>) -> Self {
         self.dropped = dropped;
@@ -155,13 +155,13 @@ impl Snapshots {
         age > max_age
     }
 
-    /// Makes all look so much older than they are.
+    /// Makes all seem so much older.
     #[cfg(test)]
     pub fn look_older_by(&self, seconds: u64) {
         self.seconds_ahead.store(seconds, Ordering::SeqCst);
     }
 
-    /// What the open snapshots are.
+    /// Summary of the open snapshots.
     pub fn figures(&self) -> SnapshotFigures {
         let open = self.open.lock();
         SnapshotFigures {
@@ -205,7 +205,7 @@ impl SnapshotSeq {
     /// too old.
     ///
     /// # Errors
-    /// [`Error::SnapshotTooOld`], or what `read` ends with.
+    /// [`Error::SnapshotTooOld`], or errors of `read`.
     pub fn read<T>(&self, read: impl FnOnce(u64) -> Result<T>) -> Result<T> {
         self.check()?;
         let under_way = self.open.reads.begin().ok_or_else(|| self.too_old())?;

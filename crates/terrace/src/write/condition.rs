@@ -24,7 +24,7 @@ use crate::{
     visibility::presence::Presence,
 };
 
-/// What the index said of a key before the commit.
+/// State of a key in the index before the commit.
 #[derive(Debug)]
 pub struct Precheck<'a> {
     condition: Condition,
@@ -39,7 +39,7 @@ pub struct Precheck<'a> {
 /// Looks up a key in the index, or in its substitute.
 type Ask = fn(&Engine, &[u8], &Presence<'_>) -> Result<Option<Found>>;
 
-/// Only the index can say.
+/// Only the index can decide.
 const NOT_IN_RAM: Error = Error::Unavailable("what the condition is about is not in RAM");
 
 /// An object that the overlay or the index has.
@@ -150,7 +150,7 @@ fn indexed(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Optio
     Ok(entry.map(|entry| found(presence, key, entry.version.0, &entry.attributes)))
 }
 
-/// What RAM has of the record that the hash index leads to.
+/// The record that the hash index points to, if it is in RAM.
 fn in_ram(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Option<Found>> {
     let hash = key_hash(key);
     let Some(slot) = engine.hash_index.lookup(hash) else {
@@ -163,11 +163,11 @@ fn in_ram(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Option
     let place = engine.log.segments.place(slot.address.bytes()).ok_or(NOT_IN_RAM)?;
     let of_record =
         |record: &Record<'_>| (record.key == key).then(|| found(presence, key, record.version(), record.attributes));
-    // What leaves a frame is in the cache before.
+    // Records of an evicted frame are in the cache before that.
     let there = engine.log.frames.at(place, of_record).unwrap_or_else(|| {
         let cached = engine.cache.get(Place::log(place), key)?;
         Some(found(presence, key, cached.version, &cached.attributes))
     });
-    // Of another key's record nothing follows for this one.
+    // A record of another key says nothing about this one.
     there.map(Some).ok_or(NOT_IN_RAM)
 }

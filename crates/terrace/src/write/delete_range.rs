@@ -76,8 +76,8 @@ mod tests {
     use super::*;
     use crate::{Options, PutOptions, Store, visibility::range_tombstones::DeletedRange};
 
-    /// Callers waited for expiry with the turn in hand: of several, each began to wait when
-    /// the one before gave up.
+    /// Regression: callers waited for expiry while holding the turn: of several, each began to wait
+    /// when the one before gave up.
     #[test]
     fn callers_wait_for_room_side_by_side() {
         let dir = tempfile::tempdir().unwrap();

@@ -139,7 +139,7 @@ pub fn commit_large(
     finish(engine, committed)
 }
 
-/// The entry that a record makes, with the value at this home.
+/// The entry for a record, with the value at this home.
 pub fn entry_at(record: &Record<'_>, home: Home, length: u64) -> Entry {
     Entry {
         version: Version(record.version()),
@@ -151,7 +151,7 @@ pub fn entry_at(record: &Record<'_>, home: Home, length: u64) -> Entry {
     }
 }
 
-/// What says that a value in the large space is a key's.
+/// The record of a key's value in the large space.
 fn record_of_large<'a>(key: &'a [u8], attributes: &'a [u8], pending: &PendingLarge<'_>) -> Record<'a> {
     let extent = pending.extent();
     Record {
@@ -194,7 +194,7 @@ fn commit_record(
     commit_all(engine, &records, &conditions, pending.as_slice(), durability, by)
 }
 
-/// Bytes callers gave for records, but for values in the large space.
+/// Bytes given by callers for records, without values in the large space.
 fn user_bytes(records: &[(u64, Record<'_>)]) -> u64 {
     let bytes = |record: &Record<'_>| record.key.len() + record.attributes.len() + record.body.value().len();
     records.iter().map(|(_, record)| bytes(record) as u64).sum()
@@ -229,7 +229,7 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     finish(engine, committed)
 }
 
-/// What a batch does: a later operation on a key replaces an earlier one.
+/// Operations of a batch: a later operation on a key replaces an earlier one.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a bad key.
@@ -361,7 +361,7 @@ fn commit_all(
     Ok(committed)
 }
 
-/// What [`Mutation::BatchInOneCommit`] does: each record is a commit of its own.
+/// The behaviour under [`Mutation::BatchInOneCommit`]: each record is a commit of its own.
 fn commit_one_by_one<T>(
     records: &[T],
     decide: &dyn Fn() -> Result<Judged>,

@@ -27,7 +27,7 @@ pub struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Whether it makes room, by what the index has for its keys.
+    /// Whether it frees room, judged by the entries of its keys in the index.
     fn makes_room(&self, engine: &Engine) -> Result<bool> {
         let mut freed_bytes = self.freed_bytes;
         for key in &self.keys {
@@ -58,14 +58,14 @@ pub fn commit_batch<'a>(
     commit(engine, exchange, commit_as)
 }
 
-/// Commits as a caller's write, and if the log has no room for such, as one that frees room. What
-/// it replaces is looked up only then.
+/// Commits as a caller's write, and if the log has no room for that, as one that frees room. The
+/// values it replaces are looked up only then.
 ///
 /// If the log was seen to be full it commits as one that frees room immediately: otherwise each
 /// would wait until log GC has found again, after the previous commit, that it can free nothing.
 ///
 /// # Errors
-/// Those of `commit`; errors of the index.
+/// Errors of `commit` or of the index.
 pub fn commit<'a>(
     engine: &Engine,
     exchange: impl FnOnce() -> Exchange<'a>,

@@ -39,7 +39,7 @@ impl<'a> PendingLarge<'a> {
         Ok(Self::new(engine, written))
     }
 
-    /// Takes over a value that a stream has written.
+    /// Takes over a value written by a stream.
     pub const fn new(engine: &'a Engine, value: LargeValue) -> Self {
         Self {
             engine,
@@ -121,7 +121,7 @@ pub struct ValueWriter {
     engine: Arc<Engine>,
     key: Vec<u8>,
     options: WriterOptions,
-    /// In stored form, made once: the block and the record must say the same.
+    /// In stored form, encoded once: the block and the record must have the same bytes.
     attributes: Vec<u8>,
     stage: Stage,
     length: u64,
@@ -263,7 +263,7 @@ impl ValueWriter {
         engine.large_result(self.in_large_space(length)?.rest())
     }
 
-    /// RAM that a value takes which may yet be a short one.
+    /// RAM of a value that may turn out to be a short one.
     #[must_use]
     pub const fn spooled_bytes(&self) -> usize {
         match &self.stage {
@@ -275,8 +275,8 @@ impl ValueWriter {
     /// Commits the object.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if fewer bytes came than announced, [`Error::ConditionFailed`], and as
-    /// for a put.
+    /// [`Error::Invalid`] if there were fewer bytes than announced, [`Error::ConditionFailed`], and
+    /// as for a put.
     pub fn finish(self) -> Result<Version> {
         let (clock, engine) = (Arc::clone(&self.clock), Arc::clone(&self.engine));
         clock.last(|| engine.told(self.commit()))

@@ -69,7 +69,7 @@ pub fn verify(
     Ok(check)
 }
 
-/// What is wrong with a file, if anything is.
+/// The damage of a file, if any.
 fn check_file(disk: &dyn Disk, path: &str, file: &BackupFile, progress: &BackupProgress) -> Result<Option<String>> {
     let fail = |error: io::Error| Error::io("it cannot be read", &error);
     let opened = match disk.open(Path::new(path), OpenMode::READ.with_direct(true)) {
@@ -109,7 +109,7 @@ fn check_file(disk: &dyn Disk, path: &str, file: &BackupFile, progress: &BackupP
     Ok((!rest_is_zero).then(|| "something stands behind its end".to_owned()))
 }
 
-/// What the copy is opened with as a store, to look only.
+/// Options to open the copy as a store, read-only.
 fn options_of(disk: &dyn Disk, dir: &Path, manifest: &BackupManifest) -> Result<Options> {
     let path = Path::new("flash").join(Manifest::PATH);
     let fail = |error: io::Error| Error::io(format!("read {}", dir.join(&path).display()), &error);

@@ -69,7 +69,7 @@ pub(super) fn existing(given: Option<&Arc<dyn Disk>>, dir: &Path) -> Result<Arc<
     created(None, dir)
 }
 
-/// Opens a directory as a disk, made if need be.
+/// Opens a directory as a disk; creates it if necessary.
 pub(super) fn created(given: Option<&Arc<dyn Disk>>, dir: &Path) -> Result<Arc<dyn Disk>> {
     if let Some(disk) = given {
         return Ok(Arc::clone(disk));

@@ -21,7 +21,7 @@ pub(super) struct StoreImage<'a> {
     pub index: IndexImage,
     /// The last commit in it.
     pub seq: u64,
-    /// Segments, those written longest ago first.
+    /// Segments, the oldest first.
     pub segments: Vec<SegmentPin<'a>>,
     /// Blocks.
     pub blocks: Vec<HeldBlock>,
@@ -46,7 +46,7 @@ impl<'a> StoreImage<'a> {
         let mut pins: Vec<_> = segments
             .iter()
             .filter_map(|segment| segments.pin(segment.number))
-            // Copies of large objects are made again where they are wanted.
+            // Copies of large objects are written again when needed.
             .filter(|pin| pin.state() != SegmentState::Copies)
             .filter(|pin| !over.contains(&(pin.number, pin.generation())))
             .collect();
@@ -69,7 +69,7 @@ impl<'a> StoreImage<'a> {
 /// Errors of the device.
 pub(super) fn segment_bytes_at(segment: &Segment, seq: u64, segment_bytes: u64) -> Result<u64> {
     let state = segment.state();
-    // A damaged one is not written any more, and entries may lead behind the damage.
+    // A damaged segment is not written any more, and entries may point behind the damage.
     if state == SegmentState::Quarantined {
         let length = segment.file.len();
         let length = length.map_err(|error| Error::io(format!("read segment {:08x}", segment.number), &error))?;

@@ -28,7 +28,7 @@ pub(super) const MANIFEST_BYTES_MAX: u64 = 2 << 30;
 const FORMAT_VERSION: u32 = 1;
 const TITLE: &str = "terrace backup";
 
-/// Where a file's bytes came from.
+/// Origin of a file's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Written for a backup.
@@ -46,13 +46,13 @@ pub(crate) struct BackupFile {
     pub length: u64,
     /// XXH3-128 of the bytes; none if they have not been read.
     pub checksum: Option<u128>,
-    /// Where the bytes came from.
+    /// Origin of the bytes.
     pub origin: Origin,
-    /// The store's file, if it is told from all others.
+    /// Identity of the store's file, if it can be distinguished from all others.
     pub source: Option<String>,
 }
 
-/// What a backup holds.
+/// Contents of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BackupManifest {
     /// Identity of the store.

@@ -44,7 +44,7 @@ pub struct BackupOptions {
     /// An earlier backup of the same store on the target's file system: what has not changed since
     /// is linked from there.
     pub onto: Option<PathBuf>,
-    /// Link nothing from the store, so that the backup shares no byte with it.
+    /// Link no files from the store, so that the backup shares no byte with it.
     pub copy: bool,
     /// Most bytes per second to copy; `None` for no limit.
     pub bytes_per_second: Option<u64>,
@@ -134,7 +134,7 @@ pub struct BackupReport {
     pub elapsed: Duration,
 }
 
-/// What a restore did.
+/// Result of a restore.
 #[derive(Debug, Clone)]
 pub struct RestoreReport {
     /// The last commit in the restored store.
@@ -149,7 +149,7 @@ pub struct RestoreReport {
     pub elapsed: Duration,
 }
 
-/// What the check of a backup found.
+/// Result of the check of a backup.
 #[derive(Debug, Clone)]
 pub struct BackupCheck {
     /// The last commit in it.

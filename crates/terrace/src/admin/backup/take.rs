@@ -101,7 +101,7 @@ fn bring_all(engine: &Engine, image: StoreImage<'_>, transfer: &mut Transfer<'_>
     let mut parts = Vec::with_capacity(segments.len());
     for pin in segments {
         let bytes = segment_bytes_at(&pin, seq, segment_bytes)?;
-        // One made ready, or begun after the moment of the backup.
+        // A segment that was prepared, or begun after the seq of the backup.
         if bytes > 0 {
             parts.push((pin, bytes));
         }
@@ -162,7 +162,7 @@ fn bring_segment(engine: &Engine, pin: &SegmentPin<'_>, bytes: u64, transfer: &m
     transfer.take(&Source {
         path: Path::new("flash").join(&path),
         bytes,
-        // One that is cut short is damaged, and stays so.
+        // A file that was cut is damaged, and stays so.
         length: length.min(segment_bytes).max(bytes),
         host_path: engine.flash_disk.host_path(&path),
         tag: Some(format!("use{}", pin.generation())),

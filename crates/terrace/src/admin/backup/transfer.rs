@@ -46,8 +46,8 @@ pub(super) struct Source<'a> {
     pub length: u64,
     /// Where it is in the operating system's file system, if it is there.
     pub host_path: Option<PathBuf>,
-    /// What tells this use of the file from others, if files are used again. `None` if it may be
-    /// written while it is copied: two such states cannot be told apart for certain.
+    /// Identifies this use of the file, if files are reused. `None` if it may be written while it
+    /// is copied: two such states cannot be distinguished for certain.
     pub tag: Option<String>,
     /// Whether the store never writes the file again; called only for files that would be linked.
     pub is_final: Box<dyn Fn() -> Result<bool> + 'a>,
@@ -56,7 +56,7 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// What tells the store's file from all others that were or will be at its place.
+    /// Identifies the store's file among all files that were or will be at its path.
     fn identity(&self) -> Option<String> {
         let tag = self.tag.as_ref()?;
         let found = std::fs::metadata(self.host_path.as_ref()?).ok()?;
@@ -73,7 +73,7 @@ impl Source<'_> {
 pub(super) struct Transfer<'a> {
     pub target: &'a Target,
     pub earlier: Option<&'a Earlier>,
-    /// Link nothing from the store.
+    /// Link no files from the store.
     pub copy: bool,
     pub direct_io: bool,
     pub pace: Bucket,
@@ -236,7 +236,7 @@ pub(super) struct CopyTo<'a> {
     pub disk: &'a dyn Disk,
     pub path: &'a Path,
     pub direct_io: bool,
-    /// Take the space of the whole length, which else may be a hole.
+    /// Allocate the whole length, which may otherwise have holes.
     pub reserve: bool,
 }
 

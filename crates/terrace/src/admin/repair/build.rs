@@ -35,7 +35,7 @@ use std::{
     sync::Arc,
 };
 
-/// Bytes of a record read at once to see whether it is there.
+/// Bytes of a record read at once to check whether it exists.
 const EXPECTED_BYTES_MAX: usize = 64 << 10;
 /// Runs in the first level before they are merged on the way.
 const FIRST_LEVEL_RUNS_MAX: usize = 8;
@@ -93,7 +93,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Takes what the log says of values in blocks without reading them.
+    /// Uses the log's records of values in blocks without reading these values.
     pub const fn trust_the_log(&mut self) {
         self.verifies = false;
     }
@@ -185,7 +185,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Whether the log has the value of an entry where the entry says.
+    /// Whether the log has the value of an entry at its address.
     fn has_record(&self, address: u64, key: &[u8], entry: &Entry) -> bool {
         let Some(address) = Address::new(address) else {
             return false;
@@ -265,8 +265,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Verifies a value and inserts its entry, or keeps it aside. `checksum` is what the log says
-    /// it is.
+    /// Verifies a value and inserts its entry, or keeps it aside. `checksum` is the one in the log.
     fn add(&mut self, key: &[u8], mut entry: Entry, checksum: Option<u32>, is_orphan: bool) -> Result<()> {
         if !self.verifies && checksum.is_some() {
             return self.insert(key, &entry);

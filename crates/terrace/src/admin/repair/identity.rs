@@ -1,7 +1,7 @@
 //! Which store this is, when manifests are missing: from the other tier's, else from segment and
 //! block headers.
 //!
-//! Nothing is guessed: headers of two stores in one directory are refused.
+//! It does not guess: headers of two stores in one directory are refused.
 
 use super::notes::Notes;
 use crate::{

@@ -20,7 +20,7 @@ use std::{
 const CURRENT: &str = "index";
 /// The one that is being built.
 pub const NEW: &str = "index.new";
-/// What those that were replaced begin with.
+/// Prefix of replaced directories.
 const OLD: &str = "index.old-";
 
 /// Where the new index is built.

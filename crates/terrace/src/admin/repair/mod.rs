@@ -41,12 +41,12 @@ use notes::Notes;
 use std::sync::Arc;
 use survey::Survey;
 
-/// What `repair` did.
+/// Result of `repair`.
 #[derive(Debug, Clone, Default)]
 pub struct RepairReport {
     /// Objects found again.
     pub objects: u64,
-    /// What could not be known or read, in words.
+    /// Losses and unreadable data, as messages.
     pub notes: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     if let Some(old) = &old {
         survey.compare_end(old.applied_seq(), &mut notes);
     }
-    // What the log has all of needs no other witness.
+    // If the log is complete, no other source is needed.
     let old = old.filter(|_| !survey.log_is_complete());
     if let Some(old) = &old {
         survey.add_old_ranges(old);

@@ -1,4 +1,4 @@
-//! What repair has to say. Bounded: a damaged block may concern a million keys.
+//! Messages of a repair. Bounded: a damaged block may concern a million keys.
 
 /// Notes about single keys before they are only counted.
 const KEY_NOTES_MAX: u64 = 1000;

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What became of it.
+/// Result of a rebuild.
 #[derive(Debug)]
 pub enum Rebuilt {
     /// There is a new index.
@@ -29,7 +29,7 @@ pub enum Rebuilt {
         /// Losses that remain, as messages.
         notes: Vec<String>,
     },
-    /// The log does not have all of it, for this reason. Nothing was written.
+    /// The log does not have all commits, for this reason. Nothing was written.
     NotPossible(String),
 }
 

@@ -42,7 +42,7 @@ pub enum Place {
     Deleted,
     /// In the record of seq `rank`, or where that record says.
     Log,
-    /// In this block, by its own header; no record in the log says so.
+    /// In this block, by its own header; no record in the log names it.
     Extent {
         block: u64,
         /// Where its record starts.
@@ -53,7 +53,7 @@ pub enum Place {
     Settled,
 }
 
-/// What is known of a key.
+/// State of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known {
     /// The newest version.
@@ -198,7 +198,7 @@ impl Survey {
                 return;
             }
             Body::Delete => (record.seq, Place::Deleted),
-            // Final for its version: a move behind it came too late.
+            // Final for its version: a later move takes no effect.
             Body::Drop { .. } => (u64::MAX, Place::Deleted),
             _ => (record.seq, Place::Log),
         };
@@ -293,7 +293,7 @@ impl Survey {
         !self.log_is_damaged && self.covered.contains(1, self.last_seq)
     }
 
-    /// Decides about extents of unknown version, and says what cannot be known.
+    /// Decides about extents of unknown version, and notes those that cannot be decided.
     pub fn settle(&mut self, notes: &mut Notes) {
         let deleted = self.hide_deleted();
         for (key, orphan) in std::mem::take(&mut self.orphans) {
@@ -335,7 +335,7 @@ impl Survey {
         }
     }
 
-    /// Takes out what range deletions hide; gives them.
+    /// Removes keys that range deletions hide; returns the ranges.
     fn hide_deleted(&mut self) -> RangeSet {
         let mut ranges = std::mem::take(&mut self.ranges);
         ranges.sort_unstable_by_key(|range| range.seq);
@@ -351,7 +351,7 @@ impl Survey {
         set
     }
 
-    /// Notes what was found in the first pass and not in the second.
+    /// Notes values found in the first pass and not in the second.
     pub fn note_unread(&self, notes: &mut Notes) {
         for (key, known) in &self.keys {
             if !matches!(known.place, Place::Settled | Place::Deleted) {
@@ -398,7 +398,7 @@ pub fn used(segments: &Segments) -> Vec<&Segment> {
     segments.in_log_order(&[SegmentState::Sealed])
 }
 
-/// Walks every record of the log again, skipping what the survey could not read.
+/// Walks every record of the log again, skipping those that the survey could not read.
 pub fn for_each_record(segments: &Segments, mut visit: impl FnMut(Address, &Record<'_>) -> Result<()>) -> Result<()> {
     for segment in used(segments) {
         let Ok(image) = SegmentImage::read(segment, segments.segment_bytes()) else {

@@ -38,7 +38,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Those of a store.
+    /// The bounds of a store.
     pub fn of(options: &Options) -> Self {
         Self {
             steady_percent: options.tuning.space_amplification_percent.into(),
@@ -102,7 +102,7 @@ fn exceeds(bytes: u64, of_bytes: u64, percent: u64) -> bool {
     u128::from(bytes) * 100 > u128::from(of_bytes) * u128::from(percent)
 }
 
-/// What the blocks at rest are.
+/// Summary of the blocks at rest.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Picture {
     /// Bytes of blocks in which something lives.
@@ -112,18 +112,18 @@ pub struct Picture {
     pub dead_bytes: u64,
     /// Bytes of those that snapshots or readers hold.
     pub held_bytes: u64,
-    /// What could be reclaimed of blocks that are set aside.
+    /// Bytes that could be reclaimed in blocks that are set aside.
     pub set_aside_bytes: u64,
     /// The emptiest block that is worth draining; of equal ones the oldest.
     pub emptiest: Option<BlockShare>,
 }
 
-/// What block GC does about blocks that take more than they may.
+/// Decision of block GC if blocks exceed their limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
     /// Empties this one.
     Clean(BlockShare),
-    /// Waits: dead blocks that are not held are room that is on its way.
+    /// Waits: dead blocks that are not held will be freed.
     Wait,
     /// Does nothing: no block is worth draining, or enough are drained, and no room will be freed.
     Stuck,
@@ -142,7 +142,7 @@ impl Picture {
         }
     }
 
-    /// What cannot be reclaimed now.
+    /// Bytes that cannot be reclaimed now.
     pub const fn tolerated_bytes(&self) -> u64 {
         self.set_aside_bytes + self.held_bytes
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 const SPLIT_BYTES: u64 = 128 << 10;
 
-/// What must be there after a cut.
+/// Values that must exist after a power cut.
 #[derive(Default)]
 struct History {
     /// Synced, and not on their way out.

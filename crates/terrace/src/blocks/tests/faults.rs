@@ -220,8 +220,8 @@ fn what_is_said_to_be_durable_is_so_although_its_block_got_no_footer() {
     }
 }
 
-/// A block whose footer could not be written was in no list any more: it was never sealed, cleaned
-/// or deleted, even with nothing alive in it, until the next open.
+/// Regression: a block whose footer could not be written was in no list any more: it was never
+/// sealed, drained or deleted, even without live values, until the next open.
 #[test]
 fn a_block_whose_footer_cannot_be_written_is_read_without_it_and_deleted_once_it_is_dead() {
     let disk = MemoryDisk::new();

@@ -72,7 +72,7 @@ impl MemoryDisk {
 }
 
 impl MemoryFile {
-    /// What direct I/O would refuse.
+    /// Checks what direct I/O would refuse.
     fn check_aligned(&self, buffer: &[u8], offset: u64) {
         if self.direct {
             assert_eq!(buffer.as_ptr() as usize % PAGE_BYTES, 0);

@@ -209,8 +209,8 @@ fn after_a_failed_sync_nothing_that_waits_is_written() {
     assert!(write_behind(&space, b"key", &value).is_err());
 }
 
-/// A panic ended one of the threads that write, and its writes never ended: a caller that synced
-/// them waited for ever, such as the thread that writes the log.
+/// Regression: a panic ended one of the writing threads, and its writes never ended: a caller that
+/// synced them waited forever, such as the thread that writes the log.
 #[test]
 fn a_panic_of_a_write_behind_fails_the_space_and_nobody_waits() {
     let disk = MemoryDisk::new();

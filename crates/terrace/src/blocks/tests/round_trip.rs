@@ -1,4 +1,4 @@
-//! What is written is what is read, at all the edges.
+//! Reads return what was written, at all boundaries.
 
 use super::*;
 use crate::io::FileDisk;

@@ -44,8 +44,8 @@ impl Range {
         bytes_of(start, &self.end) + self.changed_bytes()
     }
 
-    /// Takes note that a key has changed, if that takes no more bytes than there may be. `false` if
-    /// the chunk is better dropped.
+    /// Notes that a key has changed, if that takes no more bytes than allowed. `false` if the chunk
+    /// is better dropped.
     fn notes_change(&mut self, key: &[u8], bytes_max: u64) -> bool {
         if !self.chunk.is_some_and(|chunk| chunk.is_home) {
             return false;
@@ -84,7 +84,7 @@ pub(super) const fn bytes_of(start: &[u8], end: &[u8]) -> u64 {
     RANGE_OVERHEAD_BYTES + (start.len() + end.len()) as u64
 }
 
-/// What a key takes that has changed.
+/// Bytes of the note that a key has changed.
 pub(super) const fn bytes_of_changed(key: &[u8]) -> u64 {
     (size_of::<Box<[u8]>>() + key.len()) as u64
 }
@@ -102,8 +102,8 @@ impl Table {
         }
     }
 
-    /// Takes note that a key has changed, if the table has no more bytes then than it may. Gives
-    /// the number of the chunk that is none any more.
+    /// Notes that a key has changed, if the table does not exceed its limit then. Gives the number
+    /// of the chunk that is none any more.
     pub(super) fn change(&mut self, key: &[u8], bytes_max: u64) -> Option<u64> {
         for begun in self.begun.iter_mut().filter(|begun| *begun.start <= *key) {
             if begun.changed.as_ref().is_none_or(|changed| *key < **changed) {
@@ -132,7 +132,7 @@ impl Table {
         chunk.map(|chunk| chunk.number)
     }
 
-    /// Makes room for a range. Says whether nothing with a chunk is in the way.
+    /// Makes room for a range. Returns whether no range with a chunk is in the way.
     pub(super) fn clear(&mut self, start: &[u8], end: &[u8]) -> bool {
         let mut lost: Vec<Box<[u8]>> = Vec::new();
         if let Some((start, range)) = self.at(start) {

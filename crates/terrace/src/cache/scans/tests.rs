@@ -1,4 +1,4 @@
-//! What is found of chunks, and what drops them.
+//! Which chunks are found, and what drops them.
 
 use super::{
     ranges::{CHANGED_MAX, bytes_of_changed},
@@ -348,7 +348,7 @@ fn full_of_homes(bytes: u64) -> (ScanCache, Vec<String>) {
     (cache, kept)
 }
 
-/// Each scan made such a chunk, threw it away and asked the index all the same.
+/// Regression: each scan made such a chunk, dropped it and used the index all the same.
 #[test]
 fn a_chunk_is_made_anew_where_the_table_is_full() {
     let (cache, keys) = full_of_homes(256 << 10);
@@ -410,8 +410,8 @@ fn empty_a_chunk(bytes: u64, pair_bytes: usize) {
     assert!(lost.is_empty(), "{bytes} {pair_bytes}: {lost:?} of {}", living.len());
 }
 
-/// Records are shorter than the longest pairs were, and segments than the longest chunks: what did
-/// not fit was gone, and had to be read from the device.
+/// Regression: records are shorter than the longest pairs were, and segments than the longest
+/// chunks: pairs that did not fit were lost, and had to be read from the device.
 #[test]
 fn what_lives_in_a_chunk_stays_whatever_its_length() {
     for bytes in [1 << 20, 1_950_000, 3 << 20, 7 << 20, 16 << 20] {

@@ -1,4 +1,4 @@
-//! Which segments leave when there is no room, and what of them stays.
+//! Which segments are evicted when there is no room, and which of their values stay.
 
 use super::{EmptiestSegments, Queue, Queued, Rank, State, Values};
 use crate::cache::{

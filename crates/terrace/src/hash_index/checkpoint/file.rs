@@ -3,7 +3,7 @@
 //! Invariants: the file is written in long, aligned writes, bypassing the page cache. Its header is
 //! written last. Lengths are compared with the length of the file before memory is allocated.
 //!
-//! On failure: the device's errors, or `Corruption` that says what is wrong with the file.
+//! On failure: errors of the device, or `Corruption` that describes the damage of the file.
 
 use super::{
     FILE, NEW_FILE,
@@ -329,7 +329,7 @@ impl Source {
         Ok(chunk)
     }
 
-    /// Behind the last chunk there is nothing but zeros up to the page.
+    /// After the last chunk there are only zeros up to the end of the page.
     fn check_end(&mut self) -> Result<()> {
         let end = self.at.next_multiple_of(PAGE_BYTES as u64);
         let mut rest = Vec::new();
@@ -374,7 +374,7 @@ impl Source {
 /// Reads a checkpoint and verifies its checksums, for `verify`.
 ///
 /// # Errors
-/// What is wrong with it; errors of the device.
+/// A description of the damage; errors of the device.
 pub fn verify(disk: &dyn Disk, direct_io: bool) -> Result<()> {
     let Some(mut source) = Source::open(disk, direct_io)? else {
         return Ok(());

@@ -21,7 +21,7 @@ const HEADER_END: usize = 80;
 pub const CHUNK_HEAD_BYTES: usize = 16;
 /// Chunks begin at multiples of this many bytes.
 pub const CHUNK_UNIT_BYTES: usize = 8;
-/// What a chunk of the filter has in front of its lines.
+/// Length of the head of a chunk of the filter.
 pub const FILTER_HEAD_BYTES: usize = 16;
 /// Lines of the filter in one chunk.
 pub const FILTER_LINES: usize = 1 << 14;
@@ -45,7 +45,7 @@ pub struct Header {
     pub generation_max: u64,
     /// Layers of the filter.
     pub filter_layers: u32,
-    /// Whether the hash index ever gave slots up for lack of room.
+    /// Whether the hash index ever evicted slots for lack of room.
     pub was_crowded: bool,
     /// Length of the file.
     pub file_bytes: u64,
@@ -92,7 +92,7 @@ impl Header {
     /// Reads a header page.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the error.
     pub fn decode(page: &[u8]) -> Result<Self, NotAHeader> {
         let is_whole =
             page.len() == PAGE_BYTES && page[..8] == MAGIC && u32_at(page, 8) == Some(crc32c::crc32c(&page[12..]));
@@ -173,7 +173,7 @@ pub fn open_chunk(chunk: &[u8], kind: ChunkKind, ordinal: u32) -> Option<&[u8]> 
     is_sound.then(|| &covered[CHUNK_HEAD_BYTES..])
 }
 
-/// What stands in front of the lines of a chunk of the filter.
+/// The head of a chunk of the filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterHead {
     /// Layer, from 0.
@@ -194,7 +194,7 @@ impl FilterHead {
         bytes
     }
 
-    /// Reads it; gives the lines behind it as words.
+    /// Decodes it; returns the lines after it as words.
     pub fn decode(payload: &[u8]) -> Option<(Self, Vec<u64>)> {
         let mut rest = Reader(payload);
         let (layer, line, room) = (rest.u32()?, rest.u32()?, rest.u64()?);

@@ -95,7 +95,7 @@ impl Checkpoints {
         let _ = self.filled.set((from, after));
     }
 
-    /// The filter is built anew.
+    /// The filter is being rebuilt.
     pub fn filter_is_gone(&self) {
         *self.filter.write() = None;
     }
@@ -156,7 +156,7 @@ impl Checkpoints {
     /// due. One at a time.
     ///
     /// # Errors
-    /// What `take` fails with.
+    /// Errors of `take`.
     pub fn take_next(&self, take: impl FnOnce(Option<&Newest>) -> Result<Option<Newest>>) -> Result<bool> {
         let mut newest = self.newest.lock();
         let outcome = take(newest.as_ref());

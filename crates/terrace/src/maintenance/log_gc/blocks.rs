@@ -17,19 +17,19 @@ use std::{
 
 /// Minimum interval of checks of all blocks,
 const BLOCKS_INTERVAL: Duration = Duration::from_millis(50);
-/// and this often when nothing happens.
+/// and this often on an idle store.
 const BLOCKS_IDLE: Duration = Duration::from_secs(1);
 /// How long a dead block that could not be read is left alone: each attempt is logged.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
-/// A block in which nothing lives; that stays so.
+/// A block without live values; it stays so.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DeadBlock {
     /// The committed seq when it was found dead.
     pub seen: u64,
     /// Whether the index confirms it, if it was looked up successfully.
     is_dead: Option<bool>,
-    /// When it could not tell.
+    /// When the lookup failed.
     failed_at: Option<Instant>,
 }
 
@@ -65,7 +65,7 @@ impl LogGc {
         true
     }
 
-    /// Deletes blocks in which nothing lives and which no reader can reach any more.
+    /// Deletes blocks without live values that no reader can reach any more.
     pub(super) fn delete_dead_blocks(&mut self) -> Result<()> {
         let dead = self.engine.large.dead_blocks();
         // Read after the list was made: the commit that made a block dead is no later than this.
@@ -95,7 +95,7 @@ impl LogGc {
                 Ok(true) => {
                     tracing::debug!(block = number, "deleted a dead block");
                     self.dead_blocks.remove(&number);
-                    // Its room may be the log's as well.
+                    // The log may use its space as well.
                     self.engine.log.segments.retry_device();
                     self.made_room();
                     // Now, not after the last: on a slow disk many take longer than writers wait

@@ -5,8 +5,8 @@ use super::{Live, LogGc, Ring, record_bytes};
 use crate::{log::segments::Segment, metrics::stalls::StallReason};
 use std::time::{Duration, Instant};
 
-/// Where nothing can leave for the large tier, a segment with more than this in it is not drained:
-/// to write it again would give back too little.
+/// If nothing can move to the large tier, a segment with a higher live percentage is not drained:
+/// rewriting it would free too little.
 const LIVE_PERCENT_MAX: usize = 80;
 /// While the reserve of a full device is used, and one segment of it is left, so much of a segment
 /// must be dead, in its records.
@@ -44,7 +44,7 @@ impl LogGc {
             100 - LIVE_PERCENT_MAX
         };
         if percent < self.dead_percent_min {
-            // What gave too little may give enough now.
+            // Segments that would have freed too little may free enough now.
             self.round += 1;
         }
         self.dead_percent_min = percent;
@@ -64,8 +64,8 @@ impl LogGc {
 
     fn gives_enough(&self, live_bytes: usize, held_bytes: usize) -> bool {
         let segment_bytes = self.segment_bytes();
-        // The share of its frames and not of its length: as much may be free at the end of the next
-        // segment, and draining would never end.
+        // The fraction of its frames and not of its length: as much may be free at the end of the
+        // next segment, and draining would never end.
         let dead_bytes = held_bytes.saturating_sub(live_bytes);
         let helps_reserve = dead_bytes >= segment_bytes * self.dead_percent_min / 100;
         live_bytes < segment_bytes * LIVE_PERCENT_MAX / 100 || (helps_reserve && !self.engine.log.reserve.is_whole())

@@ -30,7 +30,7 @@ pub(super) struct Live {
     record_bytes: u32,
     /// Lookups since it was written there, counted up to 3.
     pub uses: u8,
-    /// It counts as used most.
+    /// It counts as the most used.
     pub is_pinned: bool,
 }
 
@@ -90,7 +90,7 @@ struct Unknown {
     key_bytes: u16,
 }
 
-/// Such values, and their keys one behind the other.
+/// Such values, and their keys, concatenated.
 #[derive(Default)]
 struct UnknownValues {
     keys: Vec<u8>,
@@ -122,8 +122,8 @@ impl LogGc {
             let Some(address) = Address::new(base + offset as u64) else {
                 return;
             };
-            // The hash index never lies about a slot it has; if it has none, the ordered index must
-            // say.
+            // A slot of the hash index is always right; if there is none, the ordered index must be
+            // searched.
             match self.engine.hash_index.recency(key_hash(record.key), address) {
                 Some(uses) => live.push(kept.keep(record, bytes, uses, self.is_pinned(record))),
                 None => unknown.push(offset, record),
@@ -160,7 +160,7 @@ impl LogGc {
         Ok(walk.into_walked())
     }
 
-    /// Where those begin in the segment that the ordered index still has there, in order.
+    /// The offsets at which the ordered index still has them in the segment, in order.
     fn still_there(&self, base: u64, unknown: UnknownValues) -> Result<Vec<usize>> {
         let UnknownValues { keys, mut values } = unknown;
         let key = |value: &Unknown| &keys[value.key_at..value.key_at + usize::from(value.key_bytes)];
@@ -183,7 +183,7 @@ impl LogGc {
     }
 }
 
-/// What values take in the log.
+/// Bytes of values' records in the log.
 pub(super) fn record_bytes(values: &[&[Live]]) -> usize {
     values.iter().copied().flatten().map(Live::record_bytes).sum()
 }

@@ -23,7 +23,7 @@ const DRAINED_BATCH: u32 = 4;
 /// The ring of segments at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Ring {
-    /// Segments it may have, as the device says now.
+    /// Segments it may have; queried from the device now.
     pub capacity: u32,
     /// Segments it has beyond that, since the capacity was lowered.
     pub beyond_capacity: u32,
@@ -37,7 +37,7 @@ pub struct Ring {
     pub lent: u32,
     /// Segments of a used reserve that commits which free space may still have.
     pub reserve_segments: u32,
-    /// Nothing of a full device's reserve is used.
+    /// The reserve of a full device is unused.
     pub reserve_is_whole: bool,
     /// Share of a bounded hash index that is in use.
     pub index_load: f64,
@@ -121,7 +121,7 @@ mod tests {
         assert!(!ring(25).wants_draining(true));
     }
 
-    /// A ring of a few segments keeps what log GC and the next commits need.
+    /// A ring of a few segments keeps those that log GC and the next commits need.
     #[test]
     fn a_short_ring_keeps_the_segments_of_the_table() {
         assert_eq!(Ring::wanted_free(5), WANTED_SEGMENTS);

@@ -86,7 +86,7 @@ impl Credit {
         }
     }
 
-    /// So much was written again.
+    /// This much was rewritten.
     pub fn spend(&mut self, bytes: usize) {
         self.bytes = (self.bytes - bytes as f64).max(0.0);
     }
@@ -103,7 +103,7 @@ pub struct Drained {
     pub live_bytes: usize,
     /// The hash index is crowded: each segment must give slots back.
     pub is_crowded: bool,
-    /// Recycling is short of room: each segment must give something back.
+    /// Log GC is short of space: each segment must free some.
     pub is_short: bool,
 }
 
@@ -185,7 +185,7 @@ mod tests {
         // A segment with only pinned values gives a quarter of its bytes back,
         let (hot, _) = choose(vec![(PINNED, 100); 9], limits, |value| *value);
         assert_eq!(hot.len(), 6);
-        // and half where room is short; then nothing else stays at all.
+        // and half if space is short; then no other values stay.
         let short = Drained {
             is_short: true,
             ..drained(900)
@@ -207,7 +207,7 @@ mod tests {
             again += limit;
         }
         assert!((10_000..=11_000).contains(&again), "{again}");
-        // Nothing is written any more, so nothing is written again.
+        // Nothing is written any more, so nothing is rewritten.
         assert_eq!(all(&credit, 1000), 0);
         credit.written(20_000, 1000);
         assert_eq!(all(&credit, 1000), 750);

@@ -1,4 +1,4 @@
-//! Tests of recycling that drive it by hand.
+//! Tests that run log GC step by step.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -39,7 +39,7 @@ fn a_drain_that_writes_nothing_again_costs_no_second_chances() {
         .segments
         .oldest_sealed(engine.log.committed_seq(), |_| true)
         .unwrap();
-    // Nothing can be written again.
+    // Nothing can be rewritten.
     engine.log.refuse_commits();
     let mut gc = LogGc::new(Arc::clone(&engine));
     for _ in 0..4 {

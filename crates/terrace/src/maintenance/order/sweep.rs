@@ -135,9 +135,9 @@ impl Orderer {
 #[derive(Default)]
 struct Told {
     copied: AtomicU64,
-    /// It was not given all copies.
+    /// The merge did not get all copies.
     has_ended: AtomicBool,
-    /// It was ended before its end.
+    /// It was aborted.
     is_given_up: AtomicBool,
 }
 
@@ -220,7 +220,7 @@ impl LogInOrder {
             let is_whole = |walker: std::io::Result<ScopedJoinHandle<'_, bool>>| {
                 walker.is_ok_and(|walker| walker.join().unwrap_or(false))
             };
-            // Each is waited for.
+            // Waits for each of them.
             walkers.into_iter().map(is_whole).fold(true, |one, other| one & other)
         });
         self.window.end();
@@ -233,7 +233,7 @@ impl LogInOrder {
 /// Reads a segment's values into the window. `false` if the sweep has to end.
 fn read(engine: &Engine, (number, generation): (u32, u64), window: &Mutex<&mut Window>) -> Result<bool> {
     let segments = &engine.log.segments;
-    // One that was recycled meanwhile has nothing for us any more.
+    // A segment that was recycled meanwhile is skipped.
     let Some(segment) = segments
         .pin(number)
         .filter(|segment| segment.generation() == generation)
@@ -297,7 +297,7 @@ fn bought(engine: &Engine) -> Option<Places> {
     let due: Vec<_> = segments.filter(|segment| is_due(segment, applied_seq)).collect();
     let flash = engine.accounting.stats(crate::HomeKind::Flash);
     let mean_bytes = flash.bytes.checked_div(flash.objects).unwrap_or(0);
-    // Segments count a value for what its slot says of the record.
+    // Segments count a value with the length in its slot.
     let live_bytes: u64 = due.iter().map(|segment| segment.live_bytes()).sum();
     let sweep = Sweep {
         bytes: due.iter().map(|segment| segment.end_bytes()).sum(),

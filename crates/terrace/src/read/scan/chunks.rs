@@ -165,7 +165,7 @@ impl Scan {
         self.engine().scan_cache.finish(making, made, is_new)
     }
 
-    /// Makes a chunk again of a range that `start` is in, if it can.
+    /// Rebuilds the chunk of a range that contains `start`, if it can.
     fn make_again(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
         let seq = self.snapshot.version().0;
         let Some((making, takes)) = self.engine().scan_cache.begin(start, seq) else {
@@ -179,14 +179,14 @@ impl Scan {
             .map(|read| self.made_of(takes, read, start.to_vec(), end, usize::MAX))
             .unwrap_or_default();
         let is_made = self.finish(&making, made, |_| true);
-        // Else each scan would list the range twice.
+        // Otherwise each scan would list the range twice.
         if !is_made {
             self.engine().scan_cache.give_up(&making, start);
         }
         read.map(|_| ())
     }
 
-    /// Makes the chunk anew that `start` is in the range of, and of which keys have changed, if it
+    /// Rebuilds the chunk whose range contains `start` and some of whose keys have changed, if it
     /// can.
     fn make_anew(&mut self) -> Result<()> {
         let seq = self.snapshot.version().0;
@@ -351,7 +351,7 @@ const fn are_few(not_in_ram: usize, count: usize) -> bool {
     not_in_ram * NOT_IN_RAM_PART <= count
 }
 
-/// What of a chunk an object takes whose value moves there.
+/// Bytes of a chunk for an object whose value moves there.
 fn bytes_of(item: &Listed) -> usize {
     let value_bytes = usize::try_from(item.entry.length).unwrap_or(usize::MAX);
     bytes_of_long(item.key.len() + item.entry.attributes.len()).saturating_add(value_bytes)
@@ -373,13 +373,13 @@ fn is_long(item: &Listed) -> bool {
     bytes > SHORT_PAIR_BYTES_MAX as u64
 }
 
-/// Makes chunks of pairs that come in the order of their keys.
+/// Makes chunks of pairs that come in key order.
 struct Chunks<'a> {
     writer: ChunkWriter<'a>,
     made: Vec<Made>,
     made_bytes: usize,
     bytes_max: usize,
-    /// Where the one begins that is being made.
+    /// First key of the chunk being made.
     start: Vec<u8>,
 }
 

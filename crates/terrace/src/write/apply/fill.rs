@@ -6,7 +6,7 @@
 //!   applied state.
 //! - While a checkpoint is loaded the table is as of the open, and hidden. Changes applied
 //!   meanwhile are recorded, in order, and executed on the table before it is shown.
-//! - Until either is complete the ordered index tells what a commit replaces.
+//! - Until either is complete, the ordered index tells what a commit replaces.
 //!
 //! On failure: an invalid checkpoint is rejected in favour of a walk; a walk that meets damage
 //! ends, and lookups use the ordered index permanently.
@@ -173,8 +173,8 @@ impl Applier {
         tracing::debug!(?from, "the hash index is filled");
     }
 
-    /// Puts the next entries of the ordered index into the hash index and the filter. Gives what
-    /// is left to do.
+    /// Puts the next entries of the ordered index into the hash index and the filter. Returns the
+    /// remaining walk.
     fn walk_step(&self, mut walk: Walk) -> Option<Walk> {
         match self.walk_on(&mut walk) {
             Ok(false) => Some(walk),

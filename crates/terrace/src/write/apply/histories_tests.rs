@@ -74,7 +74,7 @@ fn key_of(key: u32) -> String {
     format!("key {key:02}")
 }
 
-/// No two are alike, so a value says which step wrote it.
+/// All are different, so a value identifies the step that wrote it.
 fn value_of(number: usize, key: u32, length: usize) -> Vec<u8> {
     let mut value = format!("{number:06}/{key:02}").into_bytes();
     value.resize(length, b'.');
@@ -83,7 +83,7 @@ fn value_of(number: usize, key: u32, length: usize) -> Vec<u8> {
 
 type Model = BTreeMap<String, Vec<u8>>;
 
-/// Does a step to a store, and says what became of it.
+/// Does a step to a store, and returns its result.
 fn done(store: &Store, number: usize, step: &Step) -> bool {
     let outcome = match step {
         Step::Put {
@@ -138,7 +138,7 @@ fn done(store: &Store, number: usize, step: &Step) -> bool {
     }
 }
 
-/// The same to a model.
+/// Does it to a model.
 fn done_to_model(model: &mut Model, number: usize, step: &Step) -> bool {
     match step {
         Step::Put {
@@ -172,8 +172,8 @@ fn done_to_model(model: &mut Model, number: usize, step: &Step) -> bool {
     true
 }
 
-/// Commits something so that nothing from here on is applied before that is durable, and no thread
-/// makes it so.
+/// Commits something so that no later commit is applied before it is durable, and no thread makes
+/// it so.
 fn hold_up(store: &Store) {
     let record = Record {
         seq: 0,
@@ -216,7 +216,7 @@ fn figures(store: &Store) -> Vec<u64> {
     figures
 }
 
-/// What a model's objects come to.
+/// Expected figures of a model's objects.
 fn expected_figures(model: &Model) -> Vec<u64> {
     let of_length = |length: usize| model.values().filter(|value| value.len() == length).count() as u64;
     LENGTHS
@@ -270,7 +270,7 @@ fn commits_that_are_folded_leave_what_they_leave_one_by_one() {
         }
         drop(snapshots);
         for store in [&folded, &single] {
-            // Until what ranges hide and what has expired is swept.
+            // Until hidden and expired objects are swept.
             let is_right = || figures(store)[..6] == expected_figures(&model);
             eventually("that the figures are right", is_right);
             store.flush().unwrap();

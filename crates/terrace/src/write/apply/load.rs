@@ -44,7 +44,7 @@ pub struct Loader {
     /// By segment: whether slots that lead there are taken over.
     kept: Vec<bool>,
     contents_loaded: bool,
-    /// Partitions that have room for what the log behind brings.
+    /// Partitions that have room for the slots from the log after the checkpoint.
     roomy: usize,
     log: LogBehind,
 }
@@ -57,12 +57,12 @@ struct LogBehind {
     image: Option<(SegmentImage, usize)>,
     /// Everything up to this seq is in the table.
     reached_seq: u64,
-    /// What the index had persisted at the open.
+    /// The seq that the index had persisted at the open.
     persisted_seq: u64,
     read_bytes: u64,
 }
 
-/// What a load came to.
+/// Result of a load.
 #[derive(Debug)]
 pub struct Loaded {
     /// Keys elsewhere.
@@ -86,7 +86,7 @@ impl Loader {
     pub fn begin(engine: &Engine) -> Result<Option<Self>> {
         let disk = &*engine.flash_disk;
         if !engine.options.read_only {
-            // What a crash left; the next one would remove it, too.
+            // A leftover of a crash; the next checkpoint would remove it, too.
             let _ = disk.remove(Path::new(NEW_FILE));
         }
         let opened = match Source::open(disk, engine.options.tuning.direct_io) {
@@ -159,7 +159,7 @@ impl Loader {
     }
 }
 
-/// Says why a checkpoint is not used.
+/// Logs why a checkpoint is not used.
 fn refused(error: &Error) -> Option<Loader> {
     tracing::info!(%error, "the hash index is filled from the ordered index");
     None
@@ -247,7 +247,7 @@ impl LogBehind {
     fn next_image(&mut self, engine: &Engine) -> Result<SegmentImage> {
         let segments = &engine.log.segments;
         let number = self.segments.pop_front();
-        // Pinned, so that it is not recycled and written anew while it is read.
+        // Pinned, so that it is not recycled and overwritten while it is read.
         let segment = number.and_then(|number| segments.pin(number));
         let segment = segment.ok_or_else(|| gap(self.reached_seq + 1))?;
         SegmentImage::read(&segment, segments.segment_bytes())

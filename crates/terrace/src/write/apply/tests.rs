@@ -1,4 +1,4 @@
-//! What is left out of frames that are applied at once, and that it shows nowhere.
+//! Which records of frames that are applied together are left out, and that no result shows it.
 
 use super::*;
 use crate::{

@@ -51,8 +51,8 @@ pub struct Call<T, G> {
 }
 
 macro_rules! calls {
-    ($(#[doc = $doc:literal] $name:ident = $method:ident $path:literal ($takes:ty) -> $gives:ty: $work:path;)+) => {
-        $(#[doc = $doc]
+    ($($(#[doc = $doc:literal])+ $name:ident = $method:ident $path:literal ($takes:ty) -> $gives:ty: $work:path;)+) => {
+        $($(#[doc = $doc])+
         pub const $name: Call<$takes, $gives> = Call { method: Method::$method, path: $path, work: $work };)+
 
         /// Method and path of every call.

@@ -136,7 +136,7 @@ pub struct IndexOptions {
     /// 64 per entry, plus its key and bytes). Small ones stay in the processor's caches: see
     /// docs/adr/0001-ordered-index.md.
     pub memtable_bytes: u64,
-    /// Size of the tables compaction writes, in bytes; see [`Shape::level_bytes`].
+    /// Size of the tables compaction writes, in bytes; see `shape`.
     pub table_bytes: u64,
     /// Whether a copy of the state and a note of damage may be written next to the index's files.
     pub guards: bool,

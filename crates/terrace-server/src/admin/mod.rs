@@ -131,7 +131,7 @@ pub struct BackupRequest {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TierBytes {
-    /// The flash log.
+    /// The flash tier, all of its files.
     Flash(u64),
     /// Blocks.
     Large(Option<u64>),

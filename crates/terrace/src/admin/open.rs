@@ -272,7 +272,6 @@ fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Resu
     let left = log.reserve.left();
     large.leave_to_index(Arc::clone(&left.by_cleaning));
     log.segments.leave_of_reserve(left);
-    log.segments.leave_to_others(log.reserve.cleaning_bytes());
     Ok(())
 }
 

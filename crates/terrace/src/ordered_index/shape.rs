@@ -13,7 +13,7 @@
 //!
 //! Only parameters; nothing here can fail. Tables written with another shape stay valid.
 
-use super::OrderedIndex;
+use super::{OrderedIndex, open::TABLES_DIR};
 use lsm_tree::{AbstractTree as _, compaction::Leveled};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path, sync::atomic::Ordering};
 
@@ -32,8 +32,6 @@ const HUGE_BYTES: u64 = 2 << 30;
 
 /// Unit of a file's allocated size, as `stat` returns it.
 const DU_BLOCK_BYTES: u64 = 512;
-/// Directory of the tables, in that of the index.
-const TABLES_DIRECTORY: &str = "tables";
 
 /// How tables are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +84,7 @@ impl OrderedIndex {
             let files = items.filter_map(|item| item.metadata().ok());
             files.map(|file| file.blocks() * DU_BLOCK_BYTES).sum()
         };
-        bytes(&self.dir) + bytes(&self.dir.join(TABLES_DIRECTORY))
+        bytes(&self.dir) + bytes(&self.dir.join(TABLES_DIR))
     }
 
     /// Sets the maximum size of merges that only readers and deletions need.

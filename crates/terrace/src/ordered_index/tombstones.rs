@@ -146,7 +146,7 @@ impl OrderedIndex {
                 LAST_LEVEL => levels[from].highest_seqno < seqno,
                 _ => true,
             };
-            let is_merged = goes && self.has_room_to_merge(bytes) && pay(levels[from].tombstones, items, bytes);
+            let is_merged = goes && pay(levels[from].tombstones, items, bytes);
             is_merged.then_some((from, into))
         })?;
         Some((u8::try_from(from).ok()?, u8::try_from(into).ok()?))

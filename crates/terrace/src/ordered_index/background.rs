@@ -12,7 +12,7 @@ use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, open::CURRENT_FILE, r
 use crate::{Error, Result};
 use lsm_tree::{
     AbstractTree as _, SeqNo,
-    compaction::{CompactionStrategy, PullDown},
+    compaction::{CompactionStrategy, MoveDown, PullDown},
 };
 use std::{
     fs,
@@ -99,7 +99,24 @@ impl OrderedIndex {
     /// `OutOfSpace`, `Io`: the tables are unchanged; try again later. `Corruption`: a table is
     /// damaged.
     pub fn compact(&self, watermark_seq: u64) -> Result<bool> {
-        self.compact_by(watermark_seq, || Some(Choice::by(self.shape().strategy())))
+        self.compact_by(watermark_seq, || {
+            let above_gap = self.level_above_gap();
+            Some(above_gap.map_or_else(
+                || Choice::by(self.shape().strategy()),
+                |level| Choice::by(MoveDown(level, level + 1)),
+            ))
+        })
+    }
+
+    /// A level below the first that has tables while the next one has none: a merge for tombstones
+    /// took the tables in between. The library expects levels without gaps (its debug build panics
+    /// when such a level is full); moving it down writes only a state.
+    fn level_above_gap(&self) -> Option<u8> {
+        let state = self.tree.current_version();
+        let is_empty: Vec<bool> = state.iter_levels().map(|level| level.is_empty()).collect();
+        let above = (1..is_empty.len().saturating_sub(1)).find(|level| !is_empty[*level] && is_empty[*level + 1]);
+        // Of seven.
+        above.map(|level| level as u8)
     }
 
     /// Merges the runs of the first level into the next if reads were charged for it (see

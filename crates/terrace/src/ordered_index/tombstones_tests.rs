@@ -2,10 +2,12 @@
 //! was never merged, and each listing stepped over all of it, for a quarter of a second.
 #![allow(clippy::unwrap_used)]
 
+use super::background::Choice;
 use super::{
     tests::{flash_entry, mark, open},
     *,
 };
+use lsm_tree::compaction::PullDown;
 use std::{
     ops::{Bound, Range},
     time::{Duration, Instant},
@@ -169,4 +171,29 @@ fn a_snapshot_keeps_what_was_deleted_and_nothing_is_merged_in_vain() {
     merge(&index, seq);
     assert_eq!(index.tombstones(), 0);
     assert_eq!(count(&index, seq), left);
+}
+
+/// Regression: such a merge emptied a level between two others. When the level above it was full,
+/// the library's debug build panicked, and the index could not be written until it was opened anew.
+#[test]
+fn a_level_that_a_merge_has_emptied_is_filled_from_the_level_above() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, mut applier) = full(dir.path());
+    for level in [5, 4] {
+        put(&mut applier, 0..KEYS);
+        flush(&index, &mut applier);
+        let seq = applier.applied_seq();
+        index.compact_by(seq, || Some(Choice::by(PullDown(0, level)))).unwrap();
+    }
+    let seq = applier.applied_seq();
+    index.compact_by(seq, || Some(Choice::by(PullDown(5, 6)))).unwrap();
+    let has_tables = || -> Vec<bool> {
+        let state = index.tree.current_version();
+        state.iter_levels().map(|level| !level.is_empty()).collect()
+    };
+    assert_eq!(has_tables(), [false, false, false, false, true, false, true]);
+    assert!(index.compact(seq).unwrap());
+    assert_eq!(has_tables(), [false, false, false, false, false, true, true]);
+    merge(&index, seq);
+    assert_eq!(count(&index, seq), KEYS);
 }

@@ -78,8 +78,8 @@ impl Engine {
             return;
         }
         let segments = &self.log.segments;
-        let cleaning_bytes = self.log.reserve.cleaning_bytes();
-        segments.leave_to_others(cleaning_bytes + self.merge_room_bytes());
+        let merge_room_bytes = self.merge_room_bytes();
+        segments.leave_to_others(self.log.reserve.cleaning_bytes() + merge_room_bytes);
         let capacity_bytes = self.flash_capacity_bytes.load(Ordering::Acquire);
         let left_bytes = capacity_bytes.saturating_sub(self.others_bytes());
         let least_bytes = self.options.log_bytes_min();
@@ -87,14 +87,11 @@ impl Engine {
         let for_log_bytes = left_bytes.saturating_sub(self.surplus_bytes()).min(log_bytes);
         segments.set_capacity(for_log_bytes.max(least_bytes));
         // Deleting all objects adds this much to the index before merges drop it.
-        let lacking_bytes = (least_bytes + self.merge_room_bytes()).saturating_sub(left_bytes);
-        segments.set_lacking(lacking_bytes);
-        // Merging a whole level for its tombstones may need more space than there is. It is allowed
-        // if nothing else frees space, since only this merge drops the deleted entries.
+        segments.set_lacking((least_bytes + merge_room_bytes).saturating_sub(left_bytes));
+        // Readers can wait for a merge; only merges for tombstones and by size free space.
         let log_bytes = u64::from(segments.created()) * segments.segment_bytes();
-        let unused_bytes = left_bytes.saturating_sub(log_bytes) + self.merge_room_bytes();
         self.index
-            .set_merge_room(if lacking_bytes > 0 { u64::MAX } else { unused_bytes });
+            .set_merge_room(left_bytes.saturating_sub(log_bytes) + merge_room_bytes);
         if segments.beyond_capacity() > 0 {
             self.recycle_work.raise();
         }

@@ -87,7 +87,7 @@ impl OrderedIndex {
         bytes(&self.dir) + bytes(&self.dir.join(TABLES_DIR))
     }
 
-    /// Sets the maximum size of merges that only readers and deletions need.
+    /// Sets the maximum size of merges that only readers need.
     pub fn set_merge_room(&self, bytes: u64) {
         self.merge_room_bytes.store(bytes, Ordering::Release);
     }

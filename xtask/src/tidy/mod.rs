@@ -2,7 +2,8 @@
 //!
 //! The tables at the top of this file are the policy; the modules apply it: [`lexer`] separates
 //! code from comments and literals, [`functions`] measures functions, [`rules`] has the checks of
-//! one file, [`rooms`] which room of the engine may use which, [`crates`] which crate may name
+//! one file, [`rooms`] which room of the engine may use which, [`parts`] which
+//! parts of an open store a module uses, [`crates`] which crate may name
 //! which, and that rooms have no circular imports, [`walk`] whether functions named in documents
 //! exist, [`links`] Markdown links, [`width`] the width of prose.
 //!
@@ -15,6 +16,7 @@ mod duplicates;
 mod functions;
 mod lexer;
 mod links;
+mod parts;
 mod rooms;
 mod rules;
 #[cfg(test)]
@@ -83,7 +85,7 @@ const WITHOUT_PERSONS: &[&str] = &[
     "crates/terrace-server/",
 ];
 
-/// x.
+/// Top directories of a developer's machine: paths below them are refused.
 const WORKPLACES: &[&str] = &["work", "root", "home", "tmp"];
 
 /// Path prefixes of binary files, whatever their contents look like.
@@ -131,6 +133,7 @@ pub fn run() -> ExitCode {
     let mut findings: Vec<Finding> = files.iter().flat_map(|file| check_file(&root, file, &files)).collect();
     findings.extend(crates::circles(&root, &files));
     findings.extend(duplicates::check(&root));
+    findings.extend(parts::check(&root, &files));
     findings.sort();
     for finding in &findings {
         println!("{finding}");

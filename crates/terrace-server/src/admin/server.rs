@@ -46,8 +46,8 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time for answers in progress when the server ends.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
-/// The answer to another user.
-const FOREIGN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n{\"failed\":{\"code\":\"error\",\
+/// Body of the answer to another user.
+const FOREIGN: &str = "{\"failed\":{\"code\":\"error\",\
     \"message\":\"only the user that runs the server may use this socket; run this as that user\"}}\n";
 
 /// State shared by routes: the store, and permits for calls.
@@ -98,7 +98,10 @@ impl Accept for OwnUser {
             if peer == 0 || peer == rustix::process::geteuid().as_raw() {
                 return Ok((stream, (Ipv4Addr::LOCALHOST, 0).into()));
             }
-            Self::send_at_once(&stream, FOREIGN);
+            // With a length: the request is not read, so the client's next read fails.
+            let length = FOREIGN.len();
+            let head = format!("HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+            Self::send_at_once(&stream, (head + FOREIGN).as_bytes());
         }
     }
 
@@ -249,4 +252,56 @@ async fn follow<G: Serialize + Send + 'static>(call: Following<G>) -> Response {
         status,
         Body::from_stream(lines.map(|next| Ok::<_, io::Error>(line(&next)))),
     )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use rustix::process::Uid;
+    use std::io::{Read as _, Write as _};
+
+    /// What the client reads whose thread has this user, and whether it was accepted.
+    async fn asked_as(uid: Uid, listener: &mut OwnUser, path: std::path::PathBuf) -> (String, bool) {
+        let client = std::thread::spawn(move || {
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            let mut stream = std::os::unix::net::UnixStream::connect(path).unwrap();
+            // It is refused before it asks.
+            let _ = stream.write_all(b"GET /stats HTTP/1.1\r\n\r\n");
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            String::from_utf8(answer).unwrap()
+        });
+        let is_accepted = timeout(Duration::from_millis(500), listener.accept()).await.is_ok();
+        (client.join().unwrap(), is_accepted)
+    }
+
+    /// The mode of the socket keeps others away. If someone opened it to all, they are still
+    /// refused. Only root can become another user.
+    #[tokio::test]
+    async fn another_user_is_refused_at_a_socket_that_is_open_to_all() {
+        let own = rustix::process::geteuid();
+        if !own.is_root() {
+            return eprintln!("left out: only root can become another user");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(SOCKET);
+        let mut listener = OwnUser(bind(&File::open(dir.path()).unwrap()).unwrap());
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let (answer, is_accepted) = asked_as(Uid::from_raw(65534), &mut listener, path.clone()).await;
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body, FOREIGN);
+        let length = format!("Content-Length: {}", body.len());
+        assert!(
+            head.contains(&length),
+            "a client would wait for the end, and find an error: {head}"
+        );
+        assert!(!is_accepted);
+        // An accepted connection is dropped here, unanswered.
+        assert_eq!(asked_as(own, &mut listener, path).await, (String::new(), true));
+    }
 }

@@ -23,7 +23,7 @@ use std::{
     str::FromStr,
     sync::Arc,
 };
-use terrace::{Error, ScanRange, Store};
+use terrace::{Clock, Error, ScanRange, Store};
 
 /// The bucket name that means all of them.
 pub const ALL_BUCKETS: &str = "*";
@@ -255,13 +255,13 @@ impl fmt::Debug for AccessKey {
 
 impl AccessKey {
     /// Makes a key with a new ID.
-    pub fn generate(new: &NewKey) -> (String, Self) {
+    pub fn generate(new: &NewKey, clock: &Clock) -> (String, Self) {
         let mut random = [0; 46];
         keyspace::fill_random(&mut random);
         let id = format!("TRCE{}", letters(&random[..16]));
         let key = Self {
             secret: STANDARD_NO_PAD.encode(&random[16..]),
-            created_ms: keyspace::now_ms(),
+            created_ms: clock.now_ms(),
             grants: new
                 .grants
                 .iter()
@@ -303,8 +303,8 @@ impl AccessKey {
         self.policy = text.map(|text| Own::open(id, text.to_owned()));
     }
 
-    fn is_good(&self) -> bool {
-        self.expires_ms.is_none_or(|at| keyspace::now_ms() < at)
+    fn is_good(&self, clock: &Clock) -> bool {
+        self.expires_ms.is_none_or(|at| clock.now_ms() < at)
     }
 }
 
@@ -331,7 +331,7 @@ pub struct Standing {
 pub fn create(opened: &Store, new: &NewKey, secrets: &Secrets) -> terrace::Result<(String, AccessKey)> {
     new.check()?;
     Accounts::load(opened)?.join(opened, &new.account, new.email.as_deref())?;
-    let (id, key) = AccessKey::generate(new);
+    let (id, key) = AccessKey::generate(new, opened.clock());
     store(opened, &id, &key, secrets)?;
     Ok((id, key))
 }
@@ -403,6 +403,8 @@ pub struct Keys {
     /// Held while a key is made.
     making: Mutex<()>,
     secrets: Secrets,
+    /// The store's.
+    clock: Clock,
 }
 
 impl Keys {
@@ -427,6 +429,7 @@ impl Keys {
             sessions: RwLock::new(Sessions::stored(opened, &secrets)?.map(Arc::new)),
             making: Mutex::default(),
             secrets,
+            clock: opened.clock().clone(),
         })
     }
 
@@ -434,7 +437,11 @@ impl Keys {
     fn of<T>(&self, id: &str, ask: impl FnOnce(&AccessKey) -> T) -> Option<T> {
         let parent = session::parent(id);
         let id = parent.as_deref().unwrap_or(id);
-        self.by_id.read().get(id).filter(|key| key.is_good()).map(ask)
+        self.by_id
+            .read()
+            .get(id)
+            .filter(|key| key.is_good(&self.clock))
+            .map(ask)
     }
 
     /// The secret of a key, or of a session of one, if there is such a key.
@@ -453,7 +460,7 @@ impl Keys {
     /// [`NoSession`]
     pub fn session(&self, id: &str, token: &str) -> Result<Session, NoSession> {
         let sessions = self.sessions.read().clone();
-        sessions.ok_or(NoSession::Invalid)?.open(id, token)
+        sessions.ok_or(NoSession::Invalid)?.open(id, token, &self.clock)
     }
 
     /// Makes temporary credentials for a key. `None` if its ID has another form. Blocks.
@@ -540,7 +547,7 @@ impl Keys {
         let mut accounts = self.accounts.read().clone();
         accounts.join(opened, &new.account, new.email.as_deref())?;
         *self.accounts.write() = accounts;
-        let (id, key) = AccessKey::generate(new);
+        let (id, key) = AccessKey::generate(new, opened.clock());
         store(opened, &id, &key, &self.secrets)?;
         self.by_id.write().insert(id.clone(), key.clone());
         Ok((id, key))

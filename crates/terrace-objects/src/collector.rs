@@ -181,13 +181,14 @@ impl Collector {
         let mut uploads_checked_ms = 0;
         loop {
             let collector = Arc::clone(&self);
-            let check_uploads = keyspace::now_ms().saturating_sub(uploads_checked_ms) > UPLOAD_CHECK_INTERVAL_MS;
+            let now_ms = engine.now().clock().now_ms();
+            let check_uploads = now_ms.saturating_sub(uploads_checked_ms) > UPLOAD_CHECK_INTERVAL_MS;
             if check_uploads {
-                uploads_checked_ms = keyspace::now_ms();
+                uploads_checked_ms = now_ms;
             }
             let turn = engine.run(move |store| {
                 if check_uploads {
-                    expire_uploads(store, keyspace::now_ms())?;
+                    expire_uploads(store, now_ms)?;
                 }
                 collector.collect(store)
             });
@@ -362,7 +363,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::time::Instant;
-    use terrace::Options;
+    use terrace::{Clock, Options};
 
     fn place() -> (tempfile::TempDir, Store) {
         let dir = tempfile::tempdir().unwrap();
@@ -378,7 +379,7 @@ mod tests {
     fn garbage_goes_unless_it_is_held() {
         let (_dir, store) = place();
         let collector = Arc::new(Collector::default());
-        let (gone, kept) = (Id::new(), Id::new());
+        let (gone, kept) = (Id::new(&Clock::default()), Id::new(&Clock::default()));
         for number in 0..300 {
             store.put(keyspace::value(gone, number, 1), "x").unwrap();
         }
@@ -428,7 +429,7 @@ mod tests {
     fn a_full_writer_waits_for_the_end_of_a_run() {
         let (_dir, store) = place();
         let (store, collector) = (&store, &Collector::default());
-        let garbage = || store.put(keyspace::garbage(Id::new()), "").unwrap();
+        let garbage = || store.put(keyspace::garbage(Id::new(&Clock::default())), "").unwrap();
         garbage();
         garbage();
         std::thread::scope(|scope| {
@@ -458,21 +459,25 @@ mod tests {
     fn what_is_not_finished_is_discarded() {
         let (_dir, store) = place();
         let collector = Arc::new(Collector::default());
-        let (finished, given_up, of_a_crash) = (Id::new(), Id::new(), Id::new());
+        let (finished, given_up, of_a_crash) = (
+            Id::new(&Clock::default()),
+            Id::new(&Clock::default()),
+            Id::new(&Clock::default()),
+        );
         for id in [finished, given_up, of_a_crash] {
             store.put(keyspace::pending(id), "").unwrap();
             store.put(keyspace::value(id, 1, 1), "x").unwrap();
         }
         collector.unfinished_values(finished).finished();
         drop(collector.unfinished_values(given_up));
-        let part = keyspace::value(Id::new(), 1, 1);
+        let part = keyspace::value(Id::new(&Clock::default()), 1, 1);
         store.put(keyspace::pending_part(&part), "").unwrap();
         store.put(&part, "x").unwrap();
         drop(collector.unfinished_part(part));
         collector.collect(&store).unwrap();
         assert_eq!(count(&store), 4);
 
-        let part = keyspace::value(Id::new(), 2, 1);
+        let part = keyspace::value(Id::new(&Clock::default()), 2, 1);
         store.put(keyspace::pending_part(&part), "").unwrap();
         store.put(&part, "x").unwrap();
         let collector = Collector::default();
@@ -486,15 +491,15 @@ mod tests {
     #[test]
     fn abandoned_uploads_expire() {
         let (_dir, store) = place();
-        let mut old = Id::new();
+        let mut old = Id::new(&Clock::default());
         old.0[..6].fill(0);
-        let young = Id::new();
+        let young = Id::new(&Clock::default());
         for id in [old, young] {
             store.put(keyspace::upload("abc", "key", id), "").unwrap();
             store.put(keyspace::part(id, 1), "").unwrap();
             store.put(keyspace::value(id, 1, 1), "x").unwrap();
         }
-        expire_uploads(&store, keyspace::now_ms()).unwrap();
+        expire_uploads(&store, store.clock().now_ms()).unwrap();
         Collector::default().collect(&store).unwrap();
         assert_eq!(count(&store), 3);
         assert!(store.head(keyspace::upload("abc", "key", young)).unwrap().is_some());

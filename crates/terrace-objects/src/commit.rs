@@ -287,7 +287,7 @@ pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -
         let Some(found) = found else {
             return Ok(Next::Nothing);
         };
-        if lock::is_kept(&found.facts.attributes, requirement.bypasses) {
+        if lock::is_kept(&found.facts.attributes, requirement.bypasses, store.clock().now_ms()) {
             return Err(ObjectError::Locked);
         }
         let is_current = found.place == step.object;
@@ -453,7 +453,8 @@ impl Step<'_> {
     fn succeed(&mut self, existing: Option<&Facts>, new: Option<&NewObject>, is_null: bool) -> ObjectResult<bool> {
         let (bucket, key) = (self.place.bucket().name.as_str(), self.place.key);
         let former = self.former_order(existing)?;
-        let order = former.map_or_else(Id::new, |former| Id::new().max(former.next()));
+        let (clock, first) = (self.place.store.clock(), former.map(Id::next));
+        let order = Id::new(clock).max(first.unwrap_or(Id([0; 16])));
         if is_null {
             self.remove_null()?;
         }
@@ -476,7 +477,7 @@ impl Step<'_> {
             if existing.is_some() {
                 self.delete_current(condition);
             }
-            let marker = record::delete_marker(order, is_null, keyspace::now_ms());
+            let marker = record::delete_marker(order, is_null, clock.now_ms());
             self.batch
                 .put_with(keyspace::version(bucket, key, order), "", marker, Condition::Absent);
             if is_null {

@@ -60,7 +60,8 @@ pub fn try_keep(
     let Received::Whole(value, computed) = received else {
         return None;
     };
-    let modified_ms = record::complete(&mut attributes, computed, None);
+    let modified_ms = place.store.clock().now_ms();
+    record::complete(&mut attributes, computed, None, modified_ms);
     let new = NewObject {
         value: value.clone(),
         attributes,
@@ -93,10 +94,11 @@ pub fn keep(
         }
     };
     let id = stored.as_ref().map(|(id, _)| *id);
+    let modified_ms = place.store.clock().now_ms();
     if let Some(settings) = place.permit.bucket().record().lock {
-        settings.apply(&mut attributes);
+        settings.apply(&mut attributes, modified_ms);
     }
-    let modified_ms = record::complete(&mut attributes, &computed, id);
+    record::complete(&mut attributes, &computed, id, modified_ms);
     let held = sealing.as_ref().map(Sealing::hold);
     if let Some((sealing, held)) = sealing.as_ref().zip(held.as_ref()) {
         let name = keyspace::object(&place.permit.bucket().name, place.key);

@@ -8,10 +8,8 @@
 //! Everything else is below [`SYSTEM_PREFIX`], which begins with a zero byte. No bucket name
 //! contains one, so no S3 request can name such a key.
 
-use std::{
-    fmt,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::fmt;
+use terrace::Clock;
 
 /// Prefix of all keys that are not objects.
 pub const SYSTEM_PREFIX: &str = "\0s3/";
@@ -94,10 +92,8 @@ pub struct Id(pub [u8; 16]);
 
 impl Id {
     /// A new ID: six bytes of time, ten random ones.
-    #[allow(clippy::new_without_default)] // each is another
-    pub fn new() -> Self {
-        let mut bytes = [0; 16];
-        bytes[..6].copy_from_slice(&now_ms().to_be_bytes()[2..]);
+    pub fn new(clock: &Clock) -> Self {
+        let Self(mut bytes) = Self::first_of(clock.now_ms());
         fill_random(&mut bytes[6..]);
         Self(bytes)
     }
@@ -143,10 +139,11 @@ impl fmt::Display for Id {
     }
 }
 
-/// Milliseconds since 1970.
-pub fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+/// A text that nothing else contains: 32 hex digits.
+pub fn unique_text() -> String {
+    let mut bytes = [0; 16];
+    fill_random(&mut bytes);
+    Id(bytes).to_string()
 }
 
 /// Fills `bytes` from the operating system's generator.
@@ -332,7 +329,7 @@ mod tests {
 
     #[test]
     fn ids_survive_as_text_and_sort_by_time() {
-        let first = Id::new();
+        let first = Id::new(&Clock::default());
         assert_eq!(Id::parse(&first.to_string()), Some(first));
         let later = Id([0xff; 16]);
         assert!(first.to_string() < later.to_string());
@@ -346,12 +343,12 @@ mod tests {
         ] {
             assert_eq!(Id::parse(text), None, "{text}");
         }
-        assert_ne!(Id::new(), Id::new());
+        assert_ne!(Id::new(&Clock::default()), Id::new(&Clock::default()));
     }
 
     #[test]
     fn keys_are_read_back() {
-        let id = Id::new();
+        let id = Id::new(&Clock::default());
         let key = upload("photos", "a/b\u{1}ü", id);
         assert_eq!(parse_upload(&key[uploads("photos").len()..]), Some(("a/b\u{1}ü", id)));
         assert_eq!(parse_part(&part(id, 10_000)), Some(10_000));
@@ -382,7 +379,8 @@ mod tests {
         assert!(sorted.is_sorted());
         assert_eq!(parse_version(&sorted[0][versions("b").len()..]), Some(("k", late)));
         assert!(sorted[1].starts_with(&versions_of("b", "k")) && !sorted[2].starts_with(&versions_of("b", "k")));
-        let (before, made, after) = (now_ms(), Id::new().ms(), now_ms());
+        let clock = Clock::default();
+        let (before, made, after) = (clock.now_ms(), Id::new(&clock).ms(), clock.now_ms());
         assert!((before..=after).contains(&made));
     }
 

@@ -5,7 +5,6 @@
 //! versions that no longer exist, so nothing bypasses a lock. A bucket with locks has versioning,
 //! and it cannot be suspended.
 
-use super::keyspace::now_ms;
 use serde::{Deserialize, Serialize};
 use terrace::Attributes;
 
@@ -86,8 +85,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Gives a new version the default retention, unless it has its own.
-    pub fn apply(&self, attributes: &mut Attributes) {
+    /// Gives a version written now the default retention, unless it has its own.
+    pub fn apply(&self, attributes: &mut Attributes, now_ms: u64) {
         let Some(default) = self.default.filter(|_| retention(attributes).is_none()) else {
             return;
         };
@@ -95,7 +94,7 @@ impl Settings {
             Period::Days(days) => u64::from(days),
             Period::Years(years) => u64::from(years) * YEAR_DAYS,
         };
-        let until_ms = now_ms().saturating_add(days * DAY_MS);
+        let until_ms = now_ms.saturating_add(days * DAY_MS);
         set_retention(
             attributes,
             Some(Retention {
@@ -147,21 +146,21 @@ fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
 }
 
 /// Whether a version may not be deleted now. `bypasses` if the caller may ignore governance.
-pub fn is_kept(attributes: &Attributes, bypasses: bool) -> bool {
-    let is_retained = retention(attributes).is_some_and(|retention| retention.binds(bypasses));
+pub fn is_kept(attributes: &Attributes, bypasses: bool, now_ms: u64) -> bool {
+    let is_retained = retention(attributes).is_some_and(|retention| retention.binds(bypasses, now_ms));
     is_retained || legal_hold(attributes) == Some(true)
 }
 
 impl Retention {
-    fn binds(self, bypasses: bool) -> bool {
+    fn binds(self, bypasses: bool, now_ms: u64) -> bool {
         let counts = self.mode == Mode::Compliance || !bypasses;
-        counts && self.until_ms > now_ms()
+        counts && self.until_ms > now_ms
     }
 
     /// Whether it may be replaced: a binding retention may only be extended.
-    pub fn may_become(self, new: Option<Self>, bypasses: bool) -> bool {
+    pub fn may_become(self, new: Option<Self>, bypasses: bool, now_ms: u64) -> bool {
         let is_longer = new.is_some_and(|new| new.mode == self.mode && new.until_ms >= self.until_ms);
-        is_longer || !self.binds(bypasses)
+        is_longer || !self.binds(bypasses, now_ms)
     }
 }
 
@@ -169,10 +168,12 @@ impl Retention {
 mod tests {
     use super::*;
 
+    const NOW_MS: u64 = 1_800_000_000_000;
+
     fn at(mode: Mode, from_now_ms: i64) -> Retention {
         Retention {
             mode,
-            until_ms: now_ms().saturating_add_signed(from_now_ms),
+            until_ms: NOW_MS.saturating_add_signed(from_now_ms),
         }
     }
 
@@ -197,7 +198,7 @@ mod tests {
             }
             assert_eq!(super::retention(&attributes), retention);
             assert_eq!(
-                is_kept(&attributes, bypasses),
+                is_kept(&attributes, bypasses, NOW_MS),
                 kept,
                 "{retention:?} {hold:?} {bypasses}"
             );
@@ -209,11 +210,17 @@ mod tests {
         let (hour, day) = (3_600_000, 86_400_000);
         let (governance, compliance) = (at(Mode::Governance, hour), at(Mode::Compliance, hour));
         let longer = |retention: Retention| Some(at(retention.mode, day));
-        assert!(governance.may_become(longer(governance), false) && compliance.may_become(longer(compliance), false));
-        assert!(!governance.may_become(None, false) && governance.may_become(None, true));
-        assert!(!governance.may_become(Some(compliance), false) && governance.may_become(Some(compliance), true));
-        assert!(!compliance.may_become(None, true) && !compliance.may_become(Some(governance), true));
-        assert!(at(Mode::Compliance, -hour).may_become(None, false));
+        assert!(
+            governance.may_become(longer(governance), false, NOW_MS)
+                && compliance.may_become(longer(compliance), false, NOW_MS)
+        );
+        assert!(!governance.may_become(None, false, NOW_MS) && governance.may_become(None, true, NOW_MS));
+        assert!(
+            !governance.may_become(Some(compliance), false, NOW_MS)
+                && governance.may_become(Some(compliance), true, NOW_MS)
+        );
+        assert!(!compliance.may_become(None, true, NOW_MS) && !compliance.may_become(Some(governance), true, NOW_MS));
+        assert!(at(Mode::Compliance, -hour).may_become(None, false, NOW_MS));
     }
 
     #[test]
@@ -225,12 +232,12 @@ mod tests {
             }),
         };
         let mut attributes = Attributes::new();
-        settings.apply(&mut attributes);
-        let given = retention(&attributes).map(|retention| retention.until_ms.abs_diff(now_ms() + 365 * DAY_MS));
+        settings.apply(&mut attributes, NOW_MS);
+        let given = retention(&attributes).map(|retention| retention.until_ms.abs_diff(NOW_MS + 365 * DAY_MS));
         assert!(given.is_some_and(|ms| ms < 60_000));
         let own = at(Mode::Governance, 5_000);
         set_retention(&mut attributes, Some(own));
-        settings.apply(&mut attributes);
+        settings.apply(&mut attributes, NOW_MS);
         assert_eq!(retention(&attributes), Some(own));
     }
 }

@@ -89,7 +89,7 @@ impl PartRecord {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use terrace::{HomeKind, Version};
+    use terrace::{Clock, HomeKind, Version};
 
     /// The stored bytes.
     #[test]
@@ -129,7 +129,7 @@ mod tests {
         for ((_, stored), (name, expected)) in stored.iter().zip(expected) {
             assert!(stored.starts_with(expected), "{name}: {stored}");
         }
-        let key = keyspace::part(keyspace::Id::new(), 7);
+        let key = keyspace::part(keyspace::Id::new(&Clock::default()), 7);
         let read = PartRecord::read(&key, &info(sealed)).unwrap();
         assert_eq!(
             (read.number, read.nonce, read.length, read.salt),

@@ -11,7 +11,7 @@ use crate::{
     crypt::{ENCRYPTION, Encryption},
     digest::{self, Algorithm, Computed},
     error::{ObjectError, ObjectResult},
-    keyspace::{self, Id},
+    keyspace::Id,
 };
 use std::{
     collections::HashMap,
@@ -65,10 +65,8 @@ pub const EXPIRES: &str = "expires";
 /// Where a web site redirects requests for the object.
 pub const REDIRECT: &str = "x-amz-website-redirect-location";
 
-/// Adds the server's attributes to an object received in one piece. Returns its time in
-/// milliseconds since 1970.
-pub fn complete(attributes: &mut Attributes, computed: &Computed, values: Option<Id>) -> u64 {
-    let modified_ms = keyspace::now_ms();
+/// Adds the server's attributes to an object received in one piece.
+pub fn complete(attributes: &mut Attributes, computed: &Computed, values: Option<Id>, modified_ms: u64) {
     stamp(attributes, &computed.etag(), modified_ms);
     for checksum in &computed.checksums {
         attributes.set(checksum.algorithm.header(), checksum.text());
@@ -76,7 +74,6 @@ pub fn complete(attributes: &mut Attributes, computed: &Computed, values: Option
     if let Some(id) = values {
         place(attributes, id, computed.length);
     }
-    modified_ms
 }
 
 /// Sets entity tag, without quotes, and time.

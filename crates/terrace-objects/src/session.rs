@@ -22,7 +22,7 @@ use ring::{
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
-use terrace::{Error, Store};
+use terrace::{Clock, Error, Store};
 
 /// Prefix and length of access key IDs.
 const OF_KEYS: (&str, usize) = ("TRCE", 20);
@@ -181,7 +181,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`NoSession`]
-    pub fn open(&self, id: &str, token: &str) -> Result<Session, NoSession> {
+    pub fn open(&self, id: &str, token: &str, clock: &Clock) -> Result<Session, NoSession> {
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| NoSession::Invalid)?;
         let (nonce, text) = bytes.split_first_chunk::<NONCE_LEN>().ok_or(NoSession::Invalid)?;
         let mut text = text.to_vec();
@@ -190,7 +190,7 @@ impl Sessions {
             .open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(id), &mut text);
         let opened = opened.map_err(|_| NoSession::Invalid)?;
         let bounds: Bounds = serde_json::from_slice(opened).map_err(|_| NoSession::Invalid)?;
-        if bounds.expires_ms <= keyspace::now_ms() {
+        if bounds.expires_ms <= clock.now_ms() {
             return Err(NoSession::Expired);
         }
         // It was checked when the token was made.
@@ -245,7 +245,7 @@ mod tests {
             token,
             "CQkJCQkJCQkJCQkJM0USeOI0tQtEZ3TODUdde3CfKI3ykA3q0dDvGm2MnIkG-O8-ZeCtaGvJBpsqkWwJFbHA"
         );
-        assert!(sessions.open(&id, &token).unwrap().policy.is_none());
+        assert!(sessions.open(&id, &token, &Clock::default()).unwrap().policy.is_none());
     }
 
     #[test]
@@ -261,22 +261,23 @@ mod tests {
             };
             sessions.make(KEY, LETTERS, &bounds).unwrap().unwrap()
         };
-        let later = keyspace::now_ms() + 60_000;
+        let clock = Clock::default();
+        let later = clock.now_ms() + 60_000;
         let made = make(later, Some(policy));
-        let opened = sessions.open(&made.id, &made.token).unwrap();
+        let opened = sessions.open(&made.id, &made.token, &clock).unwrap();
         assert!(opened.policy.is_some());
         assert_eq!(opened.tags, tags);
         assert_ne!(make(later, None).token, make(later, None).token);
-        let refused = |id: &str, token: &str| sessions.open(id, token).unwrap_err();
+        let refused = |id: &str, token: &str| sessions.open(id, token, &clock).unwrap_err();
         let other = id_of(KEY, "CCCCCCCCCCCCCCCC").unwrap();
         assert_eq!(refused(&other, &made.token), NoSession::Invalid);
         for token in ["", "AAAA", "!", &made.token[1..], &format!("{}A", made.token)] {
             assert_eq!(refused(&made.id, token), NoSession::Invalid, "{token}");
         }
         let elsewhere = Sessions::of(&[8; KEY_BYTES]).unwrap();
-        assert!(elsewhere.open(&made.id, &made.token).is_err());
+        assert!(elsewhere.open(&made.id, &made.token, &clock).is_err());
         assert_ne!(elsewhere.secret(&made.id), made.secret);
-        let ended = make(keyspace::now_ms(), None);
+        let ended = make(clock.now_ms(), None);
         assert_eq!(refused(&ended.id, &ended.token), NoSession::Expired);
     }
 }

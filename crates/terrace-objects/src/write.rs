@@ -136,7 +136,7 @@ impl Writing {
         mut draw: impl FnMut() -> u32,
     ) -> ObjectResult<Self> {
         let (id, number) = match target {
-            Target::Object => (Id::new(), 1),
+            Target::Object => (Id::new(store.clock()), 1),
             Target::Part(id, number) => (id, number),
         };
         let fail = |error: Error, key: &[u8]| ObjectError::engine(&error, key);
@@ -297,7 +297,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options::new(dir.path())).unwrap();
         let collector = Arc::new(Collector::default());
-        let id = Id::new();
+        let id = Id::new(store.clock());
         let begin = |drawn: &[u32]| {
             let mut drawn = drawn.iter().copied();
             let draw = || drawn.next().unwrap();

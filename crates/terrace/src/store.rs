@@ -2,9 +2,9 @@
 //! and calls `write` or `read`.
 
 use crate::{
-    BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Committing, Condition, Durability, Error, Object,
-    ObjectInfo, Options, PutOptions, RamAnswer, ReadOptions, Reader, RepairReport, RestoreOptions, RestoreReport,
-    Result, Scan, ScanRange, Snapshot, Stats, ValueWriter, VerifyReport, Version, WriterOptions,
+    BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Clock, Committing, Condition, Durability, Error,
+    Object, ObjectInfo, Options, PutOptions, RamAnswer, ReadOptions, Reader, RepairReport, RestoreOptions,
+    RestoreReport, Result, Scan, ScanRange, Snapshot, Stats, ValueWriter, VerifyReport, Version, WriterOptions,
     admin::{backup, open, repair, verify},
     engine::Engine,
     maintenance::{
@@ -394,6 +394,12 @@ impl Store {
         let engine = self.engine();
         engine.check_writable()?;
         engine.set_flash_capacity(bytes)
+    }
+
+    /// The clock of its options, for layers above that keep times too.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.engine().options.clock
     }
 
     /// Figures about the store.

@@ -4,7 +4,6 @@
 
 use crate::{
     bucket::Record,
-    keyspace,
     policy::{Caller, Context, Policy, Question, Verdict, actions},
     record::Facts,
     tags,
@@ -36,6 +35,8 @@ pub struct Asker {
     pub own: Option<Arc<Policy>>,
     /// The object's attributes are in the body, a form.
     pub is_form: bool,
+    /// When the request arrived, in milliseconds since 1970.
+    pub now_ms: u64,
     /// Condition values.
     pub context: Arc<Context>,
 }
@@ -216,7 +217,7 @@ fn judge_by(policy: &Policy, question: &Question<'_>, open: Option<&dyn Fn(&str)
 
 /// Evaluates the policy of the bucket `target` for a service that puts an object there on behalf of
 /// another bucket of the same account.
-pub fn of_service(service: &str, source: &str, record: &Record, target: &str, key: &str) -> Verdict {
+pub fn of_service(service: &str, source: &str, (record, target): (&Record, &str), key: &str, now_ms: u64) -> Verdict {
     if record.is_unreadable() {
         return Verdict::Denied;
     }
@@ -224,7 +225,7 @@ pub fn of_service(service: &str, source: &str, record: &Record, target: &str, ke
         return Verdict::Silent;
     };
     let mut context = Context::default();
-    add_time(&mut context);
+    add_time(&mut context, now_ms);
     context.add("aws:SourceArn", format!("arn:aws:s3:::{source}"));
     // Both buckets have the same account.
     context.add("aws:SourceAccount", record.owner());
@@ -242,8 +243,8 @@ pub fn of_service(service: &str, source: &str, record: &Record, target: &str, ke
 }
 
 /// Adds the current time to condition values.
-pub fn add_time(context: &mut Context) {
-    let seconds = (keyspace::now_ms() / 1000).to_string();
+pub fn add_time(context: &mut Context, now_ms: u64) {
+    let seconds = (now_ms / 1000).to_string();
     // A number of seconds is a valid date.
     context.add("aws:CurrentTime", seconds.clone());
     context.add("aws:EpochTime", seconds);

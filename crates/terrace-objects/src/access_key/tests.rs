@@ -9,17 +9,18 @@ fn new(grants: &[&str]) -> NewKey {
 }
 
 fn generate(grants: &[&str]) -> (String, AccessKey) {
-    AccessKey::generate(&new(grants))
+    AccessKey::generate(&new(grants), &Clock::default())
 }
 
 /// The stored record, byte for byte, and one from before accounts existed.
 #[test]
 fn golden() {
-    let (_, key) = AccessKey::generate(&NewKey {
+    let new = NewKey {
         account: "press".to_owned(),
         expires_ms: Some(9),
         ..new(&["mine/a/=read"])
-    });
+    };
+    let (_, key) = AccessKey::generate(&new, &Clock::default());
     let key = AccessKey {
         secret: "s".to_owned(),
         created_ms: 7,
@@ -38,7 +39,10 @@ fn golden() {
     let old = r#"{"secret":"plain","created_ms":7,"grants":{"*":"admin"}}"#;
     let found: Stored = serde_json::from_str(old).unwrap();
     let opened = found.open("TRCEOLD", &Secrets::default()).unwrap();
-    assert_eq!((&*opened.account, opened.is_good()), (account::DEFAULT, true));
+    assert_eq!(
+        (&*opened.account, opened.is_good(&Clock::default())),
+        (account::DEFAULT, true)
+    );
     assert_eq!(json(&opened), old);
 }
 
@@ -165,7 +169,7 @@ fn prefixes_and_expiry_limit_keys() {
     assert!(keys.is_limited(&id, "mine") && keys.sees(&id, "mine"));
     assert!(!keys.is_limited(&id, "other") && !keys.sees(&id, "other"));
     let ended = NewKey {
-        expires_ms: Some(keyspace::now_ms()),
+        expires_ms: Some(Clock::default().now_ms()),
         ..new(&["*=admin"])
     };
     let (id, _) = keys.create(&opened, &ended).unwrap();

@@ -5,7 +5,7 @@ use crate::{
     access::decide::Claim,
     commit::{NewObject, Place, Requirement, try_change},
 };
-use terrace::{Attributes, Durability, Options};
+use terrace::{Attributes, Clock, Durability, Options};
 
 /// The name of an error.
 fn code<T>(result: ObjectResult<T>) -> String {
@@ -48,7 +48,7 @@ fn a_life_of_a_bucket() {
     assert_eq!(code(buckets.delete(&store, "abc")), "BucketNotEmpty");
     store.delete("abc/x").unwrap();
     // Regression: a bucket with an abandoned upload could not be deleted for a week.
-    let id = keyspace::Id::new();
+    let id = keyspace::Id::new(&Clock::default());
     store.put(keyspace::upload("abc", "k", id), "").unwrap();
     store.put(keyspace::value(id, 1, 1), "part").unwrap();
     let held = buckets.get("abc").unwrap();

@@ -5,7 +5,7 @@ use crate::{
     access::decide::Claim,
     bucket::{Buckets, Record},
 };
-use terrace::Options;
+use terrace::{Clock, Options};
 
 fn place() -> (tempfile::TempDir, Store, Permit) {
     let dir = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ fn conditions_are_judged_on_what_is_replaced() {
 #[test]
 fn what_had_values_leaves_a_marker() {
     let (_dir, store, permit) = place();
-    let (first, second) = (Id::new(), Id::new());
+    let (first, second) = (Id::new(&Clock::default()), Id::new(&Clock::default()));
     let free = Requirement::default();
     put(&store, &permit, &free, &object("a", Some(first))).unwrap();
     let same = put(&store, &permit, &free, &object("retagged", Some(first)));
@@ -132,7 +132,7 @@ fn commits_that_meet() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    put(&store, &permit, &free, &object("b", Some(Id::new()))).unwrap();
+                    put(&store, &permit, &free, &object("b", Some(Id::new(&Clock::default())))).unwrap();
                 }
             });
         }
@@ -180,7 +180,13 @@ fn only_what_leaves_nothing_to_do_is_committed_at_once() {
     assert!(done(&any, None));
     assert!(store.get(&key).unwrap().is_none());
     // Separate values become garbage, and the collector must be woken.
-    put(&store, &permit, &any, &object("values", Some(Id::new()))).unwrap();
+    put(
+        &store,
+        &permit,
+        &any,
+        &object("values", Some(Id::new(&Clock::default()))),
+    )
+    .unwrap();
     assert!(!tried(&any, Some(&new)) && !tried(&any, None));
     put(&store, &permit, &any, &new).unwrap();
     // Versioning involves more than one record.

@@ -287,7 +287,7 @@ fn first(rules: &[Rule], due_ms: impl Fn(&Rule) -> Option<u64>) -> Option<Expira
 
 /// A name for a rule without one.
 pub fn new_id() -> String {
-    keyspace::Id::new().to_string()
+    keyspace::unique_text()
 }
 
 #[cfg(test)]

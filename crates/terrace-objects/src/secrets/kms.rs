@@ -23,7 +23,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
-use terrace::{Condition, Durability, Error, PutOptions, ScanRange, Store};
+use terrace::{Clock, Condition, Durability, Error, PutOptions, ScanRange, Store};
 
 /// The attribute that names an object's KMS key.
 pub const KMS_KEY: &str = "s3-kms-key";
@@ -170,9 +170,9 @@ fn place(name: &str) -> String {
 
 impl Record {
     /// A key with one new version.
-    fn new(name: &str, principals: Vec<String>, secrets: &Secrets) -> terrace::Result<Self> {
+    fn new(name: &str, principals: Vec<String>, secrets: &Secrets, clock: &Clock) -> terrace::Result<Self> {
         let mut record = Self {
-            created_ms: keyspace::now_ms(),
+            created_ms: clock.now_ms(),
             disabled: false,
             principals,
             versions: Vec::new(),
@@ -282,7 +282,8 @@ impl KmsKeys {
             let (record, condition) = match (&change, Record::stored(store, name)?) {
                 (Change::Create(_), Some(_)) => return Err(Error::invalid(format!("there is a key {name} already"))),
                 (Change::Create(principals), None) => {
-                    (Record::new(name, principals.clone(), secrets)?, Condition::Absent)
+                    let record = Record::new(name, principals.clone(), secrets, store.clock())?;
+                    (record, Condition::Absent)
                 }
                 (_, None) => return Err(Error::invalid(format!("there is no key {name}"))),
                 (_, Some((mut record, condition))) => {

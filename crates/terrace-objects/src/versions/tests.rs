@@ -13,7 +13,7 @@ use crate::{
 use bytes::Bytes;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use std::collections::{BTreeMap, BTreeSet};
-use terrace::{Attributes, Durability, Options};
+use terrace::{Attributes, Clock, Durability, Options};
 
 const KEYS: [&str; 4] = ["a", "a/b", "a/c", "b\u{1}"];
 
@@ -35,7 +35,9 @@ impl World {
         }
         // Objects and versions of another bucket.
         store.put("abcd/a", "").unwrap();
-        store.put(keyspace::version("abcd", "a", Id::new()), "").unwrap();
+        store
+            .put(keyspace::version("abcd", "a", Id::new(&Clock::default())), "")
+            .unwrap();
         let claim = Claim::of_system(&buckets.get("abc").unwrap());
         Self {
             _dir: dir,
@@ -62,7 +64,7 @@ impl World {
     /// Puts an object with separate values, and returns its version ID.
     fn put(&self, key: &str, values: Id) -> Name {
         let mut attributes = Attributes::new();
-        record::stamp(&mut attributes, &values.to_string(), keyspace::now_ms());
+        record::stamp(&mut attributes, &values.to_string(), Clock::default().now_ms());
         record::place(&mut attributes, values, 10);
         let new = NewObject {
             value: Bytes::from(values.to_string()),
@@ -237,7 +239,7 @@ fn code<T>(result: ObjectResult<T>) -> String {
 
 #[test]
 fn names() {
-    let id = Id::new();
+    let id = Id::new(&Clock::default());
     assert_eq!(Name::parse(Some(&id.to_string())).unwrap(), Some(Name::Id(id)));
     assert_eq!(Name::parse(Some("null")).unwrap(), Some(Name::Null));
     assert_eq!(Name::parse(None).unwrap(), None);
@@ -270,7 +272,7 @@ fn check(world: &World, model: &Model, limit: usize) {
                 None => assert_eq!(code(found), "IsDeleteMarker"),
             }
         }
-        for name in [Name::Null, Name::Id(Id::new())] {
+        for name in [Name::Null, Name::Id(Id::new(&Clock::default()))] {
             if versions.iter().all(|(its, _)| *its != name) {
                 let found = describe(&world.store, &world.claim, key, Some(name));
                 assert_eq!(code(found), "NoSuchVersion");
@@ -289,7 +291,7 @@ fn random_histories() {
             let key = KEYS[random.random_range(0..KEYS.len())];
             match random.random_range(0..10) {
                 0..4 => {
-                    let values = Id::new();
+                    let values = Id::new(&Clock::default());
                     let name = world.put(key, values);
                     assert_eq!(matches!(name, Name::Id(_)), versioning == Versioning::Enabled);
                     model.add(key, name, Some(values));
@@ -306,7 +308,9 @@ fn random_histories() {
                 6..9 => {
                     let versions = model.of(key);
                     let chosen = random.random_range(0..=versions.len());
-                    let name = versions.get(chosen).map_or(Name::Id(Id::new()), |(name, _)| *name);
+                    let name = versions
+                        .get(chosen)
+                        .map_or(Name::Id(Id::new(&Clock::default())), |(name, _)| *name);
                     let was_marker = versions.get(chosen).map(|(_, values)| values.is_none());
                     match world.delete_version(key, name) {
                         Outcome::Done(done) => assert_eq!(Some(done.is_delete_marker), was_marker),
@@ -357,7 +361,7 @@ fn changes_that_meet() {
                     let key = KEYS[random.random_range(0..2)];
                     match random.random_range(0..10) {
                         0..5 => {
-                            let values = Id::new();
+                            let values = Id::new(&Clock::default());
                             made.lock().insert(values);
                             names.push(world.put(key, values));
                         }
@@ -384,9 +388,9 @@ fn changes_that_meet() {
 #[test]
 fn pages_of_what_changes() {
     let world = World::new();
-    world.put("a", Id::new());
+    world.put("a", Id::new(&Clock::default()));
     world.switch(Versioning::Enabled);
-    let names: Vec<_> = (0..3).map(|_| world.put("a", Id::new())).collect();
+    let names: Vec<_> = (0..3).map(|_| world.put("a", Id::new(&Clock::default()))).collect();
     let rest = |name| {
         let (entries, _) = world.page(&world.query(After::Version("a", name), 10));
         entries
@@ -419,7 +423,7 @@ fn versions_are_rolled_up_too() {
     let world = World::new();
     world.switch(Versioning::Enabled);
     for key in ["a/b", "a/b", "a/c", "b", "b", "c/d"] {
-        world.put(key, Id::new());
+        world.put(key, Id::new(&Clock::default()));
     }
     world.delete("a/c");
     world.delete("c/d");
@@ -450,8 +454,8 @@ fn versions_are_rolled_up_too() {
 fn what_is_removed_without_a_server() {
     let world = World::new();
     world.switch(Versioning::Enabled);
-    let first = world.put("a", Id::new());
-    let second = world.put("a", Id::new());
+    let first = world.put("a", Id::new(&Clock::default()));
+    let second = world.put("a", Id::new(&Clock::default()));
     world.store.delete("abc/a").unwrap();
     assert_eq!(code(describe(&world.store, &world.claim, "a", None)), "NoSuchKey");
     assert_eq!(
@@ -461,7 +465,7 @@ fn what_is_removed_without_a_server() {
     assert!(world.listed(10).iter().all(|line| !line.is_latest));
     world.store.put("abc/a", "written without a server").unwrap();
     assert!(describe(&world.store, &world.claim, "a", Some(Name::Null)).is_ok());
-    let third = world.put("a", Id::new());
+    let third = world.put("a", Id::new(&Clock::default()));
     let names: Vec<_> = world.listed(10).into_iter().map(|line| line.name).collect();
     assert_eq!(names, [third, Name::Null, first]);
     world.check_invariants();

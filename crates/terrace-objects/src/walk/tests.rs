@@ -9,7 +9,7 @@ use crate::{
     lock,
 };
 use bytes::Bytes;
-use terrace::{Attributes, Options, ScanRange};
+use terrace::{Attributes, Clock, Options, ScanRange};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -69,7 +69,7 @@ impl World {
 
     fn put_with(&self, key: &str, written_ms: u64, mut attributes: Attributes) {
         crate::record::stamp(&mut attributes, "e", written_ms);
-        crate::record::place(&mut attributes, keyspace::Id::new(), 10);
+        crate::record::place(&mut attributes, keyspace::Id::new(&Clock::default()), 10);
         let new = NewObject {
             value: Bytes::new(),
             attributes,
@@ -151,7 +151,7 @@ fn versions_go_when_their_time_is_over() {
     // delete marker is of the same day.
     world.walk(&[noncurrent(1, 0)], 4 * DAY_MS);
     assert_eq!(world.left(), ["a", "a", "-b", "b", "b"]);
-    let later = keyspace::now_ms() + 10 * DAY_MS;
+    let later = Clock::default().now_ms() + 10 * DAY_MS;
     world.walk(&[noncurrent(1, 1)], later);
     assert_eq!(world.left(), ["a", "a", "-b", "b"]);
     world.walk(&[noncurrent(1, 0)], later);
@@ -184,8 +184,8 @@ fn locked_versions_outlive_their_rules() {
     let mut held = Attributes::new();
     lock::set_legal_hold(&mut held, true);
     world.put_with("a", DAY_MS, held);
-    world.put_with("a", 2 * DAY_MS, until(keyspace::now_ms() + DAY_MS));
-    world.put_with("a", 3 * DAY_MS, until(keyspace::now_ms() - 1));
+    world.put_with("a", 2 * DAY_MS, until(Clock::default().now_ms() + DAY_MS));
+    world.put_with("a", 3 * DAY_MS, until(Clock::default().now_ms() - 1));
     world.put("a", 4 * DAY_MS);
     world.put("a", 5 * DAY_MS);
     let rule = Rule {
@@ -193,7 +193,7 @@ fn locked_versions_outlive_their_rules() {
         noncurrent: Some(Noncurrent { days: 1, keep: 0 }),
         ..days_rule()
     };
-    let later = keyspace::now_ms() + 10 * DAY_MS;
+    let later = Clock::default().now_ms() + 10 * DAY_MS;
     assert!(world.walk(std::slice::from_ref(&rule), later));
     assert_eq!(world.left(), ["a"; 3], "the current one, and the two that are locked");
     assert!(!world.walk(&[rule], later), "what is locked makes no garbage");

@@ -5,7 +5,7 @@ use crate::{
     admin::{self, KeyPolicy, KeySummary},
     cli::{KeyCommand, KeyCreateArgs, KeyPolicyArgs},
     failure::{Code, Failure, Outcome},
-    s3::{access_key::NewKey, account, keyspace},
+    s3::{access_key::NewKey, account},
     settings::Settings,
 };
 use serde_json::json;
@@ -30,7 +30,7 @@ fn create(args: &KeyCreateArgs, settings: &Settings) -> Outcome {
         grants: args.allow.clone(),
         account: args.account.clone(),
         email: args.email.clone(),
-        expires_ms: lives_ms.map(|lives| keyspace::now_ms().saturating_add(lives)),
+        expires_ms: lives_ms.map(|lives| settings.options.clock.now_ms().saturating_add(lives)),
         policy: args.policy.as_deref().map(read_policy).transpose()?,
     };
     let made = call(settings, Access::Create, &admin::KEY_CREATE, new)?;

@@ -341,7 +341,7 @@ fn first_key(store: &Store, address: SocketAddr, secrets: &Secrets) -> Outcome {
         bucket: access_key::ALL_BUCKETS.to_owned(),
         level: Level::Admin,
     };
-    let (id, key) = AccessKey::generate(&NewKey::of_default(&[everything]));
+    let (id, key) = AccessKey::generate(&NewKey::of_default(&[everything]), store.clock());
     access_key::store(store, &id, &key, secrets)?;
     eprint!(
         "This access key may do everything over S3. Its secret is shown this once:\n{}",

@@ -13,7 +13,6 @@ use super::{
     access::decide::{Action, Claim, Principal},
     bucket::Bucket,
     head::Head,
-    keyspace,
     ops::objects,
     verified,
 };
@@ -130,7 +129,7 @@ impl<'h> Plain<'h> {
         }
         let keys = &gateway.access_keys;
         // The long way reads what policies need.
-        let id = verified::signer(head, headers, |id| keys.secret(id), keyspace::now_ms())?;
+        let id = verified::signer(head, headers, |id| keys.secret(id), head.peer.arrived_ms)?;
         if keys.policy(id).is_some() {
             return None;
         }

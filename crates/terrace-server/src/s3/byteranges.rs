@@ -1,6 +1,6 @@
 //! Several ranges of an object in one body: `multipart/byteranges` (RFC 9110 section 14.6).
 
-use super::keyspace::Id;
+use super::keyspace;
 use crate::http::ranges::content_range;
 use bytes::Bytes;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub struct Byteranges {
 impl Byteranges {
     /// A body with these ranges of an object of so many bytes.
     pub fn new(ranges: Vec<Range<u64>>, length: u64, content_type: &str) -> Self {
-        let boundary = Id::new().to_string();
+        let boundary = keyspace::unique_text();
         let head = |range: &Range<u64>| {
             let place = content_range(range, length);
             format!("\r\n--{boundary}\r\nContent-Type: {content_type}\r\nContent-Range: {place}\r\n\r\n").into()

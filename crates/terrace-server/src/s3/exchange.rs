@@ -96,10 +96,10 @@ impl Exchange {
         let agent = headers.get(header::USER_AGENT).filter(|_| is_read);
         Self {
             gateway: Arc::clone(gateway),
+            time: head.peer.arrived(),
             head,
             noted: Noted::default(),
             agent: agent.cloned(),
-            time: SystemTime::now(),
             began: Instant::now(),
             received: Arc::default(),
             ticket: None,

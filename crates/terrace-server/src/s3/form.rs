@@ -9,7 +9,7 @@ mod fields;
 mod policy;
 
 pub use fields::Form;
-pub use policy::{Extras, check};
+pub use policy::{Extras, check, refuse_ended};
 
 use super::refuse::refuse_class;
 use hyper::{

@@ -46,7 +46,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Instant, SystemTime},
+    time::Instant,
 };
 
 /// Memory of parsed XML per byte: the shortest element that `s3s` parses has some thirty bytes.
@@ -63,8 +63,6 @@ pub struct Front {
 struct Inner {
     gateway: Arc<Gateway>,
     service: S3Service,
-    /// For forms, whose policies have their own expiry, independent of the time of signing.
-    form_service: S3Service,
     domains: Domains,
     /// Number of the next request.
     next: AtomicU64,
@@ -75,21 +73,22 @@ struct Inner {
 impl Front {
     /// A service with buckets as hosts below these domains.
     pub fn new(gateway: Arc<Gateway>, domains: Vec<String>, is_secure: bool) -> Self {
+        let next = gateway.clock().now_ms() << 20;
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_BYTES_MAX;
         config.post_object_max_file_size = form::FILE_BYTES_MAX;
         config.form_max_field_size = form::FIELD_BYTES_MAX;
         config.form_max_fields_size = form::FIELDS_BYTES_MAX;
         config.form_max_parts = form::FIELDS_MAX;
-        let service = service(&gateway, &domains, config.clone());
+        // `signature` compares times, with the store's clock. Policies of forms have their own
+        // expiry, independent of the time of signing.
         config.presigned_url_max_skew_time_secs = u32::MAX;
         Self {
             inner: Arc::new(Inner {
-                service,
-                form_service: self::service(&gateway, &domains, config),
+                service: service(&gateway, &domains, config),
                 gateway,
                 domains: Domains(domains),
-                next: AtomicU64::new(super::keyspace::now_ms() << 20),
+                next: AtomicU64::new(next),
                 is_secure,
             }),
             peer: None,
@@ -136,6 +135,7 @@ impl hyper::service::Service<Request<Incoming>> for Front {
             is_secure: inner.is_secure,
             tls: parts.extensions.get().copied(),
             number: inner.next.fetch_add(1, Ordering::Relaxed),
+            arrived_ms: inner.gateway.clock().now_ms(),
         };
         let (head, is_clear) = Head::read(&mut parts, peer, inner.hosts());
         crypt::request::hide(&mut parts.headers);
@@ -272,11 +272,11 @@ impl Inner {
                 head,
                 &mut parts,
                 |id| self.gateway.access_keys.secret(id),
-                SystemTime::now(),
+                head.peer.arrived(),
             )?;
         } else {
             let secret = |id: &str| self.gateway.access_keys.secret(id);
-            verified::take_out_idle(head, &mut parts.headers, secret, super::keyspace::now_ms());
+            verified::take_out_idle(head, &mut parts.headers, secret, head.peer.arrived_ms);
         }
         let ticket = asked.exchange.ticket();
         parts.extensions.insert(Arc::clone(&ticket));
@@ -292,7 +292,7 @@ impl Inner {
         }
         let broken = Broken::default();
         let secret = |id: &str| self.gateway.access_keys.secret(id);
-        let chunks = Chunks::of(head, &mut parts.headers, &ticket, secret, super::keyspace::now_ms());
+        let chunks = Chunks::of(head, &mut parts.headers, &ticket, secret, head.peer.arrived_ms);
         if let Some(trailer) = chunks.as_ref().and_then(Chunks::trailer) {
             parts.extensions.insert(trailer);
         }
@@ -447,12 +447,13 @@ impl Inner {
             form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
             form.check_version_4(|id| self.gateway.access_keys.secret(id))?;
         }
+        form::refuse_ended(&form, head.peer.arrived_ms)?;
         let key = form.field("key").unwrap_or_default();
         let location = ops::said::location(&parts.extensions, &parts.headers, bucket, key);
         let (kind, body) = form.written();
         parts.headers.insert(header::CONTENT_TYPE, kind);
         let request = Request::from_parts(parts, Body::http_body_unsync(body));
-        let mut answer = handed(&self.form_service, request).await?;
+        let mut answer = handed(&self.service, request).await?;
         form::say_location(&mut answer, &location);
         Ok(answer)
     }

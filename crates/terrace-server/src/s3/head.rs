@@ -25,6 +25,7 @@ use s3s::{
 use std::{
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use terrace_objects::text::percent_decode_path;
 
@@ -52,6 +53,15 @@ pub struct Peer {
     pub tls: Option<TlsVersion>,
     /// The request's number.
     pub number: u64,
+    /// When it arrived, by the store's clock, in milliseconds since 1970.
+    pub arrived_ms: u64,
+}
+
+impl Peer {
+    /// The same as a time.
+    pub fn arrived(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(self.arrived_ms)
+    }
 }
 
 /// Domains below which hosts name buckets.
@@ -368,6 +378,7 @@ pub fn read_at_example(parts: &mut Parts) -> (Arc<Head>, S3Result) {
         is_secure: false,
         tls: None,
         number: 0x1F,
+        arrived_ms: terrace::Clock::default().now_ms(),
     };
     Head::read(parts, peer, hosts)
 }

@@ -81,7 +81,7 @@ pub fn read(
     context.add(RESOURCE_ACCOUNT, owner);
     let named = caller.as_ref().map(|(account, name)| Caller { account, name });
     add_caller(&mut context, named, head, request.headers());
-    add_headers(&mut context, request.headers());
+    add_headers(&mut context, request.headers(), head.peer.arrived_ms);
     add_query(&mut context, head, request.s3_op().name());
     let Session { policy: bound, tags } = session.unwrap_or_default();
     for (name, value) in tags {
@@ -102,6 +102,7 @@ pub fn read(
         own: None,
         key: request.s3_path().as_object().map(|(_, key)| key.to_owned()),
         is_form: operation == "PostObject",
+        now_ms: head.peer.arrived_ms,
         context: Arc::new(context),
     }
 }
@@ -113,7 +114,7 @@ pub fn of_unsigned_form(head: &Head, headers: &HeaderMap, fields: &HeaderMap, ow
     add_surroundings(&mut context, head.peer);
     context.add(RESOURCE_ACCOUNT, owner);
     add_caller(&mut context, None, head, headers);
-    add_headers(&mut context, headers);
+    add_headers(&mut context, headers, head.peer.arrived_ms);
     context.add(actions::CREATION, "true");
     let asker = Asker {
         caller: None,
@@ -123,6 +124,7 @@ pub fn of_unsigned_form(head: &Head, headers: &HeaderMap, fields: &HeaderMap, ow
         own: None,
         key: Some(key.to_owned()),
         is_form: true,
+        now_ms: head.peer.arrived_ms,
         context: Arc::new(context),
     };
     saying(&asker, fields)
@@ -137,10 +139,10 @@ pub fn saying(asker: &Asker, headers: &HeaderMap) -> Asker {
     if asker.is_form {
         OF_HEADERS.iter().for_each(|start| context.forget(start));
         if asker.caller.is_some() {
-            add_signature_of_form(&mut context, headers);
+            add_signature_of_form(&mut context, headers, asker.now_ms);
         }
     }
-    add_headers(&mut context, headers);
+    add_headers(&mut context, headers, asker.now_ms);
     asker.knowing(context)
 }
 
@@ -165,7 +167,7 @@ fn add_surroundings(context: &mut Context, peer: Peer) {
     if let Some(address) = peer.address {
         context.add("aws:SourceIp", address.to_canonical().to_string());
     }
-    add_time(context);
+    add_time(context, peer.arrived_ms);
 }
 
 fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, headers: &HeaderMap) {
@@ -174,6 +176,7 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, he
         context.add("aws:userid", "anonymous");
         return;
     };
+    let now_ms = head.peer.arrived_ms;
     context.add("aws:PrincipalType", "User");
     context.add("aws:username", caller.name);
     context.add("aws:userid", caller.name);
@@ -187,7 +190,7 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, he
     context.add("s3:authType", place);
     if let Some(version_2) = &head.version_2 {
         context.add("s3:signatureversion", "AWS");
-        add_age_ms(context, version_2.signed_ms());
+        add_age_ms(context, version_2.signed_ms(), now_ms);
         return;
     }
     context.add("s3:signatureversion", "AWS4-HMAC-SHA256");
@@ -197,27 +200,27 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, he
     } else {
         head.value("X-Amz-Date")
     };
-    add_age(context, signed);
+    add_age(context, signed, now_ms);
 }
 
 /// Adds the age of a signature.
-fn add_age(context: &mut Context, signed: Option<&str>) {
-    add_age_ms(context, signed.and_then(milliseconds_of));
+fn add_age(context: &mut Context, signed: Option<&str>, now_ms: u64) {
+    add_age_ms(context, signed.and_then(milliseconds_of), now_ms);
 }
 
-fn add_age_ms(context: &mut Context, signed_ms: Option<u64>) {
+fn add_age_ms(context: &mut Context, signed_ms: Option<u64>, now_ms: u64) {
     if let Some(signed_ms) = signed_ms {
-        let age_ms = super::keyspace::now_ms().saturating_sub(signed_ms);
+        let age_ms = now_ms.saturating_sub(signed_ms);
         context.add("s3:signatureAge", age_ms.to_string());
     }
 }
 
 /// Adds the signature of a form with these fields.
-fn add_signature_of_form(context: &mut Context, fields: &HeaderMap) {
+fn add_signature_of_form(context: &mut Context, fields: &HeaderMap, now_ms: u64) {
     let text = |name| fields.get(name).and_then(|value| value.to_str().ok());
     context.add("s3:authType", "POST");
     context.add("s3:signatureversion", text("x-amz-algorithm").unwrap_or("AWS"));
-    add_age(context, text("x-amz-date"));
+    add_age(context, text("x-amz-date"), now_ms);
 }
 
 /// Milliseconds since 1970 of a signature's time: `20260131T235959Z`. `None` for another form, for
@@ -236,11 +239,11 @@ pub fn milliseconds_of(text: &str) -> Option<u64> {
 }
 
 /// Adds a requested lock, and its duration.
-fn add_lock(context: &mut Context, header: &str, key: &str, value: &str) {
+fn add_lock(context: &mut Context, (header, key, value): (&str, &str, &str), now_ms: u64) {
     context.add(key, value);
     let until = date::seconds_of(value).filter(|_| header == LOCKED_UNTIL);
     if let Some(until) = until {
-        let days = (until - super::keyspace::now_ms() as f64 / 1000.0) / DAY_SECONDS;
+        let days = (until - now_ms as f64 / 1000.0) / DAY_SECONDS;
         context.add(
             "s3:object-lock-remaining-retention-days",
             days.max(0.0).ceil().to_string(),
@@ -248,7 +251,7 @@ fn add_lock(context: &mut Context, header: &str, key: &str, value: &str) {
     }
 }
 
-fn add_headers(context: &mut Context, headers: &HeaderMap) {
+fn add_headers(context: &mut Context, headers: &HeaderMap, now_ms: u64) {
     for (name, value) in headers {
         let Ok(value) = value.to_str() else { continue };
         match name.as_str() {
@@ -270,7 +273,7 @@ fn add_headers(context: &mut Context, headers: &HeaderMap) {
             "if-match" | "if-none-match" => context.add(&format!("s3:{name}"), value),
             name if LOCKS.iter().any(|(header, _)| *header == name) => {
                 for (header, key) in LOCKS.into_iter().filter(|(header, _)| *header == name) {
-                    add_lock(context, header, key, value);
+                    add_lock(context, (header, key, value), now_ms);
                 }
             }
             name if name.starts_with("x-amz-") && !name.starts_with("x-amz-meta-") => {

@@ -7,7 +7,6 @@ use super::{
     Gateway,
     bucket::Bucket,
     errors::{self, Told as _},
-    keyspace,
 };
 use s3s::S3Result;
 use std::{sync::Arc, time::Duration};
@@ -38,7 +37,7 @@ pub async fn run(gateway: Arc<Gateway>) {
 
 /// Walks a whole bucket.
 async fn through(gateway: &Arc<Gateway>, bucket: &Arc<Bucket>) -> S3Result {
-    let now_ms = keyspace::now_ms();
+    let now_ms = gateway.clock().now_ms();
     let is_told = !bucket.record().notifications.is_empty();
     let cause = is_told.then(|| gateway.cause("", None, None) as Arc<dyn Cause>);
     let mut walk = Some(Walk::new(now_ms).caused_by(cause));

@@ -72,7 +72,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use terrace::{Committing, Durability, ReadOptions, Store};
+use terrace::{Clock, Committing, Durability, ReadOptions, Store};
 use terrace_objects::{access::decide::Permit, commit::Place, local::Reading};
 use tokio::{sync::Notify, task::JoinHandle};
 
@@ -210,6 +210,11 @@ impl Gateway {
             hashing: Arc::default(),
             shared,
         }))
+    }
+
+    /// The store's clock.
+    fn clock(&self) -> &Clock {
+        self.engine.now().clock()
     }
 
     /// The bucket of this name.

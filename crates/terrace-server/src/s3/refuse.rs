@@ -118,7 +118,8 @@ pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
     refuse_trailer(head, headers)?;
     refuse_trailer_of_xml(head, headers)?;
     refuse_values(headers)?;
-    signature::check(head, headers)
+    signature::check(head, headers)?;
+    signature::refuse_ended(head)
 }
 
 /// Refuses methods that do not exist for the resource.

@@ -281,7 +281,7 @@ mod tests {
 
     /// An object, one with a separate value, a version, and an upload.
     fn places() -> Vec<Vec<u8>> {
-        let id = keyspace::Id::new();
+        let id = keyspace::Id::new(&terrace::Clock::default());
         vec![
             keyspace::object("b", "short"),
             keyspace::object("b", "long"),

@@ -8,7 +8,6 @@ use super::{
     chunks::unsigned_length,
     head::{Head, begins},
     judged::milliseconds_of,
-    keyspace::now_ms,
     version_2,
 };
 use hyper::{
@@ -270,17 +269,14 @@ fn check_header(head: &Head, headers: &HeaderMap, text: &str) -> S3Result {
         ));
     }
     let date = headers.get("x-amz-date").and_then(|value| value.to_str().ok());
-    if !date.is_some_and(is_time) {
+    let Some(signed_ms) = date.and_then(milliseconds_of) else {
         return Err(s3_error!(
             AccessDenied,
             "A signed request needs a valid x-amz-date header: YYYYMMDDTHHMMSSZ."
         ));
-    }
-    // Before the signature, so that a client with a wrong clock learns the reason.
-    if date
-        .and_then(milliseconds_of)
-        .is_some_and(|ms| now_ms().abs_diff(ms) > SKEW_MAX_MS)
-    {
+    };
+    // `s3s` does not limit the difference.
+    if head.peer.arrived_ms.abs_diff(signed_ms) > SKEW_MAX_MS {
         return Err(too_skewed());
     }
     Ok(())
@@ -312,16 +308,39 @@ fn check_query(head: &Head) -> S3Result {
     if !is_time(value("X-Amz-Date")) {
         return wrong("X-Amz-Date is not YYYYMMDDTHHMMSSZ.".to_owned());
     }
+    let latest_ms = head.peer.arrived_ms.saturating_add(SKEW_MAX_MS);
     match value("X-Amz-Expires").parse::<i64>() {
         Err(_) => wrong("X-Amz-Expires is not a number.".to_owned()),
         Ok(..0) => wrong("X-Amz-Expires is negative.".to_owned()),
         Ok(seconds) if seconds > LIFE_MAX_S => wrong(format!("X-Amz-Expires is more than {LIFE_MAX_S} seconds.")),
         // `s3s` would report `RequestTimeTooSkewed`, which S3 has for signatures in the header.
-        Ok(_) if milliseconds_of(value("X-Amz-Date")).is_some_and(|ms| ms > now_ms().saturating_add(SKEW_MAX_MS)) => {
+        Ok(_) if milliseconds_of(value("X-Amz-Date")).is_some_and(|ms| ms > latest_ms) => {
             Err(s3_error!(AccessDenied, "Request is not yet valid"))
         }
         Ok(_) => Ok(()),
     }
+}
+
+/// Refuses a presigned URL whose life has ended. `s3s` compares it with the system's clock only.
+///
+/// # Errors
+/// `AccessDenied`
+pub fn refuse_ended(head: &Head) -> S3Result {
+    let value = |name| head.value(name).filter(|_| head.is_signed_in_query);
+    let signed_ms = value("X-Amz-Date").and_then(milliseconds_of);
+    let life_s = value("X-Amz-Expires").and_then(|text| text.parse::<u64>().ok());
+    let end_ms = signed_ms
+        .zip(life_s)
+        .map(|(signed_ms, life_s)| signed_ms.saturating_add(life_s.saturating_mul(1000)));
+    if end_ms.is_some_and(|end_ms| end_ms < head.peer.arrived_ms) {
+        return Err(ended());
+    }
+    Ok(())
+}
+
+/// A presigned URL, or the policy of a form, has expired.
+pub fn ended() -> S3Error {
+    s3_error!(AccessDenied, "Request has expired")
 }
 
 /// An unsigned link to a public object must not choose the content type for a browser.

@@ -9,7 +9,7 @@ use super::{
     Gateway, account, errors,
     exchange::note,
     head::{Head, Peer},
-    judged, keyspace,
+    judged,
     ops::tagging,
     policy::{Caller, Policy},
     session::{self, Bounds, Made},
@@ -256,6 +256,7 @@ pub fn checked(fields: &BTreeMap<String, String>) -> bool {
         is_secure: false,
         tls: None,
         number: 1,
+        arrived_ms: 0,
     };
     let bounds = bounds(fields, peer);
     if let Ok((policy, tags)) = &bounds {
@@ -343,7 +344,7 @@ impl Route {
             let message = "A session cannot make another.".to_owned();
             return Ok(Err((StatusCode::FORBIDDEN, "AccessDenied", message)));
         }
-        let expires_ms = keyspace::now_ms().saturating_add(life_s * 1000);
+        let expires_ms = self.0.clock().now_ms().saturating_add(life_s * 1000);
         let bounds = Bounds {
             expires_ms,
             policy,

@@ -1,6 +1,8 @@
-//! The clock that expiries are compared with: the operating system's, or one that a test sets.
+//! The clock of a store and of what is built on it: the operating system's, or one that a test
+//! sets.
 //!
-//! Invariant: only expiry uses the time of day. Durations are measured by the monotonic clock.
+//! Invariant: in the engine only expiry uses the time of day. Durations are measured by the
+//! monotonic clock.
 //!
 //! On failure: a time before 1970 counts as 1970.
 
@@ -19,7 +21,7 @@ pub fn to_ms(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(NEVER_MS - 1)
 }
 
-/// The clock that expiries are compared with. Clones share it.
+/// The time of day, which expiries are compared with. Clones share it.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
@@ -35,7 +37,9 @@ impl Clock {
         (self.0)()
     }
 
-    pub(crate) fn now_ms(&self) -> u64 {
+    /// The same in milliseconds since 1970.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
         to_ms(self.now())
     }
 }

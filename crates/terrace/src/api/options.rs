@@ -100,7 +100,8 @@ pub struct Options {
     /// one is refused ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as
     /// long as it is held.
     pub snapshot_max_age: Option<Duration>,
-    /// The clock that expiries are compared with; the operating system's by default.
+    /// The clock that expiries are compared with, see [`crate::Store::clock`]; the operating
+    /// system's by default.
     pub clock: Clock,
     /// The device under the flash tier; `None` for the operating system's file system at
     /// `flash_dir`. The ordered index keeps its own files there in either case.

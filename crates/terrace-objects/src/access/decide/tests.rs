@@ -8,7 +8,7 @@ use crate::{
     policy::Policy,
     secrets::Secrets,
 };
-use terrace::{Attributes, HomeKind, ObjectInfo, Options, Store, Version};
+use terrace::{Attributes, Clock, HomeKind, ObjectInfo, Options, Store, Version};
 
 const ACTIONS: [Action; 5] = [
     Action::Read,
@@ -66,7 +66,7 @@ fn keys(dir: &tempfile::TempDir) -> (Arc<Keys>, Vec<Principal>) {
     let made: Vec<_> = ["other=admin", "abc=read", "abc=write", "abc=admin", "*=admin"]
         .iter()
         .map(|grant| {
-            let (id, key) = AccessKey::generate(&NewKey::of_default(&[grant.parse().unwrap()]));
+            let (id, key) = AccessKey::generate(&NewKey::of_default(&[grant.parse().unwrap()]), &Clock::default());
             crate::access_key::store(&store, &id, &key, &Secrets::default()).unwrap();
             id
         })
@@ -364,6 +364,7 @@ fn policies_of_keys_buckets_and_sessions() {
                     bound: saying(of_session).map(|text| Arc::new(Policy::of_session(&text).unwrap())),
                     own: keys.policy(&id),
                     is_form: false,
+                    now_ms: 0,
                     context: Arc::default(),
                 };
                 let claim = Claim::new(principal.clone(), Action::Read, &bucket).asking(Some(asker));

@@ -183,6 +183,7 @@ impl Gateway {
     pub(super) fn cause(&self, operation: &str, key: Option<String>, peer: Option<Peer>) -> Arc<Cause> {
         Arc::new(Cause {
             targets: Arc::clone(&self.targets),
+            clock: self.clock().clone(),
             operation: operation.to_owned(),
             key,
             address: peer.and_then(|peer| peer.address),

@@ -9,7 +9,7 @@
 //! those of version 4 since it reads the file first.
 
 use super::{FIELD_BYTES_MAX, FIELDS_BYTES_MAX, FIELDS_MAX, FORM_BYTES_MAX, policy::IGNORED};
-use crate::s3::{keyspace::Id, signature};
+use crate::s3::{keyspace, signature};
 use axum::body::Body;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
@@ -160,7 +160,7 @@ impl Form {
     /// The form written again, and its type with the boundary. No client chooses the boundary, and
     /// no field and no file contains it.
     pub fn written(self) -> (HeaderValue, Body) {
-        let boundary = Id::new().to_string();
+        let boundary = keyspace::unique_text();
         let mut head = BytesMut::new();
         for (name, value) in self.fields.iter().filter(|(name, value)| says_something(name, value)) {
             let part = format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");

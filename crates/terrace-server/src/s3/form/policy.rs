@@ -9,7 +9,11 @@
 //! they are with the headers of other requests.
 
 use super::fields::Form;
-use crate::s3::{crypt::request, ops::tagging, signature::is_scope};
+use crate::s3::{
+    crypt::request,
+    ops::{lifecycle::milliseconds, tagging},
+    signature::{self, is_scope},
+};
 use hyper::{
     HeaderMap,
     header::{HeaderName, HeaderValue},
@@ -63,6 +67,19 @@ pub fn check(form: &Form, bucket: &str) -> S3Result {
         Some(Ok(policy)) => check_conditions(&policy.conditions, form, bucket),
         _ => Ok(()),
     }
+}
+
+/// Refuses a form whose policy has ended. `s3s` compares it with the system's clock only.
+///
+/// # Errors
+/// `AccessDenied`
+pub fn refuse_ended(form: &Form, now_ms: u64) -> S3Result {
+    let policy = form.field("policy").and_then(|text| PostPolicy::from_base64(text).ok());
+    let end_ms = policy.and_then(|policy| milliseconds(&policy.expiration));
+    if end_ms.is_some_and(|end_ms| end_ms <= now_ms) {
+        return Err(signature::ended());
+    }
+    Ok(())
 }
 
 fn check_conditions(conditions: &[PostPolicyCondition], form: &Form, bucket: &str) -> S3Result {

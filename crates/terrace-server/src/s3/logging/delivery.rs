@@ -19,7 +19,7 @@ use s3s::S3Result;
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 use terrace::{Attributes, Store};
 use terrace_objects::keep;
@@ -136,8 +136,9 @@ fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
     let source = page.source.record();
     let Some(settings) = &source.logging else { return Ok(()) };
     let target: Arc<Bucket> = gateway.bucket(&settings.target)?;
-    let key = settings.key(name, source.owner(), page.day, SystemTime::now());
-    if !settings.may(name, source.owner(), &target.record(), &key) {
+    let clock = store.clock();
+    let key = settings.key(name, source.owner(), page.day, clock.now());
+    if !settings.may(name, source.owner(), &target.record(), &key, clock.now_ms()) {
         return Err(denied());
     }
     let text = Bytes::from(page.text);
@@ -187,7 +188,7 @@ mod tests {
         let logged = Logged::of(&headers, bucket);
         let of_all = access_log::Entry {
             head: &head,
-            time: SystemTime::UNIX_EPOCH + Duration::from_secs(day * 24 * 3600 + 5),
+            time: std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(day * 24 * 3600 + 5),
             key: None,
             operation: "GetObject",
             agent: Some(agent),

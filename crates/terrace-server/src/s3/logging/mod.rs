@@ -36,8 +36,8 @@ const UNIQUE_DIGITS: usize = 16;
 /// Where a bucket's logging settings have its log written.
 pub trait Logging {
     /// Whether the target, which has this record, accepts the log of a bucket of `owner` under a
-    /// key. As in S3, both must be of one account.
-    fn may(&self, source: &str, owner: &str, target: &Record, key: &str) -> bool;
+    /// key now. As in S3, both must be of one account.
+    fn may(&self, source: &str, owner: &str, target: &Record, key: &str, now_ms: u64) -> bool;
 
     /// The list of a log in the target, which has this record: none if lists are disabled there, or
     /// if public lists are no longer accepted.
@@ -48,8 +48,8 @@ pub trait Logging {
 }
 
 impl Logging for Settings {
-    fn may(&self, source: &str, owner: &str, target: &Record, key: &str) -> bool {
-        let verdict = asker::of_service(SERVICE, source, target, &self.target, key);
+    fn may(&self, source: &str, owner: &str, target: &Record, key: &str, now_ms: u64) -> bool {
+        let verdict = asker::of_service(SERVICE, source, (target, &self.target), key, now_ms);
         let is_let = match verdict {
             Verdict::Denied => false,
             Verdict::Allowed => true,
@@ -69,9 +69,8 @@ impl Logging for Settings {
     }
 
     fn key(&self, source: &str, owner: &str, day: u64, now: SystemTime) -> String {
-        let mut unique = keyspace::Id::new().to_string().to_ascii_uppercase();
-        // Its last digits: the first ones are the time.
-        let unique = unique.split_off(unique.len() - UNIQUE_DIGITS);
+        let mut unique = keyspace::unique_text().to_ascii_uppercase();
+        unique.truncate(UNIQUE_DIGITS);
         let is_of_event = self.format == Format::EventTime;
         let time = if is_of_event {
             UNIX_EPOCH + day_length() * u32::try_from(day).unwrap_or(0)
@@ -213,21 +212,21 @@ mod tests {
             created_ms: 5,
             ..Record::default()
         };
-        assert!(own.may("source", "terrace", &none, "p-1") && !of_policy.may("source", "terrace", &none, "p-1"));
+        assert!(own.may("source", "terrace", &none, "p-1", 0) && !of_policy.may("source", "terrace", &none, "p-1", 0));
         let allowing = with(&policy("Allow", "source"), 5);
-        assert!(of_policy.may("source", "terrace", &allowing, "p-1"));
+        assert!(of_policy.may("source", "terrace", &allowing, "p-1", 0));
         assert!(
-            !of_policy.may("other", "terrace", &allowing, "p-1")
-                && !of_policy.may("source", "terrace", &allowing, "q-1")
+            !of_policy.may("other", "terrace", &allowing, "p-1", 0)
+                && !of_policy.may("source", "terrace", &allowing, "q-1", 0)
         );
-        assert!(!own.may("source", "terrace", &with(&policy("Deny", "*"), 5), "p-1"));
+        assert!(!own.may("source", "terrace", &with(&policy("Deny", "*"), 5), "p-1", 0));
         assert!(
-            !own.may("source", "terrace", &with(&policy("Allow", "*"), 6), "p-1"),
+            !own.may("source", "terrace", &with(&policy("Allow", "*"), 6), "p-1", 0),
             "made anew"
         );
-        assert!(!own.may("source", "other", &none, "p-1"), "of another account");
+        assert!(!own.may("source", "other", &none, "p-1", 0), "of another account");
         assert!(
-            !of_policy.may("source", "other", &allowing, "p-1"),
+            !of_policy.may("source", "other", &allowing, "p-1", 0),
             "whatever the policy says"
         );
     }

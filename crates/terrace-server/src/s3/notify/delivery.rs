@@ -1,10 +1,7 @@
 //! Delivers events to a target: in order, one at a time, retried until each is accepted or too old.
 
 use super::{Target, event::with_sequencer, nats};
-use crate::s3::{
-    Gateway, errors,
-    keyspace::{self, now_ms},
-};
+use crate::s3::{Gateway, errors, keyspace};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use hyper::{Method, Request, header};
@@ -118,7 +115,7 @@ async fn send(gateway: &Gateway, target: &Target, events: &[Waiting]) -> (Vec<Ve
         };
         gateway.figures.events_refused.inc();
         tracing::debug!(target = target.name, reason, "an event was not taken");
-        let age = Duration::from_millis(now_ms().saturating_sub(event.written_ms));
+        let age = Duration::from_millis(gateway.clock().now_ms().saturating_sub(event.written_ms));
         if age < AGE_MAX {
             return (done, true);
         }

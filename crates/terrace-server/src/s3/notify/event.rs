@@ -1,7 +1,7 @@
 //! Events as S3 writes them ("Event message structure" in its guide).
 
 use super::{Cause, Happened, Rule, What};
-use crate::s3::{REGION, account, bucket::Bucket, keyspace, ops::listings::Encoding};
+use crate::s3::{REGION, account, bucket::Bucket, ops::listings::Encoding};
 use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -43,10 +43,6 @@ fn time(ms: u64) -> String {
 
 /// An event as stored: all of it except `sequencer`, which is the number of its commit.
 pub fn record(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &Happened<'_>) -> String {
-    written(cause, event, bucket, rule, happened, keyspace::now_ms())
-}
-
-fn written(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &Happened<'_>, now_ms: u64) -> String {
     let name = event.strip_prefix("s3:").unwrap_or(event);
     let is_newer = !name.starts_with("ObjectCreated") && !name.starts_with("ObjectRemoved");
     let principal = cause.key.clone().unwrap_or_else(|| {
@@ -69,7 +65,7 @@ fn written(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &
         "eventVersion": if is_newer { "2.3" } else { "2.1" },
         "eventSource": "aws:s3",
         "awsRegion": REGION,
-        "eventTime": time(now_ms),
+        "eventTime": time(cause.clock.now_ms()),
         "eventName": name,
         "userIdentity": { "principalId": principal },
         "requestParameters": {
@@ -96,11 +92,11 @@ fn written(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &
 }
 
 /// The test event that a target gets when a rule names it.
-pub fn test_event(bucket: &str, number: &str) -> String {
+pub fn test_event(bucket: &str, number: &str, now_ms: u64) -> String {
     let event = json!({
         "Service": "Amazon S3",
         "Event": "s3:TestEvent",
-        "Time": time(keyspace::now_ms()),
+        "Time": time(now_ms),
         "Bucket": bucket,
         "RequestId": number,
         "HostId": "",
@@ -129,10 +125,12 @@ mod tests {
         versions::Name,
     };
     use std::sync::Arc;
+    use terrace::Clock;
 
     fn cause(operation: &str) -> Cause {
         Cause {
             targets: Arc::new(Targets::default()),
+            clock: Clock::new(|| UNIX_EPOCH + Duration::from_millis(1_700_000_000_120)),
             operation: operation.to_owned(),
             key: Some("TRCE1".to_owned()),
             address: Some([192, 0, 2, 3].into()),
@@ -155,13 +153,12 @@ mod tests {
             version: Some(Name::Null),
             what: What::Written(3, "900150983cd24fb0d6963f7d28e17f72".to_owned()),
         };
-        let stored = written(
+        let stored = record(
             &cause("PutObject"),
             "s3:ObjectCreated:Put",
             &Bucket::apart("photos".to_owned(), crate::s3::bucket::Record::default()),
             &rule,
             &happened,
-            1_700_000_000_120,
         );
         let expected = concat!(
             r#"{"Records":[{"awsRegion":"us-east-1","eventName":"ObjectCreated:Put","eventSource":"aws:s3","#,

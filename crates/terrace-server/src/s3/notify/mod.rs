@@ -24,7 +24,7 @@ pub use terrace_objects::{
 
 use super::{bucket::Bucket, keyspace};
 use std::{net::IpAddr, sync::Arc};
-use terrace::Batch;
+use terrace::{Batch, Clock};
 use terrace_objects::outbox::{self, Announce};
 
 /// The cause of a change, for events. It is passed with the permit of the change.
@@ -32,6 +32,8 @@ use terrace_objects::outbox::{self, Announce};
 pub struct Cause {
     /// The targets.
     pub targets: Arc<Targets>,
+    /// The store's clock.
+    pub clock: Clock,
     /// S3's name of the operation; empty if no request made the change.
     pub operation: String,
     /// The access key of the request.
@@ -52,7 +54,7 @@ impl outbox::Cause for Cause {
             .filter_map(|rule| {
                 let target = self.targets.with_room(rule.target())?;
                 let text = event::record(self, event, bucket, rule, happened);
-                batch.put(keyspace::event(&target.name, self.targets.next_id()), text);
+                batch.put(keyspace::event(&target.name, self.targets.next_id(&self.clock)), text);
                 Some(target)
             })
             .collect();

@@ -15,7 +15,7 @@ use std::{
         atomic::{AtomicI64, Ordering},
     },
 };
-use terrace::{ScanRange, Store};
+use terrace::{Clock, ScanRange, Store};
 use tokio::sync::Notify;
 
 /// Most queued events of a target: about a hundred megabytes of the store.
@@ -225,9 +225,10 @@ impl Targets {
     }
 
     /// The ID of an event, greater than all before it.
-    pub fn next_id(&self) -> Id {
+    pub fn next_id(&self, clock: &Clock) -> Id {
         let mut last = self.last.lock();
-        let next = last.map_or_else(Id::new, |last| Id::new().max(last.next()));
+        let new = Id::new(clock);
+        let next = last.map_or(new, |last| new.max(last.next()));
         *last = Some(next);
         next
     }
@@ -286,7 +287,8 @@ mod tests {
         let nowhere = Some(Path::new("no such file"));
         let with_file = |url: &str| Targets::parse(&[url.to_owned()], nowhere, Figures::default());
         assert!(with_file("a=https://x").is_err() && with_file("a=http://x").is_ok());
-        assert!(targets.next_id() < targets.next_id());
+        let clock = Clock::default();
+        assert!(targets.next_id(&clock) < targets.next_id(&clock));
         assert!(targets.with_room("none").is_none() && targets.figures.events_lost.get() == 1);
         let hook = targets.with_room("hook").unwrap();
         (0..WAITING_MAX).for_each(|_| hook.add());

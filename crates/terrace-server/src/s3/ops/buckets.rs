@@ -6,7 +6,6 @@ use crate::s3::{
     Gateway, REGION, account,
     bucket::{Record, Versioning},
     errors::{self, Told as _},
-    keyspace,
     lock::Settings,
 };
 use hyper::{HeaderMap, StatusCode};
@@ -97,7 +96,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
         } else {
             Versioning::Never
         },
-        created_ms: keyspace::now_ms(),
+        created_ms: gateway.clock().now_ms(),
         ownership: input.object_ownership.as_ref().map(ownership::ownership).transpose()?,
         account: account.as_deref().map(str::to_owned),
         location: constraint,

@@ -21,7 +21,7 @@ use crate::{
         crypt::{DataKey, Sealing, request::CustomerKey},
         digest::{self, Algorithm, Digests},
         errors::Told as _,
-        judged, keyspace,
+        judged,
         lifecycle::Subject,
         lock,
         read::Opened,
@@ -305,7 +305,7 @@ async fn rewrite(
     requirement.check(Some(&opened.facts)).told()?;
     gateway
         .run(move |gateway, store| {
-            let modified_ms = keyspace::now_ms();
+            let modified_ms = store.clock().now_ms();
             let attributes = record::redescribed(&opened.facts, &description, modified_ms);
             let attributes = record::owned_as(&attributes, &description);
             let new = NewObject {

@@ -227,7 +227,7 @@ fn read_expiration(given: &LifecycleExpiration) -> S3Result<Expire> {
 }
 
 /// A time since 1970; `None` for one before.
-pub(super) fn milliseconds(time: &Timestamp) -> Option<u64> {
+pub fn milliseconds(time: &Timestamp) -> Option<u64> {
     let mut text = Vec::new();
     time.format(TimestampFormat::EpochSeconds, &mut text).ok()?;
     let text = String::from_utf8(text).ok()?;

@@ -55,10 +55,10 @@ fn none_there() -> S3Error {
     )
 }
 
-/// Milliseconds since 1970 of a time in the future.
-fn future(time: &Timestamp) -> S3Result<u64> {
+/// Milliseconds since 1970 of a time after `now_ms`.
+fn future(time: &Timestamp, now_ms: u64) -> S3Result<u64> {
     let ms = super::lifecycle::milliseconds(time).unwrap_or(0);
-    if ms <= crate::s3::keyspace::now_ms() {
+    if ms <= now_ms {
         return Err(s3_error!(
             InvalidArgument,
             "The retain until date must be in the future!"
@@ -122,7 +122,13 @@ impl Asked {
     ///
     /// # Errors
     /// `InvalidRequest` if the bucket has no locks, `InvalidArgument`, `AccessDenied`.
-    pub fn apply(self, may: impl Fn(&'static str) -> bool, bucket: &Bucket, attributes: &mut Attributes) -> S3Result {
+    pub fn apply(
+        self,
+        may: impl Fn(&'static str) -> bool,
+        bucket: &Bucket,
+        attributes: &mut Attributes,
+        now_ms: u64,
+    ) -> S3Result {
         if self.mode.is_none() && self.until.is_none() && self.hold.is_none() {
             return Ok(());
         }
@@ -139,7 +145,7 @@ impl Asked {
             (Some(mode), Some(until)) => {
                 let mode =
                     Mode::parse(&mode).ok_or_else(|| s3_error!(InvalidArgument, "Unknown wormMode directive."))?;
-                let until_ms = future(&until)?;
+                let until_ms = future(&until, now_ms)?;
                 lock::set_retention(attributes, Some(Retention { mode, until_ms }));
             }
             _ => {
@@ -277,6 +283,7 @@ pub async fn put_retention(
 ) -> Answered<PutObjectRetentionOutput> {
     check_has_digest(&request.headers)?;
     let input = request.input;
+    let now_ms = gateway.clock().now_ms();
     let bucket = lockable(gateway, &input.bucket)?;
     let name = Name::parse(input.version_id.as_deref()).told()?;
     let given = input.retention.ok_or_else(errors::malformed_xml)?;
@@ -284,7 +291,7 @@ pub async fn put_retention(
         (None, None) => None,
         (Some(mode), Some(until)) => {
             let mode = Mode::parse(mode.as_str()).ok_or_else(errors::malformed_xml)?;
-            let until_ms = future(&until)?;
+            let until_ms = future(&until, now_ms)?;
             Some(Retention { mode, until_ms })
         }
         _ => return Err(errors::malformed_xml()),
@@ -297,7 +304,7 @@ pub async fn put_retention(
     let bypasses = super::delete::bypasses(&claim, &input.key, input.bypass_governance_retention);
     let change = move |_: &Gateway, facts: &Facts| {
         let mut attributes = facts.attributes.clone();
-        if lock::retention(&attributes).is_some_and(|old| !old.may_become(new, bypasses)) {
+        if lock::retention(&attributes).is_some_and(|old| !old.may_become(new, bypasses, now_ms)) {
             return Err(s3_error!(
                 AccessDenied,
                 "Access Denied because object protected by object lock."

@@ -18,7 +18,7 @@ use s3s::{
     },
     s3_error,
 };
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
 fn no_target(message: &'static str) -> S3Error {
     errors::custom("InvalidTargetBucketForLogging", StatusCode::BAD_REQUEST, message)
@@ -109,9 +109,10 @@ fn read(gateway: &Gateway, by: By<'_>, source: &str, given: LoggingEnabled) -> S
         by_policy: level < Some(Level::Admin),
         list: acl::of_logs(gateway, by, &target, given.target_grants.as_deref().unwrap_or_default())?,
     };
-    let key = settings.key(source, record.owner(), 0, SystemTime::now());
+    let clock = gateway.clock();
+    let key = settings.key(source, record.owner(), 0, clock.now());
     settings.by_policy |= !gateway.may_put_within(by, &target, &key);
-    if !settings.may(source, record.owner(), &record, &key) {
+    if !settings.may(source, record.owner(), &record, &key, clock.now_ms()) {
         return Err(no_target(
             "You must give the log-delivery group WRITE and READ_ACP permissions to the target bucket",
         ));

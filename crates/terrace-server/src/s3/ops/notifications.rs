@@ -50,8 +50,8 @@ pub async fn put(
                 let Some(target) = gateway.targets.with_room(&name) else {
                     continue;
                 };
-                let key = keyspace::event(&name, gateway.targets.next_id());
-                let event = notify::test_event(&bucket, "");
+                let key = keyspace::event(&name, gateway.targets.next_id(gateway.clock()));
+                let event = notify::test_event(&bucket, "", gateway.clock().now_ms());
                 store
                     .put(&key, event)
                     .map_err(|error| errors::of_engine(&error, &key))?;

@@ -199,7 +199,7 @@ pub fn checked_description(
         let has_level = gateway.level(by.1, bucket) == Some(Level::Admin);
         gateway.is_trusted(by, has_level, action, bucket)
     };
-    locking.apply(may_lock, bucket, &mut attributes)?;
+    locking.apply(may_lock, bucket, &mut attributes, gateway.clock().now_ms())?;
     Ok(attributes)
 }
 

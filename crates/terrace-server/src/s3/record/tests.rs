@@ -29,7 +29,7 @@ fn a_description_comes_back() {
     description.kept[0] = Some("text/plain".to_owned());
     description.kept[3] = Some("aws-chunked, gzip".to_owned());
     let mut attributes = description.into_attributes().unwrap();
-    let id = Id::new();
+    let id = Id::new(&terrace::Clock::default());
     stamp(&mut attributes, "00ff", 1_700_000_000_999);
     place(&mut attributes, id, 1 << 40);
     let facts = Facts::of(&info(attributes));

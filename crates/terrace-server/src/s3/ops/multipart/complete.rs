@@ -14,7 +14,7 @@ use crate::{
         crypt::request::{AES256, KMS, Told},
         digest::{self, Algorithm, Checksum, KIND_ATTRIBUTE, Kind},
         errors::{self, Told as _},
-        keyspace::{self, Id, now_ms},
+        keyspace::{self, Id},
         lifecycle::Subject,
         manifest::{self, Part},
         read, record,
@@ -137,9 +137,10 @@ fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Aske
             Ok(upload) => upload,
         };
         let chosen = choose(&parts_of(store, upload.id)?, asked, &upload)?;
-        let (mut object, etag) = assemble(&upload, &chosen, asked)?;
+        let now_ms = gateway.clock().now_ms();
+        let (mut object, etag) = assemble(&upload, &chosen, asked, now_ms)?;
         if let Some(settings) = bucket.record().lock {
-            settings.apply(&mut object.attributes);
+            settings.apply(&mut object.attributes, now_ms);
         }
         let also = |batch: &mut terrace::Batch| {
             batch.delete_if(&upload.record, Condition::VersionIs(upload.info.version));
@@ -160,7 +161,7 @@ fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Aske
                     key: &asked.key,
                     length: chosen.iter().map(|part| part.length).sum(),
                     tagging: record::tagging(&object.attributes),
-                    written_ms: now_ms(),
+                    written_ms: now_ms,
                 });
                 return Ok(Completed {
                     expiration,
@@ -312,7 +313,7 @@ fn check_part_checksums(listed: &CompletedPart, part: &PartRecord, upload: &Uplo
 }
 
 /// The object made of the parts.
-fn assemble(upload: &Upload, chosen: &[PartRecord], asked: &Asked) -> S3Result<(NewObject, String)> {
+fn assemble(upload: &Upload, chosen: &[PartRecord], asked: &Asked, now_ms: u64) -> S3Result<(NewObject, String)> {
     let parts: Vec<_> = chosen
         .iter()
         .map(|part| Part {
@@ -326,7 +327,7 @@ fn assemble(upload: &Upload, chosen: &[PartRecord], asked: &Asked) -> S3Result<(
     let digests: Vec<_> = chosen.iter().map(|part| part.md5).collect();
     let etag = digest::multipart_etag(&digests);
     let mut attributes = upload.description();
-    record::stamp(&mut attributes, &etag, now_ms());
+    record::stamp(&mut attributes, &etag, now_ms);
     record::place(&mut attributes, upload.id, chosen.iter().map(|part| part.length).sum());
     let checksums: Option<Vec<_>> = chosen
         .iter()
@@ -439,7 +440,7 @@ mod tests {
         let permit = Claim::of_system(&gateway.buckets.get("abc").unwrap())
             .on_bucket()
             .unwrap();
-        let id = Id::new();
+        let id = Id::new(&terrace::Clock::default());
         store.put(keyspace::upload("abc", "k", id), "").unwrap();
         let mut batch = Batch::new();
         for number in 1..=10_000 {
@@ -495,7 +496,7 @@ mod tests {
 
     #[test]
     fn lists_that_are_wrong() {
-        let id = Id::new();
+        let id = Id::new(&terrace::Clock::default());
         let order = |numbers: &[u16]| check_order(&asked(id, numbers.iter().map(|number| part(*number, 0))).parts);
         assert!(order(&[1, 2, 10_000]).is_ok());
         assert_eq!(code(order(&[])), "MalformedXML");

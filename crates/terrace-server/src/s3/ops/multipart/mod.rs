@@ -176,7 +176,7 @@ pub async fn create(
     };
     let sealing = encryption!(input).sealing_by(gateway, by, &bucket).await?;
     let told = sealing.as_ref().map(Sealing::told);
-    let id = Id::new();
+    let id = Id::new(gateway.clock());
     let record = keyspace::upload(&bucket.name, &input.key, id);
     let (abort_date, abort_rule_id) = said::abortion(&bucket, &input.key, id);
     let mut options = PutOptions {

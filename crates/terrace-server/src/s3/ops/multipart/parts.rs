@@ -10,7 +10,7 @@ use crate::{
         digest::{self, Algorithm, Kind},
         errors::{self, Told as _},
         head::Head,
-        keyspace::{self, now_ms},
+        keyspace,
         ops::{copy, objects},
         receive::{self, Incoming, Received, Stored, Target},
     },
@@ -179,7 +179,7 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
         length: stored.part.length,
         salt: stored.part.salt,
         md5: stored.computed.md5,
-        modified_ms: now_ms(),
+        modified_ms: gateway.clock().now_ms(),
         attributes,
     };
     let record = keyspace::part(upload.id, part.number);

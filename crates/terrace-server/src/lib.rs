@@ -4,7 +4,8 @@
 //! Standard output has only results; all messages go to standard error.
 //!
 //! It is a library so that fuzz targets reach the decoders of data from the network (`fuzzing`,
-//! with the feature of that name). Its interface is [`run`], for `main.rs` alone.
+//! with the feature of that name), and that tests start servers in their own process ([`Serving`]).
+//! [`run`] is for `main.rs` alone.
 
 mod admin;
 mod bench;
@@ -20,10 +21,13 @@ mod memory;
 mod output;
 mod report;
 mod s3;
+mod server;
 mod settings;
 mod signals;
 mod size;
 mod time_span;
+
+pub use server::Serving;
 
 use clap::FromArgMatches as _;
 use failure::{Code, Outcome};

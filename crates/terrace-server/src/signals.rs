@@ -15,7 +15,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use tokio::net::UnixStream;
+use tokio::{net::UnixStream, sync::Notify};
 
 /// Installs the handlers. The flag is set by the first signal.
 ///
@@ -65,31 +65,65 @@ impl Received {
     }
 }
 
-/// Shutdown of tasks in a runtime.
-pub struct Stopping {
-    stop: Arc<AtomicBool>,
-    received: Received,
+/// The end of a server: a signal or a call begins it, and tasks of its runtime await it. Clones
+/// share it.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    told: Arc<Notify>,
+    is_of_process: bool,
 }
 
-impl Stopping {
-    /// Watches the flag that [`install`] returned. Must be called within a runtime.
+impl Stop {
+    /// One that SIGINT and SIGTERM begin. Must be called within a runtime.
     ///
     /// # Errors
     /// If the operating system refuses a handler.
-    pub fn of(stop: &Arc<AtomicBool>) -> Outcome<Self> {
+    pub fn by_signals() -> Outcome<Self> {
+        let stop = Self {
+            flag: install()?,
+            told: Arc::default(),
+            is_of_process: true,
+        };
         let received = Received::of(&[SIGINT, SIGTERM]);
-        Ok(Self {
-            stop: Arc::clone(stop),
-            received: received.map_err(|error| Failure::io("installing a signal handler", &error))?,
-        })
+        let mut received = received.map_err(|error| Failure::io("installing a signal handler", &error))?;
+        let passed_on = stop.clone();
+        tokio::spawn(async move {
+            // Handlers run in the order in which they were installed: the flag is set before the
+            // notification.
+            while !passed_on.flag.load(Ordering::Relaxed) {
+                received.next().await;
+            }
+            passed_on.stop();
+        });
+        Ok(stop)
     }
 
-    /// Resolves once the flag is set.
-    pub async fn begun(mut self) {
-        // Handlers run in the order in which they were installed: the flag is set before the
-        // notification.
-        while !self.stop.load(Ordering::Relaxed) {
-            self.received.next().await;
+    /// Requests to read files again. None if signals do not concern it.
+    ///
+    /// # Errors
+    /// As [`Received::hang_up`].
+    pub fn hang_up(&self) -> Outcome<Option<Received>> {
+        self.is_of_process.then(Received::hang_up).transpose()
+    }
+
+    /// Set when it has begun.
+    pub const fn flag(&self) -> &Arc<AtomicBool> {
+        &self.flag
+    }
+
+    /// Begins it.
+    pub fn stop(&self) {
+        self.flag.store(true, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+
+    /// Resolves once it has begun.
+    pub async fn begun(self) {
+        // It counts from here on, before it is awaited.
+        let told = self.told.notified();
+        if !self.flag.load(Ordering::SeqCst) {
+            told.await;
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Call, Line, SOCKET, Served, routes, short_path, work::Work};
 use crate::{
     failure::{Code, Failure, Outcome},
     http::{self, Accept, Limits, Listener},
-    signals::Stopping,
+    signals::Stop,
 };
 use axum::{
     Router,
@@ -53,13 +53,13 @@ const FOREIGN: &str = "{\"failed\":{\"code\":\"error\",\
 /// State shared by routes: the store, and permits for calls.
 pub(super) type State = (Arc<Served>, Arc<Semaphore>);
 
-/// Serves the calls until `stopping`, which also stops work in progress. Must be called within a
+/// Serves the calls until `stop`, which also stops work in progress. Must be called within a
 /// runtime, by the process that has the store open for writing: so an existing socket belongs to no
 /// running server.
 ///
 /// # Errors
 /// Errors of the operating system.
-pub fn serve(served: Served, flash_dir: &Path, stopping: Stopping) -> Outcome<JoinHandle<()>> {
+pub fn serve(served: Served, flash_dir: &Path, stop: Stop) -> Outcome<JoinHandle<()>> {
     let fail = |error: io::Error| Failure::io(format!("listening on {}", flash_dir.join(SOCKET).display()), &error);
     let dir = File::open(flash_dir).map_err(fail)?;
     let listener = Listener {
@@ -70,7 +70,7 @@ pub fn serve(served: Served, flash_dir: &Path, stopping: Stopping) -> Outcome<Jo
     };
     let service = TowerToHyperService::new(router(served));
     Ok(tokio::spawn(async move {
-        http::serve(|_| service.clone(), listener, stopping.begun(), SHUTDOWN_TIME_MAX).await;
+        http::serve(|_| service.clone(), listener, stop.begun(), SHUTDOWN_TIME_MAX).await;
         // A socket left behind would not answer.
         let _ = fs::remove_file(short_path(&dir, SOCKET));
     }))

@@ -2,6 +2,7 @@
 
 mod backup;
 mod capacity;
+mod import;
 mod keys;
 mod kms;
 mod listing;
@@ -41,7 +42,7 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
         Command::Key(args) => keys::run(args.command, &settings),
         Command::Kms(args) => kms::run(args.command, &settings),
         Command::Rewrap(args) => rewrap::run(args.json, &settings),
-        Command::Import(args) => serve::import(&args, settings),
+        Command::Import(args) => import::run(&args, settings),
         Command::Put(args) => objects::put(&args, settings),
         Command::Get(args) => objects::get(&args, settings),
         Command::Head(args) => objects::head(&args, settings),

@@ -79,8 +79,6 @@ pub struct Plan {
     pub uploads_bytes: u64,
     /// Memory of downloads besides the cache.
     pub downloads_bytes: u64,
-    /// Whether the allocator may keep freed memory for a while.
-    pub keeps_freed: bool,
 }
 
 /// Fits the settings of a server to the memory of the machine or control group, except those that
@@ -101,8 +99,12 @@ pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Plan {
         collected_bytes: COLLECTED_BYTES_MAX.min(limit_bytes / COLLECTED_PARTS),
         uploads_bytes: UPLOADS_BYTES_MAX.min(limit_bytes / UPLOADS_PARTS),
         downloads_bytes: DOWNLOADS_BYTES_MAX.min(limit_bytes / DOWNLOADS_PARTS),
-        keeps_freed: limit_bytes >= KEPT_FROM_BYTES,
     }
+}
+
+/// Whether the allocator may keep freed memory for a while.
+pub fn keeps_freed(bounds: &Bounds) -> bool {
+    bounds.limit_bytes().is_none_or(|bytes| bytes >= KEPT_FROM_BYTES)
 }
 
 /// The rest of a server's memory as listed in docs/operating.md: with the defaults some 350 MiB

@@ -1,4 +1,5 @@
-//! Driving the real program: a directory to work in, runs of the binary, a server, HTTP by hand.
+//! A directory to work in, a server in this process or the program as one, runs of the program,
+//! HTTP by hand.
 #![allow(dead_code, clippy::unwrap_used, missing_docs)]
 
 use std::{
@@ -7,18 +8,64 @@ use std::{
     net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
-    time::{Duration, Instant},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
 };
 use tempfile::TempDir;
+use terrace::Clock;
+use terrace_server::Serving;
 
 /// Longest wait for anything here, on a machine that is busy with other work. Waits end as soon as
 /// the condition holds.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// An empty directory, in which the program runs with small segments and without settings from
-/// outside.
+/// Settings of every server and command.
+const SETTINGS: [(&str, &str); 3] = [
+    ("TERRACE_SEGMENT_SIZE", "1MiB"),
+    ("TERRACE_FLASH_CAPACITY", "64MiB"),
+    ("TERRACE_S3_LISTEN", "127.0.0.1:0"),
+];
+
+/// Cache of a server in this process. Without it each takes a quarter of the machine's memory, and
+/// the table for that takes longer to make and to drop than most tests.
+const CACHE: (&str, &str) = ("TERRACE_CACHE", "64MiB");
+
+/// The system's clock, moved forward. Clones are moved together.
+#[derive(Clone, Default)]
+pub struct Ahead(Arc<AtomicU64>);
+
+impl Ahead {
+    pub fn now(&self) -> SystemTime {
+        SystemTime::now() + Duration::from_millis(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Moves it on.
+    pub fn pass(&self, time: Duration) {
+        self.0.fetch_add(time.as_millis() as u64, Ordering::SeqCst);
+    }
+
+    /// Sets it back, at most to the system's time.
+    pub fn set_back(&self, time: Duration) {
+        let ms = time.as_millis() as u64;
+        let before = self.0.fetch_sub(ms, Ordering::SeqCst);
+        assert!(before >= ms, "not behind the system's clock");
+    }
+
+    fn clock(&self) -> Clock {
+        let ahead = self.clone();
+        Clock::new(move || ahead.now())
+    }
+}
+
+/// An empty directory, in which servers and the program run with small segments and without
+/// settings from outside.
 pub struct Place {
     pub dir: TempDir,
+    /// The clock of servers in this process.
+    pub clock: Ahead,
     /// The command that starts the program there, if this process does not do it itself.
     starter: &'static [&'static str],
 }
@@ -32,6 +79,7 @@ impl Place {
     pub fn with_starter(starter: &'static [&'static str]) -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
+            clock: Ahead::default(),
             starter,
         }
     }
@@ -56,11 +104,7 @@ impl Place {
                 command.env_remove(name);
             }
         }
-        command
-            .env("TERRACE_SEGMENT_SIZE", "1MiB")
-            .env("TERRACE_FLASH_CAPACITY", "64MiB")
-            .env("TERRACE_S3_LISTEN", "127.0.0.1:0")
-            .env_remove("RUST_LOG");
+        command.envs(SETTINGS).env_remove("RUST_LOG");
         command.current_dir(self.dir.path()).args(args).stdin(Stdio::null());
         command
     }
@@ -86,7 +130,26 @@ impl Place {
         Run(output)
     }
 
+    /// A server in this process. Relative paths in `more` are this process's.
     pub fn serve(&self, more: &[&str]) -> Server {
+        let serving = self.serving(more);
+        Server {
+            address: serving.page().to_string(),
+            process: Process::Here(Some(serving)),
+        }
+    }
+
+    /// The same, where addresses are not all that is asked of it.
+    pub fn serving(&self, more: &[&str]) -> Serving {
+        let store = self.path("terrace-data");
+        let own = [CACHE, ("TERRACE_STORE", store.to_str().unwrap())];
+        let variables = SETTINGS.into_iter().chain(own);
+        let arguments = ["--listen", "127.0.0.1:0"].into_iter().chain(more.iter().copied());
+        Serving::start(arguments, variables, self.clock.clock()).unwrap()
+    }
+
+    /// The program as a server, for what concerns a process.
+    pub fn serve_program(&self, more: &[&str]) -> Server {
         Server::start(self.command(&["serve", "--listen", "127.0.0.1:0"]).args(more))
     }
 }
@@ -121,9 +184,48 @@ impl Run {
     }
 }
 
-/// A server that is killed when dropped.
+/// Where a server runs. It ends when this is dropped: the program is killed.
+pub enum Process {
+    /// `None` when it has ended.
+    Here(Option<Serving>),
+    Program(Child),
+}
+
+impl Process {
+    /// The program.
+    #[track_caller]
+    pub fn child(&self) -> &Child {
+        match self {
+            Self::Program(child) => child,
+            Self::Here(_) => panic!("this server is no process of its own"),
+        }
+    }
+
+    /// Stops it in order, in a program by SIGTERM, and waits for its end.
+    #[track_caller]
+    pub fn end(&mut self) {
+        match self {
+            Self::Here(serving) => serving.take().unwrap().stop().unwrap(),
+            Self::Program(child) => {
+                signal(child, "TERM");
+                assert!(wait(child).success());
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Self::Program(child) = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A server, and the address of its page.
 pub struct Server {
-    pub child: Child,
+    pub process: Process,
     pub address: String,
 }
 
@@ -144,7 +246,14 @@ impl Server {
             panic!("no address but {line:?}; stderr: {error}");
         };
         let address = address.to_owned();
-        Self { child, address }
+        Self {
+            process: Process::Program(child),
+            address,
+        }
+    }
+
+    pub fn child(&self) -> &Child {
+        self.process.child()
     }
 
     pub fn get(&self, path: &str) -> Answer {
@@ -176,22 +285,21 @@ impl Server {
 
     /// Sends SIGINT and waits for the end.
     pub fn interrupt(&mut self) -> ExitStatus {
-        signal(&self.child, "INT");
-        wait(&mut self.child)
+        let Process::Program(child) = &mut self.process else {
+            panic!("no signal for this process");
+        };
+        signal(child, "INT");
+        wait(child)
     }
 
     pub fn error(mut self) -> String {
-        let _ = self.child.kill();
+        let Process::Program(child) = &mut self.process else {
+            panic!("what it prints goes elsewhere");
+        };
+        let _ = child.kill();
         let mut text = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         text
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

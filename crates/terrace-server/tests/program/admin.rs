@@ -39,7 +39,7 @@ fn call(place: &Place, method: &str, path: &str, body: &str) -> Answer {
 }
 
 fn threads(server: &Server) -> usize {
-    let tasks = format!("/proc/{}/task", server.child.id());
+    let tasks = format!("/proc/{}/task", server.child().id());
     fs::read_dir(tasks).unwrap().count()
 }
 
@@ -49,7 +49,7 @@ fn threads(server: &Server) -> usize {
 #[cfg(target_os = "linux")]
 fn clients_that_send_slowly_cost_no_threads_and_shut_out_no_other() {
     let place = Place::new();
-    let server = place.serve(&[]);
+    let server = place.serve_program(&[]);
     server.get("/healthz").status(200);
     let before = threads(&server);
     let mut held = Vec::new();
@@ -93,9 +93,9 @@ fn clients_that_send_slowly_cost_no_threads_and_shut_out_no_other() {
 #[test]
 fn a_huge_request_is_refused_unread() {
     let place = Place::new();
-    let server = place.serve(&[]);
+    let server = place.serve_program(&[]);
     let memory = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", server.child().id())).unwrap();
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("VmHWM:"))
@@ -121,7 +121,7 @@ fn a_huge_request_is_refused_unread() {
 fn what_else_comes_to_the_socket_is_refused() {
     let place = Place::new();
     place.run_with_input(&["put", "key", "-"], b"value").code(0);
-    let server = place.serve(&[]);
+    let server = place.serve_program(&[]);
     for request in [
         &b"{}\n"[..],
         b"nonsense\n",

@@ -87,7 +87,7 @@ fn a_running_server_is_asked_while_it_is_written_and_read() {
     let place = Place::new();
     let large = filled(&place);
     images(&place.path("pictures"), 60);
-    let mut server = place.serve(&["--import", "pictures"]);
+    let mut server = place.serve(&["--import", place.path("pictures").to_str().unwrap()]);
     let socket = place.path("terrace-data/flash/control.sock");
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
     let mut names: Vec<String> = Vec::new();
@@ -108,7 +108,7 @@ fn a_running_server_is_asked_while_it_is_written_and_read() {
         }
         assert!(start.elapsed() < PATIENCE, "the import does not end");
     }
-    server.interrupt();
+    server.process.end();
     assert!(!socket.exists(), "it goes with the server");
     for name in &names {
         place.run(&["backup", "--verify", name]).code(0);
@@ -162,7 +162,7 @@ fn an_interrupted_backup_leaves_a_part_and_the_server_goes_on() {
     place.run(&["backup", "--verify", "part"]).code(0);
     // The server's end is the backup's as well.
     let mut child = slow_backup(&place, "other");
-    assert_eq!(server.interrupt().code(), Some(0));
+    server.process.end();
     assert_eq!(wait(&mut child).code(), Some(1));
     place.run(&["verify"]).code(0);
 }

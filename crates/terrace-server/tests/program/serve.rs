@@ -1,8 +1,8 @@
-//! The HTTP service, driven through the real program and a plain socket.
+//! The HTTP service through a plain socket.
 
-use crate::common::{Answer, Place, Server, bytes, eventually, files, signal, wait};
+use crate::common::{Answer, Place, Server, bytes, eventually, files};
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, io::Read as _, net::TcpStream};
+use std::{collections::BTreeSet, io::Read as _, net::TcpStream, time::Duration};
 
 /// A store with one image that was put by hand: a small resolution on flash, a large one in a
 /// block.
@@ -291,7 +291,7 @@ fn wait_for_import(server: &Server) -> Value {
 fn import_then_serve_pages_of_a_grid() {
     let place = Place::new();
     pictures(&place, 23);
-    let mut server = place.serve(&["--import", "pictures"]);
+    let mut server = place.serve(&["--import", place.path("pictures").to_str().unwrap()]);
     let import = wait_for_import(&server);
     assert_eq!((&import["imported"], &import["failed"]), (&json!(23), &json!(1)));
 
@@ -329,7 +329,7 @@ fn import_then_serve_pages_of_a_grid() {
         assert!(answer.header("content-type").unwrap().starts_with("image/"));
         assert!(answer.header("cache-control").unwrap().contains("immutable"));
     }
-    assert!(server.interrupt().success());
+    server.process.end();
 
     let again = place.run(&["import", "pictures", "--json"]).code(8).json();
     assert_eq!((&again["imported"], &again["already_stored"]), (&json!(0), &json!(23)));
@@ -340,7 +340,7 @@ fn import_then_serve_pages_of_a_grid() {
 #[test]
 fn ctrl_c_ends_well_even_with_a_slow_client() {
     let (place, _) = by_hand();
-    let mut server = place.serve(&[]);
+    let mut server = place.serve_program(&[]);
     // A connection without a request must not delay the shutdown.
     let idle = TcpStream::connect(&server.address).unwrap();
     server.get("/").status(200);
@@ -353,9 +353,8 @@ fn ctrl_c_ends_well_even_with_a_slow_client() {
 #[test]
 fn terminate_ends_well_too() {
     let place = Place::new();
-    let mut server = place.serve(&[]);
-    signal(&server.child, "TERM");
-    assert!(wait(&mut server.child).success());
+    let mut server = place.serve_program(&[]);
+    server.process.end();
 }
 
 /// How often the threads of a process have gone to sleep so far. Ended threads are not included, so
@@ -379,21 +378,20 @@ fn an_idle_server_sleeps_and_wakes_at_once() {
     const WAKE_UPS_MAX: u64 = 5;
     const SECONDS: u64 = 3;
     let (place, _) = by_hand();
-    let mut server = place.serve(&[]);
+    let mut server = place.serve_program(&[]);
     server.get("/").status(200);
     eventually("few wake-ups of an idle server", || {
-        let before = wake_ups(&server.child);
-        std::thread::sleep(std::time::Duration::from_secs(SECONDS));
-        let woken = wake_ups(&server.child).saturating_sub(before);
+        let before = wake_ups(server.child());
+        std::thread::sleep(Duration::from_secs(SECONDS));
+        let woken = wake_ups(server.child()).saturating_sub(before);
         (woken <= WAKE_UPS_MAX * SECONDS).then_some(())
     });
     server.get("/").status(200);
     // Requests to the control socket, and the stop, are noticed without polling.
     let began = std::time::Instant::now();
     place.run(&["key", "create", "--allow", "*=read"]).code(0);
-    signal(&server.child, "TERM");
-    assert!(wait(&mut server.child).success());
-    assert!(began.elapsed() < std::time::Duration::from_secs(20));
+    server.process.end();
+    assert!(began.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
@@ -426,7 +424,7 @@ fn clients_that_leave_in_the_middle_free_what_they_held() {
     // More downloads were abandoned than engine calls are allowed at a time, and the next is
     // served.
     assert_eq!(server.get("/images/x/big").status(200).body.len(), 24 << 20);
-    assert!(server.interrupt().success());
+    server.process.end();
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn buckets_have_owners() {
     is(&own.send("PUT", "/theirs", &[], b""), 409, "BucketAlreadyExists");
     own.put("/mine/k", b"v", Mode::Whole).status(200);
     press.put("/theirs/k", b"w", Mode::Whole).status(200);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let at = |client: &Client| Client {
         address: service.client.address.clone(),
         ..client.clone()

@@ -1,6 +1,10 @@
 //! `terrace bench s3`, on the program itself.
 
-use crate::{Service, common::Place, elements, operating};
+use crate::{
+    Service,
+    common::{Place, Process},
+    elements, operating,
+};
 use std::process::Command;
 
 /// The command for a server, which measures little and soon ends.
@@ -20,9 +24,9 @@ fn bench(place: &Place, endpoint: &str, service: &Service, more: &[&str]) -> Com
 #[test]
 fn it_measures_each_operation_and_leaves_nothing() {
     let place = Place::new();
-    let service = Service::start(&place, &[]);
+    let service = Service::program(&place, &[]);
     let endpoint = format!("http://{}", service.client.address);
-    let pid = service.child.id().to_string();
+    let pid = service.child().id().to_string();
     let first = [
         "--json",
         "--name",
@@ -111,7 +115,7 @@ fn it_measures_over_tls() {
     let place = Place::new();
     let (child, client) = operating::start_with_tls(&place);
     let service = Service {
-        child,
+        process: Process::Program(child),
         page: String::new(),
         client,
     };

@@ -18,7 +18,7 @@ use std::{
 
 /// The most memory the server had at any time.
 pub fn most_memory_bytes(service: &Service) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", service.child.id())).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", service.child().id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap();
     kib << 10
@@ -29,7 +29,7 @@ pub fn most_memory_bytes(service: &Service) -> u64 {
 #[test]
 fn a_long_chunk_passes_as_it_comes() {
     let place = Place::new();
-    let service = Service::start(&place, &["--cache", "16MiB", "--split-threshold", "256MiB"]);
+    let service = Service::program(&place, &["--cache", "16MiB", "--split-threshold", "256MiB"]);
     let client = &service.client;
     client.send("PUT", "/bucket", &[], b"").status(200);
     let data = bytes(192 << 20);
@@ -77,7 +77,7 @@ fn a_long_chunk_passes_as_it_comes() {
 fn short_chunks_take_no_more_than_they_have() {
     const BYTES: usize = 700_000;
     let place = Place::new();
-    let service = Service::start(&place, &[]);
+    let service = Service::program(&place, &[]);
     let client = &service.client;
     client.send("PUT", "/bucket", &[], b"").status(200);
     let chunks = b"1\r\na\r\n".repeat(BYTES);
@@ -201,7 +201,7 @@ fn stored_files_are_private() {
     let text = |name: &str| made[name].as_str().unwrap();
     let (id, secret) = (text("access_key_id"), text("secret_access_key"));
     let more = [&["--access-log", "access.log"][..], &with_key].concat();
-    let service = Service::with_key(&place, &more, id, secret);
+    let service = Service::program_with_key(&place, &more, id, secret);
     service.client.send("PUT", "/bucket", &[], b"").status(200);
     service
         .client

@@ -2,7 +2,7 @@
 
 use crate::{
     Service,
-    common::{Place, bytes, eventually, files, signal, wait},
+    common::{Place, bytes, eventually, files},
     operating::plain,
     sign::Mode,
     upload::Upload,
@@ -146,8 +146,7 @@ fn a_full_store_is_given_more_while_it_serves() {
     }
     place.run(&["capacity", "device"]).code(0);
     assert!(fill_some(&service) == 10, "without a bound the device has room");
-    signal(&service.child, "TERM");
-    assert!(wait(&mut service.child).success());
+    service.end();
     let without_server = place.run(&["capacity", "24MiB"]).code(1);
     assert!(
         without_server.error().contains("no server has this store open"),
@@ -203,8 +202,7 @@ fn the_flash_tier_is_made_smaller_and_larger_while_the_server_runs() {
     assert!(refused.error().contains("at least 8 segments"), "{}", refused.error());
     place.run(&["capacity"]).code(2);
     place.run(&["capacity", "device", "--tier", "flash"]).code(2);
-    signal(&service.child, "TERM");
-    assert!(wait(&mut service.child).success());
+    service.end();
 }
 
 /// Holds the figures of both tiers against the files.

@@ -55,7 +55,7 @@ fn read_in_every_way(client: &Client, target: &str, body: &[u8]) {
 #[test]
 fn readers_that_take_nothing_hold_little_and_others_read_on() {
     let place = Place::new();
-    let service = Service::start(&place, &["--cache", "32MiB"]);
+    let service = Service::program(&place, &["--cache", "32MiB"]);
     let client = &service.client;
     client.send("PUT", "/public", &[], b"").status(200);
     client

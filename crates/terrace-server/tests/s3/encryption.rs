@@ -2,7 +2,7 @@
 
 use crate::{
     Service, anonymous, code,
-    common::{Answer, Place, bytes, files, signal, wait},
+    common::{Answer, Place, bytes, files},
     elements,
     sign::{Client, Mode, raw},
     upload::Upload,
@@ -85,8 +85,7 @@ pub fn serve(place: &Place) -> (Service, String) {
 }
 
 pub fn stop(mut service: Service) -> Client {
-    signal(&service.child, "TERM");
-    wait(&mut service.child);
+    service.end();
     service.client.clone()
 }
 

@@ -20,7 +20,7 @@ use std::{
 
 /// A webhook that answers with these statuses, one after the other, and then takes everything. What
 /// it got, with the answers.
-fn webhook(mut statuses: Vec<u16>) -> (String, Receiver<(u16, Value)>) {
+pub fn webhook(mut statuses: Vec<u16>) -> (String, Receiver<(u16, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/events?x=y", listener.local_addr().unwrap());
     let (sender, got) = channel();
@@ -90,14 +90,14 @@ fn tls_webhook() -> (String, String, Receiver<io::Result<Value>>) {
     (url, made.cert.pem(), got)
 }
 
-fn configuration(kind: &str, arn: &str, event: &str, filter: &str) -> String {
+pub fn configuration(kind: &str, arn: &str, event: &str, filter: &str) -> String {
     format!(
         "<NotificationConfiguration><{kind}Configuration><Id>rule</Id><{kind}>{arn}</{kind}><Event>{event}</Event>{filter}\
          </{kind}Configuration></NotificationConfiguration>"
     )
 }
 
-const HOOK: &str = "arn:aws:sqs:us-east-1:terrace:hook";
+pub const HOOK: &str = "arn:aws:sqs:us-east-1:terrace:hook";
 const JPEGS: &str = "<Filter><S3Key><FilterRule><Name>prefix</Name><Value>in/</Value></FilterRule>\
     <FilterRule><Name>suffix</Name><Value>.jpg</Value></FilterRule></S3Key></Filter>";
 
@@ -288,7 +288,7 @@ fn events_survive_a_kill_and_are_sent_again() {
     // get it, and the events.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let nowhere = silent.local_addr().unwrap();
-    let service = Service::start(&place, &["--s3-notify", &format!("hook=http://{nowhere}/")]);
+    let service = Service::program(&place, &["--s3-notify", &format!("hook=http://{nowhere}/")]);
     let client = service.client.clone();
     client.send("PUT", "/bucket", &[], b"").status(200);
     let skip = [("x-amz-skip-destination-validation", "true")];
@@ -299,8 +299,8 @@ fn events_survive_a_kill_and_are_sent_again() {
     for key in ["a", "b", "c"] {
         client.put(&format!("/bucket/{key}"), b"v", Mode::Whole).status(200);
     }
-    crate::common::signal(&service.child, "KILL");
-    drop((service, silent));
+    service.kill();
+    drop(silent);
     let service = Service::with_key(&place, &["--s3-notify", &hook], &client.id, &client.secret);
     let mut all = Vec::new();
     while all.len() < 5 {
@@ -327,12 +327,14 @@ fn events_go_over_tls() {
     place.write("others.pem", other);
     place.write("none.pem", "nothing");
     let hook = format!("hook={url}");
-    let with = |authorities: &'static str| ["--s3-notify", &hook, "--s3-notify-ca", authorities];
+    let files = ["none.pem", "others.pem", "theirs.pem"].map(|name| place.path(name).display().to_string());
+    let [none, others, theirs] = &files;
+    let with = |authorities| ["--s3-notify", &*hook, "--s3-notify-ca", authorities];
     let refused = place
-        .run(&[&["serve", "--listen", "127.0.0.1:0"][..], &with("none.pem")].concat())
+        .run(&[&["serve", "--listen", "127.0.0.1:0"][..], &with(none)].concat())
         .code(2);
     assert!(refused.error().contains("none.pem"), "{}", refused.error());
-    let service = Service::start(&place, &with("others.pem"));
+    let service = Service::start(&place, &with(others));
     let client = service.client.clone();
     client.send("PUT", "/bucket", &[], b"").status(200);
     notify(&client, &configuration("Queue", HOOK, "s3:ObjectCreated:*", "")).status(200);
@@ -340,7 +342,7 @@ fn events_go_over_tls() {
     got.recv_timeout(PATIENCE).unwrap().unwrap_err();
     drop(crate::encryption::stop(service));
 
-    let service = Service::with_key(&place, &with("theirs.pem"), &client.id, &client.secret);
+    let service = Service::with_key(&place, &with(theirs), &client.id, &client.secret);
     let next = || loop {
         // What was refused before is of the first server.
         if let Ok(event) = got.recv_timeout(PATIENCE).unwrap() {

@@ -372,7 +372,7 @@ fn exchanges_of_all_kinds() {
         number("TERRACE_MODEL_SEED").unwrap_or(22),
     );
     let place = Place::new();
-    let service = Service::start(&place, &[]);
+    let service = Service::program(&place, &[]);
     let client = &service.client;
     thread::scope(|scope| {
         for worker in 0..4 {
@@ -433,7 +433,7 @@ fn spoken(client: &Client, request: &[u8]) -> Vec<u8> {
 #[test]
 fn policies_that_take_long() {
     let place = Place::new();
-    let service = Service::start(&place, &[]);
+    let service = Service::program(&place, &[]);
     let client = &service.client;
     client.send("PUT", "/bucket", &[], b"").status(200);
     client.put("/bucket/k", b"v", Mode::Whole).status(200);

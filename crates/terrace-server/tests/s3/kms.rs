@@ -34,7 +34,7 @@ fn has(place: &Place, text: &[u8]) -> bool {
 #[test]
 fn keys_that_are_named() {
     let place = Place::new();
-    let service = Service::start(&place, &[]);
+    let service = Service::program(&place, &[]);
     let client = &service.client;
     client.send("PUT", "/bucket", &[], b"").status(200);
     is(&put(client, "/bucket/k", "photos", b"v"), 400, "KMS.NotFoundException");
@@ -81,7 +81,7 @@ fn keys_that_are_named() {
         listed.contains("photos  for every key, versions: 2, disabled"),
         "{listed}"
     );
-    let service = service.restart(&place, "KILL");
+    let service = service.kill_and_restart(&place);
     let client = &service.client;
     is(&client.get("/bucket/1"), 400, "KMS.DisabledException");
     place.run(&["kms", "enable", "photos"]).code(0);
@@ -207,7 +207,7 @@ fn named_keys_are_kept_as_secrets_are() {
 #[test]
 fn a_key_is_deleted_when_nothing_needs_it() {
     let place = Place::new();
-    let service = Service::start(&place, &[]);
+    let service = Service::program(&place, &[]);
     let client = &service.client;
     client.send("PUT", "/bucket", &[], b"").status(200);
     client.send("PUT", "/bucket?versioning", &[], VERSIONING).status(200);
@@ -236,7 +236,7 @@ fn a_key_is_deleted_when_nothing_needs_it() {
     place.run(&["kms", "delete", "photos"]).code(2);
     place.run(&["kms", "enable", "photos"]).code(2);
     is(&put(client, "/bucket/k", "photos", b"v"), 400, "KMS.NotFoundException");
-    let service = service.restart(&place, "KILL");
+    let service = service.kill_and_restart(&place);
     let client = &service.client;
     is(&put(client, "/bucket/k", "photos", b"v"), 400, "KMS.NotFoundException");
     assert_eq!(client.get("/bucket/other").status(200).text(), "of another");
@@ -284,7 +284,7 @@ fn a_put_begun_with_a_key_that_is_deleted_is_refused() {
 #[test]
 fn former_versions_of_a_key_are_struck_out() {
     let place = Place::new();
-    let service = Service::start(&place, &[]);
+    let service = Service::program(&place, &[]);
     let client = &service.client;
     client.send("PUT", "/bucket", &[], b"").status(200);
     client.send("PUT", "/bucket?versioning", &[], VERSIONING).status(200);
@@ -312,12 +312,12 @@ fn former_versions_of_a_key_are_struck_out() {
     place.run(&["kms", "rotate", "photos"]).code(0);
     // A disabled key's objects are rewrapped all the same, but cannot be read.
     place.run(&["kms", "disable", "photos"]).code(0);
-    let service = service.restart(&place, "KILL");
+    let service = service.kill_and_restart(&place);
     place.run(&["rewrap"]).code(0);
     assert_eq!(count(), Some(1));
     is(&service.client.get("/bucket/bound"), 400, "KMS.DisabledException");
     place.run(&["kms", "enable", "photos"]).code(0);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let client = &service.client;
     assert_eq!(client.get(&version).status(200).text(), "first");
     assert_eq!(client.get("/bucket/bound").status(200).text(), "bound");

@@ -163,7 +163,7 @@ fn what_is_locked_stays() {
     // Without a name a delete marker comes before it, and a new version may.
     client.send("DELETE", "/bucket/complied", &[], b"").status(204);
     client.put("/bucket/complied", b"w", Mode::Whole).status(200);
-    drop(service.restart(&place, "TERM"));
+    drop(service.restart(&place));
     place.run(&["rm", "bucket/governed"]).code(0);
     place.run(&["rm", "--prefix", "bucket/", "--yes"]).code(0);
     let service = Service::with_key(&place, &[], &client.id, &client.secret);

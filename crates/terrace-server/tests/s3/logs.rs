@@ -65,7 +65,7 @@ fn requests_are_in_the_log_that_was_asked_for() {
     client.get("/logs?list-type=2").status(200);
     let presigned = client.presigned("GET", "/bucket/a%20b");
     plain(&client.address, &presigned).status(200);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let client = &service.client;
     let all = lines(client, "log-2");
     let has = |what: &[&str]| {
@@ -94,14 +94,14 @@ fn requests_are_in_the_log_that_was_asked_for() {
     put(client, "logs", &partitioned("EventTime")).status(200);
     let shown = client.get("/bucket?logging").status(200);
     assert_eq!(elements(&shown, "PartitionDateSource"), ["EventTime"]);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let client = &service.client;
     assert!(!lines(client, "log-terrace/us-east-1/bucket/2").is_empty());
     let off = b"<BucketLoggingStatus xmlns=\"http://doc.s3.amazonaws.com/2006-03-01\"/>";
     client.send("PUT", "/bucket?logging", &[], off).status(200);
     let before = lines(client, "log-").len();
     client.get("/bucket/a%20b").status(200);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     assert_eq!(lines(&service.client, "log-").len(), before);
 }
 
@@ -124,7 +124,7 @@ fn each_key_that_is_deleted_together_has_a_line() {
     let number = deleted.header("x-amz-request-id").unwrap().to_owned();
     // Where nothing is logged, nothing is.
     client.send("POST", "/logs?delete", &[], list).status(200);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let all = lines(&service.client, "log-2");
     let mut batch: Vec<_> = all.iter().filter(|line| line.contains(&number)).collect();
     assert_eq!(batch.len(), 4, "{all:#?}");
@@ -173,7 +173,7 @@ fn logs_are_granted_to_others() {
         (vec![id.clone()], vec!["READ".to_owned()])
     );
     client.get("/bucket?location").status(200);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let at = |client: &Client, service: &crate::Service| Client {
         address: service.client.address.clone(),
         ..client.clone()
@@ -196,7 +196,7 @@ fn logs_are_granted_to_others() {
     let refused = put(&client, "logs", &grants("READ", all));
     assert_eq!(code(&refused), (403, "AccessDenied".to_owned()));
     let number = refused.header("x-amz-request-id").unwrap().to_owned();
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let (client, press) = (at(&client, &service), at(&press, &service));
     // What tells of that was written later.
     let log_of = |key: &String| client.get(&format!("/logs/{key}")).status(200).text();
@@ -228,14 +228,14 @@ fn a_log_goes_only_where_it_may() {
     client.send("PUT", "/logs?policy", &[], policy).status(204);
     put(&guest, "logs", "").status(200);
     guest.get("/bucket").status(200);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let client = &service.client;
     let before = lines(client, "log-").len();
     assert!(before > 0);
     // The policy is asked again for every log.
     client.send("DELETE", "/logs?policy", &[], b"").status(204);
     client.get("/bucket").status(200);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     assert_eq!(lines(&service.client, "log-").len(), before);
 }
 
@@ -249,7 +249,7 @@ fn a_bucket_is_logged_however_it_is_written() {
     client.send("PUT", "/logs", &[], b"").status(200);
     put(client, "logs", "").status(200);
     plain(&client.address, "/b%75cket/none").status(403);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let all = lines(&service.client, "log-2");
     let is_there = all
         .iter()

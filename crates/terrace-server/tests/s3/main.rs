@@ -1,5 +1,5 @@
-//! The essentials of the S3 service through the real program and a plain socket. What clients do
-//! with it is in `boto.py` and `run` beside this file.
+//! The essentials of the S3 service through a plain socket. What clients do with it is in `boto.py`
+//! and `run` beside this file.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod access;
@@ -28,6 +28,7 @@ mod policies;
 mod presigned;
 mod protocol;
 mod refusals;
+mod service;
 mod sessions;
 mod sign;
 mod sites;
@@ -37,94 +38,17 @@ mod upload;
 mod version_2;
 mod versions;
 
-use common::{Answer, PATIENCE, Place, bytes, eventually, files, signal, wait};
+use common::{Answer, PATIENCE, Place, bytes, eventually, files};
+use service::Service;
 use sign::{Client, Mode};
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::TcpStream,
-    process::{Child, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
 use upload::Upload;
-
-/// A server whose store already has access keys, or makes the first one.
-struct Service {
-    child: Child,
-    client: Client,
-    page: String,
-}
-
-impl Service {
-    fn start(place: &Place, more: &[&str]) -> Self {
-        let made = place
-            .run(&["key", "create", "--allow", "*=admin", "--json"])
-            .code(0)
-            .json();
-        let (id, secret) = (
-            made["access_key_id"].as_str().unwrap(),
-            made["secret_access_key"].as_str().unwrap(),
-        );
-        Self::with_key(place, more, id, secret)
-    }
-
-    fn with_key(place: &Place, more: &[&str], id: &str, secret: &str) -> Self {
-        let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
-        let mut child = command
-            .args(more)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let page = lines.next().unwrap().unwrap();
-        let line = lines.next().unwrap().unwrap();
-        let address = line
-            .strip_prefix("http://")
-            .and_then(|rest| rest.strip_suffix("/ (S3)"))
-            .unwrap();
-        let client = Client {
-            address: address.to_owned(),
-            id: id.to_owned(),
-            secret: secret.to_owned(),
-        };
-        Self { child, client, page }
-    }
-
-    /// The address of the page.
-    fn page_address(&self) -> &str {
-        self.page.trim_start_matches("http://").trim_end_matches('/')
-    }
-
-    /// The metrics, as text.
-    fn metrics(&self) -> String {
-        operating::plain(self.page_address(), "/metrics").status(200).text()
-    }
-
-    /// Waits until so many requests are being answered.
-    #[track_caller]
-    fn wait_for_requests(&self, count: usize) {
-        let line = format!("\nterrace_s3_in_flight {count}\n");
-        eventually("so many requests are under way", || {
-            self.metrics().contains(&line).then_some(())
-        });
-    }
-
-    fn restart(mut self, place: &Place, how: &str) -> Self {
-        signal(&self.child, how);
-        wait(&mut self.child);
-        let client = self.client.clone();
-        Self::with_key(place, &[], &client.id, &client.secret)
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn code(answer: &Answer) -> (u16, String) {
     let text = answer.text();
@@ -209,7 +133,7 @@ fn levels_and_operations() {
     client.send("PUT", "/other", &[], b"").status(200);
     client.put("/mine/k", b"v", Mode::Whole).status(200);
     client.put("/other/k", b"v", Mode::Whole).status(200);
-    drop(service.restart(&place, "TERM"));
+    drop(service.restart(&place));
 
     let make = |grants: &[&str]| {
         let mut args = vec!["key", "create", "--json"];
@@ -226,6 +150,7 @@ fn levels_and_operations() {
         address: service.client.address.clone(),
         id: id.clone(),
         secret: secret.clone(),
+        clock: place.clock.clone(),
     };
     let (reader, writer) = (with(&reader), with(&writer));
     assert_eq!(elements(&reader.get("/").status(200), "Name"), ["mine"]);
@@ -284,14 +209,14 @@ fn starting() {
         .run(&["serve", "--listen", "127.0.0.1:0", "--s3-listen", "0.0.0.0:0"])
         .code(2);
     assert!(refused.error().contains("terrace key create"), "{}", refused.error());
-    let mut server = place.serve(&[]);
+    let mut server = place.serve_program(&[]);
     server.interrupt();
     let error = server.error();
     assert!(
         error.contains("access key ID:     TRCE") && error.contains("shown this once"),
         "{error}"
     );
-    let again = place.serve(&[]).error();
+    let again = place.serve_program(&[]).error();
     assert!(!again.contains("secret"), "{again}");
     let off = place.serve(&["--s3-listen", "off"]);
     assert_eq!(off.get("/healthz").status, 200);
@@ -313,7 +238,7 @@ fn starting() {
 #[test]
 fn a_kill_in_the_middle() {
     let place = Place::new();
-    let service = Service::start(&place, &[]);
+    let service = Service::program(&place, &[]);
     let client = service.client.clone();
     client.send("PUT", "/bucket", &[], b"").status(200);
     let large = bytes(900_000);
@@ -333,7 +258,7 @@ fn a_kill_in_the_middle() {
         })
         .into();
     service.wait_for_requests(2);
-    let service = service.restart(&place, "KILL");
+    let service = service.kill_and_restart(&place);
     drop(halves);
     let client = &service.client;
     assert!(client.get("/bucket/large").status(200).body == large);
@@ -341,7 +266,7 @@ fn a_kill_in_the_middle() {
     client.get("/bucket/half").status(404);
     let last = upload.put(client, 2, b"end", Mode::Whole);
     upload.complete(client, &[], &[tag, last]).status(200);
-    let service = service.restart(&place, "KILL");
+    let service = service.kill_and_restart(&place);
     let client = &service.client;
     assert!(client.get("/bucket/parts").status(200).body == [&first[..], b"end"].concat());
     for key in ["large", "small", "parts"] {
@@ -390,8 +315,7 @@ fn clients_that_leave() {
 fn assert_nothing_left(mut service: Service, place: &Place) {
     let mut time = Duration::from_millis(250);
     eventually("nothing is left over", || {
-        signal(&service.child, "TERM");
-        assert!(wait(&mut service.child).success());
+        service.end();
         let left = left_over(place);
         if left.is_empty() {
             return Some(());
@@ -530,8 +454,7 @@ fn the_command_line_reads_and_removes_what_came_over_s3() {
             .put(&format!("/bucket/{key}"), &large, Mode::Whole)
             .status(200);
     }
-    signal(&service.child, "TERM");
-    assert!(wait(&mut service.child).success());
+    service.end();
     assert!(place.run(&["get", "bucket/one"]).code(0).0.stdout == large);
     place.run(&["rm", "bucket/one"]).code(0);
     place.run_with_input(&["put", "bucket/two", "-"], b"replaced").code(0);

@@ -2,7 +2,7 @@
 
 use crate::{
     Service,
-    common::{Place, bytes, files, signal, wait},
+    common::{Place, bytes, files, wait},
     elements,
     encryption::{ALGORITHM, DEFAULT, master_keys, serve, stop, with_key},
     sign::{Client, Mode},
@@ -72,7 +72,7 @@ fn a_store_without_a_master_key_has_its_own() {
     let client = stop(service);
     assert!(!own_key(&place), "no request has needed it");
 
-    let service = Service::with_key(&place, &[], &client.id, &client.secret);
+    let service = Service::program_with_key(&place, &[], &client.id, &client.secret);
     let by_master = [(ALGORITHM, "AES256")];
     let secret = b"plain text that must not be on the devices";
     let put = service.client.send("PUT", "/bucket/k", &by_master, secret).status(200);
@@ -82,8 +82,7 @@ fn a_store_without_a_master_key_has_its_own() {
     client.put("/bucket/long", &bytes(1_200_000), Mode::Whole).status(200);
     let upload = Upload::begin(&client, "/bucket/parts", &[]);
     let part = client.send("PUT", &upload.part(1), &[], b"a part").status(200);
-    signal(&service.child, "KILL");
-    drop(service);
+    service.kill();
     assert!(own_key(&place) && !has(&place, secret));
     assert_eq!(place.run(&["get", "bucket/k"]).code(0).0.stdout, secret);
     // The default of the bucket counts for the command line, too.
@@ -235,6 +234,8 @@ fn a_rotation_that_is_killed_is_done_again() {
     let place = Place::new();
     let (service, key) = serve(&place);
     fill(&service.client);
+    let client = stop(service);
+    let service = Service::program_with_key(&place, &[&key], &client.id, &client.secret);
     let client = service.client.clone();
     master_keys(&place, &["0e", "0f"]);
     let mut asking = place
@@ -248,8 +249,7 @@ fn a_rotation_that_is_killed_is_done_again() {
         let target = format!("/bucket/{number}");
         client.get(&target).status(200);
     }
-    signal(&service.child, "KILL");
-    drop(service);
+    service.kill();
     wait(&mut asking);
     let service = Service::with_key(&place, &[&key], &client.id, &client.secret);
     check(&service.client);

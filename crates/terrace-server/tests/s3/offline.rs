@@ -44,7 +44,7 @@ fn commands_keep_versions() {
         client.put(&format!("/bucket/{key}"), b"first", Mode::Whole).status(200);
     }
     let large = place.write("large", bytes(900_000));
-    drop(service.restart(&place, "TERM"));
+    drop(service.restart(&place));
 
     let put = |more: &[&str]| place.run(&[&["put", "bucket/k", large.to_str().unwrap()], more].concat());
     let made = put(&["--content-type", "x/y", "--json"]).code(0).json();
@@ -94,7 +94,7 @@ fn what_is_left_over_goes_without_s3() {
             .put(&format!("/bucket/{key}"), &bytes(900_000), Mode::Whole)
             .status(200);
     }
-    drop(service.restart(&place, "TERM"));
+    drop(service.restart(&place));
     let file = place.write("file", b"small");
     place.run(&["put", "bucket/one", file.to_str().unwrap()]).code(0);
     place.run(&["rm", "--prefix", "bucket/tw", "--yes"]).code(0);
@@ -106,7 +106,7 @@ fn what_is_left_over_goes_without_s3() {
         // It is seen only where no server has the store, so each time one runs for longer.
         thread::sleep(time);
         time *= 2;
-        assert!(server.interrupt().success());
+        server.process.end();
         left_over(&place).is_empty().then_some(())
     });
     assert_eq!(place.run(&["get", "bucket/one"]).code(0).text(), "small");

@@ -22,7 +22,7 @@ use std::{
 #[test]
 fn keys_while_it_serves() {
     let place = Place::new();
-    let service = Service::start(&place, &[]);
+    let service = Service::program(&place, &[]);
     service.client.send("PUT", "/mine", &[], b"").status(200);
     let made = place
         .run(&["key", "create", "--allow", "mine=write", "--json"])
@@ -39,7 +39,7 @@ fn keys_while_it_serves() {
     place.run(&["key", "remove", &client.id]).code(0);
     place.run(&["key", "remove", &client.id]).code(3);
     assert_eq!(code(&client.get("/mine/k")), (403, "InvalidAccessKeyId".to_owned()));
-    let service = service.restart(&place, "KILL");
+    let service = service.kill_and_restart(&place);
     service.client.get("/mine/k").status(200);
     let client = Client {
         address: service.client.address.clone(),
@@ -81,8 +81,7 @@ fn what_is_logged_and_counted() {
         assert!(metrics.lines().any(|text| text == line), "{line} is not in\n{metrics}");
     }
     assert_eq!(plain(service.page_address(), "/readyz").status, 200);
-    signal(&service.child, "TERM");
-    assert!(wait(&mut service.child).success());
+    service.end();
     let text = std::fs::read_to_string(&log).unwrap();
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let shown: Vec<_> = lines
@@ -219,6 +218,7 @@ fn serve_with_tls(place: &Place) -> (Child, String, Client) {
         address: address(),
         id: key["access_key_id"].as_str().unwrap().to_owned(),
         secret: key["secret_access_key"].as_str().unwrap().to_owned(),
+        clock: place.clock.clone(),
     };
     (child, page, client)
 }

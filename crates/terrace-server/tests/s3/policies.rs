@@ -86,7 +86,7 @@ fn policies_stay_in_the_owners_hands() {
         "Resource":["arn:aws:s3:::bucket","arn:aws:s3:::bucket/*"]}}"#;
     client.send("PUT", "/bucket?policy", &[], nothing).status(204);
     denied(&client.put("/bucket/k", b"v", Mode::Whole));
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let client = &service.client;
     denied(&client.get("/bucket"));
     client.get("/bucket?policy").status(200);

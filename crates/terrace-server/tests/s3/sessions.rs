@@ -58,6 +58,7 @@ fn given(client: &Client, answer: &Answer) -> Session {
             address: client.address.clone(),
             id: text("AccessKeyId"),
             secret: text("SecretAccessKey"),
+            clock: client.clock.clone(),
         },
         token: text("SessionToken"),
     }
@@ -125,7 +126,7 @@ fn sessions_stand_for_their_key() {
     };
     is(&made_up.get("/mine/in/k"), 403, "SignatureDoesNotMatch");
 
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let again = Session {
         client: Client {
             address: service.client.address.clone(),
@@ -438,6 +439,7 @@ fn a_token_without_a_role() {
             address: own.address.clone(),
             id: text("AccessKeyId"),
             secret: text("SecretAccessKey"),
+            clock: own.clock.clone(),
         },
         token: text("SessionToken"),
     };

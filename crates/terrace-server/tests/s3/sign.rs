@@ -1,7 +1,7 @@
 //! A client that signs as S3's documentation says (Signature Version 4): whole bodies, signed
 //! chunks, trailers.
 
-use crate::common::Answer;
+use crate::common::{Ahead, Answer};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
@@ -18,6 +18,8 @@ pub struct Client {
     pub address: String,
     pub id: String,
     pub secret: String,
+    /// Its clock.
+    pub clock: Ahead,
 }
 
 /// How a body is sent.
@@ -62,10 +64,15 @@ fn hmac(key: &[u8], data: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// `YYYYMMDDTHHMMSSZ` so many seconds from now, by the civil-from-days method of Howard Hinnant's
-/// "chrono-compatible date algorithms".
+/// `YYYYMMDDTHHMMSSZ` so many seconds from now.
 pub fn time(from_now: i64) -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    time_of(SystemTime::now(), from_now)
+}
+
+/// The same from another time, by the civil-from-days method of Howard Hinnant's
+/// "chrono-compatible date algorithms".
+fn time_of(now: SystemTime, from_now: i64) -> String {
+    let seconds = now.duration_since(UNIX_EPOCH).unwrap().as_secs();
     let seconds = seconds.checked_add_signed(from_now).unwrap();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
@@ -124,7 +131,13 @@ impl Client {
             address: self.address.clone(),
             id: text("access_key_id"),
             secret: text("secret_access_key"),
+            clock: self.clock.clone(),
         }
+    }
+
+    /// `YYYYMMDDTHHMMSSZ` so many seconds from now, by its clock.
+    pub fn time(&self, from_now: i64) -> String {
+        time_of(self.clock.now(), from_now)
     }
 
     /// Sends a request with its body in the head's hash, and reads the answer.
@@ -155,7 +168,7 @@ impl Client {
         body: &[u8],
         mode: Mode,
     ) -> Signed {
-        let scope = Scope::new(&self.secret, time(0), service);
+        let scope = Scope::new(&self.secret, self.time(0), service);
         let payload = match mode {
             Mode::Whole => sha256(body),
             Mode::Unsigned => "UNSIGNED-PAYLOAD".to_owned(),
@@ -222,7 +235,7 @@ impl Client {
 
     /// The same, signed so many seconds from now.
     pub fn presigned_at(&self, method: &str, target: &str, from_now: i64) -> String {
-        let scope = Scope::new(&self.secret, time(from_now), "s3");
+        let scope = Scope::new(&self.secret, self.time(from_now), "s3");
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let credential = format!("{}/{}", self.id, scope.text()).replace('/', "%2F");
         let mut pairs = vec![
@@ -258,8 +271,8 @@ impl Client {
 
     /// The same with these lines in its head, too.
     pub fn form_with_head(&self, head: &str, bucket: &str, fields: &[(&str, &str)], age: i64, life: i64) -> Answer {
-        let scope = Scope::new(&self.secret, time(-age), "s3");
-        let end = time(life);
+        let scope = Scope::new(&self.secret, self.time(-age), "s3");
+        let end = self.time(life);
         let end = format!(
             "{}-{}-{}T{}:{}:{}.000Z",
             &end[..4],

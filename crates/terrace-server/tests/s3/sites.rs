@@ -100,7 +100,7 @@ fn play_heads_have_the_next_segment_read_ahead() {
         service.client.put(&key, segment, Mode::Whole).status(200);
     }
     // What was just written would still be in RAM.
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     let figure = |pointer: &str| {
         let stats = plain(service.page_address(), "/api/stats").status(200).json();
         stats.pointer(pointer).and_then(Value::as_u64).unwrap()
@@ -168,7 +168,7 @@ fn a_busy_disk_refuses_rather_than_cuts() {
     crate::access::open_to_all(&service.client, "images");
     service.client.put("/images/1/large", &value, Mode::Whole).status(200);
     let (id, secret) = (service.client.id.clone(), service.client.secret.clone());
-    drop(service.restart(&place, "TERM"));
+    drop(service.restart(&place));
     let service = Service::with_key(&place, &["--large-wait", "1ms"], &id, &secret);
     let address = &service.client.address;
     let page = service.page_address();

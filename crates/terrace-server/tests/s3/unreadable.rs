@@ -2,7 +2,7 @@
 
 use crate::{
     Service, anonymous, code,
-    common::{Answer, Place, signal, wait},
+    common::{Answer, Place},
     operating::plain,
     sign::Client,
 };
@@ -13,8 +13,7 @@ use terrace_objects::keyspace;
 fn damage(place: &Place, service: Service, change: impl Fn(&str) -> String) -> Service {
     let client = service.client.clone();
     let mut service = service;
-    signal(&service.child, "TERM");
-    assert!(wait(&mut service.child).success());
+    service.end();
     let store = Store::open(Options::new(place.path("terrace-data"))).unwrap();
     let at = keyspace::bucket("mine");
     let record = String::from_utf8(store.get(&at).unwrap().unwrap().to_vec()).unwrap();
@@ -90,7 +89,7 @@ fn a_policy_that_cannot_be_read_closes_its_bucket() {
     own.send("PUT", "/mine?policy", &[], policy("Allow").as_bytes())
         .status(204);
     own.get("/mine/kept/k").status(200);
-    let service = service.restart(&place, "TERM");
+    let service = service.restart(&place);
     service.client.get("/mine/kept/k").status(200);
 }
 

@@ -11,7 +11,7 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha1::Sha1;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// What of a query is signed, as the tests use it.
 const COVERED: [&str; 9] = [
@@ -72,7 +72,7 @@ fn send_to(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Answer {
-    let date = httpdate::fmt_http_date(SystemTime::now());
+    let date = httpdate::fmt_http_date(client.clock.now());
     let signed = signature(client, &text(method, target, headers, &date, prefix));
     let lines: String = headers
         .iter()
@@ -92,8 +92,8 @@ fn send(client: &Client, method: &str, target: &str, headers: &[(&str, &str)], b
 }
 
 /// A target with such a signature in its query, which is good for so many seconds from now.
-fn presigned(client: &Client, method: &str, target: &str, headers: &[(&str, &str)], life: i64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+pub fn presigned(client: &Client, method: &str, target: &str, headers: &[(&str, &str)], life: i64) -> String {
+    let now = client.clock.now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let expires = now.checked_add_signed(life).unwrap().to_string();
     let signed = signature(client, &text(method, target, headers, &expires, ""));
     let encoded = |text: &str| text.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");

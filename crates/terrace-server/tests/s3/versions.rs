@@ -2,7 +2,7 @@
 
 use crate::{
     Service, assert_nothing_left,
-    common::{Answer, Place, bytes, eventually, signal, wait},
+    common::{Answer, Place, bytes, eventually},
     elements,
     sign::Mode,
 };
@@ -26,7 +26,7 @@ const ACKNOWLEDGED_MIN: usize = 12;
 #[test]
 fn versions_after_a_kill() {
     let place = Place::new();
-    let service = Service::start(&place, &[]);
+    let service = Service::program(&place, &[]);
     let client = service.client.clone();
     client.send("PUT", "/bucket", &[], b"").status(200);
     let on = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
@@ -37,7 +37,7 @@ fn versions_after_a_kill() {
     let first = version(&client.put("/bucket/k", &large, Mode::Whole).status(200));
     let stop = AtomicBool::new(false);
     let acknowledged = Mutex::new(Vec::new());
-    let service = thread::scope(|scope| {
+    thread::scope(|scope| {
         for writer in 0..3 {
             let (client, stop, acknowledged, large, version) = (&client, &stop, &acknowledged, &large, &version);
             scope.spawn(move || {
@@ -61,13 +61,9 @@ fn versions_after_a_kill() {
         eventually("some puts are acknowledged", || {
             (acknowledged.lock().unwrap().len() >= ACKNOWLEDGED_MIN).then_some(())
         });
-        let mut service = service;
-        signal(&service.child, "KILL");
-        wait(&mut service.child);
+        service.kill();
         stop.store(true, Ordering::Relaxed);
-        service
     });
-    drop(service);
     let service = Service::with_key(&place, &[], &client.id, &client.secret);
     let client = &service.client;
     let acknowledged = acknowledged.into_inner().unwrap();

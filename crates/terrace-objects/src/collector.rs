@@ -182,7 +182,7 @@ impl Collector {
         loop {
             let collector = Arc::clone(&self);
             let now_ms = engine.now().clock().now_ms();
-            let check_uploads = now_ms.saturating_sub(uploads_checked_ms) > UPLOAD_CHECK_INTERVAL_MS;
+            let check_uploads = now_ms.abs_diff(uploads_checked_ms) > UPLOAD_CHECK_INTERVAL_MS;
             if check_uploads {
                 uploads_checked_ms = now_ms;
             }

@@ -205,6 +205,32 @@ fn ranges() {
         .status(200);
 }
 
+/// What has a time to live is gone when that has passed, and then from the store, too.
+#[test]
+fn images_end_while_they_are_served() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let place = Place::new();
+    for (name, life) in [("short", "1h"), ("long", "3h")] {
+        let key = format!("images/x/{name}");
+        place
+            .run_with_input(&["put", &key, "-", "--ttl", life], name.as_bytes())
+            .code(0);
+    }
+    let mut server = place.serve(&[]);
+    assert_eq!(server.get("/images/x/short").status(200).text(), "short");
+    place.clock.pass(HOUR * 2);
+    server.get("/images/x/short").status(404);
+    assert_eq!(server.get("/images/x/long").status(200).text(), "long");
+    eventually("it is deleted", || {
+        let metrics = server.get("/metrics").status(200).text();
+        metrics.contains("\nterrace_objects{home=\"inline\"} 1\n").then_some(())
+    });
+    server.process.end();
+    // By the command's clock it would be there for another hour.
+    place.run(&["get", "images/x/short"]).code(3);
+    assert_eq!(place.run(&["get", "images/x/long"]).code(0).text(), "long");
+}
+
 #[test]
 fn one_image_with_the_home_of_each_resolution() {
     let (place, _) = by_hand();

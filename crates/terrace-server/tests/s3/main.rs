@@ -8,6 +8,7 @@ mod at_once;
 mod bench;
 mod budget;
 mod capacity;
+mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;

@@ -26,7 +26,9 @@ use crate::{
         segments::Segments,
     },
     manifest::Manifest,
-    ordered_index::{Home, IndexMark, IndexOptions, OrderedIndex, mend_state, noted_damage},
+    ordered_index::{
+        Home, IndexMark, IndexOptions, OrderedIndex, SetAside, mend_state, noted_damage, set_damaged_aside,
+    },
     visibility::range_tombstones::{DeletedRange, Ranges},
 };
 use std::{collections::BTreeMap, ops::Bound, path::Path, sync::Arc};
@@ -82,9 +84,26 @@ impl Findings {
     }
 }
 
+/// Opens the ordered index, and tells what it has lost.
+fn open_index(
+    options: &Options,
+    manifest: &Manifest,
+    disks: (&Arc<dyn Disk>, &Arc<dyn Disk>),
+    findings: &mut Findings,
+) -> Result<(OrderedIndex, Option<IndexMark>)> {
+    let (index, mark) = open_or_mend(options, manifest, disks, findings)?;
+    for range in index.lost_ranges() {
+        let note = range.message();
+        tracing::error!("{note}");
+        findings.damage.push(note);
+    }
+    Ok((index, mark))
+}
+
 /// Opens the ordered index. One that is damaged is put right: the files that name its state from
 /// their copy, everything else by building it anew from the log, if the log has all of it.
-fn open_index(
+/// Otherwise damaged tables are set aside, and the index lists which keys it has lost with them.
+fn open_or_mend(
     options: &Options,
     manifest: &Manifest,
     disks: (&Arc<dyn Disk>, &Arc<dyn Disk>),
@@ -116,7 +135,7 @@ fn open_index(
     let refuse = |advice: &str| Error::corruption(place.clone(), format!("{reason}; {advice}"));
     if options.read_only {
         return Err(refuse(
-            "open the store for writing, which builds the index anew if the log has all of it, or run `terrace repair`",
+            "open the store for writing, which puts right what it can and serves the rest, or run `terrace repair`",
         ));
     }
     tracing::warn!(
@@ -135,19 +154,22 @@ fn open_index(
             ));
             findings.damage.extend(notes);
         }
-        Rebuilt::NotPossible(why) if is_usable => {
-            let note = format!(
-                "the ordered index is damaged in part ({reason}) and cannot be built anew from the log alone ({why}); run `terrace repair`"
-            );
-            tracing::error!("{note}");
-            findings.damage.push(note);
-        }
-        Rebuilt::NotPossible(why) => {
-            let advice = format!(
-                "it cannot be built anew from the log alone ({why}); run `terrace repair` to build it from segments, blocks and what is left of it"
-            );
-            return Err(refuse(&advice));
-        }
+        Rebuilt::NotPossible(why) => match set_damaged_aside(&dir, is_usable)? {
+            SetAside::NoDamage if is_usable => findings.mended(format!(
+                "the ordered index was noted as damaged ({reason}), and all of it can be read"
+            )),
+            SetAside::Done { tables, lost } => findings.mended(format!(
+                "the ordered index was damaged ({reason}) and cannot be built anew from the log alone ({why}): {tables} tables were set aside, and entries in {} ranges of keys are lost",
+                lost.len()
+            )),
+            SetAside::NoDamage => return Err(refuse("run `terrace repair`")),
+            SetAside::NotPossible(missing) => {
+                let advice = format!(
+                    "it cannot be built anew from the log alone ({why}), nor be used without its damaged tables ({missing}); run `terrace repair` to build it from segments, blocks and what is left of it"
+                );
+                return Err(refuse(&advice));
+            }
+        },
     }
     try_index(options, &dir)
 }

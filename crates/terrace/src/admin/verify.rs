@@ -13,10 +13,11 @@ use crate::{
         segments::SegmentState,
     },
     manifest::Manifest,
-    ordered_index::{Entry, Home},
+    ordered_index::{Entry, Home, KeyBounds},
     read::{decode_attributes, not_there, stored_value},
+    visibility::presence::Presence,
 };
-use std::{ops::Bound, sync::Arc};
+use std::sync::Arc;
 
 /// Maximum number of repeated comparisons of the account, if commits were made in between.
 const RECOUNTS_MAX: usize = 20;
@@ -50,7 +51,39 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
     let (ranges, snapshot) = engine.log.ranges.current_with(register);
     let presence = engine.presence_at(ranges, snapshot.seq);
     let mut live_block_bytes = 0;
-    for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), snapshot.seq)? {
+    // The ranges between them are among the damage.
+    for bounds in engine.index.sound_bounds() {
+        check_entries(
+            engine,
+            bounds,
+            snapshot.seq,
+            &presence,
+            &mut live_block_bytes,
+            &mut report,
+        )?;
+    }
+    check_segments(engine, &mut report);
+    if let Err(error) = checkpoint::file::verify(&*engine.flash_disk, engine.options.tuning.direct_io) {
+        report
+            .errors
+            .push(format!("{error}; it costs the next open time, and no data"));
+    }
+    check_account(engine, &mut report)?;
+    let allocated: u64 = engine.large.blocks().iter().map(|block| block.bytes).sum();
+    report.orphaned_bytes = allocated.saturating_sub(live_block_bytes);
+    Ok(report)
+}
+
+/// Checks the entries within bounds; ends at the first that cannot be read.
+fn check_entries(
+    engine: &Engine,
+    bounds: KeyBounds,
+    seq: u64,
+    presence: &Presence<'_>,
+    live_block_bytes: &mut u64,
+    report: &mut VerifyReport,
+) -> Result<()> {
+    for item in engine.index.scan(bounds, seq)? {
         let (key, entry) = match item {
             Ok(item) => item,
             Err(error) => {
@@ -60,7 +93,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
             }
         };
         if let Home::Block(extent) = entry.home {
-            live_block_bytes += extent.extent_bytes;
+            *live_block_bytes += extent.extent_bytes;
         }
         if presence.dead(&key, entry.version.0, &entry.attributes).is_some() {
             continue;
@@ -75,16 +108,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
                 .push(format!("key {:?}: {reason}", String::from_utf8_lossy(&key))),
         }
     }
-    check_segments(engine, &mut report);
-    if let Err(error) = checkpoint::file::verify(&*engine.flash_disk, engine.options.tuning.direct_io) {
-        report
-            .errors
-            .push(format!("{error}; it costs the next open time, and no data"));
-    }
-    check_account(engine, &mut report)?;
-    let allocated: u64 = engine.large.blocks().iter().map(|block| block.bytes).sum();
-    report.orphaned_bytes = allocated.saturating_sub(live_block_bytes);
-    Ok(report)
+    Ok(())
 }
 
 /// Both places of both manifests. A store that is opened read-only may come from a version that

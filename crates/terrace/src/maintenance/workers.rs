@@ -51,6 +51,8 @@ const AT_REST_AFTER: Duration = Duration::from_secs(3);
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Interval at which it checks for values to move because of changed rules, or of scans.
 const MIGRATE_IDLE: Duration = Duration::from_millis(50);
+/// Wait before a merge that met damage is tried again: it will most likely meet it again.
+const DAMAGE_RETRY: Duration = Duration::from_secs(10);
 /// Wait before a walk over the index starts over after a failure, since it may be long.
 const WALK_RETRY: Duration = Duration::from_secs(5);
 
@@ -287,7 +289,8 @@ fn compact_index(engine: &Arc<Engine>) {
                     }
                 }
                 tracing::warn!(%error, "compacting the index failed; trying again");
-                Next::In(RETRY)
+                let is_damage = matches!(error, Error::Corruption { .. });
+                Next::In(if is_damage { DAMAGE_RETRY } else { RETRY })
             }
         }
     });

@@ -10,7 +10,7 @@ use crate::Error;
 use lsm_tree::AbstractTree as _;
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -31,6 +31,11 @@ impl DamageNote {
             path: may_write.then(|| dir.join(FILE)),
             is_made: AtomicBool::new(false),
         }
+    }
+
+    /// Whether damage was found since the open.
+    pub(super) fn is_made(&self) -> bool {
+        self.is_made.load(Ordering::Acquire)
     }
 
     /// Makes the note if `error` tells of damage.
@@ -66,8 +71,17 @@ impl OrderedIndex {
                 tracing::warn!(%error, "a table of the index cannot be read");
             }
         }
-        keys.remove(MARK_KEY.as_slice());
+        // The mark and what is behind it are no objects'.
+        keys.retain(|key| key.as_slice() < MARK_KEY.as_slice());
         keys
+    }
+}
+
+/// Removes the note: what it tells of was put right.
+pub(super) fn remove_note(dir: &Path) -> io::Result<()> {
+    match fs::remove_file(dir.join(FILE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

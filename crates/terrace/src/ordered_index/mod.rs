@@ -65,12 +65,15 @@ mod damaged;
 mod entry;
 mod errors;
 mod image;
+mod listing;
+mod lost;
 mod mark;
 mod memtable_filter;
 mod open;
 mod preload;
 mod read_triggered;
 mod scan;
+mod set_aside;
 mod shape;
 mod state_copy;
 mod table_bytes;
@@ -98,9 +101,11 @@ pub use applier::Applier;
 pub use damaged::noted_damage;
 pub use entry::{ADDRESS_LIMIT, BLOCK_LIMIT, Entry, Home, INLINE_BYTES_LIMIT, VERSION_LIMIT};
 pub use image::IndexImage;
+pub use lost::LostRange;
 pub use mark::IndexMark;
 pub use scan::{IndexScan, KeyBounds};
-pub use state_copy::{State as IndexState, mend as mend_state};
+pub use set_aside::{Outcome as SetAside, set_damaged_aside};
+pub use state_copy::{StateCopy, mend as mend_state};
 pub use with_copies::CopySource;
 
 use crate::{Error, IndexStats, Result, key_hash};
@@ -210,6 +215,8 @@ pub struct OrderedIndex {
     failed: Mutex<Option<String>>,
     flushes: AtomicU64,
     damage: DamageNote,
+    /// See [`lost`].
+    lost: Vec<(u32, LostRange)>,
     /// One copy of the state is written at a time.
     copying: Mutex<()>,
     written: WrittenTables,
@@ -265,6 +272,9 @@ impl OrderedIndex {
     /// If a memtable may have the key, the library searches the memtables and all runs, and none is
     /// counted.
     fn look_up(&self, key: &[u8], hash: u64) -> Result<(Option<Entry>, u64)> {
+        if let Some(range) = self.lost_of(key) {
+            return Ok((self.read_in_lost(range, key, hash)?, 0));
+        }
         if self.unflushed.may_have(hash) {
             return Ok((self.read(key, SeqNo::MAX)?, 0));
         }
@@ -295,7 +305,10 @@ impl OrderedIndex {
     /// [`OrderedIndex::get`].
     pub fn get_at(&self, key: &[u8], seq: u64) -> Result<Option<Entry>> {
         self.check_readable(seq)?;
-        self.read(key, read_seqno(seq))
+        match self.lost_of(key) {
+            Some(range) => self.read_in_lost_at(range, key, read_seqno(seq)),
+            None => self.read(key, read_seqno(seq)),
+        }
     }
 
     fn read(&self, key: &[u8], seqno: SeqNo) -> Result<Option<Entry>> {
@@ -309,11 +322,16 @@ impl OrderedIndex {
         self.damage.make(error);
     }
 
+    /// Whether damage was found since the open, by a read or a merge.
+    pub fn is_damaged(&self) -> bool {
+        self.damage.is_made()
+    }
+
     /// Copies the files that name the state.
     fn copy_state(&self) {
         if self.options.guards {
             let _one = self.copying.lock();
-            state_copy::update(&self.dir);
+            state_copy::update(&self.dir, |number| self.details(number));
         }
     }
 
@@ -327,10 +345,11 @@ impl OrderedIndex {
         let Some(bounds) = scan::clamp(bounds) else {
             return Ok(IndexScan::empty());
         };
+        let gap = self.lost_within(&bounds);
         let inner = errors::guarded_read("scanning the index", || {
             Ok(self.tree.range::<Vec<u8>, _>(bounds, read_seqno(seq), None))
         })?;
-        Ok(IndexScan::new(inner))
+        Ok(IndexScan::new(inner, gap))
     }
 
     /// The same for a caller of the store: searches of runs without a result are charged

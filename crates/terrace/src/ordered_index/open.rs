@@ -6,7 +6,7 @@
 use super::{
     IndexMark, IndexOptions, Marks, OrderedIndex,
     damaged::DamageNote,
-    errors, item_seqno,
+    errors, item_seqno, lost,
     mark::MARK_KEY,
     memtable_filter::Unflushed,
     read_triggered::LAST_LEVEL,
@@ -40,11 +40,11 @@ use std::{
 /// Bits per key of the bloom filters. An absent key is looked up in every run: those of level 0 and
 /// a few deeper ones. At 16 bits a filter has one false positive in some 2,000 lookups, so a dozen
 /// filters stay below 0.01 reads.
-const FILTER_BITS_PER_KEY: f32 = 16.0;
+pub(super) const FILTER_BITS_PER_KEY: f32 = 16.0;
 /// The same in the last level, which has one run and nine tenths of the keys: one false positive in
 /// 200 lookups. Most absent keys are not looked up here at all, since the hash index and its filter
 /// exclude them.
-const LAST_FILTER_BITS_PER_KEY: f32 = 11.0;
+pub(super) const LAST_FILTER_BITS_PER_KEY: f32 = 11.0;
 /// Table files kept open. Tables are at most 64 MiB, so this covers an index of 32 GiB without
 /// reopening.
 const OPEN_FILES_MAX: usize = 512;
@@ -70,6 +70,7 @@ impl OrderedIndex {
             AnyTree::Blob(_) => return Err(Error::corruption(&context, "it is not an index of this store")),
         };
         let mark = read_mark(&tree, &context)?;
+        let lost = lost::read(&tree, &context)?;
         let applied_seq = mark.as_ref().map_or(0, |mark| mark.applied_seq);
         seqno.fetch_max(item_seqno(applied_seq));
         let highest = tree.get_highest_persisted_seqno().unwrap_or(0);
@@ -99,6 +100,7 @@ impl OrderedIndex {
             failed: Mutex::new(None),
             flushes: AtomicU64::new(0),
             damage: DamageNote::new(dir, options.guards),
+            lost,
             copying: Mutex::new(()),
             unflushed: Unflushed::default(),
             looks: Arc::default(),

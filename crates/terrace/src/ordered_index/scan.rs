@@ -6,9 +6,9 @@
 //! Invariants: a scan ends before the mark, so it never reads items that are inserted into its
 //! memtable later. Keys come in order from both ends, each once.
 //!
-//! On failure: the error is returned once and the scan is over.
+//! On failure: the error is returned once and the scan is over. So it is where entries are lost.
 
-use super::{Entry, errors, mark::MARK_KEY, read_triggered::Fare};
+use super::{Entry, errors, lost::Gap, mark::MARK_KEY, read_triggered::Fare};
 use crate::{Error, KEY_BYTES_MAX, Result};
 use bytes::Bytes;
 use lsm_tree::{Guard as _, IterGuardImpl};
@@ -24,6 +24,8 @@ pub struct IndexScan {
     /// `None` when there is nothing (more) to show.
     inner: Option<Inner>,
     fare: Option<Fare>,
+    /// Where entries are lost.
+    gap: Option<Gap>,
 }
 
 impl IndexScan {
@@ -31,13 +33,15 @@ impl IndexScan {
         Self {
             inner: None,
             fare: None,
+            gap: None,
         }
     }
 
-    pub(super) fn new(inner: Inner) -> Self {
+    pub(super) fn new(inner: Inner, gap: Option<Gap>) -> Self {
         Self {
             inner: Some(inner),
             fare: None,
+            gap,
         }
     }
 
@@ -47,7 +51,11 @@ impl IndexScan {
         self
     }
 
-    fn step(&mut self, advance: impl Fn(&mut Inner) -> Option<IterGuardImpl>) -> Option<Result<(Bytes, Entry)>> {
+    fn step(
+        &mut self,
+        advance: impl Fn(&mut Inner) -> Option<IterGuardImpl>,
+        hits: impl Fn(&Gap, Option<&[u8]>) -> Option<Error>,
+    ) -> Option<Result<(Bytes, Entry)>> {
         let inner = self.inner.as_mut()?;
         if let Some(fare) = &mut self.fare {
             fare.step();
@@ -55,6 +63,13 @@ impl IndexScan {
         let item = errors::guarded_read("scanning the index", || {
             advance(inner).map(IterGuardImpl::into_inner).transpose()
         });
+        let key = item.as_ref().map(|item| item.as_ref().map(|(key, _)| &**key));
+        if let (Some(gap), Ok(key)) = (&self.gap, key)
+            && let Some(error) = hits(gap, key)
+        {
+            self.inner = None;
+            return Some(Err(error));
+        }
         let result = match item {
             Ok(Some((key, value))) => match Entry::decode(&value) {
                 Some(entry) => return Some(Ok((Bytes::copy_from_slice(&key), entry))),
@@ -72,13 +87,13 @@ impl Iterator for IndexScan {
     type Item = Result<(Bytes, Entry)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.step(Iterator::next)
+        self.step(Iterator::next, Gap::hit_by_next)
     }
 }
 
 impl DoubleEndedIterator for IndexScan {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.step(DoubleEndedIterator::next_back)
+        self.step(DoubleEndedIterator::next_back, Gap::hit_by_next_back)
     }
 }
 

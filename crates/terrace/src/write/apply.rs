@@ -54,6 +54,9 @@ const SEALED_MEMTABLES_MAX: usize = 3;
 /// or while the index has this many runs in its first level beyond those that are merged: reads
 /// would become slow.
 pub const RUNS_BEHIND_MAX: usize = 22;
+/// The same in an index that was found damaged: merges that meet the damage fail until the next
+/// open, which sets it aside. The library counts up to 255 runs.
+const RUNS_OF_DAMAGED_MAX: usize = 150;
 /// Records whose buckets in the hash index are prefetched in parallel.
 pub const TOUCHED_TOGETHER: usize = 16;
 /// Wait before trying again to seal the memtable, when the index's device is full.
@@ -221,7 +224,12 @@ impl Applier {
     /// Seals the memtable with its mark and starts its flush.
     fn rotate(&mut self) -> Result<()> {
         let engine = &self.engine;
-        let runs_behind_max = engine.runs_behind_max(RUNS_BEHIND_MAX);
+        let usual = if engine.index.is_damaged() {
+            RUNS_OF_DAMAGED_MAX
+        } else {
+            RUNS_BEHIND_MAX
+        };
+        let runs_behind_max = engine.runs_behind_max(usual);
         while engine.index.sealed_count() >= SEALED_MEMTABLES_MAX || engine.index.runs_behind() >= runs_behind_max {
             if engine.log.writer.failure().is_some() || engine.log.is_closed() {
                 break;
@@ -373,18 +381,25 @@ impl Applier {
 
     /// The key's present entry.
     fn current_entry(&self, hash: u64, key: &[u8]) -> Option<Entry> {
-        self.engine.index.get_with_hash(key, hash).unwrap_or_else(|error| {
-            // The replaced value is then counted as live until `repair` counts again: space is
-            // lost, but no data.
-            tracing::error!(%error, "the index cannot say what a commit replaces");
-            None
+        // The replaced value is then counted as live until `repair` counts again: space is lost, but
+        // no data.
+        self.look_up(hash, key).unwrap_or_default()
+    }
+
+    /// The same; an error if it cannot be read.
+    fn look_up(&self, hash: u64, key: &[u8]) -> Result<Option<Entry>> {
+        let index = &self.engine.index;
+        index.get_with_hash(key, hash).inspect_err(|error| {
+            if !index.has_lost(key) {
+                tracing::error!(%error, "the index cannot say what a commit replaces");
+            }
         })
     }
 
     /// The key's entry, if it still has this version, the one named by a move or a drop.
     fn entry_of_version(&self, hash: u64, key: &[u8], version: u64) -> Option<Entry> {
         self.current_entry(hash, key)
-            .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion))
+            .filter(|entry| has_version(entry, version))
     }
 
     /// A value counts with the length in its slot, when it becomes live as when it dies.
@@ -450,10 +465,15 @@ impl Applier {
     }
 
     fn move_to_block(&mut self, hash: u64, record: &Record<'_>, version: u64, extent: Extent) {
-        let current = self.entry_of_version(hash, record.key, version);
+        let current = self.look_up(hash, record.key);
         // Live first, then dead if the move is obsolete: so the block never seems unused in
         // between.
         self.engine.large.account_live(extent.block, extent.extent_bytes);
+        let current = match current {
+            Ok(current) => current.filter(|entry| has_version(entry, version)),
+            // It may be the value of a lost entry: it counts as live, so that `repair` finds it.
+            Err(_) => return,
+        };
         let Some(entry) = current else {
             self.engine.large.account_dead(extent.block, extent.extent_bytes);
             return;
@@ -487,6 +507,11 @@ impl Drop for Applier {
     fn drop(&mut self) {
         self.engine.log.applier_ends();
     }
+}
+
+/// Whether a move or a drop of this version is of the entry.
+fn has_version(entry: &Entry, version: u64) -> bool {
+    entry.version.0 == version || active(Mutation::MoveVersion)
 }
 
 /// Indexes of the records to apply, each with the prefix of its key. They are sorted by key, since

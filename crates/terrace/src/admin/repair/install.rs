@@ -7,7 +7,7 @@
 use super::{OldIndex, notes::Notes, survey::Survey};
 use crate::{
     Error, Result, Tier,
-    ordered_index::{IndexOptions, OrderedIndex, mend_state},
+    ordered_index::{IndexOptions, OrderedIndex, SetAside, mend_state, set_damaged_aside},
 };
 use std::{
     fs::{self, File},
@@ -96,7 +96,14 @@ pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<
                 "{file} of the old index was damaged and was written anew from its copy"
             ));
         }
-        match OrderedIndex::open(&directory, IndexOptions::default()) {
+        let mut opened = OrderedIndex::open(&directory, IndexOptions::default());
+        if matches!(opened, Err(Error::Corruption { .. }))
+            && let Ok(SetAside::Done { tables, .. }) = set_damaged_aside(&directory, false)
+        {
+            notes.add(format!("{tables} damaged tables of the old index were set aside"));
+            opened = OrderedIndex::open(&directory, IndexOptions::default());
+        }
+        match opened {
             Ok((index, Some(_))) => return Some(Arc::new(index)),
             Ok((_, None)) => "it is empty".clone_into(&mut reason),
             Err(error) => reason = error.to_string(),

@@ -2,7 +2,7 @@
 
 use super::LogGc;
 use crate::{
-    Result,
+    Error, Result,
     engine::go_on_if,
     io::{AlignedBuffer, PAGE_BYTES},
     log::{
@@ -27,7 +27,7 @@ impl LogGc {
         let engine = &self.engine;
         let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
         let mut needed_for = None;
-        engine.walk((Bound::Unbounded, Bound::Unbounded), |key, entry| {
+        let walked = engine.walk((Bound::Unbounded, Bound::Unbounded), |key, entry| {
             let hit = |address: u64| {
                 let within = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);
                 damaged.iter().any(within)
@@ -36,7 +36,12 @@ impl LogGc {
                 needed_for = Some(String::from_utf8_lossy(key).into_owned());
             }
             go_on_if(needed_for.is_none())
-        })?;
+        });
+        match walked {
+            // An entry that cannot be read may be one.
+            Err(Error::Corruption { .. }) => needed_for = Some("an unreadable one".to_owned()),
+            walked => drop(walked?),
+        }
         if let Some(key) = needed_for {
             tracing::error!(
                 segment = segment.number,

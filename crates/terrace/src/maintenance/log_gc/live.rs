@@ -14,7 +14,7 @@ use crate::{
         scan::{FoundFrame, FrameWalk, Walked},
         segments::Segment,
     },
-    ordered_index::Home,
+    ordered_index::{Entry, Home},
 };
 
 /// Record bytes of values that move to blocks together: what their descriptions take in RAM
@@ -160,16 +160,22 @@ impl LogGc {
         Ok(walk.into_walked())
     }
 
-    /// The offsets at which the ordered index still has them in the segment, in order.
+    /// The offsets at which the ordered index still has them in the segment, in order. Where it is
+    /// damaged, or has lost entries, a value may be live: it is moved like one, and the applier
+    /// keeps it where it goes to, for `repair`.
     fn still_there(&self, base: u64, unknown: UnknownValues) -> Result<Vec<usize>> {
         let UnknownValues { keys, mut values } = unknown;
         let key = |value: &Unknown| &keys[value.key_at..value.key_at + usize::from(value.key_bytes)];
         sort_by_key(&mut values, key);
         let mut there = Vec::new();
         for value in &values {
-            let entry = self.engine.index.get(key(value))?;
             let address = base + value.offset as u64;
-            if entry.is_some_and(|entry| entry.version.0 == value.version && entry.home == Home::Flash { address }) {
+            let is_this = |entry: Entry| entry.version.0 == value.version && entry.home == Home::Flash { address };
+            let may_live = match self.engine.index.get(key(value)) {
+                Err(Error::Corruption { .. }) => true,
+                entry => entry?.is_some_and(is_this),
+            };
+            if may_live {
                 there.push(value.offset);
             }
         }

@@ -93,6 +93,8 @@ mod model_tests;
 #[cfg(test)]
 mod read_triggered_tests;
 #[cfg(test)]
+mod set_aside_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tombstones_tests;

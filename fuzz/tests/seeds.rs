@@ -15,7 +15,7 @@ use terrace::{
     fuzzing,
     io::AlignedBuffer,
     log::format::{Body, Extent, FRAME_HEADER_BYTES, FrameHeader, Record, SegmentHeader, SegmentUse},
-    ordered_index::{Entry, Home, IndexMark},
+    ordered_index::{Entry, Home, IndexMark, LostRange, StateCopy},
 };
 use terrace_fuzz::{BLOCK, PLACE, target};
 use terrace_objects::{
@@ -152,6 +152,7 @@ fn index(seeds: &mut Seeds) {
         }
     }
     mark(seeds);
+    lost(seeds);
 }
 
 /// The mark and its payload.
@@ -175,6 +176,25 @@ fn mark(seeds: &mut Seeds) {
         };
         seeds.insert(format!("index_mark/{name}"), mark.encode());
     }
+}
+
+/// Lost ranges, and the copy of the index's state in both formats.
+fn lost(seeds: &mut Seeds) {
+    for (name, first, end) in [("part", &b"a"[..], &b"b\0"[..]), ("from-the-first", b"", b"film/9")] {
+        let range = LostRange {
+            seq: 1 << 33,
+            first: first.to_vec(),
+            end: end.to_vec(),
+        };
+        seeds.insert(format!("lost_range/{name}"), range.encode());
+    }
+    let listed = b"the file that lists the tables";
+    let mut former = 9_u64.to_le_bytes().to_vec();
+    former.extend_from_slice(&xxhash_rust::xxh3::xxh3_128(listed).to_le_bytes());
+    former.extend_from_slice(listed);
+    let present = StateCopy::decode(&former).expect("it is a copy").encode();
+    seeds.insert("state_copy/former".to_owned(), former);
+    seeds.insert("state_copy/present".to_owned(), present);
 }
 
 fn large(seeds: &mut Seeds) {

@@ -3,7 +3,7 @@
 use super::as_is_and_signed;
 use terrace::{
     ATTRIBUTES_BYTES_MAX, Attributes, VALUE_BYTES_MAX, fuzzing,
-    ordered_index::{Entry, IndexMark},
+    ordered_index::{Entry, IndexMark, LostRange, StateCopy},
 };
 
 /// An entry that is read encodes to the bytes it was read from.
@@ -35,6 +35,50 @@ pub fn index_mark(data: &[u8]) -> bool {
         if bytes.len() >= 24 {
             let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..20]), &bytes[24..]);
             bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
+        }
+    })
+}
+
+/// A lost range that is read encodes to the bytes it was read from.
+///
+/// # Panics
+/// If a property is broken.
+pub fn lost_range(data: &[u8]) -> bool {
+    let check = |bytes: &[u8]| {
+        let range = LostRange::decode(bytes);
+        assert!(
+            range
+                .as_ref()
+                .is_none_or(|range| range.encode() == bytes && range.first < range.end),
+            "not canonical, or no range"
+        );
+        range.is_some()
+    };
+    as_is_and_signed(data, check, |bytes| {
+        if let Some((covered, checksum)) = bytes.split_last_chunk_mut::<4>() {
+            *checksum = crc32c::crc32c(covered).to_le_bytes();
+        }
+    })
+}
+
+/// A copy of the index's state that is read, in the current or the former format, encodes to
+/// something that reads the same.
+///
+/// # Panics
+/// If a property is broken.
+pub fn state_copy(data: &[u8]) -> bool {
+    let check = |bytes: &[u8]| {
+        let copy = StateCopy::decode(bytes);
+        if let Some(copy) = &copy {
+            let again = StateCopy::decode(&copy.encode()).expect("what is encoded can be read");
+            assert_eq!(again.encode(), copy.encode(), "it reads differently");
+        }
+        copy.is_some()
+    };
+    as_is_and_signed(data, check, |bytes| {
+        if bytes.len() >= 24 {
+            let checksum = xxhash_rust::xxh3::xxh3_128(&bytes[24..]);
+            bytes[8..24].copy_from_slice(&checksum.to_le_bytes());
         }
     })
 }

@@ -4,7 +4,9 @@
 //! tables are carried over as they are. `damage_tests.rs` checks that the library reads what is
 //! written here.
 //!
-//! On failure: bytes that are no such file give `None`.
+//! The bytes are those that the library wrote: the caller has verified their checksum.
+//!
+//! On failure: bytes of another format give `None`.
 
 use crate::codec::Reader;
 use std::io::{Cursor, Write as _};

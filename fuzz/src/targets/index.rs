@@ -77,7 +77,7 @@ pub fn state_copy(data: &[u8]) -> bool {
     };
     as_is_and_signed(data, check, |bytes| {
         if bytes.len() >= 24 {
-            let checksum = xxhash_rust::xxh3::xxh3_128(&bytes[24..]);
+            let checksum = xxhash_rust::xxh3::xxh3_128(&[&bytes[..8], &bytes[24..]].concat());
             bytes[8..24].copy_from_slice(&checksum.to_le_bytes());
         }
     })

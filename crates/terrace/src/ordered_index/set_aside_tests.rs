@@ -213,7 +213,7 @@ fn damages(content: &[u8], others: &[Vec<u8>], rng: &mut StdRng) -> Vec<(String,
             Some(others[rng.random_range(0..others.len())].clone()),
         ),
     ];
-    for n in 0..6 {
+    for n in 0..3 {
         let cut = rng.random_range(0..content.len());
         damages.push((format!("cut at {cut}"), Some(content[..cut].to_vec())));
         // At its end are the parts without which it does not open.
@@ -259,11 +259,17 @@ fn any_damage_of_any_table_costs_its_keys_and_nothing_else() {
                 let kept = fs::read_dir(dir.path().join("damaged-tables")).unwrap().count();
                 assert_eq!(kept > 0, damage != "removed", "{what}");
             }
-            go_on(dir.path(), &original, &what);
+            if cases % 6 == 0 {
+                go_on(dir.path(), &original, &what);
+            } else {
+                let (index, found) = OrderedIndex::open(dir.path(), GUARDED).unwrap();
+                assert_eq!(found, Some(mark(original.seq)), "{what}");
+                unreadable(&index, &original.model, &what);
+            }
         }
     }
     println!("{cases} cases: {opened_before} open as they are, {set_aside} were set aside");
-    assert!(set_aside > 30 && opened_before > 10);
+    assert!(set_aside > 30 && opened_before > 5);
 }
 
 /// The copy of the state has the ranges and the mark. Without it ranges follow from the tables

@@ -24,7 +24,7 @@ use std::{
     io::{self, Write as _},
     path::Path,
 };
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 const FILE: &str = "copy";
 /// `.tmp` files are removed by the next open.
@@ -117,9 +117,9 @@ pub struct StateCopy {
 }
 
 impl StateCopy {
-    /// The stored form: `magic, format u16, zero u16, XXH3-128 u128 of what follows, number u64,
-    /// vN, mark, count u32 of lost ranges, each as number u32 and its stored form, count u32 of
-    /// tables, each as number u64, highest seqno u64, first key, last key`; bytes of any length
+    /// The stored form: `magic, format u16, zero u16, XXH3-128 u128 of all else, number u64, vN,
+    /// mark, count u32 of lost ranges, each as number u32 and its stored form, count u32 of tables,
+    /// each as number u64, highest seqno u64, first key, last key`; bytes of any length
     /// follow their length u32.
     ///
     /// # Panics
@@ -147,7 +147,7 @@ impl StateCopy {
             put(&mut body, &table.last);
         }
         let mut out = [MAGIC, FORMAT_WORD].concat();
-        out.extend_from_slice(&xxh3_128(&body).to_le_bytes());
+        out.extend_from_slice(&checksum_of(&body).to_le_bytes());
         out.extend_from_slice(&body);
         out
     }
@@ -166,7 +166,7 @@ impl StateCopy {
         }
         rest.bytes(8)?;
         let checksum = u128::from_le_bytes(rest.array()?);
-        if checksum != xxh3_128(rest.0) {
+        if checksum != checksum_of(rest.0) {
             return None;
         }
         let (number, listed, mark) = (rest.u64()?, part(&mut rest)?, part(&mut rest)?);
@@ -188,6 +188,16 @@ impl StateCopy {
             details: Some(Details { mark, lost, tables }),
         })
     }
+}
+
+/// The checksum covers magic and format, too: otherwise a copy with a flipped bit in them could be
+/// taken for one of the former format.
+fn checksum_of(body: &[u8]) -> u128 {
+    let mut hasher = Xxh3::new();
+    for part in [&MAGIC[..], &FORMAT_WORD, body] {
+        hasher.update(part);
+    }
+    hasher.digest128()
 }
 
 /// Bytes behind their length.
@@ -334,7 +344,7 @@ mod tests {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let parts = [
             "5449584302000000",
-            "f1e407c0f2fff414f00fa10b9b082da0",
+            "04e759b8285c55ec0fb6c92792695e08",
             "0201000000000000",
             "06000000",
             "7461626c6573",

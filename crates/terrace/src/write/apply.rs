@@ -381,8 +381,8 @@ impl Applier {
 
     /// The key's present entry.
     fn current_entry(&self, hash: u64, key: &[u8]) -> Option<Entry> {
-        // The replaced value is then counted as live until `repair` counts again: space is lost, but
-        // no data.
+        // The replaced value is then counted as live until `repair` counts again: space is lost,
+        // and no data.
         self.look_up(hash, key).unwrap_or_default()
     }
 

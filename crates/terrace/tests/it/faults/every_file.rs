@@ -4,6 +4,8 @@
 //! Each run damages each file in one way, which `TERRACE_MODEL_SEED` chooses. With
 //! `TERRACE_DAMAGE_PLACES` (flipped bits per file) it tries all ways, which takes minutes.
 
+mod go_on;
+
 use super::bench::{BUFFERED, Bench, bytes, files};
 use crate::common::{seed, variable};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -11,9 +13,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
-    time::{Duration, Instant},
 };
-use terrace::{Condition, Durability, Error, Options, ScanRange, Store, io::Disk};
+use terrace::{Condition, Durability, Error, Options, Store, io::Disk};
 
 /// All values that each key ever had, in order; `None` is a delete.
 type Histories = BTreeMap<String, Vec<Option<Vec<u8>>>>;
@@ -279,127 +280,11 @@ fn live(fixture: &Fixture, copy: &Bench, file: &str, what: &str, tally: &mut Tal
     let mut held = fixture.held.clone();
     let before = match before {
         Some(before) if file.starts_with("index/") && !fixture.is_young => {
-            Some(go_on(fixture, copy, what, &mut held, &before))
+            Some(go_on::go_on(fixture, copy, what, &mut held, &before))
         }
         before => before,
     };
     repair(fixture, copy, file, what, &held, before.as_ref());
-}
-
-/// Writes on in a store whose index was damaged and cannot be rebuilt from the log: what could be
-/// read stays readable, what is written is readable, and log GC and merges go on.
-fn go_on(
-    fixture: &Fixture,
-    copy: &Bench,
-    what: &str,
-    held: &mut Histories,
-    before: &BTreeMap<String, Answer>,
-) -> BTreeMap<String, Answer> {
-    let store = fixture
-        .open(copy)
-        .unwrap_or_else(|error| panic!("{what}: again: {error}"));
-    // A get may find what the ordered index has lost by the hash index, until that is filled again.
-    let snapshot = store.snapshot().unwrap();
-    let is_known = |key: &&String| before[*key] == Answer::Right && snapshot.get(key).is_ok();
-    let known: BTreeSet<String> = before.keys().filter(is_known).cloned().collect();
-    drop(snapshot);
-    let mut settled = BTreeSet::new();
-    for (n, (key, _)) in before
-        .iter()
-        .filter(|(_, answer)| **answer == Answer::Error)
-        .enumerate()
-    {
-        match n % 3 {
-            0 => put(&store, held, key, bytes(n as u64 + 8_000, 10 + n * 31 % 5_000)),
-            1 => {
-                store.delete_with(key, Condition::None, Durability::Buffered).unwrap();
-                held.get_mut(key).unwrap().push(None);
-            }
-            _ => continue,
-        }
-        settled.insert(key.clone());
-    }
-    let expect = |store: &Store, held: &Histories, settled: &BTreeSet<String>, when: &str| {
-        let now = answers(store, held, what);
-        for (key, answer) in &now {
-            let is_deleted = held[key].last().unwrap().is_none();
-            let must_be_right = settled.contains(key) || known.contains(key);
-            // A merge may drop the tombstone of a key whose entry is lost.
-            let may_be_error = settled.contains(key) && is_deleted && when != "at once";
-            let is_right = *answer == Answer::Right || *answer == Answer::Error && (may_be_error || !must_be_right);
-            assert!(is_right, "{what}, {when}: {key} is {answer:?}");
-        }
-        check_scan(store, held, what);
-        now
-    };
-    expect(&store, held, &settled, "at once");
-    // The log is reclaimed, and the index merged, several times.
-    let reclaimed = store.stats().log.segments_reclaimed;
-    for round in 0..30_u64 {
-        for n in 0..60_u64 {
-            put(
-                &store,
-                held,
-                &format!("filler {:03}", round * 7 + n),
-                bytes(round * 60 + n, 2_500),
-            );
-        }
-        store
-            .flush()
-            .unwrap_or_else(|error| panic!("{what}, round {round}: {error}"));
-    }
-    let stats = store.stats();
-    assert!(stats.log.segments_reclaimed > reclaimed + 4, "{what}: {:?}", stats.log);
-    settled.extend((0..263).map(|n| format!("filler {n:03}")));
-    expect(&store, held, &settled, "later");
-    let _ = store.close();
-    drop(store);
-    let store = fixture
-        .open(copy)
-        .unwrap_or_else(|error| panic!("{what}: a third time: {error}"));
-    let now = expect(&store, held, &settled, "in a third life");
-    // What was damaged in part is set aside by now, and merges go on.
-    for n in 0..10_u64 {
-        put(&store, held, "filler 000", bytes(n, 2_500));
-        store.flush().unwrap();
-    }
-    let is_merged = || store.stats().index.runs < 20;
-    let until = Instant::now() + Duration::from_secs(20);
-    while !is_merged() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(is_merged(), "{what}: {:?}", store.stats().index);
-    let has_errors = now.values().any(|answer| *answer == Answer::Error);
-    assert!(!has_errors || !store.stats().damage.is_empty(), "{what}: not reported");
-    let _ = store.close();
-    drop(store);
-    let reader = Store::open(Options {
-        read_only: true,
-        ..options(copy, fixture.is_young)
-    });
-    let reader = reader.unwrap_or_else(|error| panic!("{what}: read-only: {error}"));
-    let now = answers(&reader, held, what);
-    assert!(now.values().all(|answer| *answer <= Answer::Error), "{what}: read-only");
-    now
-}
-
-/// A scan returns each object up to the first error, and none that is not there.
-fn check_scan(store: &Store, held: &Histories, what: &str) {
-    let living = held.iter().filter(|(_, history)| history.last().unwrap().is_some());
-    let mut living = living.map(|(key, _)| key.as_str());
-    for item in store.scan(ScanRange::all()).unwrap() {
-        let Ok(item) = item else {
-            let verified = store.verify().unwrap();
-            assert!(
-                !verified.errors.is_empty(),
-                "{what}: a scan fails, and verify finds nothing"
-            );
-            return;
-        };
-        let key = String::from_utf8(item.key.to_vec()).unwrap();
-        assert_eq!(Some(key.as_str()), living.next(), "{what}: a scan");
-    }
-    assert_eq!(living.next(), None, "{what}: a scan ended early");
 }
 
 /// Opens a damaged store, reads and verifies it. `None` if it cannot be opened.

@@ -1,4 +1,4 @@
-//! Little-endian numbers in bytes: the reader of all stored forms.
+//! Little-endian numbers in bytes, as in all stored forms.
 //!
 //! Readers accept any bytes: they return `None` where there are too few, and never panic.
 
@@ -81,6 +81,24 @@ pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 #[inline]
 pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Reader(bytes.get(at..)?).u64()
+}
+
+/// Writes a number of two bytes at `at`.
+#[inline]
+pub fn put_u16(out: &mut [u8], at: usize, number: u16) {
+    out[at..at + 2].copy_from_slice(&number.to_le_bytes());
+}
+
+/// Writes a number of four bytes at `at`.
+#[inline]
+pub fn put_u32(out: &mut [u8], at: usize, number: u32) {
+    out[at..at + 4].copy_from_slice(&number.to_le_bytes());
+}
+
+/// Writes a number of eight bytes at `at`.
+#[inline]
+pub fn put_u64(out: &mut [u8], at: usize, number: u64) {
+    out[at..at + 8].copy_from_slice(&number.to_le_bytes());
 }
 
 /// Whether there is nothing but zeros.

@@ -10,7 +10,7 @@
 
 use crate::{
     ATTRIBUTES_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX,
-    codec::{is_zero, u32_at, u64_at},
+    codec::{is_zero, put_u16, put_u32, put_u64, u32_at, u64_at},
     io::{AlignedBuffer, PAGE_BYTES},
 };
 use crc32c::{crc32c, crc32c_append};
@@ -49,11 +49,11 @@ pub struct BlockHeader {
 pub fn encode_block_header(header: BlockHeader) -> AlignedBuffer {
     let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
     page[..8].copy_from_slice(&BLOCK_MAGIC);
-    page[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-    page[16..24].copy_from_slice(&header.store_id.to_le_bytes());
-    page[24..32].copy_from_slice(&header.block.to_le_bytes());
+    put_u32(&mut page, 8, FORMAT_VERSION);
+    put_u64(&mut page, 16, header.store_id);
+    put_u64(&mut page, 24, header.block);
     let checksum = crc32c(&page[..32]);
-    page[32..BLOCK_HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    put_u32(&mut page, 32, checksum);
     page
 }
 
@@ -86,9 +86,9 @@ impl Place {
     /// Initial value of the chunk checksums of this extent.
     pub fn chunk_seed(&self) -> u32 {
         let mut bytes = [0; 24];
-        bytes[..8].copy_from_slice(&self.store_id.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.block.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.offset.to_le_bytes());
+        put_u64(&mut bytes, 0, self.store_id);
+        put_u64(&mut bytes, 8, self.block);
+        put_u64(&mut bytes, 16, self.offset);
         crc32c(&bytes)
     }
 }
@@ -155,14 +155,14 @@ pub fn encode_record_header(
     head[..4].copy_from_slice(&RECORD_MAGIC);
     head[4] = kind as u8;
     // Keys have at most 4 KiB, attributes 64 KiB.
-    head[6..8].copy_from_slice(&(key.len() as u16).to_le_bytes());
-    head[8..12].copy_from_slice(&(attributes.len() as u32).to_le_bytes());
-    head[16..24].copy_from_slice(&length.to_le_bytes());
-    head[24..32].copy_from_slice(&ticket.to_le_bytes());
-    head[32..40].copy_from_slice(&place.block.to_le_bytes());
-    head[40..48].copy_from_slice(&place.offset.to_le_bytes());
+    put_u16(&mut head, 6, key.len() as u16);
+    put_u32(&mut head, 8, attributes.len() as u32);
+    put_u64(&mut head, 16, length);
+    put_u64(&mut head, 24, ticket);
+    put_u64(&mut head, 32, place.block);
+    put_u64(&mut head, 40, place.offset);
     let checksum = record_checksum(place.store_id, &head, key, attributes);
-    head[12..16].copy_from_slice(&checksum.to_le_bytes());
+    put_u32(&mut head, 12, checksum);
     out.extend_from_slice(&head);
     out.extend_from_slice(key);
     out.extend_from_slice(attributes);
@@ -329,23 +329,23 @@ pub fn encode_footer(header: BlockHeader, footer_offset: u64, entries: &[FooterE
     let total_bytes = (entries_bytes + TRAILER_BYTES).next_multiple_of(PAGE_BYTES);
     let mut out = AlignedBuffer::zeroed(total_bytes);
     for (slot, entry) in out.chunks_exact_mut(FOOTER_ENTRY_BYTES).zip(entries) {
-        slot[..8].copy_from_slice(&entry.offset.to_le_bytes());
-        slot[8..16].copy_from_slice(&entry.extent_bytes.to_le_bytes());
-        slot[16..24].copy_from_slice(&entry.version.to_le_bytes());
+        put_u64(slot, 0, entry.offset);
+        put_u64(slot, 8, entry.extent_bytes);
+        put_u64(slot, 16, entry.version);
         slot[24] = entry.kind as u8;
     }
     let entries_checksum = crc32c(&out[..entries_bytes]);
     let mut trailer = [0; TRAILER_BYTES];
     trailer[..8].copy_from_slice(&TRAILER_MAGIC);
-    trailer[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    put_u32(&mut trailer, 8, FORMAT_VERSION);
     // A block holds far fewer than 2^32 extents: each takes a page.
-    trailer[12..16].copy_from_slice(&u32::try_from(entries.len()).unwrap_or(u32::MAX).to_le_bytes());
-    trailer[16..24].copy_from_slice(&footer_offset.to_le_bytes());
-    trailer[24..32].copy_from_slice(&header.store_id.to_le_bytes());
-    trailer[32..40].copy_from_slice(&header.block.to_le_bytes());
-    trailer[40..44].copy_from_slice(&entries_checksum.to_le_bytes());
+    put_u32(&mut trailer, 12, u32::try_from(entries.len()).unwrap_or(u32::MAX));
+    put_u64(&mut trailer, 16, footer_offset);
+    put_u64(&mut trailer, 24, header.store_id);
+    put_u64(&mut trailer, 32, header.block);
+    put_u32(&mut trailer, 40, entries_checksum);
     let checksum = crc32c(&trailer[..60]);
-    trailer[60..].copy_from_slice(&checksum.to_le_bytes());
+    put_u32(&mut trailer, 60, checksum);
     out[total_bytes - TRAILER_BYTES..].copy_from_slice(&trailer);
     out
 }

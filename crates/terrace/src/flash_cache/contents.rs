@@ -9,7 +9,7 @@
 
 use super::Slice;
 use crate::{
-    codec::{Reader, u32_at, u64_at},
+    codec::{Reader, put_u32, put_u64, u32_at, u64_at},
     io::{AlignedBuffer, PAGE_BYTES},
 };
 
@@ -93,13 +93,13 @@ impl Contents {
     pub fn encode(&self, owner: Owner) -> AlignedBuffer {
         let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(&MAGIC);
-        head[12..16].copy_from_slice(&self.count.to_le_bytes());
-        head[16..24].copy_from_slice(&owner.store_id.to_le_bytes());
-        head[24..32].copy_from_slice(&owner.generation.to_le_bytes());
-        head[32..36].copy_from_slice(&owner.segment.to_le_bytes());
-        head[36..].copy_from_slice(&(self.bytes.len() as u32).to_le_bytes());
+        put_u32(&mut head, 12, self.count);
+        put_u64(&mut head, 16, owner.store_id);
+        put_u64(&mut head, 24, owner.generation);
+        put_u32(&mut head, 32, owner.segment);
+        put_u32(&mut head, 36, self.bytes.len() as u32);
         let checksum = checksum(&self.bytes, &head);
-        head[8..12].copy_from_slice(&checksum.to_le_bytes());
+        put_u32(&mut head, 8, checksum);
         let mut out = AlignedBuffer::zeroed(stored_bytes(self.bytes.len()));
         let (items_at, head_at) = (out.len() - HEAD_BYTES - self.bytes.len(), out.len() - HEAD_BYTES);
         out[items_at..head_at].copy_from_slice(&self.bytes);

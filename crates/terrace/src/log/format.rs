@@ -1,5 +1,22 @@
 //! Bytes of the flash log: segment headers, frame headers, records. docs/format.md is normative.
 //!
+//! ```text
+//! segment = header page, frame, frame, ...
+//! frame   = header (64 bytes), record, record, ..., zeros to the end of a page
+//! record  = header (32 bytes), extension, key, attributes, value, zeros to a multiple of 16
+//!
+//! header of a record, by offset:
+//!    0  checksum of all from byte 4 to the value   16  length of the attributes, u32
+//!    4  kind, then a zero                          20  length of the value, u32
+//!    6  length of the key, u16                     24  checksum of the value
+//!    8  seq, u64                                   28  low half of the generation, u32
+//!
+//! extension, by kind, in u64:
+//!    put to a block                block, offset, extent's length, value's length
+//!    move in the log, drop         version, 0
+//!    move to a block               version, 0, block, offset, extent's length, value's length
+//! ```
+//!
 //! Invariants:
 //! - Little-endian; reserved bytes are zero; zero is never a kind or a magic.
 //! - A segment begins with one header page; frames follow, each starting at a page boundary and
@@ -14,7 +31,7 @@
 
 pub use crate::api::object::Extent;
 use crate::{
-    codec::{Reader, is_zero, u32_at, u64_at},
+    codec::{Reader, is_zero, put_u16, put_u32, put_u64, u32_at, u64_at},
     io::PAGE_BYTES,
     mutation::{Mutation, active},
 };
@@ -31,6 +48,8 @@ pub const FRAME_HEADER_BYTES: usize = 64;
 pub const RECORD_HEADER_BYTES: usize = 32;
 /// Bytes of the extension of a record that moves a value within the log.
 pub const MOVE_EXTENSION_BYTES: usize = 16;
+/// Bytes of an extent in an extension.
+const EXTENT_BYTES: usize = 32;
 /// Records start at multiples of this many bytes.
 pub const RECORD_UNIT_BYTES: usize = 16;
 
@@ -68,15 +87,15 @@ impl SegmentHeader {
     pub fn encode(&self) -> [u8; PAGE_BYTES] {
         let mut page = [0; PAGE_BYTES];
         page[..8].copy_from_slice(&SEGMENT_MAGIC);
-        page[12..16].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        page[16..24].copy_from_slice(&self.store_id.to_le_bytes());
-        page[24..28].copy_from_slice(&self.number.to_le_bytes());
-        page[28..32].copy_from_slice(&(self.segment_use as u32).to_le_bytes());
-        page[32..40].copy_from_slice(&self.generation.to_le_bytes());
-        page[40..48].copy_from_slice(&self.first_seq.to_le_bytes());
-        page[48..56].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        put_u32(&mut page, 12, FORMAT_VERSION);
+        put_u64(&mut page, 16, self.store_id);
+        put_u32(&mut page, 24, self.number);
+        put_u32(&mut page, 28, self.segment_use as u32);
+        put_u64(&mut page, 32, self.generation);
+        put_u64(&mut page, 40, self.first_seq);
+        put_u64(&mut page, 48, self.segment_bytes);
         let checksum = crc32c::crc32c(&page[12..]);
-        page[8..12].copy_from_slice(&checksum.to_le_bytes());
+        put_u32(&mut page, 8, checksum);
         page
     }
 
@@ -128,15 +147,15 @@ impl FrameHeader {
     /// The header's bytes.
     pub fn encode(&self) -> [u8; FRAME_HEADER_BYTES] {
         let mut bytes = [0; FRAME_HEADER_BYTES];
-        bytes[..4].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.generation.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.first_seq.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.last_seq.to_le_bytes());
-        bytes[32..36].copy_from_slice(&self.payload_bytes.to_le_bytes());
-        bytes[36..40].copy_from_slice(&self.record_count.to_le_bytes());
-        bytes[40..48].copy_from_slice(&self.durable_seq.to_le_bytes());
+        put_u32(&mut bytes, 0, FRAME_MAGIC);
+        put_u64(&mut bytes, 8, self.generation);
+        put_u64(&mut bytes, 16, self.first_seq);
+        put_u64(&mut bytes, 24, self.last_seq);
+        put_u32(&mut bytes, 32, self.payload_bytes);
+        put_u32(&mut bytes, 36, self.record_count);
+        put_u64(&mut bytes, 40, self.durable_seq);
         let checksum = crc32c::crc32c(&bytes[8..]);
-        bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+        put_u32(&mut bytes, 4, checksum);
         bytes
     }
 
@@ -213,17 +232,29 @@ pub enum Body<'a> {
     },
 }
 
+/// Kinds of records as they are stored.
+mod kind {
+    pub const PUT: u8 = 1;
+    pub const PUT_INLINE: u8 = 2;
+    pub const PUT_LARGE: u8 = 3;
+    pub const DELETE: u8 = 4;
+    pub const MOVE_TO_FLASH: u8 = 5;
+    pub const MOVE_TO_BLOCK: u8 = 6;
+    pub const DROP: u8 = 7;
+    pub const DELETE_RANGE: u8 = 8;
+}
+
 impl<'a> Body<'a> {
     const fn kind(&self) -> u8 {
         match self {
-            Self::Put { .. } => 1,
-            Self::PutInline { .. } => 2,
-            Self::PutLarge { .. } => 3,
-            Self::Delete => 4,
-            Self::MoveToFlash { .. } => 5,
-            Self::MoveToBlock { .. } => 6,
-            Self::Drop { .. } => 7,
-            Self::DeleteRange { .. } => 8,
+            Self::Put { .. } => kind::PUT,
+            Self::PutInline { .. } => kind::PUT_INLINE,
+            Self::PutLarge { .. } => kind::PUT_LARGE,
+            Self::Delete => kind::DELETE,
+            Self::MoveToFlash { .. } => kind::MOVE_TO_FLASH,
+            Self::MoveToBlock { .. } => kind::MOVE_TO_BLOCK,
+            Self::Drop { .. } => kind::DROP,
+            Self::DeleteRange { .. } => kind::DELETE_RANGE,
         }
     }
 
@@ -271,17 +302,20 @@ impl<'a> Body<'a> {
 /// Bytes between header and key, by kind. `None` for a kind that does not exist.
 const fn extension_bytes(kind: u8) -> Option<usize> {
     match kind {
-        1 | 2 | 4 | 8 => Some(0),
-        3 => Some(32),
-        5 | 7 => Some(MOVE_EXTENSION_BYTES),
-        6 => Some(48),
+        kind::PUT | kind::PUT_INLINE | kind::DELETE | kind::DELETE_RANGE => Some(0),
+        kind::PUT_LARGE => Some(EXTENT_BYTES),
+        kind::MOVE_TO_FLASH | kind::DROP => Some(MOVE_EXTENSION_BYTES),
+        kind::MOVE_TO_BLOCK => Some(MOVE_EXTENSION_BYTES + EXTENT_BYTES),
         _ => None,
     }
 }
 
 /// Whether records of this kind hold a value.
 const fn holds_value(kind: u8) -> bool {
-    matches!(kind, 1 | 2 | 5 | 8)
+    matches!(
+        kind,
+        kind::PUT | kind::PUT_INLINE | kind::MOVE_TO_FLASH | kind::DELETE_RANGE
+    )
 }
 
 /// A record as it is appended to the log and as it is read from it.
@@ -340,36 +374,31 @@ impl<'a> Record<'a> {
         let value = self.body.value();
         out[4] = kind;
         out[5] = 0;
-        out[6..8].copy_from_slice(&(self.key.len() as u16).to_le_bytes());
-        out[8..16].copy_from_slice(&self.seq.to_le_bytes());
-        out[16..20].copy_from_slice(&(self.attributes.len() as u32).to_le_bytes());
-        out[20..24].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        out[24..28].copy_from_slice(&self.checksum.to_le_bytes());
-        out[28..32].copy_from_slice(&self.generation.to_le_bytes());
+        put_u16(out, 6, self.key.len() as u16);
+        put_u64(out, 8, self.seq);
+        put_u32(out, 16, self.attributes.len() as u32);
+        put_u32(out, 20, value.len() as u32);
+        put_u32(out, 24, self.checksum);
+        put_u32(out, 28, self.generation);
         let mut at = RECORD_HEADER_BYTES;
-        let mut word = |out: &mut [u8], value: u64| {
-            out[at..at + 8].copy_from_slice(&value.to_le_bytes());
-            at += 8;
+        let (version, extent) = match self.body {
+            Body::PutLarge { extent } => (None, Some(extent)),
+            Body::MoveToFlash { version, .. } | Body::Drop { version } => (Some(version), None),
+            Body::MoveToBlock { version, extent } => (Some(version), Some(extent)),
+            Body::Put { .. } | Body::PutInline { .. } | Body::Delete | Body::DeleteRange { .. } => (None, None),
         };
-        match self.body {
-            Body::PutLarge { extent } => words(&extent).into_iter().for_each(|value| word(out, value)),
-            Body::MoveToFlash { version, .. } | Body::Drop { version } => {
-                [version, 0].into_iter().for_each(|value| word(out, value));
-            }
-            Body::MoveToBlock { version, extent } => {
-                [version, 0]
-                    .into_iter()
-                    .chain(words(&extent))
-                    .for_each(|value| word(out, value));
-            }
-            Body::Put { .. } | Body::PutInline { .. } | Body::Delete | Body::DeleteRange { .. } => {}
+        let version = version.map(|version| [version, 0]);
+        let extent = extent.as_ref().map(words);
+        for word in version.into_iter().flatten().chain(extent.into_iter().flatten()) {
+            put_u64(out, at, word);
+            at += 8;
         }
         out[at..at + self.key.len()].copy_from_slice(self.key);
         at += self.key.len();
         out[at..at + self.attributes.len()].copy_from_slice(self.attributes);
         at += self.attributes.len();
         let header_checksum = crc32c::crc32c(&out[4..at]);
-        out[..4].copy_from_slice(&header_checksum.to_le_bytes());
+        put_u32(out, 0, header_checksum);
         out[at..at + value.len()].copy_from_slice(value);
         out[at + value.len()..].fill(0);
     }
@@ -387,13 +416,16 @@ impl<'a> Record<'a> {
         let layout = RecordLayout::read(bytes)?;
         let end = layout.value_at.checked_add(layout.value_bytes)?;
         let padding = bytes.get(end..layout.record_bytes())?;
-        // Moves have a reserved word after the version.
-        let is_reserved_zero = !matches!(layout.kind, 5..=7) || u64_at(bytes, RECORD_HEADER_BYTES + 8)? == 0;
+        let is_move = matches!(layout.kind, kind::MOVE_TO_FLASH | kind::MOVE_TO_BLOCK | kind::DROP);
+        let is_reserved_zero = !is_move || u64_at(bytes, RECORD_HEADER_BYTES + 8)? == 0;
         if !is_zero(padding) || !is_reserved_zero {
             return None;
         }
         let value = &bytes[layout.value_at..end];
-        if layout.kind == 8 && !value.is_empty() && value <= &bytes[layout.key_at..layout.attributes_at] {
+        if layout.kind == kind::DELETE_RANGE
+            && !value.is_empty()
+            && value <= &bytes[layout.key_at..layout.attributes_at]
+        {
             return None;
         }
         let extent_at = |at: usize| {
@@ -406,24 +438,24 @@ impl<'a> Record<'a> {
             })
         };
         let body = match layout.kind {
-            1 => Body::Put { value },
-            2 => Body::PutInline { value },
-            3 => Body::PutLarge {
+            kind::PUT => Body::Put { value },
+            kind::PUT_INLINE => Body::PutInline { value },
+            kind::PUT_LARGE => Body::PutLarge {
                 extent: extent_at(RECORD_HEADER_BYTES)?,
             },
-            4 => Body::Delete,
-            5 => Body::MoveToFlash {
+            kind::DELETE => Body::Delete,
+            kind::MOVE_TO_FLASH => Body::MoveToFlash {
                 version: u64_at(bytes, RECORD_HEADER_BYTES)?,
                 value,
             },
-            6 => Body::MoveToBlock {
+            kind::MOVE_TO_BLOCK => Body::MoveToBlock {
                 version: u64_at(bytes, RECORD_HEADER_BYTES)?,
-                extent: extent_at(RECORD_HEADER_BYTES + 16)?,
+                extent: extent_at(RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES)?,
             },
-            7 => Body::Drop {
+            kind::DROP => Body::Drop {
                 version: u64_at(bytes, RECORD_HEADER_BYTES)?,
             },
-            8 => Body::DeleteRange { end: value },
+            kind::DELETE_RANGE => Body::DeleteRange { end: value },
             _ => return None,
         };
         Some(Self {
@@ -488,8 +520,8 @@ impl RecordLayout {
         }
         let value_bytes = u32_at(header, 20)? as usize;
         let has_too_much = (value_bytes > 0 && !holds_value(kind))
-            || (matches!(kind, 4 | 7) && (attributes_bytes > 0 || u32_at(header, 24)? != 0))
-            || (kind == 8 && (attributes_bytes > 0 || value_bytes > crate::KEY_BYTES_MAX));
+            || (matches!(kind, kind::DELETE | kind::DROP) && (attributes_bytes > 0 || u32_at(header, 24)? != 0))
+            || (kind == kind::DELETE_RANGE && (attributes_bytes > 0 || value_bytes > crate::KEY_BYTES_MAX));
         if has_too_much {
             return None;
         }

@@ -23,7 +23,7 @@ pub use lock::{Lock, lock};
 
 use crate::{
     Error, Options, Result, Tier,
-    codec::{is_zero, u32_at, u64_at},
+    codec::{is_zero, put_u32, put_u64, u32_at, u64_at},
     io::{Disk, OpenMode, replace},
 };
 use lock::LOCK_FILE;
@@ -132,16 +132,16 @@ impl Manifest {
     pub(crate) fn encode(&self) -> [u8; MANIFEST_BYTES] {
         let mut bytes = [0; MANIFEST_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[12..16].copy_from_slice(&self.format_version.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        put_u32(&mut bytes, 12, self.format_version);
+        put_u64(&mut bytes, 16, self.store_id);
+        put_u64(&mut bytes, 24, self.segment_bytes);
         bytes[32] = self.tier;
         if let Some(placed) = self.placed {
             bytes[33] = if placed.is_settled { SETTLED } else { MIGRATING };
-            bytes[40..48].copy_from_slice(&placed.fingerprint.to_le_bytes());
+            put_u64(&mut bytes, 40, placed.fingerprint);
         }
         let checksum = crc32c::crc32c(&bytes[12..]);
-        bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+        put_u32(&mut bytes, 8, checksum);
         bytes
     }
 
@@ -376,13 +376,13 @@ impl Manifest {
         let refuse = |path: &Path, reason: &str| Err(Error::not_a_store(path, reason));
         match (on_flash, on_large) {
             (Some(on_flash), Some(on_large)) if on_flash.store_id == on_large.store_id => {
-                if !options.read_only {
-                    on_large.raise(large, Tier::Large)?;
-                    let on_flash = on_flash.raise(flash, Tier::Flash)?;
-                    if is_empty(flash, "segments") {
-                        check_room(options, flash, on_flash.segment_bytes)?;
-                    }
+                if options.read_only {
                     return Ok(on_flash);
+                }
+                on_large.raise(large, Tier::Large)?;
+                let on_flash = on_flash.raise(flash, Tier::Flash)?;
+                if is_empty(flash, "segments") {
+                    check_room(options, flash, on_flash.segment_bytes)?;
                 }
                 Ok(on_flash)
             }

@@ -7,7 +7,7 @@
 //! Decoders take any bytes: they return `None` and never panic.
 
 use crate::{
-    codec::{Reader, is_zero, u32_at, u64_at},
+    codec::{Reader, is_zero, put_u32, put_u64, u32_at, u64_at},
     io::PAGE_BYTES,
 };
 
@@ -72,7 +72,7 @@ impl Header {
             (64, self.filter_layers),
             (68, u32::from(self.was_crowded)),
         ] {
-            page[at..at + 4].copy_from_slice(&number.to_le_bytes());
+            put_u32(&mut page, at, number);
         }
         for (at, number) in [
             (16, self.store_id),
@@ -82,10 +82,10 @@ impl Header {
             (56, self.generation_max),
             (72, self.file_bytes),
         ] {
-            page[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            put_u64(&mut page, at, number);
         }
         let checksum = crc32c::crc32c(&page[12..]);
-        page[8..12].copy_from_slice(&checksum.to_le_bytes());
+        put_u32(&mut page, 8, checksum);
         page
     }
 
@@ -150,10 +150,10 @@ pub const fn chunk_bytes(payload_bytes: u64) -> u64 {
 pub fn seal_chunk(kind: ChunkKind, ordinal: u32, chunk: &mut Vec<u8>) -> Option<()> {
     let payload_bytes = u32::try_from(chunk.len().checked_sub(CHUNK_HEAD_BYTES)?).ok()?;
     chunk[..4].copy_from_slice(&kind.magic());
-    chunk[8..12].copy_from_slice(&ordinal.to_le_bytes());
-    chunk[12..16].copy_from_slice(&payload_bytes.to_le_bytes());
+    put_u32(chunk, 8, ordinal);
+    put_u32(chunk, 12, payload_bytes);
     let checksum = crc32c::crc32c(&chunk[8..]);
-    chunk[4..8].copy_from_slice(&checksum.to_le_bytes());
+    put_u32(chunk, 4, checksum);
     chunk.resize(chunk.len().next_multiple_of(CHUNK_UNIT_BYTES), 0);
     Some(())
 }
@@ -188,9 +188,9 @@ impl FilterHead {
     /// Its bytes.
     pub fn encode(&self) -> [u8; FILTER_HEAD_BYTES] {
         let mut bytes = [0; FILTER_HEAD_BYTES];
-        bytes[..4].copy_from_slice(&self.layer.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.line.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.room.to_le_bytes());
+        put_u32(&mut bytes, 0, self.layer);
+        put_u32(&mut bytes, 4, self.line);
+        put_u64(&mut bytes, 8, self.room);
         bytes
     }
 

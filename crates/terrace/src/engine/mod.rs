@@ -265,7 +265,7 @@ impl Engine {
     /// [`Error::Failed`] if the store stops first; the index's `OutOfSpace`.
     pub fn persist_index(&self, seq: u64) -> Result<()> {
         self.log.wait_until_applied(seq)?;
-        self.log.wait_until(|| {
+        self.log.wait_for(|| {
             if self.persisted_seq.load(Ordering::Acquire) >= seq {
                 return Ok(true);
             }

@@ -13,6 +13,7 @@
 //! become visible in the order of their seqs.
 
 mod applying;
+mod committer;
 mod flushing;
 mod room;
 mod visible;
@@ -22,12 +23,12 @@ use super::index_full::IndexFull;
 use crate::{
     Durability, Error, Result, Tier,
     io::PAGE_BYTES,
-    log::reserve::Reserve,
     log::{
         format::{Body, FRAME_HEADER_BYTES, Record},
         frame::{Frame, FramePool},
         frame_table::FrameTable,
         recover::RecoveredLog,
+        reserve::Reserve,
         segments::{RESERVED_SEGMENTS, SegmentState, Segments},
         writer::{FrameWriter, LargeSync},
     },
@@ -37,6 +38,7 @@ use crate::{
     },
     visibility::range_tombstones::{DeletedRange, Ranges},
 };
+pub use committer::Committer;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     sync::{
@@ -54,60 +56,6 @@ const FRAME_BYTES_TARGET: usize = 1 << 20;
 /// How long a commit that must not block waits for the tail's lock: many times the time of an
 /// append to a frame, and less than a device access.
 const TAIL_WAIT_MAX: Duration = Duration::from_micros(200);
-
-/// The kind of a commit, which decides what it may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Committer {
-    /// A caller's commit: waits for the applier and for free segments.
-    User,
-    /// Frees space, by deletes and drops. Waits like `User`, but may use one of the reserved
-    /// segments, and the last one while the device's reserve is in use: otherwise no caller could
-    /// end the state of two full tiers.
-    Freeing,
-    /// Block GC, by moves and drops. Like [`Committer::Freeing`]; while it waits for a segment, log
-    /// GC does not wait for block GC, which would be a deadlock.
-    Cleaning,
-    /// Frees more than it adds, but its records stay live. It may use segments of the device's
-    /// reserve, but leaves the reserved segments to commits that free space.
-    Replacing,
-    /// Log GC: uses the reserved segments and never waits for itself.
-    LogGc,
-    /// Optional moves of values: leaves the reserved segments alone, and does not wait.
-    Background,
-    /// A caller that must not block: like [`Committer::Background`], and does not wait for the
-    /// device, so it uses only segments that were prepared, and does not wait for a thread that
-    /// begins one.
-    AtOnce,
-    /// A non-blocking commit that frees space: may use the same part of the log as
-    /// [`Committer::Freeing`].
-    FreeingAtOnce,
-}
-
-impl Committer {
-    /// Number of free segments that it leaves to others.
-    const fn keeps_free(self, is_reserve_whole: bool) -> u32 {
-        match self {
-            Self::User | Self::Replacing | Self::Background | Self::AtOnce => RESERVED_SEGMENTS,
-            Self::Freeing | Self::FreeingAtOnce | Self::Cleaning if is_reserve_whole => 1,
-            Self::Freeing | Self::FreeingAtOnce | Self::Cleaning | Self::LogGc => 0,
-        }
-    }
-
-    /// Whether it waits for the applier and for free segments; otherwise it gives up.
-    const fn waits(self) -> bool {
-        matches!(self, Self::User | Self::Freeing | Self::Cleaning | Self::Replacing)
-    }
-
-    /// Whether it must not block.
-    const fn is_at_once(self) -> bool {
-        matches!(self, Self::AtOnce | Self::FreeingAtOnce)
-    }
-
-    /// Whether it frees space.
-    const fn frees(self) -> bool {
-        matches!(self, Self::Freeing | Self::Cleaning | Self::Replacing)
-    }
-}
 
 /// The log's tail, frames in memory, and synchronisation of its threads.
 pub struct CommitLog {
@@ -268,29 +216,6 @@ impl CommitLog {
         }
     }
 
-    /// Seq of the last commit.
-    pub fn committed_seq(&self) -> u64 {
-        self.committed_seq.load(Ordering::Acquire)
-    }
-
-    /// A seq up to which every commit is visible, at which several keys can be read one after the
-    /// other.
-    pub fn moment(&self) -> u64 {
-        // In this order: the kind of each commit that is shown by now was recorded before.
-        let shown_seq = self.shown_seq.load(Ordering::Acquire);
-        let durable_seq = self.writer.durable_seq();
-        if self.sync_seq.load(Ordering::Acquire) <= durable_seq {
-            shown_seq
-        } else {
-            shown_seq.min(durable_seq)
-        }
-    }
-
-    /// Everything up to this seq is in the index.
-    pub fn applied_seq(&self) -> u64 {
-        self.applied_seq.load(Ordering::Acquire)
-    }
-
     /// Commits records of the store itself, as `Buffered`; otherwise like [`CommitLog::commit_as`].
     ///
     /// # Errors
@@ -336,71 +261,8 @@ impl CommitLog {
         if committer.waits() {
             self.wait_for_applier(committer)?;
         }
-        let mut patience: Option<Patience> = None;
-        let (mut tail, judged) = loop {
-            let mut tail = self.lock_tail(committer)?;
-            if let Some(reason) = self.writer.failure() {
-                return Err(Error::Failed(reason));
-            }
-            self.check_open()?;
-            let judged = decide()?;
-            if let Some(refusal) = judged.refusal {
-                drop(tail);
-                if committer.waits() {
-                    self.make_durable(judged.rests_on)?;
-                }
-                return Err(refusal);
-            }
-            match self.make_room(&mut tail, bytes, committer) {
-                Ok(()) => break (tail, judged),
-                Err(Error::OutOfSpace { .. }) if committer.waits() => {
-                    drop(tail);
-                    let patience = patience.get_or_insert_with(|| self.patience());
-                    self.wait_for_segment(committer, patience)?;
-                }
-                Err(error) => return Err(error),
-            }
-        };
-        let tail = &mut *tail;
-        let seq = tail.next_seq;
-        let open = tail.open.as_mut().ok_or(NO_FRAME)?;
-        if large_turn > 0 {
-            open.frame.needs_large_sync(large_turn);
-        }
-        let asked_for = durability;
-        let durability = self.durability_of(asked_for, records, judged.rests_on);
-        self.committed_seq.store(seq, Ordering::Release);
-        match durability {
-            Durability::Buffered => self.buffered_seq.store(seq, Ordering::Release),
-            Durability::Sync => self.sync_seq.store(seq, Ordering::Release),
-        }
-        self.frames.append(&open.frame, seq, records, durability);
-        self.publish_ranges(seq, records, durability);
-        self.shown_seq.store(seq, Ordering::Release);
-        tail.next_seq += 1;
-        open.bytes += bytes;
-        // A caller that asked for `Sync` seals the frame itself.
-        let has_sealer = (asked_for, durability) == (Durability::Sync, Durability::Sync);
-        if open.bytes >= FRAME_BYTES_TARGET {
-            self.seal_open(tail);
-            self.wake_flusher();
-        } else if !has_sealer && !std::mem::replace(&mut open.is_timed, true) {
-            self.wake_flusher();
-        }
-        Ok(Committed { seq, durability })
-    }
-
-    /// Locks the tail, for a commit. A thread that begins a segment holds it for the duration of
-    /// the device's operation.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] for a committer that must not block.
-    fn lock_tail(&self, committer: Committer) -> Result<MutexGuard<'_, Tail>> {
-        if !committer.is_at_once() {
-            return Ok(self.tail.lock());
-        }
-        let held = Error::Unavailable("the log is held by a commit that waits for the device");
-        self.tail.try_lock_for(TAIL_WAIT_MAX).ok_or(held)
+        let (mut tail, judged) = self.tail_with_room(committer, bytes, decide)?;
+        self.append(&mut tail, bytes, records, durability, judged.rests_on, large_turn)
     }
 
     /// Length of a commit in the log.
@@ -415,14 +277,50 @@ impl CommitLog {
         Ok(bytes)
     }
 
-    /// Called under the tail's lock, so that no reader sees a later commit without the range.
-    fn publish_ranges(&self, seq: u64, records: &[(u64, Record<'_>)], durability: Durability) {
-        for (_, record) in records {
-            if let Body::DeleteRange { end } = record.body {
-                let (start, end) = (record.key.into(), end.into());
-                self.ranges.add(DeletedRange { seq, start, end }, durability);
+    /// Takes the tail once its frame has room for this many bytes, and evaluates the conditions
+    /// under its lock.
+    fn tail_with_room(
+        &self,
+        committer: Committer,
+        bytes: usize,
+        decide: impl Fn() -> Result<Judged>,
+    ) -> Result<(MutexGuard<'_, Tail>, Judged)> {
+        let mut patience: Option<Patience> = None;
+        loop {
+            let mut tail = self.lock_tail(committer)?;
+            self.writer.check()?;
+            self.check_open()?;
+            let judged = decide()?;
+            if let Some(refusal) = judged.refusal {
+                drop(tail);
+                if committer.waits() {
+                    self.make_durable(judged.rests_on)?;
+                }
+                return Err(refusal);
+            }
+            match self.make_room(&mut tail, bytes, committer) {
+                Ok(()) => return Ok((tail, judged)),
+                Err(Error::OutOfSpace { .. }) if committer.waits() => {
+                    drop(tail);
+                    let patience = patience.get_or_insert_with(|| self.patience());
+                    self.wait_for_segment(committer, patience)?;
+                }
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Locks the tail, for a commit. A thread that begins a segment holds it for the duration of
+    /// the device's operation.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for a committer that must not block.
+    fn lock_tail(&self, committer: Committer) -> Result<MutexGuard<'_, Tail>> {
+        if !committer.is_at_once() {
+            return Ok(self.tail.lock());
+        }
+        let held = Error::Unavailable("the log is held by a commit that waits for the device");
+        self.tail.try_lock_for(TAIL_WAIT_MAX).ok_or(held)
     }
 
     fn check_open(&self) -> Result<()> {
@@ -468,26 +366,6 @@ impl CommitLog {
         ))
     }
 
-    /// Opens a frame at the log's end.
-    fn open_frame(&self, tail: &mut Tail) -> Result<()> {
-        let Some((number, generation)) = tail.segment else {
-            return Err(Error::Unavailable("the log has no segment to write"));
-        };
-        let (segment_bytes, pool) = (self.segments.segment_bytes(), Arc::clone(&self.pool));
-        let frame = Arc::new(Frame::open(number, generation, segment_bytes, tail.offset, pool));
-        self.frames.push(Arc::clone(&frame));
-        tail.open = Some(Open {
-            frame,
-            since: Instant::now(),
-            bytes: FRAME_HEADER_BYTES,
-            is_timed: false,
-        });
-        if self.wants_spare(tail) {
-            self.wake_flusher();
-        }
-        Ok(())
-    }
-
     /// Begins the next segment: the prepared one, which is never from the reserve, or one that is
     /// taken now.
     fn next_segment(&self, tail: &mut Tail, committer: Committer) -> Result<()> {
@@ -512,6 +390,73 @@ impl CommitLog {
         tail.segment = Some(next);
         tail.offset = PAGE_BYTES as u64;
         Ok(())
+    }
+
+    /// Opens a frame at the log's end.
+    fn open_frame(&self, tail: &mut Tail) -> Result<()> {
+        let Some((number, generation)) = tail.segment else {
+            return Err(Error::Unavailable("the log has no segment to write"));
+        };
+        let (segment_bytes, pool) = (self.segments.segment_bytes(), Arc::clone(&self.pool));
+        let frame = Arc::new(Frame::open(number, generation, segment_bytes, tail.offset, pool));
+        self.frames.push(Arc::clone(&frame));
+        tail.open = Some(Open {
+            frame,
+            since: Instant::now(),
+            bytes: FRAME_HEADER_BYTES,
+            is_timed: false,
+        });
+        if self.wants_spare(tail) {
+            self.wake_flusher();
+        }
+        Ok(())
+    }
+
+    /// Appends a commit to the open frame, and makes it visible unless it is a `Sync` one.
+    fn append(
+        &self,
+        tail: &mut Tail,
+        bytes: usize,
+        records: &[(u64, Record<'_>)],
+        asked_for: Durability,
+        rests_on: u64,
+        large_turn: u64,
+    ) -> Result<Committed> {
+        let seq = tail.next_seq;
+        let open = tail.open.as_mut().ok_or(NO_FRAME)?;
+        if large_turn > 0 {
+            open.frame.needs_large_sync(large_turn);
+        }
+        let durability = self.durability_of(asked_for, records, rests_on);
+        self.committed_seq.store(seq, Ordering::Release);
+        match durability {
+            Durability::Buffered => self.buffered_seq.store(seq, Ordering::Release),
+            Durability::Sync => self.sync_seq.store(seq, Ordering::Release),
+        }
+        self.frames.append(&open.frame, seq, records, durability);
+        self.publish_ranges(seq, records, durability);
+        self.shown_seq.store(seq, Ordering::Release);
+        tail.next_seq += 1;
+        open.bytes += bytes;
+        // A caller that asked for `Sync` seals the frame itself.
+        let has_sealer = (asked_for, durability) == (Durability::Sync, Durability::Sync);
+        if open.bytes >= FRAME_BYTES_TARGET {
+            self.seal_open(tail);
+            self.wake_flusher();
+        } else if !has_sealer && !std::mem::replace(&mut open.is_timed, true) {
+            self.wake_flusher();
+        }
+        Ok(Committed { seq, durability })
+    }
+
+    /// Called under the tail's lock, so that no reader sees a later commit without the range.
+    fn publish_ranges(&self, seq: u64, records: &[(u64, Record<'_>)], durability: Durability) {
+        for (_, record) in records {
+            if let Body::DeleteRange { end } = record.body {
+                let (start, end) = (record.key.into(), end.into());
+                self.ranges.add(DeletedRange { seq, start, end }, durability);
+            }
+        }
     }
 
     /// Seals the open frame and queues it for the writer and the applier. A thread must write it

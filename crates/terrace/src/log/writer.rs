@@ -84,10 +84,16 @@ struct State {
     unsynced_bytes: u64,
     /// Waiting tasks, each until the log is durable up to its seq.
     tasks: BTreeMap<u64, Waker>,
-    failed: Option<String>,
+    /// Why nothing is written any more.
+    failure: Option<String>,
 }
 
 impl State {
+    fn check(&self) -> Result<()> {
+        let failure = self.failure.clone();
+        failure.map_or(Ok(()), |reason| Err(Error::Failed(reason)))
+    }
+
     /// Removes and returns the tasks that wait for at most this seq.
     fn served(&mut self, durable_seq: u64) -> BTreeMap<u64, Waker> {
         let later = self.tasks.split_off(&durable_seq.saturating_add(1));
@@ -125,6 +131,17 @@ impl Round {
     }
 }
 
+/// How far the leader of a round has got.
+#[derive(Debug, Default)]
+struct Reached {
+    written_seq: u64,
+    durable_seq: u64,
+    /// Bytes written by the round.
+    bytes: u64,
+    /// Segment with unsynced frames, if any.
+    unsynced: Option<u32>,
+}
+
 /// Written bytes.
 #[derive(Debug, Default)]
 pub struct WrittenBytes {
@@ -152,91 +169,9 @@ impl FrameWriter {
         }
     }
 
-    /// Everything up to this seq is durable.
-    pub fn durable_seq(&self) -> u64 {
-        self.durable_seq.load(Ordering::Acquire)
-    }
-
-    /// Bytes written since open.
-    pub const fn written(&self) -> &WrittenBytes {
-        &self.written
-    }
-
     /// Queues a sealed frame. Must be called in log order.
     pub fn push(&self, frame: Arc<Frame>) {
         self.state.lock().sealed.push_back(frame);
-    }
-
-    /// Why nothing is written any more; `None` if writes work.
-    pub fn failure(&self) -> Option<String> {
-        if !self.has_failed() {
-            return None;
-        }
-        self.state.lock().failed.clone()
-    }
-
-    /// Whether nothing is written any more. From then on [`FrameWriter::durable_seq`] stays as it
-    /// is.
-    pub fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::Acquire)
-    }
-
-    /// Stops all writing, for a failure found elsewhere (large space, index).
-    pub fn fail(&self, reason: &str) {
-        let mut state = self.state.lock();
-        if state.failed.is_none() {
-            tracing::error!(reason, "the store refuses writes from now on");
-            self.failed(&mut state, reason.to_owned());
-        }
-        self.wake_failed(state);
-    }
-
-    /// Wakes all waiting threads after a failure.
-    fn wake_failed(&self, mut state: MutexGuard<'_, State>) {
-        let tasks = state.served(u64::MAX);
-        drop(state);
-        self.wake_all();
-        wake(tasks);
-    }
-
-    fn failed(&self, state: &mut State, reason: String) {
-        state.failed.get_or_insert(reason);
-        self.has_failed.store(true, Ordering::Release);
-    }
-
-    fn wake_all(&self) {
-        for round in &self.rounds {
-            round.wake_all();
-        }
-    }
-
-    /// Whether frames wait to be written, or written ones to be synced: `(frames, unsynced bytes)`.
-    pub fn backlog(&self) -> (usize, u64) {
-        let state = self.state.lock();
-        (state.sealed.len(), state.unsynced_bytes)
-    }
-
-    /// Writes some sealed frames, without syncing them, and returns whether there are more. Returns
-    /// immediately if another thread leads.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if a write failed now or before.
-    pub fn write_sealed(&self, segments: &Segments) -> Result<bool> {
-        let mut state = self.state.lock();
-        Self::check(&state)?;
-        if state.has_leader || state.sealed.is_empty() {
-            return Ok(false);
-        }
-        state.has_leader = true;
-        state.round.begin();
-        let mut state = self.write_as_leader(segments, state, false)?;
-        let is_more = !state.sealed.is_empty();
-        let served = state.served(self.durable_seq());
-        drop(state);
-        // No thread was served; those that wait for this round or the next must choose a leader.
-        self.wake_all();
-        wake(served);
-        Ok(is_more)
     }
 
     /// Returns when everything up to `seq` is durable. `seal` is called as the leader: it pushes
@@ -253,7 +188,7 @@ impl FrameWriter {
             if self.durable_seq() >= seq {
                 break;
             }
-            Self::check(&state)?;
+            state.check()?;
             if state.has_leader {
                 let gate = self.gate(state.round.waits_for(seq));
                 let ticket = gate.ticket();
@@ -265,31 +200,6 @@ impl FrameWriter {
             }
         }
         Ok(led)
-    }
-
-    /// Whether everything up to `seq` is durable; if not, `waker` is woken when it is, or when the
-    /// log has failed. There is one waker for a seq: the last. A thread must lead a round.
-    pub fn poll_durable(&self, seq: u64, waker: &Waker) -> Poll<Result<()>> {
-        if self.durable_seq() >= seq {
-            return Poll::Ready(Ok(()));
-        }
-        let mut state = self.state.lock();
-        // It is raised, and the tasks are removed, with the lock held.
-        if self.durable_seq() >= seq {
-            return Poll::Ready(Ok(()));
-        }
-        Self::check(&state)?;
-        state.tasks.insert(seq, waker.clone());
-        Poll::Pending
-    }
-
-    /// No task waits for `seq` by [`FrameWriter::poll_durable`] any more.
-    pub fn forget(&self, seq: u64) {
-        self.state.lock().tasks.remove(&seq);
-    }
-
-    fn gate(&self, round: u64) -> &Gate {
-        &self.rounds[(round % 2) as usize]
     }
 
     /// One round: seals, writes, syncs, and wakes those it served and the leader of the next.
@@ -325,11 +235,8 @@ impl FrameWriter {
         Ok(())
     }
 
-    fn check(state: &State) -> Result<()> {
-        state
-            .failed
-            .as_ref()
-            .map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
+    fn gate(&self, round: u64) -> &Gate {
+        &self.rounds[(round % 2) as usize]
     }
 
     /// Writes all sealed frames and syncs if requested, otherwise writes some of them; then stops
@@ -343,66 +250,73 @@ impl FrameWriter {
         let all = state.sealed.len();
         let taken = if sync { all } else { all.min(FRAMES_UNSYNCED) };
         let frames: Vec<_> = state.sealed.drain(..taken).collect();
-        let (mut unsynced, mut written_seq) = (state.unsynced, state.written_seq);
+        let mut reached = Reached {
+            written_seq: state.written_seq,
+            unsynced: state.unsynced,
+            ..Reached::default()
+        };
         drop(state);
-        let mut outcome = Ok(());
-        let (mut written_bytes, mut durable_seq) = (0, 0);
-        for run in runs(&frames) {
-            if unsynced.is_some_and(|segment| segment != run[0].segment) {
-                let full = unsynced.take();
-                outcome = unless(Mutation::SegmentBeforeNext, || Self::sync(segments, full));
-                if outcome.is_ok() {
-                    durable_seq = written_seq;
-                }
-            }
-            let large_turn = run.iter().map(|frame| frame.large_turn()).max().unwrap_or_default();
-            if large_turn > 0 {
-                let synced = || unless(Mutation::LargeBeforeBufferedRecord, || (self.large_sync)(large_turn));
-                outcome = outcome.and_then(|()| synced());
-            }
-            outcome = outcome.and_then(|()| self.write_run(segments, run));
-            if outcome.is_err() {
-                break;
-            }
-            for frame in run {
-                let view = frame.view();
-                written_seq = view.last_seq();
-                written_bytes += view.bytes().len() as u64;
-                drop(view);
-                frame.set_written();
-            }
-            unsynced = Some(run[0].segment);
-        }
-        if sync && outcome.is_ok() {
-            outcome = Self::sync(segments, unsynced.take());
-            if outcome.is_ok() {
-                count(&self.written.syncs, 1);
-                durable_seq = u64::MAX;
-            }
-        }
+        let outcome = self.write_frames(segments, &frames, sync, &mut reached);
         let mut state = self.state.lock();
         state.has_leader = false;
-        state.written_seq = state.written_seq.max(written_seq);
-        state.unsynced = unsynced;
-        state.unsynced_bytes = if unsynced.is_none() {
+        state.written_seq = state.written_seq.max(reached.written_seq);
+        state.unsynced = reached.unsynced;
+        state.unsynced_bytes = if reached.unsynced.is_none() {
             0
         } else {
-            state.unsynced_bytes + written_bytes
+            state.unsynced_bytes + reached.bytes
         };
         // Not after a failure: commits that were not visible stay so until the next open.
-        if state.failed.is_none() {
-            let durable_seq = durable_seq.min(state.written_seq);
+        if state.failure.is_none() {
+            let durable_seq = reached.durable_seq.min(state.written_seq);
             self.durable_seq.fetch_max(durable_seq, Ordering::AcqRel);
         }
         if let Err(error) = outcome {
             tracing::error!(%error, "writing the log failed; the store refuses writes from now on");
-            self.failed(&mut state, error.to_string());
+            self.set_failure(&mut state, error.to_string());
         }
-        if let Err(error) = Self::check(&state) {
+        if let Err(error) = state.check() {
             self.wake_failed(state);
             return Err(error);
         }
         Ok(state)
+    }
+
+    /// Writes frames in order, and syncs each segment before the next gets its first frame; then
+    /// syncs the last if requested.
+    fn write_frames(
+        &self,
+        segments: &Segments,
+        frames: &[Arc<Frame>],
+        sync: bool,
+        reached: &mut Reached,
+    ) -> Result<()> {
+        for run in runs(frames) {
+            if reached.unsynced.is_some_and(|segment| segment != run[0].segment) {
+                let full = reached.unsynced.take();
+                unless(Mutation::SegmentBeforeNext, || Self::sync(segments, full))?;
+                reached.durable_seq = reached.written_seq;
+            }
+            let large_turn = run.iter().map(|frame| frame.large_turn()).max().unwrap_or_default();
+            if large_turn > 0 {
+                unless(Mutation::LargeBeforeBufferedRecord, || (self.large_sync)(large_turn))?;
+            }
+            self.write_run(segments, run)?;
+            for frame in run {
+                let view = frame.view();
+                reached.written_seq = view.last_seq();
+                reached.bytes += view.bytes().len() as u64;
+                drop(view);
+                frame.set_written();
+            }
+            reached.unsynced = Some(run[0].segment);
+        }
+        if sync {
+            Self::sync(segments, reached.unsynced.take())?;
+            count(&self.written.syncs, 1);
+            reached.durable_seq = u64::MAX;
+        }
+        Ok(())
     }
 
     /// Writes adjacent frames, the first one first.
@@ -427,6 +341,117 @@ impl FrameWriter {
     fn sync(segments: &Segments, unsynced: Option<u32>) -> Result<()> {
         let segment = unsynced.and_then(|number| segments.get(number));
         segment.map_or(Ok(()), Segment::sync)
+    }
+
+    /// Writes some sealed frames, without syncing them, and returns whether there are more. Returns
+    /// immediately if another thread leads.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if a write failed now or before.
+    pub fn write_sealed(&self, segments: &Segments) -> Result<bool> {
+        let mut state = self.state.lock();
+        state.check()?;
+        if state.has_leader || state.sealed.is_empty() {
+            return Ok(false);
+        }
+        state.has_leader = true;
+        state.round.begin();
+        let mut state = self.write_as_leader(segments, state, false)?;
+        let is_more = !state.sealed.is_empty();
+        let served = state.served(self.durable_seq());
+        drop(state);
+        // No thread was served; those that wait for this round or the next must choose a leader.
+        self.wake_all();
+        wake(served);
+        Ok(is_more)
+    }
+
+    /// Whether everything up to `seq` is durable; if not, `waker` is woken when it is, or when the
+    /// log has failed. There is one waker for a seq: the last. A thread must lead a round.
+    pub fn poll_durable(&self, seq: u64, waker: &Waker) -> Poll<Result<()>> {
+        if self.durable_seq() >= seq {
+            return Poll::Ready(Ok(()));
+        }
+        let mut state = self.state.lock();
+        // It is raised, and the tasks are removed, with the lock held.
+        if self.durable_seq() >= seq {
+            return Poll::Ready(Ok(()));
+        }
+        state.check()?;
+        state.tasks.insert(seq, waker.clone());
+        Poll::Pending
+    }
+
+    /// No task waits for `seq` by [`FrameWriter::poll_durable`] any more.
+    pub fn forget(&self, seq: u64) {
+        self.state.lock().tasks.remove(&seq);
+    }
+
+    /// Everything up to this seq is durable.
+    pub fn durable_seq(&self) -> u64 {
+        self.durable_seq.load(Ordering::Acquire)
+    }
+
+    /// Bytes written since open.
+    pub const fn written(&self) -> &WrittenBytes {
+        &self.written
+    }
+
+    /// Whether frames wait to be written, or written ones to be synced: `(frames, unsynced bytes)`.
+    pub fn backlog(&self) -> (usize, u64) {
+        let state = self.state.lock();
+        (state.sealed.len(), state.unsynced_bytes)
+    }
+
+    /// Why nothing is written any more; `None` if writes work.
+    pub fn failure(&self) -> Option<String> {
+        if !self.has_failed() {
+            return None;
+        }
+        self.state.lock().failure.clone()
+    }
+
+    /// Fails if nothing is written any more.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn check(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), |reason| Err(Error::Failed(reason)))
+    }
+
+    /// Whether nothing is written any more. From then on [`FrameWriter::durable_seq`] stays as it
+    /// is.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Stops all writing, for a failure found elsewhere (large space, index).
+    pub fn fail(&self, reason: &str) {
+        let mut state = self.state.lock();
+        if state.failure.is_none() {
+            tracing::error!(reason, "the store refuses writes from now on");
+            self.set_failure(&mut state, reason.to_owned());
+        }
+        self.wake_failed(state);
+    }
+
+    fn set_failure(&self, state: &mut State, reason: String) {
+        state.failure.get_or_insert(reason);
+        self.has_failed.store(true, Ordering::Release);
+    }
+
+    /// Wakes all waiting threads after a failure.
+    fn wake_failed(&self, mut state: MutexGuard<'_, State>) {
+        let tasks = state.served(u64::MAX);
+        drop(state);
+        self.wake_all();
+        wake(tasks);
+    }
+
+    fn wake_all(&self) {
+        for round in &self.rounds {
+            round.wake_all();
+        }
     }
 }
 

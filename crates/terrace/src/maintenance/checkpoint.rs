@@ -129,9 +129,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     let rate = (haste == Haste::Gently).then_some(GENTLE_BYTES_PER_SECOND);
     let mut bucket = Bucket::per_second(rate);
     let written = sink.write_contents(&engine.hash_index, &filter, |bytes| {
-        if let Some(reason) = engine.log.writer.failure() {
-            return Err(Error::Failed(reason));
-        }
+        engine.log.writer.check()?;
         bucket.wait(bytes as u64, || engine.log.is_closing());
         if haste == Haste::Gently && engine.log.is_closing() {
             return Err(Error::Unavailable("the store is closed"));

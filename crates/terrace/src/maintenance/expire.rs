@@ -209,12 +209,8 @@ impl Expirer {
         if pass.walk.is_over {
             count(&self.engine.expire_counters.expiry_passes, 1);
             self.engine.expiring.pass_ends(pass.earliest_ms);
-            let distance = self
-                .engine
-                .options
-                .tuning
-                .expire_interval
-                .max(pass.began.elapsed() * PASS_DISTANCE);
+            let interval = self.engine.options.tuning.expire_interval;
+            let distance = interval.max(pass.began.elapsed() * PASS_DISTANCE);
             self.expiry_after = Some(Instant::now() + distance);
             self.expiry = None;
         }
@@ -257,7 +253,7 @@ impl Walk {
         committed.outcome?;
         if let Some(seq) = committed.last_seq {
             self.last_drop = seq;
-            engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
+            engine.log.wait_for(|| Ok(engine.log.applied_seq() >= seq))?;
         }
         self.is_over = rest.is_none();
         if let Some(start) = rest {

@@ -82,7 +82,7 @@ impl Orderer {
         let engine = &self.engine;
         let count_of_values = values.len() as u64;
         let is_full = || !engine.index.is_usable() || engine.log.index_full.reason().is_some();
-        let is_over = || engine.log.is_closing() || engine.log.writer.failure().is_some();
+        let is_over = || engine.log.is_closing() || engine.log.writer.has_failed();
         while !engine.index.keeps_up() && !is_full() && !is_over() {
             engine.pause(INDEX_LOOK);
         }

@@ -111,8 +111,8 @@ fn is_room_coming(engine: &Engine) -> bool {
         return true;
     }
     let deleted_seq = engine.log.committed_seq();
-    let is_applied = || engine.log.applied_seq() >= deleted_seq;
-    let is_stopping = || engine.log.is_closing() || engine.log.writer.failure().is_some();
+    let is_applied = || Ok(engine.log.applied_seq() >= deleted_seq);
+    let is_stopping = || engine.log.is_closing() || engine.log.writer.has_failed();
     // An error means that the store stops, which ends the wait.
     engine.log.wait_for(is_applied).is_ok()
         && (engine.blocks_give_room(is_stopping)

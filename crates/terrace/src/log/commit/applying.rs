@@ -148,19 +148,11 @@ impl CommitLog {
         self.activity.raise();
     }
 
-    /// Returns when `done` holds; checks again at every progress.
+    /// Returns when `done` holds or fails; checks again at every progress.
     ///
     /// # Errors
-    /// [`Error::Failed`] or [`Error::Unavailable`] if the store stops first.
-    pub fn wait_for(&self, done: impl Fn() -> bool) -> Result<()> {
-        self.wait_until(|| Ok(done()))
-    }
-
-    /// Like [`CommitLog::wait_for`]; an error of `done` ends the wait, too.
-    ///
-    /// # Errors
-    /// Those, and errors of `done`.
-    pub fn wait_until(&self, done: impl Fn() -> Result<bool>) -> Result<()> {
+    /// Those of `done`; [`Error::Failed`] or [`Error::Unavailable`] if the store stops first.
+    pub fn wait_for(&self, done: impl Fn() -> Result<bool>) -> Result<()> {
         if done()? {
             return Ok(());
         }
@@ -170,9 +162,7 @@ impl CommitLog {
             if done()? {
                 return Ok(());
             }
-            if let Some(reason) = self.writer.failure() {
-                return Err(Error::Failed(reason));
-            }
+            self.writer.check()?;
             // No more progress is possible.
             if self.is_closed() {
                 return Err(Error::Unavailable("the store is closed"));
@@ -188,7 +178,7 @@ impl CommitLog {
     /// As [`CommitLog::wait_for`].
     pub fn wait_until_applied(&self, seq: u64) -> Result<u64> {
         self.seal();
-        self.wait_for(|| self.applied_seq() >= seq)?;
+        self.wait_for(|| Ok(self.applied_seq() >= seq))?;
         Ok(self.applied_seq())
     }
 
@@ -234,8 +224,8 @@ impl CommitLog {
                 return Ok(self.applied_seq());
             }
             if self.applier_ended.load(Ordering::Acquire) {
-                let closed = || Error::Unavailable("the store is closed");
-                return Err(self.writer.failure().map_or_else(closed, Error::Failed));
+                self.writer.check()?;
+                return Err(Error::Unavailable("the store is closed"));
             }
             self.progress.wait_beyond(seen, WAIT_STEP);
         }

@@ -37,9 +37,7 @@ impl CommitLog {
         self.stalls.wait(why, event, || {
             let found = look()?;
             if found.is_none() {
-                if let Some(reason) = self.writer.failure() {
-                    return Err(Error::Failed(reason));
-                }
+                self.writer.check()?;
                 self.check_open()?;
                 self.urge_applier();
             }

@@ -33,6 +33,29 @@ pub struct Committed {
 }
 
 impl CommitLog {
+    /// Seq of the last commit.
+    pub fn committed_seq(&self) -> u64 {
+        self.committed_seq.load(Ordering::Acquire)
+    }
+
+    /// A seq up to which every commit is visible, at which several keys can be read one after the
+    /// other.
+    pub fn moment(&self) -> u64 {
+        // In this order: the kind of each commit that is shown by now was recorded before.
+        let shown_seq = self.shown_seq.load(Ordering::Acquire);
+        let durable_seq = self.writer.durable_seq();
+        if self.sync_seq.load(Ordering::Acquire) <= durable_seq {
+            shown_seq
+        } else {
+            shown_seq.min(durable_seq)
+        }
+    }
+
+    /// Everything up to this seq is in the index.
+    pub fn applied_seq(&self) -> u64 {
+        self.applied_seq.load(Ordering::Acquire)
+    }
+
     /// The durability of a commit that was requested with `durability`. Called under the tail's
     /// lock.
     pub(super) fn durability_of(

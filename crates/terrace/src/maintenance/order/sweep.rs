@@ -272,7 +272,7 @@ fn read(engine: &Engine, (number, generation): (u32, u64), window: &Mutex<&mut W
 fn must_end(engine: &Engine) -> bool {
     let log = &engine.log;
     log.is_closing()
-        || log.writer.failure().is_some()
+        || log.writer.has_failed()
         || !log.has_room_for_moves()
         || log.index_full.reason().is_some()
         || !log.reserve.is_whole()

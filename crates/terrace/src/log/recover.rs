@@ -3,6 +3,13 @@
 //! Seqs are contiguous: each commit takes the next one. Generations rise in log order. So
 //! consecutive frames are valid as long as the first seq of each follows the last seq of the one
 //! before. Where this ends, there are three cases:
+//!
+//! ```text
+//! 1-4 │ 5-9 │ torn                 the log ends at 9
+//! 1-4 │ 5-9 │ ?     │ 13-20        10 to 12 were never durable: ends at 9, 13-20 is wiped
+//! 1-4 │ 5-9 │ ?     │ 13-20 (12)   12 was durable: damage, goes on at 20
+//! ```
+//!
 //! - no valid frame follows: the log ends here (a torn tail);
 //! - valid frames follow in the same segment, and there is no evidence that the missing seqs were
 //!   durable: these frames were written, never synced, and reached the device out of order. The log
@@ -47,21 +54,6 @@ pub struct RecoveredLog {
     pub damage: Vec<String>,
 }
 
-struct Recovery<'a> {
-    segments: &'a Segments,
-    /// The segments to walk, in log order.
-    walked: Vec<&'a Segment>,
-    persisted_seq: u64,
-    pool: Arc<FramePool>,
-    log: RecoveredLog,
-    /// Last seq of the last valid frame, once there was one.
-    reached: Option<u64>,
-    /// Segments after that frame in which a frame was begun that the index does not have, and none
-    /// is valid.
-    torn: Vec<&'a Segment>,
-    read_only: bool,
-}
-
 /// Recovers the log. `persisted_seq` is the seq that the ordered index has persisted.
 ///
 /// # Errors
@@ -87,7 +79,7 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
     recovery.walk()?;
     let Recovery { log, walked, .. } = recovery;
     if !read_only {
-        sync_taken(segments, &log)?;
+        sync_taken_frames(segments, &log)?;
     }
     for segment in used.into_iter().chain(walked) {
         if segment.state() == SegmentState::Sealed {
@@ -99,16 +91,6 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
         }
     }
     Ok(log)
-}
-
-/// After a crash of the process the frames may not be on the device yet; from here on they count as
-/// durable.
-fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
-    let numbers: BTreeSet<u32> = log.frames.iter().map(|frame| frame.segment).collect();
-    for segment in numbers.into_iter().filter_map(|number| segments.get(number)) {
-        unless(Mutation::ReplayedSync, || segment.sync())?;
-    }
-    Ok(())
 }
 
 /// The last segment that begins with commits that the index has: all others are in it or after it.
@@ -134,18 +116,29 @@ pub fn first_needed(used: &[&Segment], persisted_seq: u64, segment_bytes: u64) -
     Ok(0)
 }
 
-fn read(segment: &Segment, offset: usize, bytes: usize) -> Result<AlignedBuffer> {
-    let mut buffer = AlignedBuffer::zeroed(bytes);
-    segment.read(&mut buffer, offset as u64)?;
-    Ok(buffer)
+/// After a crash of the process the frames may not be on the device yet; from here on they count as
+/// durable.
+fn sync_taken_frames(segments: &Segments, log: &RecoveredLog) -> Result<()> {
+    let numbers: BTreeSet<u32> = log.frames.iter().map(|frame| frame.segment).collect();
+    for segment in numbers.into_iter().filter_map(|number| segments.get(number)) {
+        unless(Mutation::ReplayedSync, || segment.sync())?;
+    }
+    Ok(())
 }
 
-/// The loss before a frame, as a message. Which objects it changed cannot be known.
-fn lost_durable(from: u64, next: &FoundFrame<'_>) -> String {
-    format!(
-        "durable commits {from} to {}; the objects that they changed are as they were before, without an error of their own",
-        next.header.first_seq - 1
-    )
+struct Recovery<'a> {
+    segments: &'a Segments,
+    /// The segments to walk, in log order.
+    walked: Vec<&'a Segment>,
+    persisted_seq: u64,
+    pool: Arc<FramePool>,
+    log: RecoveredLog,
+    /// Last seq of the last valid frame, once there was one.
+    reached: Option<u64>,
+    /// Segments after that frame in which a frame was begun that the index does not have, and none
+    /// is valid.
+    torn: Vec<&'a Segment>,
+    read_only: bool,
 }
 
 impl<'a> Recovery<'a> {
@@ -175,34 +168,17 @@ impl<'a> Recovery<'a> {
             let segment = self.walked[at];
             let image = parallel_scan::read(memory, segment, self.segments.segment_bytes())?;
             if ended {
-                self.drop_rest(segment, &image, PAGE_BYTES)?;
+                self.wipe_rest(segment, &image, PAGE_BYTES)?;
             } else {
-                ended = self.segment(at, &image)?;
+                ended = self.walk_segment(at, &image)?;
             }
             memory = image.into_memory();
         }
         Ok(())
     }
 
-    /// The index is ahead of the log: if a frame was begun after the last valid one, it is damaged.
-    /// It is not overwritten: some of its records may be valid.
-    fn report_lost_end(&mut self, reached: u64) -> Result<()> {
-        let Some((number, end)) = self.log.tail else {
-            return Ok(());
-        };
-        let Some(segment) = self.segments.get(number) else {
-            return Ok(());
-        };
-        if self.is_used_at(segment, end as usize)? {
-            let (from, to) = (reached + 1, self.persisted_seq);
-            let lost = format!("commits {from} to {to}, which the index has persisted");
-            self.report(number, end as usize, &lost);
-        }
-        Ok(())
-    }
-
     /// Walks one segment. Returns whether the log ends in it, with more frames after its end.
-    fn segment(&mut self, position: usize, image: &SegmentImage) -> Result<bool> {
+    fn walk_segment(&mut self, position: usize, image: &SegmentImage) -> Result<bool> {
         let segment = self.walked[position];
         let mut at = PAGE_BYTES;
         while let Some(frame) = image.next_frame(at) {
@@ -216,13 +192,13 @@ impl<'a> Recovery<'a> {
                     self.report(segment.number, at, &lost_durable(missing_from, &frame));
                     self.segments.quarantine(segment);
                 } else {
-                    self.drop_rest(segment, image, at)?;
+                    self.wipe_rest(segment, image, at)?;
                     return Ok(true);
                 }
             } else if frame.offset > at {
                 self.report(segment.number, at, "commits the index has persisted");
             }
-            self.take(segment.number, &frame);
+            self.take_frame(segment.number, &frame);
             at = frame.end();
         }
         if at == PAGE_BYTES && !self.read_only {
@@ -317,7 +293,7 @@ impl<'a> Recovery<'a> {
         ))
     }
 
-    fn take(&mut self, number: u32, frame: &FoundFrame<'_>) {
+    fn take_frame(&mut self, number: u32, frame: &FoundFrame<'_>) {
         // In the middle of the log they are left to log GC.
         self.torn.clear();
         self.reached = Some(frame.header.last_seq);
@@ -335,22 +311,8 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Frees the segments after the log's end whose first frame was torn. The frame is wiped, since
-    /// its seqs will be assigned again.
-    fn free_torn(&mut self) -> Result<()> {
-        for segment in std::mem::take(&mut self.torn) {
-            let zeros = AlignedBuffer::zeroed(PAGE_BYTES);
-            let wiped = segment.file.write_all_at(&zeros, PAGE_BYTES as u64);
-            wiped
-                .and_then(|()| segment.file.sync_data())
-                .map_err(|error| Error::io(format!("wipe segment {:08x}", segment.number), &error))?;
-            self.segments.free_unused(segment);
-        }
-        Ok(())
-    }
-
     /// Wipes the headers of frames that were never durable.
-    fn drop_rest(&self, segment: &Segment, image: &SegmentImage, from: usize) -> Result<()> {
+    fn wipe_rest(&self, segment: &Segment, image: &SegmentImage, from: usize) -> Result<()> {
         if self.read_only || active(Mutation::WipeHole) {
             return Ok(());
         }
@@ -382,9 +344,54 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
+    /// Frees the segments after the log's end whose first frame was torn. The frame is wiped, since
+    /// its seqs will be assigned again.
+    fn free_torn(&mut self) -> Result<()> {
+        for segment in std::mem::take(&mut self.torn) {
+            let zeros = AlignedBuffer::zeroed(PAGE_BYTES);
+            let wiped = segment.file.write_all_at(&zeros, PAGE_BYTES as u64);
+            wiped
+                .and_then(|()| segment.file.sync_data())
+                .map_err(|error| Error::io(format!("wipe segment {:08x}", segment.number), &error))?;
+            self.segments.free_unused(segment);
+        }
+        Ok(())
+    }
+
+    /// The index is ahead of the log: if a frame was begun after the last valid one, it is damaged.
+    /// It is not overwritten: some of its records may be valid.
+    fn report_lost_end(&mut self, reached: u64) -> Result<()> {
+        let Some((number, end)) = self.log.tail else {
+            return Ok(());
+        };
+        let Some(segment) = self.segments.get(number) else {
+            return Ok(());
+        };
+        if self.is_used_at(segment, end as usize)? {
+            let (from, to) = (reached + 1, self.persisted_seq);
+            let lost = format!("commits {from} to {to}, which the index has persisted");
+            self.report(number, end as usize, &lost);
+        }
+        Ok(())
+    }
+
     fn report(&mut self, number: u32, from: usize, lost: &str) {
         let message = format!("segment {number:08x}: damaged from byte {from} on: {lost}");
         tracing::error!("{message}");
         self.log.damage.push(message);
     }
+}
+
+/// The loss before a frame, as a message. Which objects it changed cannot be known.
+fn lost_durable(from: u64, next: &FoundFrame<'_>) -> String {
+    format!(
+        "durable commits {from} to {}; the objects that they changed are as they were before, without an error of their own",
+        next.header.first_seq - 1
+    )
+}
+
+fn read(segment: &Segment, offset: usize, bytes: usize) -> Result<AlignedBuffer> {
+    let mut buffer = AlignedBuffer::zeroed(bytes);
+    segment.read(&mut buffer, offset as u64)?;
+    Ok(buffer)
 }

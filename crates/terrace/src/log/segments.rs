@@ -1,7 +1,14 @@
 //! The ring of segments: which exist, their states, and their readers.
 //!
-//! One owner per file: this table. A segment goes free → open → sealed → draining → drained(seq) →
-//! free, or ends in quarantine. Only the transition from `free` writes the file: its new header,
+//! ```text
+//!       take         seal           start_draining            drained          free_drained
+//! Free ──────▶ Open ──────▶ Sealed ◀──────────────▶ Draining ─────────▶ Drained ──────▶ Free
+//!   ▲                         │      stop_draining
+//!   │ copies go               └─ quarantine: damaged, kept as it is
+//!   └────────── Copies ◀── take_for
+//! ```
+//!
+//! One owner per file: this table. Only the transition from `Free` writes the file: its new header,
 //! with a new generation, is durable before the first frame goes in, so a crash leaves either the
 //! old use or the new one, never a mixture.
 //!
@@ -11,9 +18,11 @@
 
 mod kept;
 mod room;
+mod segment;
 mod slots;
 
 pub use kept::{LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, WANTED_SEGMENTS};
+pub use segment::{Segment, SegmentPin, SegmentState};
 
 use super::{
     format::{SegmentHeader, SegmentUse},
@@ -31,166 +40,15 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 const DIRECTORY: &str = "segments";
-
-/// State of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum SegmentState {
-    /// Has nothing of use; may be written.
-    Free = 0,
-    /// The log's tail is in it.
-    Open = 1,
-    /// Full.
-    Sealed = 2,
-    /// Its live values are being moved.
-    Draining = 3,
-    /// All its values are dead or moved, as of its drained seq; it becomes free once no reader may
-    /// need the old addresses.
-    Drained = 4,
-    /// Damaged and still referenced; kept as it is.
-    Quarantined = 5,
-    /// Holds copies of extents of the large space, and no part of the log. Becomes free whenever
-    /// they are no longer needed: a late reader detects that by the checksums.
-    Copies = 6,
-}
-
-impl SegmentState {
-    const ALL: [Self; 7] = [
-        Self::Free,
-        Self::Open,
-        Self::Sealed,
-        Self::Draining,
-        Self::Drained,
-        Self::Quarantined,
-        Self::Copies,
-    ];
-}
-
-/// One segment file.
-#[derive(Debug)]
-pub struct Segment {
-    /// Its number in the ring.
-    pub number: u32,
-    /// The file.
-    pub file: Arc<dyn DiskFile>,
-    state: AtomicU8,
-    pins: AtomicU32,
-    pub(super) generation: AtomicU64,
-    pub(super) first_seq: AtomicU64,
-    last_seq: AtomicU64,
-    drained_seq: AtomicU64,
-    end_bytes: AtomicU64,
-    /// Length of the file at the open, if it was shorter than a segment.
-    pub(super) cut_at: AtomicU64,
-    /// The file was cut, and the device had no room for the rest: it is allocated before the next
-    /// use.
-    pub(super) lacks_room: AtomicBool,
-    /// See `liveness`.
-    pub(super) live_bytes: AtomicU64,
-    /// It was written before the open.
-    pub(super) is_former: AtomicBool,
-    /// Generation of the use whose short values were all copied into their entries.
-    pub(super) swept_generation: AtomicU64,
-    /// The round of log GC in which it could not be drained for lack of space, and its live bytes
-    /// then.
-    pub(super) refused: Mutex<Option<(u64, u64)>>,
-    begun: Mutex<Instant>,
-}
-
-impl Segment {
-    pub(super) fn new(number: u32, file: Arc<dyn DiskFile>) -> Self {
-        Self {
-            number,
-            file,
-            state: AtomicU8::new(SegmentState::Free as u8),
-            pins: AtomicU32::new(0),
-            generation: AtomicU64::new(0),
-            first_seq: AtomicU64::new(0),
-            last_seq: AtomicU64::new(0),
-            drained_seq: AtomicU64::new(0),
-            end_bytes: AtomicU64::new(PAGE_BYTES as u64),
-            cut_at: AtomicU64::new(u64::MAX),
-            lacks_room: AtomicBool::new(false),
-            live_bytes: AtomicU64::new(0),
-            is_former: AtomicBool::new(false),
-            swept_generation: AtomicU64::new(0),
-            refused: Mutex::new(None),
-            begun: Mutex::new(Instant::now()),
-        }
-    }
-
-    /// Its state.
-    pub fn state(&self) -> SegmentState {
-        SegmentState::ALL[usize::from(self.state.load(Ordering::SeqCst))]
-    }
-
-    pub(super) fn set_state(&self, state: SegmentState) {
-        self.state.store(state as u8, Ordering::SeqCst);
-    }
-
-    /// Generation of its present use.
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// Lowest seq that may be in it.
-    pub fn first_seq(&self) -> u64 {
-        self.first_seq.load(Ordering::Acquire)
-    }
-
-    /// Highest seq in it, once it is sealed.
-    pub fn last_seq(&self) -> u64 {
-        self.last_seq.load(Ordering::Acquire)
-    }
-
-    /// The seq as of which everything in it is dead or moved.
-    pub fn drained_seq(&self) -> u64 {
-        self.drained_seq.load(Ordering::Acquire)
-    }
-
-    /// Length of its file at the open, if that was cut.
-    pub fn cut_at(&self) -> Option<u64> {
-        Some(self.cut_at.load(Ordering::Acquire)).filter(|at| *at != u64::MAX)
-    }
-
-    /// Whether writing after its end may fail for lack of space.
-    pub fn lacks_room(&self) -> bool {
-        self.lacks_room.load(Ordering::Acquire)
-    }
-
-    /// Age of its present use; if that began before the open, the time since the open.
-    pub fn age(&self) -> Duration {
-        self.begun.lock().elapsed()
-    }
-
-    /// End of its last frame, as far as known.
-    pub fn end_bytes(&self) -> u64 {
-        self.end_bytes.load(Ordering::Acquire)
-    }
-}
-
-/// Prevents a segment from being freed while it is read.
-#[derive(Debug)]
-pub struct SegmentPin<'a>(&'a Segment);
-
-impl std::ops::Deref for SegmentPin<'_> {
-    type Target = Segment;
-    fn deref(&self) -> &Segment {
-        self.0
-    }
-}
-
-impl Drop for SegmentPin<'_> {
-    fn drop(&mut self) {
-        self.0.pins.fetch_sub(1, Ordering::SeqCst);
-    }
-}
+/// Maximum number of segments: those of the largest log (1 TiB) with the smallest segments (256
+/// KiB).
+const SEGMENTS_MAX: u32 = 1 << 22;
 
 /// The ring.
 #[derive(Debug)]
@@ -223,10 +81,6 @@ pub struct Segments {
     /// Damage found by the open, as messages.
     damage: Mutex<Vec<String>>,
 }
-
-/// Maximum number of segments: those of the largest log (1 TiB) with the smallest segments (256
-/// KiB).
-const SEGMENTS_MAX: u32 = 1 << 22;
 
 impl Segments {
     /// Opens the ring: reads every segment's header.
@@ -293,124 +147,6 @@ impl Segments {
     /// The path of a segment's file.
     pub fn path(number: u32) -> PathBuf {
         Path::new(DIRECTORY).join(format!("{number:08x}.seg"))
-    }
-
-    pub(super) fn note_damage(&self, number: u32, what: &str) {
-        tracing::error!(segment = number, what, "a segment is damaged");
-        self.damage.lock().push(format!("segment {number:08x}: {what}"));
-    }
-
-    /// Damage found in headers since the last call, as messages.
-    pub fn take_damage(&self) -> Vec<String> {
-        std::mem::take(&mut *self.damage.lock())
-    }
-
-    pub(super) fn push_free(&self, number: u32) {
-        let mut free = self.free.lock();
-        free.insert(number);
-        self.free_count.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Removes a number from the free ones, if there are more than `keep` of them.
-    pub(super) fn pop_free(&self, keep: u32, pop: fn(&mut BTreeSet<u32>) -> Option<u32>) -> Option<u32> {
-        let mut free = self.free.lock();
-        let number = (free.len() > keep as usize).then(|| pop(&mut free))??;
-        self.free_count.fetch_sub(1, Ordering::AcqRel);
-        Some(number)
-    }
-
-    /// The segment with this number.
-    pub fn get(&self, number: u32) -> Option<&Segment> {
-        self.slots.get(number)
-    }
-
-    /// All segments that exist.
-    pub fn iter(&self) -> impl Iterator<Item = &Segment> {
-        self.slots.iter()
-    }
-
-    /// Segments in a state.
-    pub fn in_state(&self, state: SegmentState) -> impl Iterator<Item = &Segment> {
-        self.iter().filter(move |segment| segment.state() == state)
-    }
-
-    /// Segments in one of these states, in log order.
-    pub fn in_log_order(&self, states: &[SegmentState]) -> Vec<&Segment> {
-        let mut found: Vec<_> = self
-            .iter()
-            .filter(|segment| states.contains(&segment.state()))
-            .collect();
-        found.sort_by_key(|segment| segment.generation());
-        found
-    }
-
-    /// Generation and offset of a position in the ring: never reused.
-    pub fn place(&self, position: u64) -> Option<(u64, u64)> {
-        let number = u32::try_from(position / self.segment_bytes).ok()?;
-        Some((self.get(number)?.generation(), position % self.segment_bytes))
-    }
-
-    /// Pins a segment for reading. `None` if it is free or does not exist.
-    pub fn pin(&self, number: u32) -> Option<SegmentPin<'_>> {
-        let segment = self.get(number)?;
-        segment.pins.fetch_add(1, Ordering::SeqCst);
-        let pin = SegmentPin(segment);
-        (segment.state() != SegmentState::Free).then_some(pin)
-    }
-
-    /// Segments that may still be taken: free ones and those not created yet.
-    pub fn available(&self) -> u32 {
-        let creatable = if self.device_full.load(Ordering::Acquire) {
-            0
-        } else {
-            self.limit().saturating_sub(self.created.load(Ordering::Acquire))
-        };
-        self.free_count.load(Ordering::Acquire) + creatable
-    }
-
-    /// Maximum number of segments of the ring.
-    pub fn capacity(&self) -> u32 {
-        if self.device_full.load(Ordering::Acquire) {
-            self.created().min(self.limit())
-        } else {
-            self.limit()
-        }
-    }
-
-    /// Segment files that exist with their full length.
-    pub fn created(&self) -> u32 {
-        self.created.load(Ordering::Acquire)
-    }
-
-    /// Free segments among the existing ones.
-    pub fn free(&self) -> u32 {
-        self.free_count.load(Ordering::Acquire)
-    }
-
-    /// The highest generation that was assigned. It counts the uses of segments that were begun:
-    /// while it rises, segments become free or can be created.
-    pub fn last_generation(&self) -> u64 {
-        self.next_generation.load(Ordering::Acquire) - 1
-    }
-
-    /// Whether the device had no room for another segment at the last check.
-    pub fn is_device_full(&self) -> bool {
-        self.device_full.load(Ordering::Acquire)
-    }
-
-    /// Checks again whether a full device has room (after space on it was freed).
-    pub fn retry_device(&self) {
-        self.device_full.store(false, Ordering::Release);
-    }
-
-    /// The store they belong to.
-    pub const fn store_id(&self) -> u64 {
-        self.store_id
-    }
-
-    /// Length of a segment in bytes.
-    pub const fn segment_bytes(&self) -> u64 {
-        self.segment_bytes
     }
 
     /// Takes a free segment (or creates one) and begins its next use: its header is durable on
@@ -489,13 +225,6 @@ impl Segments {
         Ok(())
     }
 
-    /// Gives a file its full length, durably: if the header of its first use survived a crash and
-    /// its length did not, it would look like a segment that lost its frames.
-    pub(super) fn allocate(&self, file: &dyn DiskFile) -> std::io::Result<()> {
-        file.allocate(self.segment_bytes)?;
-        unless(Mutation::SegmentLength, || file.sync_data())
-    }
-
     fn create(&self, is_within_capacity: bool, left_bytes: impl FnOnce() -> Result<u64>) -> Result<u32> {
         let _creating = self.creating.lock();
         if is_within_capacity && !self.may_grow() {
@@ -529,6 +258,13 @@ impl Segments {
             }
             Err(error) => Err(self.not_made(&path, &error)),
         }
+    }
+
+    /// Gives a file its full length, durably: if the header of its first use survived a crash and
+    /// its length did not, it would look like a segment that lost its frames.
+    pub(super) fn allocate(&self, file: &dyn DiskFile) -> std::io::Result<()> {
+        file.allocate(self.segment_bytes)?;
+        unless(Mutation::SegmentLength, || file.sync_data())
     }
 
     /// The error of a segment whose file cannot get its length.
@@ -571,11 +307,6 @@ impl Segments {
         segment.set_state(SegmentState::Drained);
     }
 
-    /// It has damaged records that entries still point to.
-    pub fn quarantine(&self, segment: &Segment) {
-        segment.set_state(SegmentState::Quarantined);
-    }
-
     /// Frees a drained segment unless it is pinned. The caller must ensure that no reader can find
     /// an address in it any more: the index has persisted its drained seq and no snapshot is older.
     pub fn free_drained(&self, segment: &Segment) -> bool {
@@ -592,5 +323,128 @@ impl Segments {
     pub fn free_unused(&self, segment: &Segment) {
         segment.set_state(SegmentState::Free);
         self.push_free(segment.number);
+    }
+
+    /// It has damaged records that entries still point to.
+    pub fn quarantine(&self, segment: &Segment) {
+        segment.set_state(SegmentState::Quarantined);
+    }
+
+    /// The segment with this number.
+    pub fn get(&self, number: u32) -> Option<&Segment> {
+        self.slots.get(number)
+    }
+
+    /// All segments that exist.
+    pub fn iter(&self) -> impl Iterator<Item = &Segment> {
+        self.slots.iter()
+    }
+
+    /// Segments in a state.
+    pub fn in_state(&self, state: SegmentState) -> impl Iterator<Item = &Segment> {
+        self.iter().filter(move |segment| segment.state() == state)
+    }
+
+    /// Segments in one of these states, in log order.
+    pub fn in_log_order(&self, states: &[SegmentState]) -> Vec<&Segment> {
+        let mut found: Vec<_> = self
+            .iter()
+            .filter(|segment| states.contains(&segment.state()))
+            .collect();
+        found.sort_by_key(|segment| segment.generation());
+        found
+    }
+
+    /// Generation and offset of a position in the ring: never reused.
+    pub fn place(&self, position: u64) -> Option<(u64, u64)> {
+        let number = u32::try_from(position / self.segment_bytes).ok()?;
+        Some((self.get(number)?.generation(), position % self.segment_bytes))
+    }
+
+    /// Pins a segment for reading. `None` if it is free or does not exist.
+    pub fn pin(&self, number: u32) -> Option<SegmentPin<'_>> {
+        let segment = self.get(number)?;
+        segment.pins.fetch_add(1, Ordering::SeqCst);
+        let pin = SegmentPin(segment);
+        (segment.state() != SegmentState::Free).then_some(pin)
+    }
+
+    /// Segments that may still be taken: free ones and those not created yet.
+    pub fn available(&self) -> u32 {
+        let creatable = if self.is_device_full() {
+            0
+        } else {
+            self.limit().saturating_sub(self.created())
+        };
+        self.free() + creatable
+    }
+
+    /// Maximum number of segments of the ring.
+    pub fn capacity(&self) -> u32 {
+        if self.is_device_full() {
+            self.created().min(self.limit())
+        } else {
+            self.limit()
+        }
+    }
+
+    /// Segment files that exist with their full length.
+    pub fn created(&self) -> u32 {
+        self.created.load(Ordering::Acquire)
+    }
+
+    /// Free segments among the existing ones.
+    pub fn free(&self) -> u32 {
+        self.free_count.load(Ordering::Acquire)
+    }
+
+    /// The highest generation that was assigned. It counts the uses of segments that were begun:
+    /// while it rises, segments become free or can be created.
+    pub fn last_generation(&self) -> u64 {
+        self.next_generation.load(Ordering::Acquire) - 1
+    }
+
+    /// Whether the device had no room for another segment at the last check.
+    pub fn is_device_full(&self) -> bool {
+        self.device_full.load(Ordering::Acquire)
+    }
+
+    /// Checks again whether a full device has room (after space on it was freed).
+    pub fn retry_device(&self) {
+        self.device_full.store(false, Ordering::Release);
+    }
+
+    /// The store they belong to.
+    pub const fn store_id(&self) -> u64 {
+        self.store_id
+    }
+
+    /// Length of a segment in bytes.
+    pub const fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    pub(super) fn push_free(&self, number: u32) {
+        let mut free = self.free.lock();
+        free.insert(number);
+        self.free_count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Removes a number from the free ones, if there are more than `keep` of them.
+    pub(super) fn pop_free(&self, keep: u32, pop: fn(&mut BTreeSet<u32>) -> Option<u32>) -> Option<u32> {
+        let mut free = self.free.lock();
+        let number = (free.len() > keep as usize).then(|| pop(&mut free))??;
+        self.free_count.fetch_sub(1, Ordering::AcqRel);
+        Some(number)
+    }
+
+    pub(super) fn note_damage(&self, number: u32, what: &str) {
+        tracing::error!(segment = number, what, "a segment is damaged");
+        self.damage.lock().push(format!("segment {number:08x}: {what}"));
+    }
+
+    /// Damage found in headers since the last call, as messages.
+    pub fn take_damage(&self) -> Vec<String> {
+        std::mem::take(&mut *self.damage.lock())
     }
 }

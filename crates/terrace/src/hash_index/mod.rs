@@ -209,6 +209,12 @@ impl HashIndex {
         (&self.partitions[partition], used & ((1 << self.class_bits) - 1))
     }
 
+    /// The same for a lookup: `None` while the table is hidden.
+    #[inline]
+    fn route_visible(&self, hash: u64) -> Option<(&Partition, u64)> {
+        (!self.hidden.load(Ordering::Acquire)).then(|| self.route(hash))
+    }
+
     /// The bits of a hash that determine its class, and zeros: common to all keys that share a
     /// slot.
     #[inline]
@@ -221,12 +227,10 @@ impl HashIndex {
     /// the [module](self) for what follows from it.
     #[inline]
     pub fn has_none(&self, hash: u64) -> bool {
-        let (partition, class) = self.route(hash);
         // The count after the slots: a slot is counted before it is overwritten.
-        !self.is_hidden()
-            && partition.peek(class).is_none()
-            && partition.evicted() == 0
-            && !self.was_crowded.load(Ordering::Acquire)
+        self.route_visible(hash).is_some_and(|(partition, class)| {
+            partition.peek(class).is_none() && partition.evicted() == 0 && !self.was_crowded.load(Ordering::Acquire)
+        })
     }
 
     /// Whether slots were given up for lack of room, here or by the table whose images it has.
@@ -242,10 +246,7 @@ impl HashIndex {
     /// Where the record of a key with this hash probably is, and marks it as used. Takes no lock.
     #[inline]
     pub fn lookup(&self, hash: u64) -> Option<Found> {
-        if self.is_hidden() {
-            return None;
-        }
-        let (partition, class) = self.route(hash);
+        let (partition, class) = self.route_visible(hash)?;
         partition.lookup(class).and_then(found)
     }
 
@@ -258,10 +259,7 @@ impl HashIndex {
 
     #[inline]
     fn slot(&self, hash: u64) -> Option<Slot> {
-        if self.is_hidden() {
-            return None;
-        }
-        let (partition, class) = self.route(hash);
+        let (partition, class) = self.route_visible(hash)?;
         partition.peek(class)
     }
 
@@ -320,11 +318,6 @@ impl HashIndex {
     /// Makes the table visible again: lookups use its slots.
     pub fn show(&self) {
         self.hidden.store(false, Ordering::Release);
-    }
-
-    #[inline]
-    fn is_hidden(&self) -> bool {
-        self.hidden.load(Ordering::Acquire)
     }
 
     /// Number of partitions, and of buckets each begins with: images fit only a table of the same

@@ -141,13 +141,6 @@ impl Partition {
         }
     }
 
-    /// A word of each of the two buckets of `class`, mixed.
-    #[inline]
-    pub(super) fn touch(&self, class: u64) -> u64 {
-        let place = self.place(class);
-        self.table.bucket(place.primary).load(0) ^ self.table.bucket(place.alternate).load(0)
-    }
-
     #[inline]
     fn place(&self, class: u64) -> Place {
         self.geometry.place(class, self.buckets.load(Acquire) as usize)
@@ -169,6 +162,13 @@ impl Partition {
         None
     }
 
+    /// A word of each of the two buckets of `class`, mixed.
+    #[inline]
+    pub(super) fn touch(&self, class: u64) -> u64 {
+        let place = self.place(class);
+        self.table.bucket(place.primary).load(0) ^ self.table.bucket(place.alternate).load(0)
+    }
+
     /// Makes `address` the place of `class`. Returns the slot it replaced.
     pub(super) fn insert(&self, class: u64, size: SizeClass, address: Address) -> Option<Slot> {
         let _writer = self.writer.lock();
@@ -185,14 +185,14 @@ impl Partition {
     /// Adds a class that is not there yet. The caller holds the writer's mutex.
     fn add(&self, class: u64, size: SizeClass, address: Address) {
         let full = (self.entries() + 1) * 100 > self.slots() * LOAD_PERCENT_MAX;
-        // A full table that may not grow gets no search either: it would be long, and mostly in
-        // vain.
-        let search = !full || self.grow();
+        // A full table that may not grow is not searched either: the search would be long, and
+        // mostly in vain.
+        let may_displace = !full || self.grow();
         loop {
             let place = self.place(class);
             let buckets = self.buckets.load(Relaxed) as usize;
             let count_move = || self.moves.store(self.moves.load(Relaxed) + 1, Release);
-            let room = match search {
+            let room = match may_displace {
                 true => make_room(&self.table, &place, buckets, count_move),
                 false => vacancy(&self.table, &place),
             };
@@ -239,35 +239,95 @@ impl Partition {
         Some(old)
     }
 
-    /// Removes all slots. Keeps the memory for reuse.
-    pub(super) fn clear(&self) {
-        self.restore(&self.nothing());
+    /// Grows to the next larger number of buckets. `false`, and nothing done, at the largest.
+    fn grow(&self) -> bool {
+        let buckets = self.buckets.load(Relaxed) as usize;
+        let next = Table::next_buckets(buckets);
+        if next > self.buckets_max {
+            return false;
+        }
+        self.grow_to(next);
+        true
     }
 
-    fn nothing(&self) -> Frozen {
-        Frozen {
-            buckets: self.buckets_min,
-            words: vec![0; self.buckets_min * SLOTS],
+    /// Grows in one step to a size for this many used slots, or to the largest: expected insertions
+    /// then need no growth, and find room faster.
+    pub(super) fn make_room_for(&self, entries: u64) {
+        let _writer = self.writer.lock();
+        let buckets = self.buckets.load(Relaxed) as usize;
+        let mut allowed = Table::ladder(buckets).take_while(|rung| *rung <= self.buckets_max);
+        let is_enough = |rung: &usize| entries * 100 <= (*rung * SLOTS) as u64 * LOAD_PERCENT_MAX;
+        if let Some(next) = allowed.find(is_enough).filter(|next| *next > buckets) {
+            self.grow_to(next);
         }
     }
 
-    /// The slots as they are at one moment. Writers wait while they are copied.
-    pub(super) fn image(&self) -> Frozen {
-        let _writer = self.writer.lock();
-        self.freeze()
+    fn grow_to(&self, next: usize) {
+        let frozen = self.freeze();
+        self.table.reserve(frozen.buckets, next);
+        self.rebuild(frozen, |frozen| self.rehash(frozen, next));
+        self.counts.growths.store(self.growths() + 1, Relaxed);
     }
 
-    /// Replaces the slots by those of an image. The caller has checked that each is where a
-    /// partition of this shape would have it.
-    pub(super) fn restore(&self, image: &Frozen) {
-        let _writer = self.writer.lock();
-        self.table.reserve(self.buckets.load(Relaxed) as usize, image.buckets);
-        self.lay_out_anew(self.nothing(), |_| {
-            self.fill_buckets(&image.words);
-            self.buckets.store(image.buckets as u64, Release);
-        });
-        let entries = image.words.iter().filter(|word| **word != 0).count();
-        self.counts.entries.store(entries as u64, Relaxed);
+    /// Distributes the slots of `frozen` over `next` buckets: first in plain memory, where a slot
+    /// goes to the first of its buckets with room at the cost of two stores; then, in the table,
+    /// the few that found both full.
+    fn rehash(&self, frozen: &Frozen, next: usize) {
+        let (layout, overflow) = self.rehash_in_memory(frozen, next);
+        self.fill_buckets(&layout);
+        self.buckets.store(next as u64, Release);
+        let mut lost = 0;
+        for (place, slot) in overflow {
+            if let Some((bucket, free)) = make_room(&self.table, &place, next, || ()) {
+                let word = slot.with_identity(place.identity_in(bucket)).word();
+                self.table.bucket(bucket).store(free, word);
+            } else {
+                // Evenly spread classes always find room at this load. Of those made to collide,
+                // some are lost: their keys are found by the longer way.
+                lost += 1;
+            }
+        }
+        self.counts.entries.store(self.entries() - lost, Relaxed);
+        // Before the layout counts as whole.
+        self.counts.evicted.store(self.evicted() + lost, Release);
+    }
+
+    /// The words of `next` buckets with the slots of `frozen`, and the slots for which both buckets
+    /// were full. They come in the order of their primary buckets, nearly, and keep it, so memory
+    /// is written front to back.
+    fn rehash_in_memory(&self, frozen: &Frozen, next: usize) -> (Vec<u64>, Vec<(Place, Slot)>) {
+        let mut words = vec![0; next * SLOTS];
+        let mut filled = vec![0_u8; next];
+        let mut overflow = Vec::new();
+        for (number, bucket) in frozen.words.chunks_exact(SLOTS).enumerate() {
+            for slot in bucket.iter().filter_map(|word| Slot::from_word(*word)) {
+                let class = self.geometry.class(number, slot.identity(), frozen.buckets);
+                let place = self.geometry.place(class, next);
+                let room = [place.primary, place.alternate]
+                    .into_iter()
+                    .find(|bucket| usize::from(filled[*bucket]) < SLOTS);
+                let Some(bucket) = room else {
+                    overflow.push((place, slot));
+                    continue;
+                };
+                let free = usize::from(filled[bucket]);
+                words[bucket * SLOTS + free] = slot.with_identity(place.identity_in(bucket)).word();
+                filled[bucket] += 1;
+            }
+        }
+        (words, overflow)
+    }
+
+    /// Runs `lay_out` while readers use `frozen`.
+    fn rebuild(&self, frozen: Frozen, lay_out: impl FnOnce(&Frozen)) {
+        *self.frozen.write() = Some(frozen);
+        let generation = self.generation.load(Relaxed);
+        self.generation.store(generation + 1, Release);
+        if let Some(frozen) = &*self.frozen.read() {
+            lay_out(frozen);
+        }
+        self.generation.store(generation + 2, Release);
+        *self.frozen.write() = None;
     }
 
     /// The same, while no thread writes.
@@ -288,95 +348,35 @@ impl Partition {
         }
     }
 
-    /// Runs `lay_out` while readers use `frozen`.
-    fn lay_out_anew(&self, frozen: Frozen, lay_out: impl FnOnce(&Frozen)) {
-        *self.frozen.write() = Some(frozen);
-        let generation = self.generation.load(Relaxed);
-        self.generation.store(generation + 1, Release);
-        if let Some(frozen) = &*self.frozen.read() {
-            lay_out(frozen);
-        }
-        self.generation.store(generation + 2, Release);
-        *self.frozen.write() = None;
-    }
-
-    /// Grows to the next larger number of buckets. `false`, and nothing done, at the largest.
-    fn grow(&self) -> bool {
-        let buckets = self.buckets.load(Relaxed) as usize;
-        let next = Table::next_buckets(buckets);
-        if next > self.buckets_max {
-            return false;
-        }
-        self.grow_to(next);
-        true
-    }
-
-    fn grow_to(&self, next: usize) {
-        let frozen = self.freeze();
-        self.table.reserve(frozen.buckets, next);
-        self.lay_out_anew(frozen, |frozen| self.spread(frozen, next));
-        self.counts.growths.store(self.growths() + 1, Relaxed);
-    }
-
-    /// Grows in one step to a size for this many used slots, or to the largest: expected insertions
-    /// then need no growth, and find room faster.
-    pub(super) fn make_room_for(&self, entries: u64) {
+    /// The slots as they are at one moment. Writers wait while they are copied.
+    pub(super) fn image(&self) -> Frozen {
         let _writer = self.writer.lock();
-        let buckets = self.buckets.load(Relaxed) as usize;
-        let mut allowed = Table::ladder(buckets).take_while(|rung| *rung <= self.buckets_max);
-        let is_enough = |rung: &usize| entries * 100 <= (*rung * SLOTS) as u64 * LOAD_PERCENT_MAX;
-        if let Some(next) = allowed.find(is_enough).filter(|next| *next > buckets) {
-            self.grow_to(next);
-        }
+        self.freeze()
     }
 
-    /// Distributes the slots of `frozen` over `next` buckets: first in plain memory, where a slot
-    /// goes to the first of its buckets with room at the cost of two stores; then, in the table,
-    /// the few that found both full.
-    fn spread(&self, frozen: &Frozen, next: usize) {
-        let (layout, homeless) = self.lay_out(frozen, next);
-        self.fill_buckets(&layout);
-        self.buckets.store(next as u64, Release);
-        let mut lost = 0;
-        for (place, slot) in homeless {
-            if let Some((bucket, free)) = make_room(&self.table, &place, next, || ()) {
-                let word = slot.with_identity(place.identity_in(bucket)).word();
-                self.table.bucket(bucket).store(free, word);
-            } else {
-                // Evenly spread classes always find room at this load. Of those made to collide,
-                // some are lost: their keys are found by the longer way.
-                lost += 1;
-            }
-        }
-        self.counts.entries.store(self.entries() - lost, Relaxed);
-        // Before the layout counts as whole.
-        self.counts.evicted.store(self.evicted() + lost, Release);
+    /// Replaces the slots by those of an image. The caller has checked that each is where a
+    /// partition of this shape would have it.
+    pub(super) fn restore(&self, image: &Frozen) {
+        let _writer = self.writer.lock();
+        self.table.reserve(self.buckets.load(Relaxed) as usize, image.buckets);
+        self.rebuild(self.nothing(), |_| {
+            self.fill_buckets(&image.words);
+            self.buckets.store(image.buckets as u64, Release);
+        });
+        let entries = image.words.iter().filter(|word| **word != 0).count();
+        self.counts.entries.store(entries as u64, Relaxed);
     }
 
-    /// The words of `next` buckets with the slots of `frozen`, and the slots for which both buckets
-    /// were full. They come in the order of their primary buckets, nearly, and keep it, so memory
-    /// is written front to back.
-    fn lay_out(&self, frozen: &Frozen, next: usize) -> (Vec<u64>, Vec<(Place, Slot)>) {
-        let mut words = vec![0; next * SLOTS];
-        let mut filled = vec![0_u8; next];
-        let mut homeless = Vec::new();
-        for (number, bucket) in frozen.words.chunks_exact(SLOTS).enumerate() {
-            for slot in bucket.iter().filter_map(|word| Slot::from_word(*word)) {
-                let class = self.geometry.class(number, slot.identity(), frozen.buckets);
-                let place = self.geometry.place(class, next);
-                let room = [place.primary, place.alternate]
-                    .into_iter()
-                    .find(|bucket| usize::from(filled[*bucket]) < SLOTS);
-                let Some(bucket) = room else {
-                    homeless.push((place, slot));
-                    continue;
-                };
-                let free = usize::from(filled[bucket]);
-                words[bucket * SLOTS + free] = slot.with_identity(place.identity_in(bucket)).word();
-                filled[bucket] += 1;
-            }
+    /// Removes all slots. Keeps the memory for reuse.
+    pub(super) fn clear(&self) {
+        self.restore(&self.nothing());
+    }
+
+    fn nothing(&self) -> Frozen {
+        Frozen {
+            buckets: self.buckets_min,
+            words: vec![0; self.buckets_min * SLOTS],
         }
-        (words, homeless)
     }
 
     /// Whether a partition of this shape can have this many buckets.

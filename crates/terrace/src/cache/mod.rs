@@ -223,12 +223,6 @@ impl ValueCache {
         (living_bytes, self.values.capacity_bytes() + self.frames.share_bytes())
     }
 
-    /// Keeps a chunk of the scan cache. What moves there has been in RAM and is no newcomer.
-    fn insert_chunk(&self, place: Place, chunk: &Chunk) {
-        let rank = if chunk.is_home() { Rank::Known } else { Rank::Newcomer };
-        self.values.put_chunk(place, chunk, rank);
-    }
-
     /// Has a chunk be the home in RAM of its longer values; see [`Values::move_to_chunk`]. Frames
     /// need not keep them any more.
     fn move_to_chunk(

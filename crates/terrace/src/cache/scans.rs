@@ -204,20 +204,19 @@ impl ScanCache {
         }
         let table = self.table.read();
         let number = match table.at(key) {
-            Some((start, Range { end, chunk: None, .. })) => return Found::Lost(start.into(), end.to_vec()),
-            // A snapshot older than the chunk.
-            Some((_, Range { chunk: Some(chunk), .. })) if chunk.seq > seq => return Found::Nothing(None),
-            Some((_, Range { changed, .. })) if !changed.is_empty() => return Found::Changed,
-            Some((
-                _,
-                Range {
-                    end: to,
-                    chunk: Some(chunk),
-                    ..
-                },
-            )) => {
+            Some((start, range)) => {
+                let Some(chunk) = range.chunk else {
+                    return Found::Lost(start.into(), range.end.to_vec());
+                };
+                if chunk.seq > seq {
+                    // A snapshot older than the chunk.
+                    return Found::Nothing(None);
+                }
+                if !range.changed.is_empty() {
+                    return Found::Changed;
+                }
                 end.clear();
-                end.extend_from_slice(to);
+                end.extend_from_slice(&range.end);
                 chunk.number
             }
             None => {

@@ -1,9 +1,16 @@
 //! Admission and eviction: values in segments of RAM, in two queues.
 //!
+//! ```text
+//!  new ────▶ newcomers ── read ───▶ known ◀──┐
+//!                │ not                │ └────┘ read
+//!                ▼                    ▼ not
+//!             evicted              evicted      and if it returns soon: known
+//! ```
+//!
 //! Short values are copied into segments of records; a long value is a segment of its own. New
 //! values are appended to the queue of newcomers. When there is no room the first segment of a
 //! queue is evicted: of the newcomers, if those have more than a tenth of the room, else of the
-//! others. Its records that were read since they were added get a second chance, at the end of the
+//! known. Its records that were read since they were added get a second chance, at the end of the
 //! second queue; a record that returns soon after its eviction goes there directly. So values read
 //! once do not evict values that are read often. (S3-FIFO, Yang and others, SOSP 2023; eviction by
 //! segment is from Segcache, Yang and others, NSDI 2021.) Before the head of either queue, a
@@ -49,16 +56,16 @@ const RECORD_BYTES_MAX: usize = 4 << 10;
 /// copies per read, half of the gain was lost.
 const COPIES_FOR_READ: u64 = 64;
 /// Maximum of saved credit, as a fraction (1/n) of the room.
-const PAID_PART: u64 = 8;
+const CREDIT_PART: u64 = 8;
 /// Frames keep this fraction (1/n) of their share, however much is in chunks: recently written
 /// values are often read soon, and with many writers each frame is a MiB.
 const FRAMES_KEEP_PART: u64 = 4;
 /// Overhead of a long value.
 const WHOLE_OVERHEAD_BYTES: u64 = 160;
 /// Segments that left out of turn are removed from the queues when there are more than this many,
-const LEFT_EARLY_MIN: usize = 64;
+const STALE_MIN: usize = 64;
 /// and more than this fraction (1/n) of the segments in the queues.
-const LEFT_EARLY_PART: usize = 8;
+const STALE_PART: usize = 8;
 
 /// Bytes that a general allocator takes for this many bytes. It has four sizes per power of two,
 /// like the size classes of jemalloc; the C library's takes less.
@@ -110,17 +117,17 @@ struct Queue {
 /// if reads have earned the credit.
 type EmptiestSegments = Emptiest<u32, 7>;
 
-/// How little of a segment is led to after something in it is not any more.
-enum Fallen {
-    /// Not little, or as little as before.
-    Little,
+/// How much of a segment is live after an item in it has lost its slot.
+enum Occupancy {
+    /// Too much, or as little as was noted before.
+    Dense,
     /// This many live words of this many in total: the rest of its room should be reused.
     Sparse(u64, u64),
-    /// Nothing of a segment to which nothing is appended.
+    /// Nothing, and nothing is appended to it.
     Empty,
 }
 
-impl Fallen {
+impl Occupancy {
     /// For a segment in which the item at a word has lost its slot.
     fn of(segment: &Segment, at: usize) -> Self {
         let (before, after) = segment.remove_live(at);
@@ -134,7 +141,7 @@ impl Fallen {
         } else if EmptiestSegments::has_fallen(before, after, all) {
             Self::Sparse(after, all)
         } else {
-            Self::Little
+            Self::Dense
         }
     }
 }
@@ -150,7 +157,7 @@ struct State {
     /// Segments with many dead or moved words; some may have been evicted since.
     emptiest: EmptiestSegments,
     /// Segments that were removed out of turn and are still in a queue.
-    left_early: usize,
+    stale_queued: usize,
     /// Where a record is put together.
     encoded: Vec<u8>,
 }
@@ -173,7 +180,7 @@ pub struct Values {
     lendable_bytes: AtomicU64,
     /// Credit: bytes that may be copied here without having been read since they were written.
     /// Earned by device reads.
-    paid_bytes: AtomicU64,
+    credit_bytes: AtomicU64,
 }
 
 impl State {
@@ -210,106 +217,18 @@ impl Values {
             lent_bytes: AtomicU64::new(0),
             homes_bytes: AtomicU64::new(0),
             lendable_bytes: AtomicU64::new(0),
-            paid_bytes: AtomicU64::new(0),
+            credit_bytes: AtomicU64::new(0),
         }
-    }
-
-    /// Whether it was made with no RAM.
-    pub fn is_off(&self) -> bool {
-        self.index.numbers().is_empty()
-    }
-
-    const fn record_bytes_max_of(segment_words: usize) -> usize {
-        let bytes = segment_words * WORD_BYTES / PART_OF_SEGMENT;
-        if bytes < RECORD_BYTES_MAX {
-            bytes
-        } else {
-            RECORD_BYTES_MAX
-        }
-    }
-
-    /// Bytes of key, attributes and value of which a record can be made, whatever its numbers are.
-    pub const fn copied_bytes_max(&self) -> usize {
-        Self::record_bytes_max_of(self.segment_words) - HEAD_BYTES_MAX
-    }
-
-    /// Bytes of a segment of records.
-    pub const fn segment_bytes(&self) -> u64 {
-        (self.segment_words * WORD_BYTES) as u64
-    }
-
-    /// RAM it may have now.
-    pub fn capacity_bytes(&self) -> u64 {
-        let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
-        let bytes = self.capacity_bytes.load(Ordering::Relaxed) + self.borrowed_bytes();
-        bytes.saturating_sub(lent_bytes)
-    }
-
-    /// RAM of the frames' share that the cache uses now. Frames have a fraction of all RAM for
-    /// values, but none of the RAM of longer values in chunks, for which they keep nothing.
-    pub fn borrowed_bytes(&self) -> u64 {
-        let homes_bytes = self.homes_bytes.load(Ordering::Relaxed);
-        let lendable_bytes = self.lendable_bytes.load(Ordering::Relaxed);
-        FrameTable::share_of(homes_bytes).min(lendable_bytes)
-    }
-
-    /// Sets the frames' share.
-    pub fn set_frames_share(&self, share_bytes: u64) {
-        let lendable_bytes = share_bytes - share_bytes / FRAMES_KEEP_PART;
-        self.lendable_bytes.store(lendable_bytes, Ordering::Relaxed);
-    }
-
-    /// Changes the capacity. Excess segments are evicted before this returns, except those that are
-    /// being filled. The number of segments is limited by the initial capacity.
-    pub fn set_capacity(&self, bytes: u64) {
-        self.capacity_bytes.store(bytes, Ordering::Relaxed);
-        self.shrink();
-    }
-
-    /// Lends this much of its RAM to another user, until called again: excess segments are evicted
-    /// as by [`Values::set_capacity`].
-    pub fn lend(&self, bytes: u64) {
-        self.lent_bytes.store(bytes, Ordering::Relaxed);
-        self.shrink();
-    }
-
-    fn shrink(&self) {
-        let mut state = self.state.lock();
-        self.make_room(&mut state, 0);
-        state.spare = None;
-    }
-
-    /// RAM that segments take.
-    pub fn bytes(&self) -> u64 {
-        self.held_bytes.load(Ordering::Relaxed)
-    }
-
-    /// RAM that finding them takes. The half a KiB that one has which is off is not counted.
-    pub fn index_bytes(&self) -> u64 {
-        if self.is_off() {
-            return 0;
-        }
-        self.index.bytes() + self.beside_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Sets the RAM of other lookup structures.
-    pub fn set_beside_bytes(&self, bytes: u64) {
-        self.beside_bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Whether it has the value of a place. This does not count as a read.
-    pub fn has(&self, place: Place) -> bool {
-        self.index.with_slot(place, |_, _| ()).is_some()
-    }
-
-    /// RAM it may have and does not.
-    pub fn unused_bytes(&self) -> u64 {
-        self.capacity_bytes().saturating_sub(self.bytes() + self.index_bytes())
     }
 
     /// The value of `key` at a place.
     pub fn get(&self, place: Place, key: &[u8]) -> Option<CachedValue> {
         self.index.get(place, key)
+    }
+
+    /// Whether it has the value of a place. This does not count as a read.
+    pub fn has(&self, place: Place) -> bool {
+        self.index.with_slot(place, |_, _| ()).is_some()
     }
 
     /// Begins to get what reading these values needs from memory, if they are here: a value by
@@ -351,125 +270,6 @@ impl Values {
             self.index.insert(item.place, number, at);
         }
         self.bytes().saturating_sub(before)
-    }
-
-    /// Removes the value at a place. Returns whether it was there, and how often it was read.
-    pub fn take(&self, place: Place) -> Option<u64> {
-        let (slot, fallen) = self.lead(place, |_| None)?;
-        self.index.note_gone(place);
-        if !matches!(fallen, Fallen::Little) {
-            self.note_fallen(&mut self.state.lock(), place, slot, &fallen);
-        }
-        Some(slot.uses())
-    }
-
-    /// Points the slot of a place, if there is one, to the result of `to`, or removes it. Returns
-    /// its former value, and the effect on the segment.
-    fn lead(&self, place: Place, to: impl Fn(Slot) -> Option<Slot>) -> Option<(Slot, Fallen)> {
-        let look = || {
-            self.index.with_slot(place, |found, segment| {
-                let slot = found.slot;
-                let is_led = found.replace(to(slot));
-                is_led.then(|| (slot, Fallen::of(segment, slot.at())))
-            })
-        };
-        // Again, if it was led elsewhere meanwhile.
-        match look() {
-            Some(None) => look().flatten(),
-            led => led.flatten(),
-        }
-    }
-
-    /// The slot of a place leads no more to where it did.
-    fn note_fallen(&self, state: &mut State, place: Place, slot: Slot, fallen: &Fallen) {
-        let number = slot.segment();
-        match *fallen {
-            Fallen::Little => {}
-            Fallen::Sparse(live_words, all_words) => state.emptiest.note(number, live_words, all_words),
-            Fallen::Empty => {
-                // It may have left meanwhile, its number be another's, or more have moved there.
-                let is_here = self.index.segment(number);
-                let is_so_still =
-                    |segment: Arc<Segment>| segment.place(slot.at()) == Some(place) && segment.live_words() == 0;
-                if is_here.is_some_and(is_so_still) {
-                    self.let_go_empty(state, number);
-                    self.forget_left(state);
-                }
-            }
-        }
-    }
-
-    /// Records that a value of this many bytes was read from a device.
-    pub fn note_read(&self, bytes: usize) {
-        self.pay(bytes.min(RECORD_BYTES_MAX) as u64 * COPIES_FOR_READ);
-    }
-
-    /// Earns credit for this many bytes.
-    fn pay(&self, bytes: u64) {
-        let paid_bytes = self.paid_bytes.load(Ordering::Relaxed) + bytes;
-        let most_bytes = self.capacity_bytes() / PAID_PART;
-        self.paid_bytes.store(paid_bytes.min(most_bytes), Ordering::Relaxed);
-    }
-
-    /// Whether this many unread bytes are copied here: no live value has to be evicted for them,
-    /// and reads have earned the credit. Where evicted values are not read again, keeping them
-    /// would be useless work.
-    pub fn takes_unread(&self, bytes: u64) -> bool {
-        let has_room = self.unused_bytes() > bytes || !self.state.lock().emptiest.is_empty();
-        has_room && self.spend(bytes)
-    }
-
-    /// Spends credit for this many bytes. `false` if there is not enough.
-    fn spend(&self, bytes: u64) -> bool {
-        let paid = |paid_bytes: u64| paid_bytes.checked_sub(bytes);
-        let spent = self.paid_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid);
-        spent.is_ok()
-    }
-
-    /// A segment that is led to no more. Its number stays with its place in the queue.
-    fn let_go(&self, number: u32) -> Option<Arc<Segment>> {
-        let segment = self.index.take_segment(number)?;
-        self.held_bytes.fetch_sub(segment.bytes(), Ordering::Relaxed);
-        if segment.is_home() {
-            self.homes_bytes.fetch_sub(segment.bytes(), Ordering::Relaxed);
-        }
-        Some(segment)
-    }
-
-    /// The same for a segment with no item, or only a chunk whose values are gone.
-    fn let_go_empty(&self, state: &mut State, number: u32) {
-        if let Some(segment) = self.let_go(number)
-            && let Contents::Chunk { place, .. } = &segment.contents
-        {
-            self.leave(*place, number, CHUNK_AT);
-        }
-        state.left_early += 1;
-    }
-
-    /// Takes those out of the queues that have left before their turn, once they are many.
-    fn forget_left(&self, state: &mut State) {
-        let queued = state.newcomers.sealed.len() + state.known.sealed.len();
-        if state.left_early < LEFT_EARLY_MIN || state.left_early < queued / LEFT_EARLY_PART {
-            return;
-        }
-        state.left_early = 0;
-        let State {
-            newcomers,
-            known,
-            numbers,
-            ..
-        } = state;
-        for queue in [newcomers, known] {
-            let bytes = &mut queue.bytes;
-            queue.sealed.retain(|queued| {
-                let is_here = self.index.segment(queued.number).is_some();
-                if !is_here {
-                    numbers.push(queued.number);
-                    *bytes -= queued.bytes;
-                }
-                is_here
-            });
-        }
     }
 
     /// Appends a record of this many words to a queue, and returns its position.
@@ -577,5 +377,214 @@ impl Values {
             bytes,
         });
         Some(number)
+    }
+
+    /// Removes the value at a place. Returns whether it was there, and how often it was read.
+    pub fn take(&self, place: Place) -> Option<u64> {
+        let (slot, occupancy) = self.redirect(place, |_| None)?;
+        self.index.note_gone(place);
+        if !matches!(occupancy, Occupancy::Dense) {
+            self.note_lost_item(&mut self.state.lock(), place, slot, &occupancy);
+        }
+        Some(slot.uses())
+    }
+
+    /// Points the slot of a place, if there is one, to the result of `to`, or removes it. Returns
+    /// its former value, and how much of the segment is live now.
+    fn redirect(&self, place: Place, to: impl Fn(Slot) -> Option<Slot>) -> Option<(Slot, Occupancy)> {
+        let attempt = || {
+            self.index.with_slot(place, |found, segment| {
+                let slot = found.slot;
+                let is_redirected = found.replace(to(slot));
+                is_redirected.then(|| (slot, Occupancy::of(segment, slot.at())))
+            })
+        };
+        // Again, if another thread redirected it meanwhile.
+        match attempt() {
+            Some(None) => attempt().flatten(),
+            redirected => redirected.flatten(),
+        }
+    }
+
+    /// An item of a segment has lost its slot.
+    fn note_lost_item(&self, state: &mut State, place: Place, slot: Slot, occupancy: &Occupancy) {
+        let number = slot.segment();
+        match *occupancy {
+            Occupancy::Dense => {}
+            Occupancy::Sparse(live_words, all_words) => state.emptiest.note(number, live_words, all_words),
+            Occupancy::Empty => {
+                // It may have left meanwhile, its number be another's, or more have moved there.
+                let is_here = self.index.segment(number);
+                let is_so_still =
+                    |segment: Arc<Segment>| segment.place(slot.at()) == Some(place) && segment.live_words() == 0;
+                if is_here.is_some_and(is_so_still) {
+                    self.release_empty(state, number);
+                    self.drop_stale(state);
+                }
+            }
+        }
+    }
+
+    /// The same for a segment with no item, or only a chunk whose values are gone.
+    fn release_empty(&self, state: &mut State, number: u32) {
+        if let Some(segment) = self.release(number)
+            && let Contents::Chunk { place, .. } = &segment.contents
+        {
+            self.leave(*place, number, CHUNK_AT);
+        }
+        state.stale_queued += 1;
+    }
+
+    /// Removes a segment to which no slot leads. Its number stays with its place in the queue.
+    fn release(&self, number: u32) -> Option<Arc<Segment>> {
+        let segment = self.index.take_segment(number)?;
+        self.held_bytes.fetch_sub(segment.bytes(), Ordering::Relaxed);
+        if segment.is_home() {
+            self.homes_bytes.fetch_sub(segment.bytes(), Ordering::Relaxed);
+        }
+        Some(segment)
+    }
+
+    /// Removes segments that left out of turn from the queues, once they are many.
+    fn drop_stale(&self, state: &mut State) {
+        let queued = state.newcomers.sealed.len() + state.known.sealed.len();
+        if state.stale_queued < STALE_MIN || state.stale_queued < queued / STALE_PART {
+            return;
+        }
+        state.stale_queued = 0;
+        let State {
+            newcomers,
+            known,
+            numbers,
+            ..
+        } = state;
+        for queue in [newcomers, known] {
+            let bytes = &mut queue.bytes;
+            queue.sealed.retain(|queued| {
+                let is_here = self.index.segment(queued.number).is_some();
+                if !is_here {
+                    numbers.push(queued.number);
+                    *bytes -= queued.bytes;
+                }
+                is_here
+            });
+        }
+    }
+
+    /// Records that a value of this many bytes was read from a device.
+    pub fn note_read(&self, bytes: usize) {
+        self.earn(bytes.min(RECORD_BYTES_MAX) as u64 * COPIES_FOR_READ);
+    }
+
+    /// Earns credit for this many bytes.
+    fn earn(&self, bytes: u64) {
+        let credit_bytes = self.credit_bytes.load(Ordering::Relaxed) + bytes;
+        let most_bytes = self.capacity_bytes() / CREDIT_PART;
+        self.credit_bytes.store(credit_bytes.min(most_bytes), Ordering::Relaxed);
+    }
+
+    /// Whether this many unread bytes are copied here: no live value has to be evicted for them,
+    /// and reads have earned the credit. Where evicted values are not read again, keeping them
+    /// would be useless work.
+    pub fn takes_unread(&self, bytes: u64) -> bool {
+        let has_room = self.unused_bytes() > bytes || !self.state.lock().emptiest.is_empty();
+        has_room && self.spend(bytes)
+    }
+
+    /// Spends credit for this many bytes. `false` if there is not enough.
+    fn spend(&self, bytes: u64) -> bool {
+        let rest = |credit_bytes: u64| credit_bytes.checked_sub(bytes);
+        let spent = self
+            .credit_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+        spent.is_ok()
+    }
+
+    /// Whether it was made with no RAM.
+    pub fn is_off(&self) -> bool {
+        self.index.numbers().is_empty()
+    }
+
+    /// RAM it may have now.
+    pub fn capacity_bytes(&self) -> u64 {
+        let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
+        let bytes = self.capacity_bytes.load(Ordering::Relaxed) + self.borrowed_bytes();
+        bytes.saturating_sub(lent_bytes)
+    }
+
+    /// RAM of the frames' share that the cache uses now. Frames have a fraction of all RAM for
+    /// values, but none of the RAM of longer values in chunks, for which they keep nothing.
+    pub fn borrowed_bytes(&self) -> u64 {
+        let homes_bytes = self.homes_bytes.load(Ordering::Relaxed);
+        let lendable_bytes = self.lendable_bytes.load(Ordering::Relaxed);
+        FrameTable::share_of(homes_bytes).min(lendable_bytes)
+    }
+
+    /// Sets the frames' share.
+    pub fn set_frames_share(&self, share_bytes: u64) {
+        let lendable_bytes = share_bytes - share_bytes / FRAMES_KEEP_PART;
+        self.lendable_bytes.store(lendable_bytes, Ordering::Relaxed);
+    }
+
+    /// Changes the capacity. Excess segments are evicted before this returns, except those that are
+    /// being filled. The number of segments is limited by the initial capacity.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.capacity_bytes.store(bytes, Ordering::Relaxed);
+        self.shrink();
+    }
+
+    /// Lends this much of its RAM to another user, until called again: excess segments are evicted
+    /// as by [`Values::set_capacity`].
+    pub fn lend(&self, bytes: u64) {
+        self.lent_bytes.store(bytes, Ordering::Relaxed);
+        self.shrink();
+    }
+
+    fn shrink(&self) {
+        let mut state = self.state.lock();
+        self.make_room(&mut state, 0);
+        state.spare = None;
+    }
+
+    /// RAM it may have and does not.
+    pub fn unused_bytes(&self) -> u64 {
+        self.capacity_bytes().saturating_sub(self.bytes() + self.index_bytes())
+    }
+
+    /// RAM that segments take.
+    pub fn bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// RAM that finding them takes. The half a KiB that one has which is off is not counted.
+    pub fn index_bytes(&self) -> u64 {
+        if self.is_off() {
+            return 0;
+        }
+        self.index.bytes() + self.beside_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets the RAM of other lookup structures.
+    pub fn set_beside_bytes(&self, bytes: u64) {
+        self.beside_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of a segment of records.
+    pub const fn segment_bytes(&self) -> u64 {
+        (self.segment_words * WORD_BYTES) as u64
+    }
+
+    /// Bytes of key, attributes and value of which a record can be made, whatever its numbers are.
+    pub const fn copied_bytes_max(&self) -> usize {
+        Self::record_bytes_max_of(self.segment_words) - HEAD_BYTES_MAX
+    }
+
+    const fn record_bytes_max_of(segment_words: usize) -> usize {
+        let bytes = segment_words * WORD_BYTES / PART_OF_SEGMENT;
+        if bytes < RECORD_BYTES_MAX {
+            bytes
+        } else {
+            RECORD_BYTES_MAX
+        }
     }
 }

@@ -31,8 +31,10 @@ impl Values {
         self.index_bytes() + living_bytes.iter().sum::<u64>()
     }
 
-    /// Keeps a chunk at a place, if there is room. Its values are where they were before.
-    pub fn put_chunk(&self, place: Place, chunk: &Chunk, rank: Rank) {
+    /// Keeps a chunk at a place, if there is room. Its values are where they were before; what
+    /// moves there has been in RAM and is no newcomer.
+    pub fn insert_chunk(&self, place: Place, chunk: &Chunk) {
+        let rank = if chunk.is_home() { Rank::Known } else { Rank::Newcomer };
         let bytes = WHOLE_OVERHEAD_BYTES + allocated_bytes(chunk.bytes());
         if bytes > self.capacity_bytes() / 8 {
             return;
@@ -69,9 +71,9 @@ impl Values {
             let Some(from) = pair.place else { continue };
             // Before a slot leads there: a thread that takes it out subtracts these words again.
             segment.add_live(segment.words_of(at));
-            let led = self.lead(from, |slot| Some(Slot::new(from.hash(), number, at, slot.uses())));
-            if let Some((slot, fallen)) = led {
-                self.note_fallen(&mut state, from, slot, &fallen);
+            let redirected = self.redirect(from, |slot| Some(Slot::new(from.hash(), number, at, slot.uses())));
+            if let Some((slot, occupancy)) = redirected {
+                self.note_lost_item(&mut state, from, slot, &occupancy);
             } else if is_new(&pair) {
                 self.index.insert(from, number, at);
             } else {
@@ -80,7 +82,7 @@ impl Values {
             }
             came.push(pair);
         }
-        self.pay(chunk.bytes() as u64 * COPIES_FOR_CHUNK);
+        self.earn(chunk.bytes() as u64 * COPIES_FOR_CHUNK);
         came
     }
 

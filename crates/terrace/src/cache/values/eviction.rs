@@ -63,8 +63,8 @@ impl Values {
             self.empty(state, Rank::Known, &queued, Some(&segment), &mut { CHANCES_MAX }, true);
             drop(segment);
             self.reclaim(state, number);
-            state.left_early += 1;
-            self.forget_left(state);
+            state.stale_queued += 1;
+            self.drop_stale(state);
             return true;
         }
         false
@@ -72,7 +72,7 @@ impl Values {
 
     /// Lets a segment go, and keeps its memory for the next if it has records.
     fn reclaim(&self, state: &mut State, number: u32) {
-        if let Some(left) = self.let_go(number).and_then(Arc::into_inner)
+        if let Some(left) = self.release(number).and_then(Arc::into_inner)
             && let Contents::Records(memory) = left.contents
         {
             state.spare = Some(memory);
@@ -109,7 +109,7 @@ impl Values {
             Some(Contents::Whole { place, .. }) => self.leave(*place, first.number, 0),
             Some(_) => self.empty(state, rank, &first, segment.as_deref(), chances, false),
             // Taken out before.
-            None => state.left_early = state.left_early.saturating_sub(1),
+            None => state.stale_queued = state.stale_queued.saturating_sub(1),
         }
         drop(segment);
         self.reclaim(state, first.number);

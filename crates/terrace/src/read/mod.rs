@@ -114,14 +114,65 @@ impl From<CachedValue> for Hit {
     }
 }
 
-/// Counts the source of a value of the large space, by the bytes read so far.
-fn count_large_hit(engine: &Engine, reader: &ValueReader, bytes: u64) {
-    let by = match reader.source() {
-        Some(Source::Ram | Source::Copy) => AnsweredBy::Copy,
-        Some(Source::Ahead) => AnsweredBy::Ahead,
-        Some(Source::Block) | None => AnsweredBy::Block,
-    };
-    engine.metrics.answered(by, bytes);
+/// Reads an object whole.
+pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
+    check_key(key)?;
+    let hash = key_hash(key);
+    let presence = engine.presence();
+    match locate(engine, hash, key, &presence) {
+        Located::Here(found) => return Ok(counted(engine, found)),
+        Located::InBlock => return get_by_entry(engine, key, || find_entry(engine, key)),
+        Located::Record(found) => {
+            if let Some(hit) = read_flash(engine, key, found.address, found.read_bytes_max, None)? {
+                return Ok(hit.living(key, &presence));
+            }
+        }
+        Located::Elsewhere => {}
+    }
+    get_by_entry(engine, key, || {
+        let entry = presence.living(key, engine.index.get_for_caller(key, hash)?);
+        Ok(entry.map(Described::from))
+    })
+}
+
+/// The answer to a get; a hit is counted already.
+fn counted(engine: &Engine, found: Option<Hit>) -> Option<Hit> {
+    if found.is_none() {
+        engine.metrics.missed();
+    }
+    found
+}
+
+/// Location of a key's newest value, as far as RAM tells.
+enum Located {
+    /// In a pending frame, whole; or there is none.
+    Here(Option<Hit>),
+    /// In a block, by a pending frame. It is looked up again: if overwritten, it may be applied and
+    /// its block deleted by now.
+    InBlock,
+    /// In the log, if the record there is the key's.
+    Record(hash_index::Found),
+    /// In the ordered index.
+    Elsewhere,
+}
+
+fn locate(engine: &Engine, hash: u64, key: &[u8], presence: &Presence<'_>) -> Located {
+    match find_pending(engine, hash, key, hit) {
+        Some(Pending::Large(_)) => Located::InBlock,
+        Some(Pending::Deleted) => Located::Here(None),
+        Some(Pending::Small(hit)) => {
+            let found = hit.living(key, presence);
+            if let Some(hit) = &found {
+                engine.metrics.answered(AnsweredBy::Overlay, hit.bytes());
+            }
+            Located::Here(found)
+        }
+        None => match engine.hash_index.lookup(hash) {
+            Some(found) => Located::Record(found),
+            None if engine.knows_absent(hash) => Located::Here(None),
+            None => Located::Elsewhere,
+        },
+    }
 }
 
 /// Result of a lookup of a key in pending frames.
@@ -163,121 +214,6 @@ const fn small_home(body: &Body<'_>) -> HomeKind {
     }
 }
 
-/// Location of a key's newest value, as far as RAM tells.
-enum Located {
-    /// In a pending frame, whole; or there is none.
-    Here(Option<Hit>),
-    /// In a block, by a pending frame. It is looked up again: if overwritten, it may be applied and
-    /// its block deleted by now.
-    InBlock,
-    /// In the log, if the record there is the key's.
-    Record(hash_index::Found),
-    /// In the ordered index.
-    Elsewhere,
-}
-
-fn locate(engine: &Engine, hash: u64, key: &[u8], presence: &Presence<'_>) -> Located {
-    match find_pending(engine, hash, key, hit) {
-        Some(Pending::Large(_)) => Located::InBlock,
-        Some(Pending::Deleted) => Located::Here(None),
-        Some(Pending::Small(hit)) => {
-            let found = hit.living(key, presence);
-            if let Some(hit) = &found {
-                engine.metrics.answered(AnsweredBy::Overlay, hit.bytes());
-            }
-            Located::Here(found)
-        }
-        None => match engine.hash_index.lookup(hash) {
-            Some(found) => Located::Record(found),
-            None if engine.knows_absent(hash) => Located::Here(None),
-            None => Located::Elsewhere,
-        },
-    }
-}
-
-/// Reads an object whole.
-pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
-    check_key(key)?;
-    let hash = key_hash(key);
-    let presence = engine.presence();
-    match locate(engine, hash, key, &presence) {
-        Located::Here(found) => return Ok(counted(engine, found)),
-        Located::InBlock => return get_by_entry(engine, key, || find_entry(engine, key)),
-        Located::Record(found) => {
-            if let Some(hit) = read_flash(engine, key, found.address, found.read_bytes_max, None)? {
-                return Ok(hit.living(key, &presence));
-            }
-        }
-        Located::Elsewhere => {}
-    }
-    get_by_entry(engine, key, || {
-        let entry = presence.living(key, engine.index.get_for_caller(key, hash)?);
-        Ok(entry.map(Described::from))
-    })
-}
-
-/// The result of [`get`], if it is available without a device read.
-///
-/// # Errors
-/// As [`get`].
-fn locate_near(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Located> {
-    check_key(key)?;
-    let hash = key_hash(key);
-    Ok(match locate(engine, hash, key, presence) {
-        Located::Here(found) => Located::Here(counted(engine, found)),
-        Located::Record(found) => match flash_in_ram(engine, key, found.address, None) {
-            InRam::Read(Some(hit)) => Located::Here(hit.living(key, presence)),
-            InRam::Read(None) => Located::Elsewhere,
-            InRam::Absent(_) => Located::Record(found),
-        },
-        located => located,
-    })
-}
-
-/// The answer to a get; a hit is counted already.
-fn counted(engine: &Engine, found: Option<Hit>) -> Option<Hit> {
-    if found.is_none() {
-        engine.metrics.missed();
-    }
-    found
-}
-
-/// Result of a lookup of a place of the log in RAM.
-enum InRam {
-    /// The record was read; it is returned if it is the requested one.
-    Read(Option<Hit>),
-    /// Not in RAM, with the cache's key for the place.
-    Absent(Option<Place>),
-}
-
-/// Whether a record is the one that is wanted; any version will do if there is none.
-fn is_wanted(record: &Record<'_>, key: &[u8], version: Option<Version>) -> bool {
-    record.key == key && version.is_none_or(|version| version.0 == record.version())
-}
-
-/// The record at an address, from a frame or the cache.
-fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<Version>) -> InRam {
-    let Some(written) = engine.log.segments.place(address.bytes()) else {
-        return InRam::Absent(None);
-    };
-    // Records of an evicted frame are in the cache before that.
-    let wanted = |record: &Record<'_>| is_wanted(record, key, version).then(|| hit(record));
-    if let Some(found) = engine.log.frames.at(written, wanted) {
-        if let Some(hit) = &found {
-            engine.metrics.answered(AnsweredBy::Cache, hit.bytes());
-        }
-        return InRam::Read(found);
-    }
-    let place = Place::log(written);
-    match engine.cache.get(place, key) {
-        Some(cached) if version.is_none_or(|version| version.0 == cached.version) => {
-            engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
-            InRam::Read(Some(Hit::from(cached)))
-        }
-        _ => InRam::Absent(Some(place)),
-    }
-}
-
 /// Reads the record at an address, by the cache or from flash. `None` if it is not `key`'s, or not
 /// `version`.
 fn read_flash(
@@ -304,6 +240,42 @@ fn read_flash(
         return Ok(None);
     };
     Ok(Some(take_read(engine, place, key, read)))
+}
+
+/// Result of a lookup of a place of the log in RAM.
+enum InRam {
+    /// The record was read; it is returned if it is the requested one.
+    Read(Option<Hit>),
+    /// Not in RAM, with the cache's key for the place.
+    Absent(Option<Place>),
+}
+
+/// The record at an address, from a frame or the cache.
+fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<Version>) -> InRam {
+    let Some(written) = engine.log.segments.place(address.bytes()) else {
+        return InRam::Absent(None);
+    };
+    // Records of an evicted frame are in the cache before that.
+    let wanted = |record: &Record<'_>| is_wanted(record, key, version).then(|| hit(record));
+    if let Some(found) = engine.log.frames.at(written, wanted) {
+        if let Some(hit) = &found {
+            engine.metrics.answered(AnsweredBy::Cache, hit.bytes());
+        }
+        return InRam::Read(found);
+    }
+    let place = Place::log(written);
+    match engine.cache.get(place, key) {
+        Some(cached) if version.is_none_or(|version| version.0 == cached.version) => {
+            engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
+            InRam::Read(Some(Hit::from(cached)))
+        }
+        _ => InRam::Absent(Some(place)),
+    }
+}
+
+/// Whether a record is the one that is wanted; any version will do if there is none.
+fn is_wanted(record: &Record<'_>, key: &[u8], version: Option<Version>) -> bool {
+    record.key == key && version.is_none_or(|version| version.0 == record.version())
 }
 
 /// Uses a record read from the log, for the caller and for the cache.
@@ -360,34 +332,34 @@ pub fn read_by_entry<T>(
     Err(Error::corrupt_value(key, reason))
 }
 
-/// Reads the value an entry points to.
-pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
-    find_home(engine, key, entry).map(|(hit, _)| hit)
-}
-
 /// The same for a caller: a hot small value in a block is promoted to the log.
 pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
-    let (hit, from_block) = find_home(engine, key, entry)?;
+    let (hit, from_block) = read_value(engine, key, entry)?;
     if from_block.is_some_and(|extent| small_reads::may_move_to_log(engine, key, &extent)) {
         small_reads::small_read(engine, key, entry, &hit.value);
     }
     Ok(hit)
 }
 
-/// The value of an entry, if it is in RAM.
-fn find_in_ram(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Hit>> {
+/// Reads the value an entry points to.
+pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
+    read_value(engine, key, entry).map(|(hit, _)| hit)
+}
+
+/// The value an entry points to, and its extent if a block was read for it.
+fn read_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<Extent>)> {
     if let Some(hit) = copied(engine, entry) {
-        return Ok(Some(hit));
+        return Ok((hit, None));
     }
     match &entry.home {
-        Home::Inline(value) => inline(engine, key, entry, value).map(Some),
-        Home::Flash { address } => Ok(Address::new(*address).and_then(|address| {
-            match flash_in_ram(engine, key, address, Some(entry.version)) {
-                InRam::Read(found) => found,
-                InRam::Absent(_) => None,
-            }
-        })),
-        Home::Block(extent) => Ok(block_in_ram(engine, key, entry, extent)),
+        Home::Inline(value) => Ok((inline(engine, key, entry, value)?, None)),
+        Home::Flash { address } => {
+            let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length);
+            let read = |address| read_flash(engine, key, address, expected, Some(entry.version)).transpose();
+            let hit = Address::new(*address).and_then(read);
+            Ok((hit.unwrap_or_else(|| Err(not_there(engine, key, *address)))?, None))
+        }
+        Home::Block(extent) => read_block(engine, key, entry, extent),
     }
 }
 
@@ -407,21 +379,31 @@ fn inline(engine: &Engine, key: &[u8], entry: &Entry, value: &Bytes) -> Result<H
     Ok(Hit::of(entry, value.clone()))
 }
 
-/// The value an entry points to, and its extent if a block was read for it.
-fn find_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<Extent>)> {
-    if let Some(hit) = copied(engine, entry) {
+/// Reads a value of the large space, and gives its extent if its block was read for it.
+fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Result<(Hit, Option<Extent>)> {
+    if let Some(hit) = block_in_ram(engine, key, entry, extent) {
         return Ok((hit, None));
     }
-    match &entry.home {
-        Home::Inline(value) => Ok((inline(engine, key, entry, value)?, None)),
-        Home::Flash { address } => {
-            let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length);
-            let read = |address| read_flash(engine, key, address, expected, Some(entry.version)).transpose();
-            let hit = Address::new(*address).and_then(read);
-            Ok((hit.unwrap_or_else(|| Err(not_there(engine, key, *address)))?, None))
-        }
-        Home::Block(extent) => read_block(engine, key, entry, extent),
-    }
+    let reader = engine.large.open_for(key, extent)?;
+    let value = reader.read_all(key)?;
+    count_large_hit(engine, &reader, entry.length);
+    let hit = Hit::of(entry, value);
+    let cached = CachedValue::of_entry(entry.version, &entry.attributes, &hit.value);
+    engine
+        .cache
+        .insert(Place::block(extent.block, extent.offset), key, &cached);
+    let from_block = matches!(reader.source(), None | Some(Source::Block));
+    Ok((hit, from_block.then_some(*extent)))
+}
+
+/// Counts the source of a value of the large space, by the bytes read so far.
+fn count_large_hit(engine: &Engine, reader: &ValueReader, bytes: u64) {
+    let by = match reader.source() {
+        Some(Source::Ram | Source::Copy) => AnsweredBy::Copy,
+        Some(Source::Ahead) => AnsweredBy::Ahead,
+        Some(Source::Block) | None => AnsweredBy::Block,
+    };
+    engine.metrics.answered(by, bytes);
 }
 
 /// The error of a value that is not at its address in the log.
@@ -436,6 +418,48 @@ pub fn not_there(engine: &Engine, key: &[u8], address: u64) -> Error {
         ),
         "the record there is damaged or another's",
     )
+}
+
+/// Locates a key as [`get`] does, and reads what is in RAM of the log.
+///
+/// # Errors
+/// As [`get`].
+fn locate_in_ram(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Located> {
+    check_key(key)?;
+    let hash = key_hash(key);
+    Ok(match locate(engine, hash, key, presence) {
+        Located::Here(found) => Located::Here(counted(engine, found)),
+        Located::Record(found) => match flash_in_ram(engine, key, found.address, None) {
+            InRam::Read(Some(hit)) => Located::Here(hit.living(key, presence)),
+            InRam::Read(None) => Located::Elsewhere,
+            InRam::Absent(_) => Located::Record(found),
+        },
+        located => located,
+    })
+}
+
+/// The value of an entry, if it is in RAM.
+fn value_in_ram(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Hit>> {
+    if let Some(hit) = copied(engine, entry) {
+        return Ok(Some(hit));
+    }
+    match &entry.home {
+        Home::Inline(value) => inline(engine, key, entry, value).map(Some),
+        Home::Flash { address } => Ok(Address::new(*address).and_then(|address| {
+            match flash_in_ram(engine, key, address, Some(entry.version)) {
+                InRam::Read(found) => found,
+                InRam::Absent(_) => None,
+            }
+        })),
+        Home::Block(extent) => Ok(block_in_ram(engine, key, entry, extent)),
+    }
+}
+
+/// A value of the large space that is in RAM.
+fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Option<Hit> {
+    let cached = engine.cache.get(Place::block(extent.block, extent.offset), key)?;
+    engine.metrics.answered(AnsweredBy::Cache, entry.length);
+    Some(Hit::of(entry, cached.value))
 }
 
 /// A value at the home in its entry, to move or verify it: not counted as a read, and bypasses the
@@ -466,28 +490,4 @@ pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option
         }
         Home::Block(extent) => engine.large.read_all(key, extent).map(Some),
     }
-}
-
-/// A value of the large space that is in RAM.
-fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Option<Hit> {
-    let cached = engine.cache.get(Place::block(extent.block, extent.offset), key)?;
-    engine.metrics.answered(AnsweredBy::Cache, entry.length);
-    Some(Hit::of(entry, cached.value))
-}
-
-/// Reads a value of the large space, and gives its extent if its block was read for it.
-fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Result<(Hit, Option<Extent>)> {
-    if let Some(hit) = block_in_ram(engine, key, entry, extent) {
-        return Ok((hit, None));
-    }
-    let reader = engine.large.open_for(key, extent)?;
-    let value = reader.read_all(key)?;
-    count_large_hit(engine, &reader, entry.length);
-    let hit = Hit::of(entry, value);
-    let cached = CachedValue::of_entry(entry.version, &entry.attributes, &hit.value);
-    engine
-        .cache
-        .insert(Place::block(extent.block, extent.offset), key, &cached);
-    let from_block = matches!(reader.source(), None | Some(Source::Block));
-    Ok((hit, from_block.then_some(*extent)))
 }

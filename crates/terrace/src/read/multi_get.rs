@@ -5,7 +5,7 @@
 //! threads in parallel.
 
 use super::{
-    Hit, Located, find_in_ram, from_log, get, in_order, is_wanted, locate_near, scan::Listed, snapshot::Snapshot,
+    Hit, Located, from_log, get, in_order, is_wanted, locate_in_ram, scan::Listed, snapshot::Snapshot, value_in_ram,
 };
 
 use crate::{
@@ -65,7 +65,7 @@ fn read_all_by<K: AsRef<[u8]>>(snapshot: &Snapshot, keys: &[K]) -> Vec<Result<Op
 fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Option<Hit>>> {
     let presence = engine.presence();
     let mut wanted = Vec::new();
-    let mut near = |(at, key)| match locate_near(engine, key, &presence) {
+    let mut near = |(at, key)| match locate_in_ram(engine, key, &presence) {
         Ok(Located::Here(hit)) => Some(Ok(hit)),
         Ok(Located::Record(found)) => {
             let start = found.address.bytes();
@@ -137,7 +137,7 @@ pub fn values_in_ram(snapshot: &Snapshot, items: &[Listed]) -> Vec<Option<Result
         engine.cache.fetch(&places);
         for at in together {
             let item = &items[*at];
-            let hit = find_in_ram(engine, &item.key, &item.entry).transpose();
+            let hit = value_in_ram(engine, &item.key, &item.entry).transpose();
             values[*at] = hit.map(|hit| hit.map(|hit| hit.value));
         }
     }

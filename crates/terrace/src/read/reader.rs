@@ -1,7 +1,7 @@
 //! A stream over one value, verified while it is read; and reads of a part of a value.
 
 use super::{
-    Described, Hit, Located, describe::Brief, find_entry, locate, locate_near, pieces::Pieces, read_by_entry,
+    Described, Hit, Located, describe::Brief, find_entry, locate, locate_in_ram, pieces::Pieces, read_by_entry,
     read_flash, read_for_caller,
 };
 use crate::{
@@ -65,7 +65,7 @@ impl Reader {
     /// Opens the newest version if all of it is in RAM and available without waiting. `None` says
     /// nothing about the key.
     pub(crate) fn in_ram(engine: &Engine, key: &[u8]) -> Result<Option<Self>> {
-        let Located::Here(hit) = locate_near(engine, key, &engine.presence())? else {
+        let Located::Here(hit) = locate_in_ram(engine, key, &engine.presence())? else {
             return Ok(None);
         };
         hit.map(Self::of_hit).transpose()

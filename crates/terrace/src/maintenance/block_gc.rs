@@ -67,6 +67,9 @@ enum Trouble {
     Store(Error),
 }
 
+/// Result of a step of emptying a block.
+type Emptied<T> = std::result::Result<T, Trouble>;
+
 /// A value that is to be written elsewhere.
 struct Kept {
     key: Vec<u8>,
@@ -207,13 +210,13 @@ impl BlockGc {
     }
 
     /// The entry that points to an extent, if there is one.
-    fn home_of(&self, block: u64, found: &ScannedExtent) -> std::result::Result<Option<Entry>, Trouble> {
+    fn home_of(&self, block: u64, found: &ScannedExtent) -> Emptied<Option<Entry>> {
         let entry = self.engine.index.get(&found.header.key).map_err(Trouble::Block)?;
         Ok(entry.filter(|entry| entry.home == Home::Block(found.at(block))))
     }
 
     /// Moves everything alive out of a block.
-    fn empty(&self, number: u64) -> std::result::Result<(), Trouble> {
+    fn empty(&self, number: u64) -> Emptied<()> {
         let engine = &self.engine;
         let mut walk = engine.large.scan_in_bursts(number).map_err(Trouble::Block)?;
         let mut gathered = Gathered::default();
@@ -243,7 +246,7 @@ impl BlockGc {
         found: &ScannedExtent,
         gathered: &mut Gathered,
         began: &mut Instant,
-    ) -> std::result::Result<(), Trouble> {
+    ) -> Emptied<()> {
         // Taken before the key is looked up.
         let presence = self.engine.presence();
         let Some(entry) = self.home_of(number, found)? else {
@@ -272,7 +275,7 @@ impl BlockGc {
     }
 
     /// Writes the gathered values and commits their moves, and drops for dead entries.
-    fn move_all(&self, gathered: &mut Gathered, began: &mut Instant) -> std::result::Result<(), Trouble> {
+    fn move_all(&self, gathered: &mut Gathered, began: &mut Instant) -> Emptied<()> {
         let engine = &self.engine;
         let Gathered { kept, dead, bytes } = std::mem::take(gathered);
         if kept.is_empty() && dead.is_empty() {
@@ -296,13 +299,7 @@ impl BlockGc {
     }
 
     /// Moves a long value piece by piece.
-    fn stream(
-        &self,
-        block: u64,
-        found: &ScannedExtent,
-        entry: &Entry,
-        began: &mut Instant,
-    ) -> std::result::Result<(), Trouble> {
+    fn stream(&self, block: u64, found: &ScannedExtent, entry: &Entry, began: &mut Instant) -> Emptied<()> {
         let engine = &self.engine;
         let reader = engine.large.open_value(&found.at(block)).map_err(Trouble::Block)?;
         let moved = moves::stream_to_block(

@@ -1,13 +1,23 @@
 //! Log GC: drains the oldest segment of the flash log, frees drained segments and deletes dead
 //! blocks.
 //!
-//! A live value whose only copy is in the segment is either reinserted into the log (if it was read
-//! recently, `second_chance`) or destaged to the large space, many in one sequential write; a
-//! record (a move) says so, and the applier takes the move only if the entry still has that
-//! version. A dead value (expired, or deleted by a range) is dropped instead: a move without a
-//! destination. A segment is free again when (a) the index has persisted everything up to the last
-//! move out of it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a
-//! block without live values. Overwrites and deletes empty blocks, or block GC does.
+//! ```text
+//!          survey              choose            destage     large space
+//! segment ────────▶ live values ──────▶ cold ───────────────▶ block
+//!                       │         └───▶ hot ────────────────▶ log
+//!                       └ dead: dropped        reinsert
+//! ```
+//!
+//! Each live value whose only copy is in the segment moves: back to the log, if it was read
+//! recently (`second_chance`), else to a block, many in one sequential write. A record (a move)
+//! says so, and the applier takes the move only if the entry still has that version. A dead value
+//! (expired, or deleted by a range) is dropped: a move without a destination.
+//!
+//! A drained segment is free again when (a) the index has persisted everything up to the last move
+//! out of it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block
+//! without live values. Overwrites and deletes empty blocks, or block GC does.
+//!
+//! The functions are in the order in which [`LogGc::turn`] calls them.
 
 mod blocks;
 mod burst;
@@ -57,7 +67,7 @@ const BLOCKS_MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// And while writers wait for blocks to be deleted.
 const AWAITED_MARK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The recycling thread's state.
+/// State of the log GC thread.
 pub struct LogGc {
     engine: Arc<Engine>,
     marked_at: Instant,
@@ -73,7 +83,7 @@ pub struct LogGc {
     quiet_since: (u64, Instant),
     blocks_seen: Option<(Progress, Instant)>,
     /// The live bytes of segments from before the open were determined by the hash index.
-    former_are_weighed: bool,
+    former_are_counted: bool,
     /// It has started, and has not reached its end yet.
     is_under_way: bool,
     /// Of the segments kept free for recycling so few are left that each segment must give
@@ -107,7 +117,7 @@ impl LogGc {
             blocks_refused_in: None,
             quiet_since: (0, Instant::now()),
             blocks_seen: None,
-            former_are_weighed: false,
+            former_are_counted: false,
             is_under_way: false,
             is_short: false,
             dead_percent_min: DEAD_PERCENT_MIN_AWAITED,
@@ -126,13 +136,13 @@ impl LogGc {
         self.delete_blocks()?;
         self.give_room_back()?;
         let drained = self.drained();
-        self.ask_for_mark();
-        if self.takes_from_copies() {
+        self.request_mark();
+        if self.take_from_copies() {
             return Ok(true);
         }
         let ring = self.ring(drained);
         self.is_under_way = ring.wants_draining(self.is_under_way);
-        self.look_at_reserve(ring);
+        self.limit_use_of_reserve(ring);
         Ok(self.free_dead_segment(ring)? || self.drain_next(ring)? || freed)
     }
 
@@ -157,6 +167,37 @@ impl LogGc {
         self.engine.log.segments.in_state(SegmentState::Drained).count() as u32
     }
 
+    fn free_drained(&mut self) -> bool {
+        let segments = &self.engine.log.segments;
+        let mut freed = false;
+        for segment in segments.in_state(SegmentState::Drained) {
+            let generation = segment.generation();
+            if self.may_reuse(segment.drained_seq()) && segments.free_drained(segment) {
+                self.engine.log.frames.forget_use(generation);
+                count(&self.engine.metrics.segments_reclaimed, 1);
+                freed = true;
+            }
+        }
+        if freed {
+            tracing::debug!("freed segments");
+            self.made_room();
+        }
+        freed
+    }
+
+    fn may_reuse(&self, drained_seq: u64) -> bool {
+        let is_persisted = self.engine.persisted_seq.load(Ordering::Acquire) >= drained_seq;
+        let is_unseen = self.engine.watermark_seq() >= drained_seq;
+        (is_persisted || active(Mutation::SegmentBeforePersisted))
+            && (is_unseen || active(Mutation::SegmentBeforeSnapshot))
+    }
+
+    /// Room was freed: nothing is stuck, and refused segments are tried again.
+    fn made_room(&mut self) {
+        self.engine.log.recycling_made_room();
+        self.round += 1;
+    }
+
     /// Seals and deletes blocks, if that is due. A full large tier must not keep the log from being
     /// recycled, nor dead blocks from being deleted.
     fn delete_blocks(&mut self) -> Result<()> {
@@ -164,9 +205,25 @@ impl LogGc {
             return Ok(());
         }
         let sealed = self.engine.large_result(self.engine.large.seal_ready());
-        self.unless_full(sealed)?;
+        self.tolerate_full(sealed)?;
         let deleted = self.delete_dead_blocks();
-        self.unless_full(deleted)
+        self.tolerate_full(deleted)
+    }
+
+    /// Passes on a result, except that a full device is only logged. If it is the flash tier's
+    /// device as well, the reserve gives space to the deletion of blocks.
+    fn tolerate_full(&self, result: Result<()>) -> Result<()> {
+        match result {
+            Err(error @ Error::OutOfSpace { .. }) => {
+                tracing::debug!(%error, "recycling goes on without");
+                let reserve = &self.engine.log.reserve;
+                if reserve.is_shared() {
+                    reserve.give_up();
+                }
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Deletes files of free segments, and refills the reserve.
@@ -189,52 +246,68 @@ impl LogGc {
         Ok(())
     }
 
+    /// Requests a mark of the index if drained segments or dead blocks need one to be freed.
+    fn request_mark(&mut self) {
+        let (engine, segments) = (&self.engine, &self.engine.log.segments);
+        let persisted_seq = engine.persisted_seq.load(Ordering::Acquire);
+        let waits = |seq: &u64| *seq > persisted_seq;
+        let drained = segments.in_state(SegmentState::Drained);
+        let drained_seq = drained.map(Segment::drained_seq).filter(waits).min();
+        let is_due = drained_seq.is_some() || !self.dead_blocks.is_empty();
+        if !is_due || active(Mutation::SegmentBeforePersisted) {
+            // Nothing waits for the index to be persisted, so no mark is requested.
+            return;
+        }
+        let interval = match (
+            engine.has_held_writers(),
+            drained_seq.is_some() || engine.lacks_block_room(),
+        ) {
+            (true, _) => AWAITED_MARK_INTERVAL,
+            (false, true) => MARK_INTERVAL,
+            (false, false) => BLOCKS_MARK_INTERVAL,
+        };
+        if segments.available() > SCARCE_SEGMENTS && self.marked_at.elapsed() < interval {
+            return;
+        }
+        // Evaluated only now: there may be a hundred thousand.
+        let dead_seqs = self.dead_blocks.values().map(|block| block.seen).filter(waits);
+        // The first that waits, which does not change while it does: a mark has those behind it
+        // that are applied by then.
+        if let Some(awaited_seq) = drained_seq.into_iter().chain(dead_seqs).min() {
+            self.marked_at = Instant::now();
+            engine.want_mark(awaited_seq);
+        }
+    }
+
     /// Segments of copies count as free, except those guaranteed to copies.
-    fn takes_from_copies(&self) -> bool {
+    fn take_from_copies(&self) -> bool {
         self.engine.log.segments.available() < LEFT_BY_COPIES && release_to_log(&self.engine)
     }
 
-    /// Drains the next segment, if that is wanted, and there is one.
-    fn drain_next(&mut self, ring: Ring) -> Result<bool> {
-        if !self.is_under_way || !ring.drains_next() {
+    /// A segment in which next to nothing lives is freed without need: it costs little, and its
+    /// room is not waited for later.
+    fn free_dead_segment(&mut self, ring: Ring) -> Result<bool> {
+        if !ring.may_drain_more() || !self.frees_dead_segments() {
             return Ok(false);
         }
-        let engine = Arc::clone(&self.engine);
-        let Some(segment) = self.next_segment(&engine.log.segments, ring.drained > 0) else {
-            return Ok(false);
-        };
-        self.is_short = ring.is_short();
-        self.drain_or_refuse(segment).map(|()| true)
-    }
-
-    /// Drains a segment. Without room for that it is noted, and is no error: a younger one may be
-    /// dead, or its values may go where these cannot.
-    fn drain_or_refuse(&mut self, segment: &Segment) -> Result<()> {
+        if !self.former_are_counted {
+            self.count_former_segments();
+        }
         let engine = Arc::clone(&self.engine);
         let segments = &engine.log.segments;
-        segments.start_draining(segment);
-        let outcome = self.drain(segment);
-        engine.metrics.draining_bytes.store(0, Ordering::Relaxed);
-        if outcome.is_err() && segment.state() == SegmentState::Draining {
-            segments.stop_draining(segment);
-        }
-        match outcome {
-            Err(error @ Error::OutOfSpace { .. }) => {
-                tracing::debug!(%error, segment = segment.number, "there is no room to drain a segment");
-                segment.refuse(self.round);
-                if matches!(error, Error::OutOfSpace { tier: Tier::Large, .. }) {
-                    self.blocks_refused_in = Some(self.round);
-                }
-                Ok(())
-            }
-            outcome => outcome.inspect(|()| self.round += 1),
-        }
+        let round = self.round;
+        let is_wanted = |segment: &Segment| segment.is_mostly_dead() && segment.is_worth_trying(round);
+        let Some(segment) = segments.oldest_sealed(engine.log.frames.released_seq(), is_wanted) else {
+            return Ok(false);
+        };
+        self.is_short = false;
+        self.drain_or_refuse(segment).map(|()| true)
     }
 
     /// Whether segments without live values are freed although there are enough free ones: where
     /// room is short, and when the store is idle. Not before: a checkpoint of the hash index needs
     /// the log behind it.
-    fn dead_are_wanted(&mut self) -> bool {
+    fn frees_dead_segments(&mut self) -> bool {
         let committed_seq = self.engine.log.committed_seq();
         if self.quiet_since.0 != committed_seq {
             self.quiet_since = (committed_seq, Instant::now());
@@ -248,12 +321,12 @@ impl LogGc {
     /// Determines once, by the hash index, the live bytes of segments from before the open. Until
     /// then they count as fully live, and dead ones would stay until the log is full. Not possible
     /// with an index that has given up slots, or cannot be filled.
-    fn weigh_former_segments(&mut self) {
+    fn count_former_segments(&mut self) {
         let engine = &self.engine;
         if engine.refilling.load(Ordering::Acquire) || engine.hash_index.evicted() > 0 {
             return;
         }
-        self.former_are_weighed = true;
+        self.former_are_counted = true;
         let segments = &engine.log.segments;
         let mut lives = BTreeMap::new();
         engine.hash_index.each_record(|address, bytes| {
@@ -265,23 +338,16 @@ impl LogGc {
         tracing::debug!(segments = lives.len(), "asked what lives in segments of before");
     }
 
-    /// A segment in which next to nothing lives is freed without need: it costs little, and its
-    /// room is not waited for later.
-    fn free_dead_segment(&mut self, ring: Ring) -> Result<bool> {
-        if !ring.may_drain_more() || !self.dead_are_wanted() {
+    /// Drains the next segment, if that is wanted, and there is one.
+    fn drain_next(&mut self, ring: Ring) -> Result<bool> {
+        if !self.is_under_way || !ring.drains_next() {
             return Ok(false);
-        }
-        if !self.former_are_weighed {
-            self.weigh_former_segments();
         }
         let engine = Arc::clone(&self.engine);
-        let segments = &engine.log.segments;
-        let round = self.round;
-        let is_wanted = |segment: &Segment| segment.is_mostly_dead() && segment.is_worth_trying(round);
-        let Some(segment) = segments.oldest_sealed(engine.log.frames.released_seq(), is_wanted) else {
+        let Some(segment) = self.next_segment(&engine.log.segments, ring.drained > 0) else {
             return Ok(false);
         };
-        self.is_short = false;
+        self.is_short = ring.is_short();
         self.drain_or_refuse(segment).map(|()| true)
     }
 
@@ -335,84 +401,28 @@ impl LogGc {
         segments.oldest_sealed(released_seq, |_| true)
     }
 
-    /// Passes on a result, except that a full device is only logged. If it is the flash tier's
-    /// device as well, the reserve gives space to the deletion of blocks.
-    fn unless_full(&self, result: Result<()>) -> Result<()> {
-        match result {
+    /// Drains a segment. Without room for that it is noted, and is no error: a younger one may be
+    /// dead, or its values may go where these cannot.
+    fn drain_or_refuse(&mut self, segment: &Segment) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
+        let segments = &engine.log.segments;
+        segments.start_draining(segment);
+        let outcome = self.drain(segment);
+        engine.metrics.draining_bytes.store(0, Ordering::Relaxed);
+        if outcome.is_err() && segment.state() == SegmentState::Draining {
+            segments.stop_draining(segment);
+        }
+        match outcome {
             Err(error @ Error::OutOfSpace { .. }) => {
-                tracing::debug!(%error, "recycling goes on without");
-                let reserve = &self.engine.log.reserve;
-                if reserve.is_shared() {
-                    reserve.give_up();
+                tracing::debug!(%error, segment = segment.number, "there is no room to drain a segment");
+                segment.refuse(self.round);
+                if matches!(error, Error::OutOfSpace { tier: Tier::Large, .. }) {
+                    self.blocks_refused_in = Some(self.round);
                 }
                 Ok(())
             }
-            result => result,
+            outcome => outcome.inspect(|()| self.round += 1),
         }
-    }
-
-    /// Requests a mark of the index if drained segments or dead blocks need one to be freed.
-    fn ask_for_mark(&mut self) {
-        let (engine, segments) = (&self.engine, &self.engine.log.segments);
-        let persisted_seq = engine.persisted_seq.load(Ordering::Acquire);
-        let waits = |seq: &u64| *seq > persisted_seq;
-        let drained = segments.in_state(SegmentState::Drained);
-        let drained_seq = drained.map(Segment::drained_seq).filter(waits).min();
-        let is_due = drained_seq.is_some() || !self.dead_blocks.is_empty();
-        if !is_due || active(Mutation::SegmentBeforePersisted) {
-            // Nothing waits for the index to be persisted, so no mark is requested.
-            return;
-        }
-        let interval = match (
-            engine.has_held_writers(),
-            drained_seq.is_some() || engine.lacks_block_room(),
-        ) {
-            (true, _) => AWAITED_MARK_INTERVAL,
-            (false, true) => MARK_INTERVAL,
-            (false, false) => BLOCKS_MARK_INTERVAL,
-        };
-        if segments.available() > SCARCE_SEGMENTS && self.marked_at.elapsed() < interval {
-            return;
-        }
-        // Evaluated only now: there may be a hundred thousand.
-        let dead_seqs = self.dead_blocks.values().map(|block| block.seen).filter(waits);
-        // The first that waits, which does not change while it does: a mark has those behind it
-        // that are applied by then.
-        if let Some(awaited_seq) = drained_seq.into_iter().chain(dead_seqs).min() {
-            self.marked_at = Instant::now();
-            engine.want_mark(awaited_seq);
-        }
-    }
-
-    fn may_reuse(&self, drained_seq: u64) -> bool {
-        let is_persisted = self.engine.persisted_seq.load(Ordering::Acquire) >= drained_seq;
-        let is_unseen = self.engine.watermark_seq() >= drained_seq;
-        (is_persisted || active(Mutation::SegmentBeforePersisted))
-            && (is_unseen || active(Mutation::SegmentBeforeSnapshot))
-    }
-
-    fn free_drained(&mut self) -> bool {
-        let segments = &self.engine.log.segments;
-        let mut freed = false;
-        for segment in segments.in_state(SegmentState::Drained) {
-            let generation = segment.generation();
-            if self.may_reuse(segment.drained_seq()) && segments.free_drained(segment) {
-                self.engine.log.frames.forget_use(generation);
-                count(&self.engine.metrics.segments_reclaimed, 1);
-                freed = true;
-            }
-        }
-        if freed {
-            tracing::debug!("freed segments");
-            self.made_room();
-        }
-        freed
-    }
-
-    /// Room was freed: nothing is stuck, and refused segments are tried again.
-    fn made_room(&mut self) {
-        self.engine.log.recycling_made_room();
-        self.round += 1;
     }
 
     /// Moves everything alive out of a segment.
@@ -450,7 +460,7 @@ impl LogGc {
         self.credit.spend(second_chances.min(committed.bytes));
         committed.outcome?;
         self.reinsert(stays, &kept).outcome?;
-        self.tell_heat(&cold);
+        self.update_promotion_threshold(&cold);
         // A snapshot taken before now may still read overwritten records of this segment.
         let applied_seq = engine.log.wait_until_applied(engine.log.committed_seq())?;
         engine.log.segments.drained(segment, applied_seq);
@@ -464,6 +474,20 @@ impl LogGc {
             "drained a segment"
         );
         Ok(())
+    }
+
+    /// Commits drops for dead entries, so that no entry points into the segment any more; returns
+    /// the live ones.
+    fn drop_dead(&self, live: Vec<Live>, kept: &Kept) -> Result<Vec<Live>> {
+        let presence = self.engine.presence();
+        let (dead, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
+            let record = live.record(kept);
+            presence.dead(record.key, record.version(), record.attributes).is_some()
+        });
+        let drops = dead.iter().map(|live| live.record(kept));
+        let drops = drops.map(|record| moves::to_nowhere(record.key, record.version()));
+        moves::commit(&self.engine, Committer::LogGc, drops).outcome?;
+        Ok(live)
     }
 
     /// Those that stay in the log, and those that leave it.
@@ -511,56 +535,6 @@ impl LogGc {
         self.engine.log.segments.segment_bytes() as usize
     }
 
-    /// Updates the threshold of promotion: small values are promoted if they are read more often
-    /// than those that leave.
-    fn tell_heat(&self, cold: &[Live]) {
-        let engine = &self.engine;
-        let in_log = |segment: &&Segment| {
-            let state = segment.state();
-            matches!(
-                state,
-                SegmentState::Open | SegmentState::Sealed | SegmentState::Draining
-            )
-        };
-        let segments = engine.log.segments.iter().filter(in_log).count();
-        let uses = cold.iter().map(|live| u64::from(live.uses)).sum();
-        let (small, reads) = (&engine.flash_cache.small, engine.small_reads());
-        small.drained(reads, segments, cold.len() as u64, uses);
-    }
-
-    /// Refuses values that do not completely fit into the log: rewriting a part of a segment takes
-    /// space and frees none.
-    fn check_room(&self, values: &[&[Live]]) -> Result<()> {
-        let (needed, room) = (record_bytes(values) as u64, self.engine.log.room_for_recycling());
-        if needed <= room {
-            return Ok(());
-        }
-        let reason = format!("{needed} bytes of a segment live, and the log has room for {room} of them");
-        Err(Error::no_room(Tier::Flash, reason))
-    }
-
-    /// Commits drops for dead entries, so that no entry points into the segment any more; returns
-    /// the live ones.
-    fn drop_dead(&self, live: Vec<Live>, kept: &Kept) -> Result<Vec<Live>> {
-        let presence = self.engine.presence();
-        let (dead, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
-            let record = live.record(kept);
-            presence.dead(record.key, record.version(), record.attributes).is_some()
-        });
-        let drops = dead.iter().map(|live| live.record(kept));
-        let drops = drops.map(|record| moves::to_nowhere(record.key, record.version()));
-        moves::commit(&self.engine, Committer::LogGc, drops).outcome?;
-        Ok(live)
-    }
-
-    fn reinsert(&self, values: &[Live], kept: &Kept) -> Committed {
-        let records = values.iter().map(|live| live.record(kept));
-        let moves = records.map(|record| moves::Moved::of(&record).to_flash());
-        let committed = moves::commit(&self.engine, Committer::LogGc, moves);
-        count(&self.engine.metrics.reinserted_bytes, committed.bytes as u64);
-        committed
-    }
-
     /// Moves values to blocks, in parts. Says how many are there, from the first, and whether that
     /// is all of them.
     fn destage(&self, values: &[Live], kept: &Kept) -> (usize, Result<()>) {
@@ -574,6 +548,42 @@ impl LogGc {
             }
         }
         (destaged, Ok(()))
+    }
+
+    /// Refuses values that do not completely fit into the log: rewriting a part of a segment takes
+    /// space and frees none.
+    fn check_room(&self, values: &[&[Live]]) -> Result<()> {
+        let (needed, room) = (record_bytes(values) as u64, self.engine.log.room_for_recycling());
+        if needed <= room {
+            return Ok(());
+        }
+        let reason = format!("{needed} bytes of a segment live, and the log has room for {room} of them");
+        Err(Error::no_room(Tier::Flash, reason))
+    }
+
+    fn reinsert(&self, values: &[Live], kept: &Kept) -> Committed {
+        let records = values.iter().map(|live| live.record(kept));
+        let moves = records.map(|record| moves::Moved::of(&record).to_flash());
+        let committed = moves::commit(&self.engine, Committer::LogGc, moves);
+        count(&self.engine.metrics.reinserted_bytes, committed.bytes as u64);
+        committed
+    }
+
+    /// Updates the threshold of promotion: small values are promoted if they are read more often
+    /// than those that leave.
+    fn update_promotion_threshold(&self, cold: &[Live]) {
+        let engine = &self.engine;
+        let in_log = |segment: &&Segment| {
+            let state = segment.state();
+            matches!(
+                state,
+                SegmentState::Open | SegmentState::Sealed | SegmentState::Draining
+            )
+        };
+        let segments = engine.log.segments.iter().filter(in_log).count();
+        let uses = cold.iter().map(|live| u64::from(live.uses)).sum();
+        let (small, reads) = (&engine.flash_cache.small, engine.small_reads());
+        small.drained(reads, segments, cold.len() as u64, uses);
     }
 }
 

@@ -131,25 +131,13 @@ impl<'a> Moved<'a> {
 
     /// The value that a record holds.
     pub fn of(record: &Record<'a>) -> Self {
-        let version = record.version();
-        Self::new(
-            record.key,
-            record.attributes,
-            record.body.value(),
-            version,
-            record.checksum,
-        )
+        let (value, version) = (record.body.value(), record.version());
+        Self::new(record.key, record.attributes, value, version, record.checksum)
     }
 
     /// A value that waits to be moved.
-    pub fn of_waiting(value: &'a Moving) -> Self {
-        Self::new(
-            &value.key,
-            &value.attributes,
-            &value.value,
-            value.version,
-            value.checksum,
-        )
+    pub fn of_waiting(of: &'a Moving) -> Self {
+        Self::new(&of.key, &of.attributes, &of.value, of.version, of.checksum)
     }
 
     /// The value that an entry points to.

@@ -23,7 +23,7 @@ const BURST: Duration = Duration::from_secs(3);
 
 impl LogGc {
     /// Whether the rest of the reserve can be used before much is rewritten for a small gain.
-    pub(super) fn look_at_reserve(&mut self, ring: Ring) {
+    pub(super) fn limit_use_of_reserve(&mut self, ring: Ring) {
         let left = if ring.reserve_is_whole {
             u32::MAX
         } else {

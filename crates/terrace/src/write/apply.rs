@@ -5,9 +5,18 @@
 //! only the last one is applied: no reader can observe a state in between, since batches become
 //! visible as a whole.
 //!
-//! For each record: the ordered index's entry, the hash index's slot, the accounting. A move takes
-//! effect only if the entry still has the moved version, so it never overrides a concurrent
-//! overwrite.
+//! | record | entry in the ordered index | slot in the hash index | what it replaces |
+//! |---|---|---|---|
+//! | put | points to the record | points to the record | dies |
+//! | put inline, put to a block | has the value, points to the block | removed | dies |
+//! | delete | removed | removed | dies |
+//! | move in the log, to a block | points to the new home | moved, removed | its former home dies |
+//! | drop | removed | removed | dies |
+//! | range deletion | - | - | its drops follow |
+//!
+//! A move or a drop takes effect only if the entry still has the version that it names, so it never
+//! overrides a concurrent overwrite. What dies is subtracted from the live bytes of its segment or
+//! block, and leaves the cache.
 //!
 //! Between batches it seals the memtable when it is full (with a mark of its seq, once the log is
 //! durable up to it) and, after an open, fills the hash index a little at a time ([`fill`]).
@@ -187,76 +196,6 @@ impl Applier {
         }
     }
 
-    fn is_mark_due(&self) -> bool {
-        let is_due = self.index.is_full() || self.log_bytes_since_mark >= LOG_BYTES_PER_MARK;
-        is_due && !self.engine.options.read_only
-    }
-
-    /// The seq up to which the index must be persisted, if a mark now would include it and no flush
-    /// is running.
-    fn mark_asked(&self) -> Option<u64> {
-        let engine = &self.engine;
-        let wanted = engine.mark_wanted.load(Ordering::Acquire);
-        let is_new = wanted > engine.persisted_seq.load(Ordering::Acquire) && wanted <= self.index.applied_seq();
-        (is_new && engine.index.sealed_count() == 0).then_some(wanted)
-    }
-
-    fn between_frames(&mut self) -> Result<()> {
-        if !self.accounted && self.index.applied_seq() >= self.engine.recovered_seq {
-            self.engine.large.accounting_complete();
-            self.accounted = true;
-        }
-        let asked = self.mark_asked();
-        if let Some(seq) = asked {
-            // Once: if the index has no room, the waiting threads must ask again.
-            let wanted = &self.engine.mark_wanted;
-            let _ = wanted.compare_exchange(seq, 0, Ordering::AcqRel, Ordering::Acquire);
-        }
-        if self.engine.options.read_only {
-            // Nothing is persisted: replayed records stay in memory.
-        } else if asked.is_some() || self.is_mark_due() {
-            self.rotate()?;
-        }
-        self.fill_step();
-        Ok(())
-    }
-
-    /// Seals the memtable with its mark and starts its flush.
-    fn rotate(&mut self) -> Result<()> {
-        let engine = &self.engine;
-        let usual = if engine.index.is_damaged() {
-            RUNS_OF_DAMAGED_MAX
-        } else {
-            RUNS_BEHIND_MAX
-        };
-        let runs_behind_max = engine.runs_behind_max(usual);
-        while engine.index.sealed_count() >= SEALED_MEMTABLES_MAX || engine.index.runs_behind() >= runs_behind_max {
-            if engine.log.writer.failure().is_some() || engine.log.is_closed() {
-                break;
-            }
-            if engine.log.index_full.holds_up_applier() {
-                return Ok(());
-            }
-            engine.index_work.raise();
-            std::thread::sleep(ROOM_LOOK);
-        }
-        // The log is made durable before the memtable is sealed, not before it is flushed: the
-        // library flushes every memtable that is sealed by then, so one sealed concurrently with a
-        // flush would be persisted ahead of the log.
-        unless(Mutation::LogBeforeMark, || {
-            engine.log.make_durable(self.index.applied_seq())
-        })?;
-        let applied_seq = self.index.applied_seq();
-        let mark = IndexMark {
-            applied_seq,
-            payload: engine.mark_payload(applied_seq).encode().into(),
-        };
-        self.index.rotate(mark)?;
-        self.log_bytes_since_mark = 0;
-        engine.index_work.raise();
-        Ok(())
-    }
-
     /// Applies consecutive frames as one batch: snapshots are taken before or after it.
     fn apply_frames(&mut self, frames: &[Arc<Frame>]) {
         let views: Vec<_> = frames.iter().map(|frame| frame.view()).collect();
@@ -370,83 +309,6 @@ impl Applier {
         self.uncache(&replaced);
     }
 
-    /// The key's entry, if the hash index cannot tell what it is.
-    fn old_elsewhere(&self, hash: u64, key: &[u8]) -> Option<Entry> {
-        let class = self.engine.hash_index.class_hash(hash);
-        if self.filling.is_none() && !self.elsewhere.may_contain(class) {
-            return None;
-        }
-        self.current_entry(hash, key)
-    }
-
-    /// The key's present entry.
-    fn current_entry(&self, hash: u64, key: &[u8]) -> Option<Entry> {
-        // The replaced value is then counted as live until `repair` counts again: space is lost,
-        // and no data.
-        self.look_up(hash, key).unwrap_or_default()
-    }
-
-    /// The same; an error if it cannot be read.
-    fn look_up(&self, hash: u64, key: &[u8]) -> Result<Option<Entry>> {
-        let index = &self.engine.index;
-        index.get_with_hash(key, hash).inspect_err(|error| {
-            if !index.has_lost(key) {
-                tracing::error!(%error, "the index cannot say what a commit replaces");
-            }
-        })
-    }
-
-    /// The key's entry, if it still has this version, the one named by a move or a drop.
-    fn entry_of_version(&self, hash: u64, key: &[u8], version: u64) -> Option<Entry> {
-        self.current_entry(hash, key)
-            .filter(|entry| has_version(entry, version))
-    }
-
-    /// A value counts with the length in its slot, when it becomes live as when it dies.
-    fn value_lives(&self, address: Address, record: &Record<'_>) {
-        let bytes = HashIndex::read_bytes_max(record.record_bytes() as u64);
-        self.engine.log.segments.value_lives(address.bytes(), bytes);
-        if let Some((sealed, at)) = self.in_frame(address) {
-            sealed.lives(at, bytes);
-        }
-    }
-
-    /// The frame of the present record, which is at an address, and the offset in it.
-    fn in_frame(&self, address: Address) -> Option<(&Sealed, usize)> {
-        let frame = self.frames.get(self.frame)?;
-        let offset = address.bytes() % self.engine.log.segments.segment_bytes();
-        let at = offset.checked_sub(frame.offset)?;
-        Some((frame.sealed()?, usize::try_from(at).ok()?))
-    }
-
-    fn account_replaced(&self, key: &[u8], replaced: &Replaced) {
-        match replaced {
-            (None, None) => {}
-            (None, Some(found)) => {
-                self.engine.accounting.remove_average_flash();
-                let log = &self.engine.log;
-                log.value_died(found.address.bytes(), found.read_bytes_max);
-            }
-            (Some(entry), slot) => {
-                self.engine.accounting.remove(entry.home.kind(), entry.length);
-                match entry.home {
-                    Home::Block(extent) => self.engine.large.account_dead(extent.block, extent.extent_bytes),
-                    Home::Flash { address } => {
-                        let bytes = counted_bytes(key, entry, address, slot.as_ref());
-                        self.engine.log.value_died(address, bytes);
-                    }
-                    Home::Inline(_) => {}
-                }
-            }
-        }
-    }
-
-    /// Removes the slot of an entry, if it has one. Returns its contents.
-    fn remove_slot_of(&mut self, hash: u64, entry: &Entry) -> Option<Found> {
-        let is_in_log = entry.home.kind() == HomeKind::Flash;
-        is_in_log.then(|| self.remove_slot(hash)).flatten()
-    }
-
     fn move_to_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, version: u64, length: u64) {
         let Some(entry) = self.entry_of_version(hash, record.key, version) else {
             return;
@@ -500,6 +362,153 @@ impl Applier {
         self.account_replaced(record.key, &replaced);
         self.uncache(&replaced);
         self.index.remove_with_hash(record.key, hash, record.seq);
+    }
+
+    /// Removes the slot of an entry, if it has one. Returns its contents.
+    fn remove_slot_of(&mut self, hash: u64, entry: &Entry) -> Option<Found> {
+        let is_in_log = entry.home.kind() == HomeKind::Flash;
+        is_in_log.then(|| self.remove_slot(hash)).flatten()
+    }
+
+    /// The key's entry, if it still has this version, the one named by a move or a drop.
+    fn entry_of_version(&self, hash: u64, key: &[u8], version: u64) -> Option<Entry> {
+        self.current_entry(hash, key)
+            .filter(|entry| has_version(entry, version))
+    }
+
+    /// The key's entry, if the hash index cannot tell what it is.
+    fn old_elsewhere(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        let class = self.engine.hash_index.class_hash(hash);
+        if self.filling.is_none() && !self.elsewhere.may_contain(class) {
+            return None;
+        }
+        self.current_entry(hash, key)
+    }
+
+    /// The key's present entry.
+    fn current_entry(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        // The replaced value is then counted as live until `repair` counts again: space is lost,
+        // and no data.
+        self.look_up(hash, key).unwrap_or_default()
+    }
+
+    /// The same; an error if it cannot be read.
+    fn look_up(&self, hash: u64, key: &[u8]) -> Result<Option<Entry>> {
+        let index = &self.engine.index;
+        index.get_with_hash(key, hash).inspect_err(|error| {
+            if !index.has_lost(key) {
+                tracing::error!(%error, "the index cannot say what a commit replaces");
+            }
+        })
+    }
+
+    fn account_replaced(&self, key: &[u8], replaced: &Replaced) {
+        match replaced {
+            (None, None) => {}
+            (None, Some(found)) => {
+                self.engine.accounting.remove_average_flash();
+                let log = &self.engine.log;
+                log.value_died(found.address.bytes(), found.read_bytes_max);
+            }
+            (Some(entry), slot) => {
+                self.engine.accounting.remove(entry.home.kind(), entry.length);
+                match entry.home {
+                    Home::Block(extent) => self.engine.large.account_dead(extent.block, extent.extent_bytes),
+                    Home::Flash { address } => {
+                        let bytes = counted_bytes(key, entry, address, slot.as_ref());
+                        self.engine.log.value_died(address, bytes);
+                    }
+                    Home::Inline(_) => {}
+                }
+            }
+        }
+    }
+
+    /// A value counts with the length in its slot, when it becomes live as when it dies.
+    fn value_lives(&self, address: Address, record: &Record<'_>) {
+        let bytes = HashIndex::read_bytes_max(record.record_bytes() as u64);
+        self.engine.log.segments.value_lives(address.bytes(), bytes);
+        if let Some((sealed, at)) = self.in_frame(address) {
+            sealed.lives(at, bytes);
+        }
+    }
+
+    /// The frame of the present record, which is at an address, and the offset in it.
+    fn in_frame(&self, address: Address) -> Option<(&Sealed, usize)> {
+        let frame = self.frames.get(self.frame)?;
+        let offset = address.bytes() % self.engine.log.segments.segment_bytes();
+        let at = offset.checked_sub(frame.offset)?;
+        Some((frame.sealed()?, usize::try_from(at).ok()?))
+    }
+
+    fn between_frames(&mut self) -> Result<()> {
+        if !self.accounted && self.index.applied_seq() >= self.engine.recovered_seq {
+            self.engine.large.accounting_complete();
+            self.accounted = true;
+        }
+        let asked = self.mark_asked();
+        if let Some(seq) = asked {
+            // Once: if the index has no room, the waiting threads must ask again.
+            let wanted = &self.engine.mark_wanted;
+            let _ = wanted.compare_exchange(seq, 0, Ordering::AcqRel, Ordering::Acquire);
+        }
+        if self.engine.options.read_only {
+            // Nothing is persisted: replayed records stay in memory.
+        } else if asked.is_some() || self.is_mark_due() {
+            self.rotate()?;
+        }
+        self.fill_step();
+        Ok(())
+    }
+
+    fn is_mark_due(&self) -> bool {
+        let is_due = self.index.is_full() || self.log_bytes_since_mark >= LOG_BYTES_PER_MARK;
+        is_due && !self.engine.options.read_only
+    }
+
+    /// The seq up to which the index must be persisted, if a mark now would include it and no flush
+    /// is running.
+    fn mark_asked(&self) -> Option<u64> {
+        let engine = &self.engine;
+        let wanted = engine.mark_wanted.load(Ordering::Acquire);
+        let is_new = wanted > engine.persisted_seq.load(Ordering::Acquire) && wanted <= self.index.applied_seq();
+        (is_new && engine.index.sealed_count() == 0).then_some(wanted)
+    }
+
+    /// Seals the memtable with its mark and starts its flush.
+    fn rotate(&mut self) -> Result<()> {
+        let engine = &self.engine;
+        let usual = if engine.index.is_damaged() {
+            RUNS_OF_DAMAGED_MAX
+        } else {
+            RUNS_BEHIND_MAX
+        };
+        let runs_behind_max = engine.runs_behind_max(usual);
+        while engine.index.sealed_count() >= SEALED_MEMTABLES_MAX || engine.index.runs_behind() >= runs_behind_max {
+            if engine.log.writer.has_failed() || engine.log.is_closed() {
+                break;
+            }
+            if engine.log.index_full.holds_up_applier() {
+                return Ok(());
+            }
+            engine.index_work.raise();
+            std::thread::sleep(ROOM_LOOK);
+        }
+        // The log is made durable before the memtable is sealed, not before it is flushed: the
+        // library flushes every memtable that is sealed by then, so one sealed concurrently with a
+        // flush would be persisted ahead of the log.
+        unless(Mutation::LogBeforeMark, || {
+            engine.log.make_durable(self.index.applied_seq())
+        })?;
+        let applied_seq = self.index.applied_seq();
+        let mark = IndexMark {
+            applied_seq,
+            payload: engine.mark_payload(applied_seq).encode().into(),
+        };
+        self.index.rotate(mark)?;
+        self.log_bytes_since_mark = 0;
+        engine.index_work.raise();
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
         workers,
     },
     manifest,
-    metrics::counters::{Metrics, StreamClock},
+    metrics::counters::{Metrics, Operation, StreamClock},
     read, write,
 };
 use bytes::Bytes;
@@ -76,8 +76,10 @@ impl Store {
         &self.handle.engine
     }
 
-    fn engine_and_metrics(&self) -> (&Arc<Engine>, &Metrics) {
-        (self.engine(), &self.engine().metrics)
+    /// Runs and counts a call that writes.
+    fn write_call<T>(&self, of: fn(&Metrics) -> &Operation, call: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
+        let engine = self.engine();
+        of(&engine.metrics).measure(|| engine.told(call(engine)))
     }
 
     /// Puts an object, durably.
@@ -94,10 +96,8 @@ impl Store {
     /// [`Error::Invalid`] for a bad key or value, [`Error::ConditionFailed`], [`Error::OutOfSpace`]
     /// (nothing was written), [`Error::Failed`] (whether it was written is unknown).
     pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, options: &PutOptions) -> Result<Version> {
-        let (engine, metrics) = self.engine_and_metrics();
-        metrics
-            .put
-            .measure(|| engine.told(write::put(engine, key.as_ref(), value.as_ref(), options)))
+        let put = |engine: &Engine| write::put(engine, key.as_ref(), value.as_ref(), options);
+        self.write_call(|metrics| &metrics.put, put)
     }
 
     /// Deletes a key, durably. It need not exist.
@@ -113,10 +113,8 @@ impl Store {
     /// # Errors
     /// As [`Store::put_with`].
     pub fn delete_with(&self, key: impl AsRef<[u8]>, condition: Condition, durability: Durability) -> Result<Version> {
-        let (engine, metrics) = self.engine_and_metrics();
-        metrics
-            .delete
-            .measure(|| engine.told(write::delete(engine, key.as_ref(), condition, durability)))
+        let delete = |engine: &Engine| write::delete(engine, key.as_ref(), condition, durability);
+        self.write_call(|metrics| &metrics.delete, delete)
     }
 
     /// Deletes every object with a key in `range`, by one atomic commit whose cost does not depend
@@ -128,10 +126,8 @@ impl Store {
     /// # Errors
     /// As [`Store::put_with`]; [`Error::Unavailable`] after waiting for a minute.
     pub fn delete_range(&self, range: ScanRange, durability: Durability) -> Result<Version> {
-        let (engine, metrics) = self.engine_and_metrics();
-        metrics
-            .delete_range
-            .measure(|| engine.told(write::delete_range(engine, &range, durability)))
+        let delete = |engine: &Engine| write::delete_range(engine, &range, durability);
+        self.write_call(|metrics| &metrics.delete_range, delete)
     }
 
     /// Deletes every object whose key begins with `prefix`, like [`Store::delete_range`]. The empty
@@ -148,10 +144,8 @@ impl Store {
     /// # Errors
     /// As [`Store::put_with`]; if any condition fails, nothing is written.
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<Version> {
-        let (engine, metrics) = self.engine_and_metrics();
-        metrics
-            .write
-            .measure(|| engine.told(write::write_batch(engine, &batch, durability)))
+        let write = |engine: &Engine| write::write_batch(engine, &batch, durability);
+        self.write_call(|metrics| &metrics.write, write)
     }
 
     /// Commits a batch like [`Store::write`], if that needs no device read and no wait, and returns
@@ -196,10 +190,9 @@ impl Store {
     /// [`Error::Invalid`] for a bad key, [`Error::Corruption`] if this object is damaged, errors of
     /// the devices.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
-        let (engine, metrics) = self.engine_and_metrics();
-        metrics
-            .get
-            .measure(|| read::get(engine, key.as_ref())?.map(read::Hit::into_object).transpose())
+        let engine = self.engine();
+        let get = || read::get(engine, key.as_ref())?.map(read::Hit::into_object).transpose();
+        engine.metrics.get.measure(get)
     }
 
     /// Metadata of an object, without reading its value.
@@ -289,10 +282,9 @@ impl Store {
     /// at all. Only expiry is decided at the time of each read. The results are in the order of the
     /// keys.
     pub fn multi_get<K: AsRef<[u8]> + Sync>(&self, keys: &[K]) -> Vec<Result<Option<Object>>> {
-        let (engine, metrics) = self.engine_and_metrics();
-        metrics
-            .multi_get
-            .measure_all(|| read::multi_get::multi_get(engine, keys))
+        let engine = self.engine();
+        let multi_get = || read::multi_get::multi_get(engine, keys);
+        engine.metrics.multi_get.measure_all(multi_get)
     }
 
     /// Objects in a range, in key order, as of this call.

@@ -60,8 +60,13 @@ struct Table {
 }
 
 impl Table {
+    /// The copy of a slice, if it is in this segment.
+    fn copy_in(&self, segment: u32, slice: &Slice) -> Option<&Copy> {
+        self.copies.get(slice).filter(|copy| copy.segment == segment)
+    }
+
     fn remove(&mut self, slice: Slice, segment: u32) -> Option<Copy> {
-        self.copies.get(&slice).filter(|copy| copy.segment == segment)?;
+        self.copy_in(segment, &slice)?;
         let copy = self.copies.remove(&slice)?;
         if let Some(used) = self.segments.get_mut(&copy.segment) {
             used.bytes -= u64::from(copy.bytes);
@@ -98,8 +103,7 @@ impl Copies {
     /// Whether the copy of a slice is in this segment. If so it was all the time since it was seen
     /// there: the segment was not freed.
     pub fn holds(&self, slice: Slice, segment: u32) -> bool {
-        let table = self.table.read();
-        table.copies.get(&slice).is_some_and(|copy| copy.segment == segment)
+        self.table.read().copy_in(segment, &slice).is_some()
     }
 
     /// The file with this many bytes of the copy of a slice, starting at `from`, and the position
@@ -162,9 +166,7 @@ impl Copies {
             self.looked_to.store(number + 1, Ordering::Relaxed);
             let mut kept = 0;
             for slice in &used.slices {
-                if let Some(copy) = table.copies.get(slice).filter(|copy| copy.segment == *number) {
-                    kept += worth(copy);
-                }
+                kept += table.copy_in(*number, slice).map_or(0, &worth);
                 if least.is_some_and(|(_, least)| kept >= least) {
                     break;
                 }
@@ -185,12 +187,7 @@ impl Copies {
         let Some(used) = table.segments.get(&segment) else {
             return Vec::new();
         };
-        let copy = |slice: &Slice| {
-            Some((
-                *slice,
-                table.copies.get(slice).filter(|copy| copy.segment == segment)?.clone(),
-            ))
-        };
+        let copy = |slice: &Slice| Some((*slice, table.copy_in(segment, slice)?.clone()));
         used.slices.iter().filter_map(copy).collect()
     }
 
@@ -199,16 +196,9 @@ impl Copies {
     /// free it.
     pub fn end(&self, segment: u32) -> Option<u64> {
         let mut table = self.table.write();
-        table.segments.get(&segment).filter(|used| !used.is_open)?;
-        let slices = table
-            .segments
-            .get_mut(&segment)
-            .map(|used| std::mem::take(&mut used.slices));
-        let forgotten = slices
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|slice| table.remove(slice, segment))
-            .count();
+        let used = table.segments.get_mut(&segment).filter(|used| !used.is_open)?;
+        let slices = std::mem::take(&mut used.slices).into_iter();
+        let forgotten = slices.filter_map(|slice| table.remove(slice, segment)).count();
         table.segments.remove(&segment);
         Some(forgotten as u64)
     }

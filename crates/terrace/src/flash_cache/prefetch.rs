@@ -69,10 +69,6 @@ impl Ahead {
         self.changed.raise();
     }
 
-    fn keeps_none(&self) -> bool {
-        self.kept.lock().is_empty()
-    }
-
     /// Keeps a complete image until its reader comes.
     fn keep(&self, image: Arc<Image>) {
         self.kept.lock().push_back((image, Instant::now()));
@@ -113,7 +109,8 @@ impl FlashCache {
     /// The next key to read ahead, if one comes soon. Drops images that were not read in time.
     /// `seen` belongs to the waiting thread.
     pub fn next_ahead(&self, seen: &mut u64) -> Option<Arc<[u8]>> {
-        let idle = if self.ahead.keeps_none() { IDLE_MAX } else { IDLE };
+        let keeps_none = self.ahead.kept.lock().is_empty();
+        let idle = if keeps_none { IDLE_MAX } else { IDLE };
         let wanted = self.ahead.next(seen, idle);
         self.drop_unused(&self.ahead.overdue());
         wanted

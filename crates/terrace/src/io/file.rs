@@ -307,9 +307,9 @@ impl DiskFile for OpenFile {
         check_len(&self.path, bytes)?;
         check_writable("allocate", &self.path, self.writable)?;
         let length = self.len()?;
-        self.reserve(bytes).map_err(|error| {
+        self.reserve(length, bytes).map_err(|error| {
             // ext4 keeps the extents that it allocated before the device was full: free them for
-            // others.
+            // others. The first error is the one to report.
             let _ = self.file.set_len(length);
             at("allocate", &self.path, error)
         })
@@ -476,18 +476,11 @@ impl OpenFile {
         }
     }
 
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        let len = self.file.metadata()?.len();
-        let reserved = match direct::preallocate(&self.file, bytes) {
+    fn reserve(&self, len: u64, bytes: u64) -> io::Result<()> {
+        match direct::preallocate(&self.file, bytes) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => self.reserve_with_zeros(len, bytes),
             result => result,
-        };
-        if reserved.is_err() && self.file.metadata()?.len() > len {
-            // Free what was allocated before the device was full. The first error is the one to
-            // report.
-            let _ = self.file.set_len(len);
         }
-        reserved
     }
 
     /// Writes zeros behind the end and into every page of zeros before it, which may be a hole.

@@ -45,10 +45,7 @@ struct Calls {
 impl Operation {
     /// Runs and counts one call.
     pub fn measure<T, E>(&self, call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let start = Instant::now();
-        let outcome = call();
-        self.record(elapsed_ns(start), outcome.is_err());
-        outcome
+        self.measure_unless(|_| false, call)
     }
 
     /// Runs one call, and counts it unless its answer is inconclusive.

@@ -3,9 +3,9 @@
 //! ```text
 //!       take         seal           start_draining            drained          free_drained
 //! Free ──────▶ Open ──────▶ Sealed ◀──────────────▶ Draining ─────────▶ Drained ──────▶ Free
-//!   ▲                         │      stop_draining
-//!   │ copies go               └─ quarantine: damaged, kept as it is
-//!   └────────── Copies ◀── take_for
+//!  ▲ │                       │       stop_draining
+//!  │ └ take_for ▶ Copies     └ quarantine ▶ Quarantined: damaged, kept as it is
+//!  └─────────────────┘ no longer needed
 //! ```
 //!
 //! One owner per file: this table. Only the transition from `Free` writes the file: its new header,

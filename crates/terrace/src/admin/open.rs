@@ -154,24 +154,48 @@ fn open_or_mend(
             ));
             findings.damage.extend(notes);
         }
-        Rebuilt::NotPossible(why) => match set_damaged_aside(&dir, is_usable)? {
-            SetAside::NoDamage if is_usable => findings.mended(format!(
-                "the ordered index was noted as damaged ({reason}), and all of it can be read"
-            )),
-            SetAside::Done { tables, lost } => findings.mended(format!(
-                "the ordered index was damaged ({reason}) and cannot be built anew from the log alone ({why}): {tables} tables were set aside, and entries in {} ranges of keys are lost",
-                lost.len()
-            )),
-            SetAside::NoDamage => return Err(refuse("run `terrace repair`")),
-            SetAside::NotPossible(missing) => {
-                let advice = format!(
-                    "it cannot be built anew from the log alone ({why}), nor be used without its damaged tables ({missing}); run `terrace repair` to build it from segments, blocks and what is left of it"
-                );
-                return Err(refuse(&advice));
-            }
-        },
+        Rebuilt::NotPossible(why) => {
+            let not_anew = format!("cannot be built anew from the log alone ({why})");
+            let about = format!("({reason}), and {not_anew}");
+            set_aside(&dir, is_usable, &about, findings).map_err(|error| match error {
+                Error::Corruption { reason: advice, .. } => refuse(&format!("it {not_anew}, {advice}")),
+                other => other,
+            })?;
+        }
     }
     try_index(options, &dir)
+}
+
+/// Sets damaged tables of the index aside. If that fails, one that is usable stays as it is.
+fn set_aside(dir: &Path, is_usable: bool, about: &str, findings: &mut Findings) -> Result<()> {
+    let advice = match set_damaged_aside(dir, is_usable) {
+        Ok(SetAside::Done { tables, lost }) => {
+            findings.mended(format!(
+                "the ordered index was damaged {about}: {tables} tables were set aside, and entries in {} ranges of keys are lost",
+                lost.len()
+            ));
+            return Ok(());
+        }
+        Ok(SetAside::NoDamage) if is_usable => {
+            findings.mended(format!(
+                "the ordered index was noted as damaged {about}; all of it can be read"
+            ));
+            return Ok(());
+        }
+        Ok(SetAside::NoDamage) => "though all its tables can be read; run `terrace repair`".to_owned(),
+        Ok(SetAside::NotPossible(missing)) => format!(
+            "nor be used without its damaged tables ({missing}); run `terrace repair` to build it from segments, blocks and what is left of it"
+        ),
+        Err(error) if is_usable => format!("nor without its damaged tables ({error}); run `terrace repair`"),
+        Err(error) => return Err(error),
+    };
+    if !is_usable {
+        return Err(Error::corruption("the ordered index", advice));
+    }
+    let note = format!("the ordered index is damaged in part {about}, {advice}");
+    tracing::error!("{note}");
+    findings.damage.push(note);
+    Ok(())
 }
 
 /// Opens the large space.
@@ -268,7 +292,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     );
     log.ranges = Ranges::starting_with(ranges);
     log.batch = BatchSize::of(&options.tuning);
-    set_aside(&options, &mut log, &large)?;
+    set_reserve_aside(&options, &mut log, &large)?;
     Engine::new(Parts {
         options,
         manifest,
@@ -286,7 +310,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
 }
 
 /// Creates the reserve, and sets how much of the device creators of segments and blocks leave.
-fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Result<()> {
+fn set_reserve_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Result<()> {
     log.reserve = Arc::new(Reserve::open(options, &**large.disk())?);
     if !options.read_only {
         options.validate_flash_capacity(options.flash_capacity_bytes, fixed_bytes(&log.reserve))?;

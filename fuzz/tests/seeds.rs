@@ -15,7 +15,7 @@ use terrace::{
     fuzzing,
     io::AlignedBuffer,
     log::format::{Body, Extent, FRAME_HEADER_BYTES, FrameHeader, Record, SegmentHeader, SegmentUse},
-    ordered_index::{Entry, Home, IndexMark, LostRange, StateCopy},
+    ordered_index::{Entry, Home, IndexMark, LostRange},
 };
 use terrace_fuzz::{BLOCK, PLACE, target};
 use terrace_objects::{
@@ -178,7 +178,7 @@ fn mark(seeds: &mut Seeds) {
     }
 }
 
-/// Lost ranges, and the copy of the index's state in both formats.
+/// Lost ranges.
 fn lost(seeds: &mut Seeds) {
     for (name, first, end) in [("part", &b"a"[..], &b"b\0"[..]), ("from-the-first", b"", b"film/9")] {
         let range = LostRange {
@@ -188,13 +188,6 @@ fn lost(seeds: &mut Seeds) {
         };
         seeds.insert(format!("lost_range/{name}"), range.encode());
     }
-    let listed = b"the file that lists the tables";
-    let mut former = 9_u64.to_le_bytes().to_vec();
-    former.extend_from_slice(&xxhash_rust::xxh3::xxh3_128(listed).to_le_bytes());
-    former.extend_from_slice(listed);
-    let present = StateCopy::decode(&former).expect("it is a copy").encode();
-    seeds.insert("state_copy/former".to_owned(), former);
-    seeds.insert("state_copy/present".to_owned(), present);
 }
 
 fn large(seeds: &mut Seeds) {

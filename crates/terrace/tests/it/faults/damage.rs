@@ -259,7 +259,8 @@ fn flipped_bits_in_the_index() {
         }
     }
     println!("{tally:?}");
-    assert!(tally.refused > 0, "{tally:?}");
+    // Damaged tables are set aside.
+    assert!(tally.refused == 0 && tally.errors > 0, "{tally:?}");
 }
 
 #[test]
@@ -308,7 +309,9 @@ fn cut_and_missing_files() {
                 );
             }
         }
+        // After a crash the copy of the index's state may be of the state before.
+        assert!(tally.refused == 0 || !persisted, "{tally:?}");
     }
     println!("{tally:?}");
-    assert!(tally.refused > 0 && tally.errors > 0, "{tally:?}");
+    assert!(tally.errors > 0, "{tally:?}");
 }

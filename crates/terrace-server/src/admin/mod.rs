@@ -1,4 +1,4 @@
-//! Calls to a running `serve`: [`calls!`] is the only table of them, from which the router, the
+//! Calls to a running `serve`: `calls!` is the only table of them, from which the router, the
 //! client and the fuzz target are generated. The router is served over HTTP at a Unix socket in the
 //! store's flash directory.
 //!

@@ -43,6 +43,12 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// Bytes behind their length, a number of four bytes.
+    pub fn sized(&mut self) -> Option<&'a [u8]> {
+        let length = self.u32()?;
+        self.bytes(usize::try_from(length).ok()?)
+    }
+
     /// A number in LEB128.
     pub fn varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
@@ -59,6 +65,16 @@ impl<'a> Reader<'a> {
         }
         None
     }
+}
+
+/// Appends bytes behind their length, a number of four bytes.
+///
+/// # Panics
+/// If there are 4 GiB or more.
+pub fn push_sized(out: &mut Vec<u8>, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).expect("stored parts are shorter than 4 GiB");
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(bytes);
 }
 
 /// Appends a number in LEB128.

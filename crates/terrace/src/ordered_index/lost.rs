@@ -14,7 +14,10 @@
 //! guessed.
 
 use super::{OrderedIndex, UPGRADE_BITS, entry::Entry, entry_of, errors, mark::MARK_KEY};
-use crate::{Error, Result, codec::Reader};
+use crate::{
+    Error, Result,
+    codec::{Reader, push_sized},
+};
 use lsm_tree::{AbstractTree as _, Guard as _, InternalValue, IterGuardImpl, SeqNo, Tree};
 use std::{fmt::Write as _, ops::Bound};
 
@@ -43,9 +46,7 @@ impl LostRange {
         let mut out = [MAGIC, FORMAT_WORD].concat();
         out.extend_from_slice(&self.seq.to_le_bytes());
         for key in [&self.first, &self.end] {
-            // A key of at most 65,536 bytes.
-            out.extend_from_slice(&(key.len() as u32).to_le_bytes());
-            out.extend_from_slice(key);
+            push_sized(&mut out, key);
         }
         let checksum = crc32c::crc32c(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
@@ -60,11 +61,7 @@ impl LostRange {
             return None;
         }
         let seq = rest.u64()?;
-        let mut key = || -> Option<Vec<u8>> {
-            let length = rest.u32()?;
-            Some(rest.bytes(length as usize)?.to_vec())
-        };
-        let (first, end) = (key()?, key()?);
+        let (first, end) = (rest.sized()?.to_vec(), rest.sized()?.to_vec());
         let checksum = rest.u32()?;
         let is_whole = rest.0.is_empty() && checksum == crc32c::crc32c(covered);
         (is_whole && first < end).then_some(Self { seq, first, end })

@@ -15,7 +15,7 @@
 use super::{OrderedIndex, errors, lost::LostRange, mark::MARK_KEY, open::CURRENT_FILE};
 use crate::{
     Error, Result, Tier,
-    codec::{Reader, u64_at},
+    codec::{Reader, push_sized, u64_at},
     key_hash,
 };
 use lsm_tree::{AbstractTree as _, SeqNo};
@@ -126,25 +126,22 @@ impl StateCopy {
     /// If one of them is 4 GiB or longer.
     pub fn encode(&self) -> Vec<u8> {
         let length = |count: usize| u32::try_from(count).expect("no part of an index's state has 4 GiB");
-        let details = self.details.clone().unwrap_or_default();
+        let none = Details::default();
+        let details = self.details.as_ref().unwrap_or(&none);
         let mut body = self.state.number.to_le_bytes().to_vec();
-        let put = |body: &mut Vec<u8>, bytes: &[u8]| {
-            body.extend_from_slice(&length(bytes.len()).to_le_bytes());
-            body.extend_from_slice(bytes);
-        };
-        put(&mut body, &self.state.listed);
-        put(&mut body, &details.mark);
+        push_sized(&mut body, &self.state.listed);
+        push_sized(&mut body, &details.mark);
         body.extend_from_slice(&length(details.lost.len()).to_le_bytes());
         for (number, range) in &details.lost {
             body.extend_from_slice(&number.to_le_bytes());
-            put(&mut body, &range.encode());
+            push_sized(&mut body, &range.encode());
         }
         body.extend_from_slice(&length(details.tables.len()).to_le_bytes());
         for table in &details.tables {
             body.extend_from_slice(&table.id.to_le_bytes());
             body.extend_from_slice(&table.highest_seqno.to_le_bytes());
-            put(&mut body, &table.first);
-            put(&mut body, &table.last);
+            push_sized(&mut body, &table.first);
+            push_sized(&mut body, &table.last);
         }
         let mut out = [MAGIC, FORMAT_WORD].concat();
         out.extend_from_slice(&checksum_of(&body).to_le_bytes());
@@ -169,17 +166,17 @@ impl StateCopy {
         if checksum != checksum_of(rest.0) {
             return None;
         }
-        let (number, listed, mark) = (rest.u64()?, part(&mut rest)?, part(&mut rest)?);
+        let (number, listed, mark) = (rest.u64()?, rest.sized()?.to_vec(), rest.sized()?.to_vec());
         let lost = (0..rest.u32()?)
-            .map(|_| Some((rest.u32()?, LostRange::decode(&part(&mut rest)?)?)))
+            .map(|_| Some((rest.u32()?, LostRange::decode(rest.sized()?)?)))
             .collect::<Option<_>>()?;
         let tables = (0..rest.u32()?)
             .map(|_| {
                 Some(TableRange {
                     id: rest.u64()?,
                     highest_seqno: rest.u64()?,
-                    first: part(&mut rest)?,
-                    last: part(&mut rest)?,
+                    first: rest.sized()?.to_vec(),
+                    last: rest.sized()?.to_vec(),
                 })
             })
             .collect::<Option<_>>()?;
@@ -198,12 +195,6 @@ fn checksum_of(body: &[u8]) -> u128 {
         hasher.update(part);
     }
     hasher.digest128()
-}
-
-/// Bytes behind their length.
-fn part(rest: &mut Reader<'_>) -> Option<Vec<u8>> {
-    let length = rest.u32()?;
-    Some(rest.bytes(length as usize)?.to_vec())
 }
 
 /// The copy in an index's directory, if there is one.

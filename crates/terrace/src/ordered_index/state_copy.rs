@@ -199,8 +199,13 @@ fn checksum_of(body: &[u8]) -> u128 {
 
 /// The copy in an index's directory, if there is one.
 pub(super) fn read(dir: &Path) -> io::Result<Option<StateCopy>> {
-    match fs::read(dir.join(FILE)) {
-        Ok(bytes) => Ok(StateCopy::decode(&bytes)),
+    let bytes = read_if_there(&dir.join(FILE))?;
+    Ok(bytes.and_then(|bytes| StateCopy::decode(&bytes)))
+}
+
+fn read_if_there(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -270,16 +275,11 @@ pub(super) fn update(dir: &Path, details: impl FnOnce(u64) -> Option<Details>) {
 /// # Errors
 /// Errors of the file system.
 pub fn mend(dir: &Path) -> io::Result<Option<String>> {
-    let read = |name: &str| match fs::read(dir.join(name)) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    };
-    let Some(copy) = self::read(dir)?.map(|copy| copy.state) else {
+    let Some(copy) = read(dir)?.map(|copy| copy.state) else {
         return Ok(None);
     };
-    let has_current = read(CURRENT_FILE)?.is_some_and(|current| current == copy.current());
-    let has_list = read(&copy.name())?.is_some_and(|listed| listed == copy.listed);
+    let has_current = read_if_there(&dir.join(CURRENT_FILE))?.is_some_and(|current| current == copy.current());
+    let has_list = read_if_there(&dir.join(copy.name()))?.is_some_and(|listed| listed == copy.listed);
     let (name, bytes) = match (has_current, has_list) {
         (true, false) => (copy.name(), copy.listed),
         (false, true) => (CURRENT_FILE.to_owned(), copy.current()),

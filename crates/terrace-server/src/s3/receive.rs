@@ -21,7 +21,7 @@ use super::{
     crypt::DataKey,
     digest::{Algorithm, Checksum, Computed, Digests},
     errors::{self, Told as _},
-    turn::{LONG_BYTES, Turn},
+    turn::{LONG_BYTES, PIECE_BYTES, Turn},
 };
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
@@ -293,6 +293,8 @@ struct Pieces {
     turn_bytes: usize,
     /// Received bytes of the next piece.
     rest: Bytes,
+    /// Bytes of the announced length that are in no piece yet.
+    missing: Option<u64>,
 }
 
 impl Pieces {
@@ -308,6 +310,7 @@ impl Pieces {
             turn,
             turn_bytes: short.unwrap_or(LONG_BYTES),
             rest: Bytes::new(),
+            missing: length,
         }
     }
 
@@ -330,7 +333,8 @@ impl Pieces {
             }
             let room = (PIECE_BYTES - piece.bytes).min(self.turn.left());
             let data = self.rest.split_to(self.rest.len().min(room));
-            self.turn.took(data.len());
+            self.missing = self.missing.map(|missing| missing.saturating_sub(data.len() as u64));
+            self.turn.took(data.len(), self.missing == Some(0));
             piece.push(data);
         }
         piece.end_gathering();
@@ -364,7 +368,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::http::budget::Pool;
-    use futures_util::stream;
+    use futures_util::{FutureExt as _, stream};
     use std::{
         convert::Infallible,
         sync::atomic::{AtomicUsize, Ordering},
@@ -446,7 +450,7 @@ mod tests {
     async fn a_turn_that_is_wanted_ends_after_a_write() {
         let pool = Pool::new(LONG_BYTES as u64, LONG_BYTES as u64);
         let ((client, _), mut fast) = upload(&pool, 1);
-        (0..64).for_each(|_| client.send(frame()).unwrap());
+        (0..12 * PIECE_BYTES / frame().len()).for_each(|_| client.send(frame()).unwrap());
         for _ in 0..8 {
             assert_eq!(fast.next().await.unwrap().unwrap().bytes, PIECE_BYTES);
             assert!(!fast.turn.is_over());
@@ -466,5 +470,30 @@ mod tests {
             timeout(SOON, waiting).await.is_err(),
             "it is its turn, and more is to come"
         );
+    }
+    /// Of an announced length. An upload that waits need not wait for the commit of one that has
+    /// arrived.
+    #[tokio::test]
+    async fn a_turn_that_is_wanted_ends_with_the_body() {
+        let pool = Pool::new(LONG_BYTES as u64, LONG_BYTES as u64);
+        let ((client, _), mut short) = upload(&pool, 1);
+        let length = frame().len() * 5;
+        short.missing = Some(length as u64);
+        (0..4).for_each(|_| client.send(frame()).unwrap());
+        assert!(timeout(SOON, short.next()).await.is_err(), "the piece is incomplete");
+        let ((other, _), mut waits) = upload(&pool, 2);
+        other.send(frame()).unwrap();
+        assert!(timeout(SOON, waits.next()).await.is_err());
+        let mut waiting = Box::pin(waits.next());
+        assert!(poll_fn(|context| std::task::Poll::Ready(waiting.as_mut().poll(context).is_pending())).await);
+        client.send(frame()).unwrap();
+        // Immediately, not when its client has been silent for long enough.
+        let piece = short.next().now_or_never().expect("no more of it is to come");
+        assert!(short.turn.is_over());
+        drop((piece, client));
+        short.turn.end();
+        assert!(short.next().await.unwrap().is_none());
+        drop(other);
+        assert_eq!(waiting.await.unwrap().unwrap().bytes, frame().len());
     }
 }

@@ -12,16 +12,20 @@
 
 use crate::http::budget::{Pool, Ticket};
 use std::{net::IpAddr, pin::pin, sync::Arc, time::Duration};
-use terrace_objects::write::PIECE_BYTES;
 use tokio::time::{Instant, sleep};
 
+/// Bytes of a body that are hashed and written at a time. Each piece wakes three threads: with a
+/// quarter of this, uploads took an eighth more processor time (docs/s3.md).
+pub const PIECE_BYTES: usize = 1 << 20;
 /// Buffer of a stream into the store: writes of a MiB are gathered.
 const WRITER_BYTES: usize = 1 << 20;
+/// Most bytes that a connection reads ahead of the body.
+const READ_AHEAD_BYTES: usize = 256 << 10;
 /// Memory of a long body: a piece being hashed and written, one being received, the connection's
 /// read-ahead, and the writer's buffer.
-pub const LONG_BYTES: usize = 3 * PIECE_BYTES + WRITER_BYTES;
-/// Length of a turn if others wait: one write to the device.
-const TURN_BYTES: usize = WRITER_BYTES;
+pub const LONG_BYTES: usize = 2 * PIECE_BYTES + READ_AHEAD_BYTES + WRITER_BYTES;
+/// Length of a turn if others wait: so many pieces that receiving overlaps with writing.
+const TURN_BYTES: usize = 4 * PIECE_BYTES;
 /// How long a client may be silent in one turn while others wait. A client that is as fast as
 /// others are served has a whole turn's bytes ready when it begins.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -79,15 +83,17 @@ impl Turn {
         self.left
     }
 
-    /// Counts received bytes.
-    pub fn took(&mut self, bytes: usize) {
+    /// Counts received bytes. If others wait, the turn ends with its last byte, or the body's: they
+    /// need not wait for the commit.
+    pub fn took(&mut self, bytes: usize, is_body_complete: bool) {
         self.left = self.left.saturating_sub(bytes);
-        if self.left == 0 {
-            if self.ticket.is_wanted() {
-                self.is_over = true;
-            } else {
-                self.go_on();
-            }
+        if self.left > 0 && !is_body_complete {
+            return;
+        }
+        if self.ticket.is_wanted() {
+            self.is_over = true;
+        } else {
+            self.go_on();
         }
     }
 

@@ -324,6 +324,8 @@ mod tests {
     #[test]
     fn that_recycling_is_stuck_is_seen_with_the_log_having_been_full() {
         const ROUNDS: u64 = 20_000;
+        // On one processor the other thread would wait for the end of this one's time slice.
+        const LOOKS_PER_YIELD: u32 = 1_000;
         let (stuck, looks) = (Stuck::default(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -337,7 +339,12 @@ mod tests {
             for round in 1..=ROUNDS {
                 stuck.ends(true);
                 looks.store(round, Ordering::Release);
+                let mut looked = 0_u32;
                 while !stuck.is_at(round) {
+                    looked += 1;
+                    if looked.is_multiple_of(LOOKS_PER_YIELD) {
+                        std::thread::yield_now();
+                    }
                     std::hint::spin_loop();
                 }
                 if !stuck.was() {

@@ -7,6 +7,9 @@ use crate::{
     log::segments::{RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState, WANTED_SEGMENTS},
 };
 
+/// A busy store with free segments keeps those without live values until the log takes more than
+/// this fraction (1/n) of its tier. Freeing one reads it, at the cost of callers.
+const DEAD_LOG_DIVISOR: u64 = 8;
 /// Maximum percentage of the existing segment files that may be free; the space of others is
 /// returned. More than log GC frees.
 const FILES_KEPT_PERCENT: u32 = 40;
@@ -23,6 +26,23 @@ impl Engine {
             return SCARCE_SEGMENTS;
         }
         (segments.created() * FILES_KEPT_PERCENT / 100).max(WANTED_SEGMENTS)
+    }
+
+    /// Whether the log takes so much of its tier that segments without live values are freed even
+    /// on a busy store with free ones.
+    pub fn log_is_long(&self) -> bool {
+        let segments = &self.log.segments;
+        let used = segments.created().saturating_sub(segments.free());
+        let tier_bytes = self.look_at_fill().flash.capacity_bytes.min(self.flash_limit_bytes());
+        u64::from(used) * segments.segment_bytes() > tier_bytes / DEAD_LOG_DIVISOR
+    }
+
+    /// Bytes of segments without live values that the newest checkpoint of the hash index needs.
+    pub fn dead_log_behind_checkpoint_bytes(&self) -> u64 {
+        let segments = &self.log.segments;
+        let waits = |segment: &&Segment| segment.is_hopeful() && !self.checkpoints.spares_log_up_to(segment.last_seq());
+        let count = segments.in_state(SegmentState::Sealed).filter(waits).count();
+        count as u64 * segments.segment_bytes()
     }
 
     /// Whether a part of the log will soon return its space to the device: mostly dead segments to

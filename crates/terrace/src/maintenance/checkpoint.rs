@@ -27,6 +27,9 @@ const MEMTABLES_LEFT: u64 = 4;
 /// Checkpoints thus stay below a quarter of the log's writes, and replaying the log behind one
 /// takes no longer than loading it.
 const LOG_PER_CHECKPOINT: u64 = 4;
+/// One is also due if more than this fraction (1/n) of the log's files is dead and waits only for
+/// it. With [`LOG_PER_CHECKPOINT`], its writing costs less than the space that it gives back.
+const LOG_PER_WAITING: u64 = 8;
 /// One is due after this part of the log at the latest: not so seldom that the log behind it is
 /// recycled before the next one.
 const RING_PART: u64 = 2;
@@ -89,7 +92,13 @@ fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
             let applied = engine.checkpoints.applied_bytes();
             applied >= every(0) || expected_bytes(engine) >= FIRST_BYTES
         }
-        Some(newest) => engine.checkpoints.behind_bytes(newest) >= every(newest.file_bytes * LOG_PER_CHECKPOINT),
+        Some(newest) => {
+            let least = newest.file_bytes * LOG_PER_CHECKPOINT;
+            let segments = &engine.log.segments;
+            let files_bytes = u64::from(segments.created()) * segments.segment_bytes();
+            let waits = || engine.dead_log_behind_checkpoint_bytes() > least.max(files_bytes / LOG_PER_WAITING);
+            engine.checkpoints.behind_bytes(newest) >= every(least) || (engine.log_is_long() && waits())
+        }
     }
 }
 
@@ -166,6 +175,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
         .map_err(|error| Error::io_on(Tier::Flash, "name the checkpoint of the hash index", &error))?;
     tracing::debug!(bytes = file_bytes, "wrote a checkpoint of the hash index");
     Ok(Some(Newest {
+        begun_seq,
         file_bytes,
         behind_bytes: 0,
         applied_bytes,

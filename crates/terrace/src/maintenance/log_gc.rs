@@ -285,9 +285,10 @@ impl LogGc {
     }
 
     /// A segment in which next to nothing lives is freed without need: it costs little, and its
-    /// room is not waited for later.
+    /// room is not waited for later. On a busy store with enough free ones only if the log is long.
     fn free_dead_segment(&mut self, ring: Ring) -> Result<bool> {
-        if !ring.may_drain_more() || !self.frees_dead_segments() {
+        let frees_all = self.frees_dead_segments();
+        if !ring.may_drain_more() || (!frees_all && !self.engine.log_is_long()) {
             return Ok(false);
         }
         if !self.former_are_counted {
@@ -296,7 +297,10 @@ impl LogGc {
         let engine = Arc::clone(&self.engine);
         let segments = &engine.log.segments;
         let round = self.round;
-        let is_wanted = |segment: &Segment| segment.is_mostly_dead() && segment.is_worth_trying(round);
+        let is_wanted = |segment: &Segment| {
+            let may_go = || frees_all || engine.checkpoints.spares_log_up_to(segment.last_seq());
+            segment.is_mostly_dead() && segment.is_worth_trying(round) && may_go()
+        };
         let Some(segment) = segments.oldest_sealed(engine.log.frames.released_seq(), is_wanted) else {
             return Ok(false);
         };
@@ -304,9 +308,9 @@ impl LogGc {
         self.drain_or_refuse(segment).map(|()| true)
     }
 
-    /// Whether segments without live values are freed although there are enough free ones: where
-    /// room is short, and when the store is idle. Not before: a checkpoint of the hash index needs
-    /// the log behind it.
+    /// Whether all segments without live values are freed although there are enough free ones:
+    /// where room is short, and when the store is idle. Otherwise not those that a checkpoint of
+    /// the hash index needs: the log behind it.
     fn frees_dead_segments(&mut self) -> bool {
         let committed_seq = self.engine.log.committed_seq();
         if self.quiet_since.0 != committed_seq {

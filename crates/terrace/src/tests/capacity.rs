@@ -231,3 +231,53 @@ fn an_index_that_fills_the_tier_is_refused_by_name_and_deletes_make_room() {
         assert!(store.get(key(n)).unwrap().unwrap().value == bytes(n, 40), "{n}");
     }
 }
+
+/// Regression: what was deleted left the log only once the store was idle, or the device full. A
+/// device of 776 MB had 700 MB of dead segments for as long as its clients went on.
+#[test]
+fn what_was_deleted_leaves_the_log_of_a_busy_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(options_of(dir.path(), 64 * MIB)).unwrap();
+    let buffered = |key: &str, value: Vec<u8>| put_small(&store, key, value).unwrap();
+    let count = 3_000;
+    for n in 0..count {
+        buffered(&format!("{n:05}"), bytes(n, LENGTH));
+    }
+    // An open after a crash would read the log behind it.
+    eventually("a checkpoint", || store.checkpoint().unwrap());
+    for n in 0..count {
+        buffered(&format!("{n:05}"), bytes(n + 1, LENGTH));
+    }
+    let log = || store.stats().log;
+    let full = log().segments_used;
+    assert!(full > 90, "{full} segments");
+    store.flush().unwrap();
+
+    let is_over = AtomicBool::new(false);
+    let checkpoints = || store.stats().hash_index.checkpoint.taken;
+    let before = checkpoints();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut n = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                n += 1;
+                put_small(&store, &format!("busy {}", n % 10), bytes(n, LENGTH)).unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        for n in 0..count {
+            store
+                .delete_with(format!("{n:05}"), Condition::None, Durability::Buffered)
+                .unwrap();
+        }
+        eventually("the room of what was deleted", || log().segments_used < full / 3);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    // Half of the log was behind it.
+    assert!(checkpoints() > before);
+    store.close().unwrap();
+    drop(store);
+    let store = Store::open(options_of(dir.path(), 64 * MIB)).unwrap();
+    assert_eq!(store.get("00001").unwrap(), None);
+    assert!(store.get("busy 1").unwrap().is_some());
+}

@@ -62,13 +62,15 @@ pub fn remove(disk: &dyn Disk) -> io::Result<()> {
 }
 
 /// State of checkpoints in an open store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Checkpoints {
     /// Classes of keys that are elsewhere, or whose slot was taken out, while that is known of all
     /// of them, and so the hash index filled.
     filter: RwLock<Option<Arc<KeyFilter>>>,
     /// Locked while one is taken.
     newest: Mutex<Option<Newest>>,
+    /// Its `begun_seq`, or `u64::MAX`; outside its lock, which is held for long.
+    begun_seq: AtomicU64,
     /// Bytes of log applied since the open.
     applied_bytes: AtomicU64,
     filled: OnceLock<(FilledFrom, Duration)>,
@@ -79,12 +81,27 @@ pub struct Checkpoints {
 /// The checkpoint that the next open would use.
 #[derive(Debug, Clone, Copy)]
 pub struct Newest {
+    /// The applied seq when it was begun: an open reads the log behind it.
+    pub begun_seq: u64,
     /// Its length.
     pub file_bytes: u64,
     /// Bytes of log behind it when it was found or begun,
     pub behind_bytes: u64,
     /// and what was applied by then.
     pub applied_bytes: u64,
+}
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        Self {
+            filter: RwLock::default(),
+            newest: Mutex::default(),
+            begun_seq: AtomicU64::new(u64::MAX),
+            applied_bytes: AtomicU64::default(),
+            filled: OnceLock::default(),
+            counters: CheckpointCounters::default(),
+        }
+    }
 }
 
 impl Checkpoints {
@@ -122,14 +139,22 @@ impl Checkpoints {
         self.filter().map_or(0, |filter| filter.bytes())
     }
 
-    /// A checkpoint was loaded; this many bytes of log after it were in the index before the open.
-    pub fn found(&self, file_bytes: u64, behind_bytes: u64) {
-        self.counters.file_bytes.store(file_bytes, Ordering::Relaxed);
-        *self.newest.lock() = Some(Newest {
-            file_bytes,
-            behind_bytes,
-            applied_bytes: 0,
-        });
+    /// A checkpoint was loaded.
+    pub fn found(&self, checkpoint: Newest) {
+        let mut newest = self.newest.lock();
+        self.set(&mut newest, checkpoint);
+    }
+
+    fn set(&self, newest: &mut Option<Newest>, checkpoint: Newest) {
+        *newest = Some(checkpoint);
+        self.begun_seq.store(checkpoint.begun_seq, Ordering::Release);
+        self.counters.file_bytes.store(checkpoint.file_bytes, Ordering::Relaxed);
+    }
+
+    /// Whether the newest checkpoint can be used without the log up to this seq. True if there is
+    /// none.
+    pub fn spares_log_up_to(&self, seq: u64) -> bool {
+        seq <= self.begun_seq.load(Ordering::Acquire)
     }
 
     /// A frame of the log was applied.
@@ -162,8 +187,7 @@ impl Checkpoints {
         let outcome = take(newest.as_ref());
         match &outcome {
             Ok(Some(taken)) => {
-                *newest = Some(*taken);
-                self.counters.file_bytes.store(taken.file_bytes, Ordering::Relaxed);
+                self.set(&mut newest, *taken);
                 self.counters.taken.fetch_add(1, Ordering::Relaxed);
             }
             Ok(None) => {}

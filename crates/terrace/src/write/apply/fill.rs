@@ -162,7 +162,7 @@ impl Applier {
         }
         index.show();
         self.elsewhere = Arc::new(loaded.filter);
-        self.engine.checkpoints.found(loaded.file_bytes, loaded.behind_bytes);
+        self.engine.checkpoints.found(loaded.checkpoint);
         self.filled(FilledFrom::Checkpoint);
     }
 

@@ -17,7 +17,7 @@ use crate::{
     Error, HomeKind, Result,
     engine::Engine,
     hash_index::{
-        checkpoint::{FILE, NEW_FILE, file::Source},
+        checkpoint::{FILE, NEW_FILE, Newest, file::Source},
         key_filter::KeyFilter,
     },
     io::PAGE_BYTES,
@@ -67,10 +67,8 @@ struct LogBehind {
 pub struct Loaded {
     /// Keys elsewhere.
     pub filter: KeyFilter,
-    /// Length of the checkpoint.
-    pub file_bytes: u64,
-    /// Bytes of log behind it.
-    pub behind_bytes: u64,
+    /// The checkpoint.
+    pub checkpoint: Newest,
 }
 
 fn stale(reason: impl Into<String>) -> Error {
@@ -151,10 +149,16 @@ impl Loader {
 
     /// The result, after the last step. The hash index is still hidden.
     pub fn finish(self) -> Loaded {
-        Loaded {
-            file_bytes: self.source.header().file_bytes,
-            filter: self.source.into_filter(),
+        let header = self.source.header();
+        let checkpoint = Newest {
+            begun_seq: header.begun_seq,
+            file_bytes: header.file_bytes,
             behind_bytes: self.log.read_bytes,
+            applied_bytes: 0,
+        };
+        Loaded {
+            filter: self.source.into_filter(),
+            checkpoint,
         }
     }
 }

@@ -10,6 +10,7 @@
 use super::{
     account::{self, Accounts},
     keyspace::{self, is_bucket_name},
+    lasting::lasting,
     policy::Policy,
     secrets::Secrets,
     session::{self, Bounds, Made, NoSession, Session, Sessions},
@@ -346,7 +347,7 @@ pub fn store(store: &Store, id: &str, key: &AccessKey, secrets: &Secrets) -> ter
 
 fn put(store: &Store, id: &str, key: &Stored) -> terrace::Result<()> {
     let json = serde_json::to_vec(key).map_err(|error| Error::invalid(error.to_string()))?;
-    store.put(keyspace::access_key(id), json).map(|_| ())
+    store.put(keyspace::access_key(id), lasting(json)).map(|_| ())
 }
 
 /// Replaces the permissions of a key by a policy, or by none, in a store that no other process has

@@ -7,7 +7,7 @@
 //! records have no account belong to [`DEFAULT`], which always exists and has a record only if it
 //! has an address.
 
-use super::keyspace;
+use super::{keyspace, lasting::lasting};
 use ring::digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -126,7 +126,7 @@ impl Accounts {
             return Ok(());
         }
         let json = serde_json::to_vec(&account).map_err(|error| Error::invalid(error.to_string()))?;
-        store.put(keyspace::account(name), json)?;
+        store.put(keyspace::account(name), lasting(json))?;
         self.0.insert(name.to_owned(), account);
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::{
     crypt::Wanted,
     error::{ObjectError, ObjectResult},
     keyspace,
+    lasting::lasting,
     lifecycle::{self, Rule, Subject},
     lock, logging, notification,
     policy::Policy,
@@ -553,7 +554,7 @@ fn write_record(store: &Store, name: &str, record: &Record) -> ObjectResult {
         return Err(ObjectError::SettingsTooLong(RECORD_BYTES_MAX));
     }
     store
-        .put(&key, json)
+        .put(&key, lasting(json))
         .map_err(|error| ObjectError::engine(&error, &key))?;
     Ok(())
 }

@@ -31,6 +31,7 @@ pub mod error;
 pub mod fuzzing;
 pub mod keep;
 pub mod keyspace;
+pub mod lasting;
 pub mod lifecycle;
 pub mod list;
 pub mod local;

@@ -19,7 +19,7 @@
 
 pub mod kms;
 
-use super::{keyspace, text};
+use super::{keyspace, lasting::lasting, text};
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use kms::KmsKeys;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -143,7 +143,7 @@ impl Drawn {
             condition,
             ..PutOptions::default()
         };
-        store.put_with(self.place, json, &options).map(drop)
+        store.put_with(self.place, lasting(json), &options).map(drop)
     }
 
     /// The stored key, if there is one, and whether it is unencrypted.
@@ -430,7 +430,11 @@ impl Secrets {
             ..PutOptions::default()
         };
         store
-            .put_with(keyspace::master_key(&current.to_string()), "", &durable)
+            .put_with(
+                keyspace::master_key(&current.to_string()),
+                lasting(Vec::new()),
+                &durable,
+            )
             .map(drop)
     }
 

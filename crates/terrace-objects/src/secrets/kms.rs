@@ -15,6 +15,7 @@ use super::{KEY_BYTES, KeyId, Secrets, StoredKey, wrapping_of};
 use crate::{
     error::{ObjectError, ObjectResult},
     keyspace,
+    lasting::lasting,
 };
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use ring::aead::LessSafeKey;
@@ -210,7 +211,7 @@ impl Record {
             condition,
             ..PutOptions::default()
         };
-        store.put_with(place(name), json, &options).map(drop)
+        store.put_with(place(name), lasting(json), &options).map(drop)
     }
 
     /// Decrypts it for use.

@@ -39,6 +39,7 @@ use import::Import;
 use listeners::Listeners;
 use std::{net::SocketAddr, sync::Arc};
 use terrace::{Options, Store};
+use terrace_objects::lasting;
 use tokio::{runtime::Runtime, task};
 
 /// A server that is listening: connections wait until [`Server::run`].
@@ -193,6 +194,7 @@ fn access_keys(
         first_key(store, address, &secrets, show_first)?;
     }
     let keys = Keys::load(store, secrets.clone())?;
+    lasting::lengthen_all(store)?;
     secrets.keep_own(store)?;
     secrets.kms().load(store, &secrets)?;
     // Not before the keys are known to decrypt the store: a registered key is required from then

@@ -21,6 +21,7 @@ mod kms;
 mod lifecycle;
 mod locks;
 mod logs;
+mod lost_index;
 mod master_keys;
 mod meant;
 mod offline;

@@ -33,7 +33,7 @@ const PARTS: &[(&str, &str)] = &[
     ("maintenance/block_gc",       "block_gc index large log options"),
     ("maintenance/checkpoint",     "checkpoints flash_disk hash_index log manifest options"),
     ("maintenance/expire",         "expire_counters expiring log options"),
-    ("maintenance/log_gc",         "block_gc flash_cache hash_index large log metrics \
+    ("maintenance/log_gc",         "block_gc checkpoints flash_cache hash_index large log metrics \
                                   persisted_seq placement refilling scan_order"),
     ("maintenance/log_gc/blocks",  "block_gc index large log metrics persisted_seq"),
     ("maintenance/log_gc/live",    "hash_index index log placement"),

@@ -89,19 +89,27 @@ fn lost_records_of_buckets_and_keys_keep_the_server_from_starting_until_repair()
     }
 }
 
-/// A bit is flipped in the middle of the table: what else it has is served.
+/// Flips a bit amid the entries of objects in each table that has some.
+fn damage_entries(place: &Place) {
+    // Some keys are stored whole, others without what they share with the key before.
+    let key = &path(0).into_bytes()[1.."/mine/object-".len()];
+    for table in tables(place) {
+        let mut bytes = fs::read(&table).unwrap();
+        let seen = bytes.windows(key.len()).enumerate().filter(|(_, seen)| *seen == key);
+        let places: Vec<_> = seen.map(|(at, _)| at).collect();
+        if let Some(at) = places.get(places.len() / 2) {
+            bytes[*at] ^= 1;
+            fs::write(table, bytes).unwrap();
+        }
+    }
+}
+
+/// A bit is flipped amid the entries of objects: what else the table has is served.
 #[test]
 fn objects_whose_entries_are_lost_are_errors_and_all_others_are_served() {
     let place = Place::new();
     let own = recycled(&place);
-    let table = tables(&place)
-        .into_iter()
-        .max_by_key(|table| fs::metadata(table).unwrap().len())
-        .unwrap();
-    let mut damaged = fs::read(&table).unwrap();
-    let middle = damaged.len() / 2;
-    damaged[middle] ^= 1;
-    fs::write(&table, damaged).unwrap();
+    damage_entries(&place);
 
     // Reads find the damage, and the next open sets it aside.
     let find = |service: &Service| {
@@ -116,25 +124,31 @@ fn objects_whose_entries_are_lost_are_errors_and_all_others_are_served() {
         let lost = statuses.enumerate().filter(|(_, status)| *status != 200);
         lost.map(|(n, _)| n).collect::<Vec<_>>()
     };
-    let service = Service::with_key(&place, &[], &own.id, &own.secret);
+    let start = || {
+        // With a checkpoint of the hash index objects in the log are found without the ordered
+        // index.
+        let _ = fs::remove_file(place.path("terrace-data/flash/CHECKPOINT"));
+        Service::with_key(&place, &[], &own.id, &own.secret)
+    };
+    let mut service = start();
     let before = find(&service);
     assert!(
         !before.is_empty() && before.len() < OBJECTS,
         "{} are lost",
         before.len()
     );
-    let service = service.restart(&place);
+    service.end();
+    let service = start();
     let lost = find(&service);
-    let (first, last) = (lost[0], lost[lost.len() - 1]);
-    // Of the first key behind the damaged block a newer entry may be in it.
+    // More than before: of the first key behind a damaged block a newer entry may be in it.
+    let is_lost = |n: &usize| lost.contains(n);
     assert!(
-        first == before[0] && (0..=1).contains(&(lost.len() - before.len())),
+        before.iter().all(is_lost) && lost.len() < OBJECTS,
         "{lost:?}, before {before:?}"
     );
-    assert_eq!(last - first + 1, lost.len(), "one range of keys: {lost:?}");
 
     let client = &service.client;
-    for n in [first, last] {
+    for n in [lost[0], lost[lost.len() - 1]] {
         // Whether it exists decides what these do.
         assert_eq!(code(&client.send("PUT", &path(n), &[], b"new")).0, 500);
         assert_eq!(code(&client.send("DELETE", &path(n), &[], b"")).0, 500);

@@ -290,8 +290,14 @@ fn where_the_device_has_no_room_scans_write_nothing() {
         ..options(dir.path())
     };
     let store = Store::open(on_disk).unwrap();
+    // Together in frames: of pages with one value each the log would give room back meanwhile.
+    let buffered = PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    };
     (0..KEYS).for_each(|number| {
-        store.put(key(number * 4_001 % KEYS), value(number, 1)).unwrap();
+        let (key, value) = (key(number * 4_001 % KEYS), value(number, 1));
+        store.put_with(key, value, &buffered).unwrap();
     });
     store.flush().unwrap();
     let engine = store.engine();

@@ -135,24 +135,23 @@ impl Missing {
 pub fn set_damaged_aside(dir: &Path, is_deep: bool) -> Result<Outcome> {
     let failed = |error: io::Error| Error::io_on(Tier::Flash, format!("reading {}", dir.display()), &error);
     let not_possible = |reason: &str| Ok(Outcome::NotPossible(reason.to_owned()));
-    let state = match fs::read(dir.join(CURRENT_FILE)) {
-        Ok(current) => State::named_by(dir, &current),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => return Err(failed(error)),
-    };
-    let state = match state {
+    let current = state_copy::read_if_there(&dir.join(CURRENT_FILE)).map_err(failed)?;
+    let named = current.map_or(Ok(None), |current| State::named_by(dir, &current));
+    let state = match named {
+        Ok(Some(state)) => state,
         Err(Error::Corruption { .. }) | Ok(None) => {
             return not_possible("the files that list its tables are damaged, and so is their copy");
         }
-        state => state?,
+        Err(error) => return Err(error),
     };
-    let listing = state.as_ref().and_then(|state| Listing::decode(&state.listed));
-    let (Some(state), Some(listing)) = (state, listing) else {
+    let Some(listing) = Listing::decode(&state.listed) else {
         return not_possible("the file that lists its tables is of another format");
     };
+    let copy = state_copy::read(dir).map_err(failed)?;
     let mut work = Work {
         dir,
-        copy: state_copy::read(dir).map_err(failed)?,
+        listed_in_copy: copy.as_ref().and_then(|copy| Listing::decode(&copy.state.listed)),
+        copy,
         state,
         listing,
         applied: None,
@@ -165,6 +164,8 @@ pub fn set_damaged_aside(dir: &Path, is_deep: bool) -> Result<Outcome> {
 struct Work<'a> {
     dir: &'a Path,
     copy: Option<StateCopy>,
+    /// The tables in the copy, of which it tells what they contain.
+    listed_in_copy: Option<Listing>,
     state: State,
     listing: Listing,
     /// The newest mark in the tables that were looked at, in its stored form.
@@ -363,11 +364,9 @@ impl Work<'_> {
     }
 
     fn range_in_copy(&self, listed: &Listed) -> Option<&TableRange> {
-        let copy = self.copy.as_ref()?;
-        let listing = Listing::decode(&copy.state.listed)?;
-        let is_same = listing.tables().any(|other| other == listed);
-        let tables = &copy.details.as_ref().filter(|_| is_same)?.tables;
-        tables.iter().find(|table| table.id == listed.id)
+        let is_same = self.listed_in_copy.as_ref()?.tables().any(|other| other == listed);
+        let details = self.copy.as_ref()?.details.as_ref().filter(|_| is_same);
+        details?.tables.iter().find(|table| table.id == listed.id)
     }
 
     /// Takes mark and lost ranges from the copy, if it is of this state.

@@ -73,11 +73,10 @@ impl State {
             listed: Vec::new(),
         };
         let name = state.name();
-        state.listed = match fs::read(dir.join(&name)) {
-            Ok(listed) => listed,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io_on(Tier::Flash, format!("reading {name}"), &error)),
-        };
+        let listed = read_if_there(&dir.join(&name))
+            .map_err(|error| Error::io_on(Tier::Flash, format!("reading {name}"), &error))?;
+        let Some(listed) = listed else { return Ok(None) };
+        state.listed = listed;
         let expected = state.current();
         if (current.len(), current.last()) != (expected.len(), expected.last()) {
             return Err(damaged(CURRENT_FILE));
@@ -203,7 +202,8 @@ pub(super) fn read(dir: &Path) -> io::Result<Option<StateCopy>> {
     Ok(bytes.and_then(|bytes| StateCopy::decode(&bytes)))
 }
 
-fn read_if_there(path: &Path) -> io::Result<Option<Vec<u8>>> {
+/// A file, if it is there.
+pub(super) fn read_if_there(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -86,6 +86,8 @@ pub struct LogGc {
     former_are_counted: bool,
     /// It has started, and has not reached its end yet.
     is_under_way: bool,
+    /// The log was long, and segments without live values have been freed since.
+    is_shortening: bool,
     /// Of the segments kept free for recycling so few are left that each segment must give
     /// something back, whatever is in it.
     is_short: bool,
@@ -119,6 +121,7 @@ impl LogGc {
             blocks_seen: None,
             former_are_counted: false,
             is_under_way: false,
+            is_shortening: false,
             is_short: false,
             dead_percent_min: DEAD_PERCENT_MIN_AWAITED,
             reserve_seen: (u32::MAX, Instant::now()),
@@ -288,7 +291,7 @@ impl LogGc {
     /// room is not waited for later. On a busy store with enough free ones only if the log is long.
     fn free_dead_segment(&mut self, ring: Ring) -> Result<bool> {
         let frees_all = self.frees_dead_segments();
-        if !ring.may_drain_more() || (!frees_all && !self.engine.log_is_long()) {
+        if !ring.may_drain_more() || !(frees_all || self.is_shortening || self.engine.log_is_long()) {
             return Ok(false);
         }
         if !self.former_are_counted {
@@ -301,9 +304,10 @@ impl LogGc {
             let may_go = || frees_all || engine.checkpoints.spares_log_up_to(segment.last_seq());
             segment.is_mostly_dead() && segment.is_worth_trying(round) && may_go()
         };
-        let Some(segment) = segments.oldest_sealed(engine.log.frames.released_seq(), is_wanted) else {
-            return Ok(false);
-        };
+        let next = segments.oldest_sealed(engine.log.frames.released_seq(), is_wanted);
+        // All of them, once it has begun: each few freed cost a mark of the index.
+        self.is_shortening = next.is_some() && !frees_all;
+        let Some(segment) = next else { return Ok(false) };
         self.is_short = false;
         self.drain_or_refuse(segment).map(|()| true)
     }

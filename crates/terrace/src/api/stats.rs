@@ -462,7 +462,7 @@ pub struct WrittenStats {
     pub flash_moved_bytes: u64,
     /// Small values rewritten in key order for scans.
     pub flash_ordered_bytes: u64,
-    /// Index tables written by flushes.
+    /// Index tables written by flushes, and copies of the files that name its state.
     pub index_bytes: u64,
     /// Index tables written by compactions.
     pub compaction_bytes: u64,

@@ -79,7 +79,7 @@ impl OrderedIndex {
             return Ok(None);
         }
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        self.copy_state();
+        self.copy_new_state();
         self.written.look(&self.tree);
         // Sealing holds the same lock, so both lists agree here: memtables that the library no
         // longer has as sealed are on flash.
@@ -191,7 +191,7 @@ impl OrderedIndex {
         let changed = self.tree.current_version().id() != before;
         if changed {
             self.written.look(&self.tree);
-            self.copy_state();
+            self.copy_new_state();
             if self.l0_runs() < runs {
                 self.looks.spend_on_runs();
             }

@@ -329,12 +329,25 @@ impl OrderedIndex {
         self.damage.is_made()
     }
 
-    /// Copies the files that name the state.
-    fn copy_state(&self) {
-        if self.options.guards {
-            let _one = self.copying.lock();
-            state_copy::update(&self.dir, |number| self.details(number));
+    /// Bytes written of copies of the files that name the state.
+    pub fn state_copy_bytes(&self) -> u64 {
+        self.written.state_copy_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Copies the files that name the state. Returns the bytes written.
+    fn copy_state(&self) -> u64 {
+        if !self.options.guards {
+            return 0;
         }
+        let _one = self.copying.lock();
+        state_copy::update(&self.dir, |number| self.details(number)) as u64
+    }
+
+    /// The same, and counts them.
+    fn copy_new_state(&self) {
+        self.written
+            .state_copy_bytes
+            .fetch_add(self.copy_state(), Ordering::Relaxed);
     }
 
     /// Entries within bounds as of commit `seq`, in key order, from both ends. The scan keeps the

@@ -247,12 +247,12 @@ impl OrderedIndex {
     }
 }
 
-/// Writes the copy anew if the state has changed. One caller at a time.
-pub(super) fn update(dir: &Path, details: impl FnOnce(u64) -> Option<Details>) {
+/// Writes the copy anew if the state has changed, and returns its length. One caller at a time.
+pub(super) fn update(dir: &Path, details: impl FnOnce(u64) -> Option<Details>) -> usize {
     // A state that is replaced meanwhile has its copy written by the thread that replaced it.
     let state = fs::read(dir.join(CURRENT_FILE)).map(|current| State::named_by(dir, &current));
-    let Ok(Ok(Some(state))) = state else { return };
-    let Some(details) = details(state.number) else { return };
+    let Ok(Ok(Some(state))) = state else { return 0 };
+    let Some(details) = details(state.number) else { return 0 };
     let copy = StateCopy {
         state,
         details: Some(details),
@@ -260,13 +260,14 @@ pub(super) fn update(dir: &Path, details: impl FnOnce(u64) -> Option<Details>) {
     let bytes = copy.encode();
     let path = dir.join(FILE);
     if fs::read(&path).is_ok_and(|copy| copy == bytes) {
-        return;
+        return 0;
     }
     let temporary = dir.join(TEMPORARY);
-    let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, &path));
+    let written = fs::write(&temporary, &bytes).and_then(|()| fs::rename(&temporary, &path));
     if let Err(error) = written {
         tracing::debug!(%error, "the copy of the index's state was not written");
     }
+    bytes.len()
 }
 
 /// Replaces the damaged or missing one of the two files, if the other one and the copy agree.

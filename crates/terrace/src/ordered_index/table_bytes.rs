@@ -7,8 +7,8 @@
 //! A file that was never a table of any state is left from a failed flush or compaction: on a full
 //! device such files would use up any room that is freed.
 //!
-//! On failure: tables of a failed flush or compaction are not counted, nor are the small files that
-//! name the current state.
+//! On failure: tables of a failed flush or compaction are not counted, nor are the small files by
+//! which the library names the current state.
 
 use lsm_tree::{AbstractTree as _, SeqNo, Table, TableId, Tree};
 use parking_lot::Mutex;
@@ -27,6 +27,8 @@ pub(super) struct WrittenTables {
     /// Where they are.
     dir: PathBuf,
     known: Mutex<Known>,
+    /// Of the copies of the state, which each flush or compaction makes.
+    pub state_copy_bytes: AtomicU64,
     /// By flushes.
     pub flushed_bytes: AtomicU64,
     /// By compactions.
@@ -52,6 +54,7 @@ impl WrittenTables {
                 tables: version.iter_tables().map(|table| table.id()).collect(),
                 highest_seqno: highest.unwrap_or(0),
             }),
+            state_copy_bytes: AtomicU64::new(0),
             flushed_bytes: AtomicU64::new(0),
             compacted_bytes: AtomicU64::new(0),
             compactions: AtomicU64::new(0),

@@ -7,9 +7,6 @@ use crate::{
     log::segments::{RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState, WANTED_SEGMENTS},
 };
 
-/// A busy store with free segments keeps those without live values until the log takes more than
-/// this fraction (1/n) of its tier. Freeing one reads it, at the cost of callers.
-const DEAD_LOG_DIVISOR: u64 = 8;
 /// Maximum percentage of the existing segment files that may be free; the space of others is
 /// returned. More than log GC frees.
 const FILES_KEPT_PERCENT: u32 = 40;
@@ -28,13 +25,14 @@ impl Engine {
         (segments.created() * FILES_KEPT_PERCENT / 100).max(WANTED_SEGMENTS)
     }
 
-    /// Whether the log takes so much of its tier that segments without live values are freed even
-    /// on a busy store with free ones.
-    pub fn log_is_long(&self) -> bool {
+    /// Whether the device has less space left than the log takes. Then segments without live values
+    /// are freed even on a busy store with free ones; elsewhere they wait, since freeing one reads
+    /// it and moves what lives in it.
+    pub fn log_crowds_device(&self) -> bool {
         let segments = &self.log.segments;
-        let used = segments.created().saturating_sub(segments.free());
-        let tier_bytes = self.look_at_fill().flash.capacity_bytes.min(self.flash_limit_bytes());
-        u64::from(used) * segments.segment_bytes() > tier_bytes / DEAD_LOG_DIVISOR
+        let used = u64::from(segments.created().saturating_sub(segments.free()));
+        // A device that cannot be queried counts as full.
+        self.flash_disk.available_bytes().unwrap_or(0) < used * segments.segment_bytes()
     }
 
     /// Bytes of segments without live values that the newest checkpoint of the hash index needs.

@@ -97,7 +97,7 @@ fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
             let segments = &engine.log.segments;
             let files_bytes = u64::from(segments.created()) * segments.segment_bytes();
             let waits = || engine.dead_log_behind_checkpoint_bytes() > least.max(files_bytes / LOG_PER_WAITING);
-            engine.checkpoints.behind_bytes(newest) >= every(least) || (engine.log_is_long() && waits())
+            engine.checkpoints.behind_bytes(newest) >= every(least) || (engine.log_crowds_device() && waits())
         }
     }
 }

@@ -86,7 +86,7 @@ pub struct LogGc {
     former_are_counted: bool,
     /// It has started, and has not reached its end yet.
     is_under_way: bool,
-    /// The log was long, and segments without live values have been freed since.
+    /// The log crowded its device, and segments without live values have been freed since.
     is_shortening: bool,
     /// Of the segments kept free for recycling so few are left that each segment must give
     /// something back, whatever is in it.
@@ -288,10 +288,11 @@ impl LogGc {
     }
 
     /// A segment in which next to nothing lives is freed without need: it costs little, and its
-    /// room is not waited for later. On a busy store with enough free ones only if the log is long.
+    /// room is not waited for later. On a busy store with enough free ones only if the log crowds
+    /// its device.
     fn free_dead_segment(&mut self, ring: Ring) -> Result<bool> {
         let frees_all = self.frees_dead_segments();
-        if !ring.may_drain_more() || !(frees_all || self.is_shortening || self.engine.log_is_long()) {
+        if !ring.may_drain_more() || !(frees_all || self.is_shortening || self.engine.log_crowds_device()) {
             return Ok(false);
         }
         if !self.former_are_counted {

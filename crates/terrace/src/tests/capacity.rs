@@ -2,12 +2,18 @@
 //! written, and while it is changed.
 
 use super::{bytes, eventually, small_options};
-use crate::{Condition, Durability, Error, Options, PutOptions, Result, Store, Tier};
+use crate::{
+    Condition, Durability, Error, Options, PutOptions, Result, Store, Tier,
+    io::{Disk as _, SimDisk},
+};
 use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -237,8 +243,14 @@ fn an_index_that_fills_the_tier_is_refused_by_name_and_deletes_make_room() {
 #[test]
 fn what_was_deleted_leaves_the_log_of_a_busy_store() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(options_of(dir.path(), 64 * MIB)).unwrap();
+    let disk = SimDisk::new(1);
+    let options = || Options {
+        flash_disk: Some(Arc::new(disk.clone())),
+        ..options_of(dir.path(), 256 * MIB)
+    };
+    let store = Store::open(options()).unwrap();
     let buffered = |key: &str, value: Vec<u8>| put_small(&store, key, value).unwrap();
+    const CAPACITY: u64 = 1 << 30;
     let count = 3_000;
     for n in 0..count {
         buffered(&format!("{n:05}"), bytes(n, LENGTH));
@@ -252,6 +264,12 @@ fn what_was_deleted_leaves_the_log_of_a_busy_store() {
     let full = log().segments_used;
     assert!(full > 90, "{full} segments");
     store.flush().unwrap();
+    // From now on the device has half as much space left as the log takes.
+    let used = CAPACITY - {
+        disk.set_capacity(Some(CAPACITY));
+        disk.available_bytes().unwrap()
+    };
+    disk.set_capacity(Some(used + u64::from(full) * (256 << 10) / 2));
 
     let is_over = AtomicBool::new(false);
     let checkpoints = || store.stats().hash_index.checkpoint.taken;
@@ -277,7 +295,7 @@ fn what_was_deleted_leaves_the_log_of_a_busy_store() {
     assert!(checkpoints() > before);
     store.close().unwrap();
     drop(store);
-    let store = Store::open(options_of(dir.path(), 64 * MIB)).unwrap();
+    let store = Store::open(options()).unwrap();
     assert_eq!(store.get("00001").unwrap(), None);
     assert!(store.get("busy 1").unwrap().is_some());
 }

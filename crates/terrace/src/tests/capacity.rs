@@ -269,7 +269,7 @@ fn what_was_deleted_leaves_the_log_of_a_busy_store() {
         disk.set_capacity(Some(CAPACITY));
         disk.available_bytes().unwrap()
     };
-    disk.set_capacity(Some(used + u64::from(full) * (256 << 10) / 2));
+    disk.set_capacity(Some(used + full * (256 << 10) / 2));
 
     let is_over = AtomicBool::new(false);
     let checkpoints = || store.stats().hash_index.checkpoint.taken;

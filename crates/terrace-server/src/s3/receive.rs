@@ -471,6 +471,7 @@ mod tests {
             "it is its turn, and more is to come"
         );
     }
+
     /// Of an announced length. An upload that waits need not wait for the commit of one that has
     /// arrived.
     #[tokio::test]

@@ -15,7 +15,7 @@ use std::{net::IpAddr, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 /// Bytes of a body that are hashed and written at a time. Each piece wakes three threads: with a
-/// quarter of this, uploads took an eighth more processor time (docs/s3.md).
+/// quarter of this, uploads took up to a tenth more processor time (docs/s3.md).
 pub const PIECE_BYTES: usize = 1 << 20;
 /// Buffer of a stream into the store: writes of a MiB are gathered.
 const WRITER_BYTES: usize = 1 << 20;

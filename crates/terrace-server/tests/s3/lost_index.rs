@@ -11,7 +11,7 @@ use terrace::{Durability, Options, PutOptions, Store};
 
 /// There is one more, to be deleted.
 const OBJECTS: usize = 400;
-/// Bytes of other values written before and after the objects: so much of the log is recycled that
+/// Bytes of other values written after the objects: so much of the log is recycled that
 /// the index cannot be rebuilt from it.
 const CHURN_BYTES: usize = 96 << 20;
 const FILLER_BYTES: usize = 4 << 10;
@@ -35,8 +35,7 @@ fn path(n: usize) -> String {
     format!("/mine/object-{n:04}")
 }
 
-/// A store with objects whose log was recycled. The index has one table for all keys, of several
-/// blocks.
+/// A store with objects, whose log was recycled.
 fn recycled(place: &Place) -> Client {
     let mut service = Service::start(place, &[]);
     let own = service.client.clone();

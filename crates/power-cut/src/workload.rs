@@ -32,6 +32,7 @@ pub fn options(flash: &Path, large: &Path) -> Options {
         tuning.overlay_bytes = 1 << 20;
         tuning.index_cache_bytes = 1 << 20;
         tuning.checkpoint_log_bytes = 1 << 20;
+        tuning.index_mirror_after = Some(std::time::Duration::ZERO);
     })
 }
 

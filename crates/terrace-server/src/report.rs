@@ -33,7 +33,7 @@ pub fn stats_json(stats: &Stats) -> Value {
         large = fields!(large: blocks allocated_bytes open_bytes live_bytes meta_version blocks_reclaimed blocks_set_aside
             set_aside_bytes pinned_block_bytes writers_let_go),
         space = json!({ "flash": space_json(stats, Tier::Flash), "large": space_json(stats, Tier::Large) }),
-        index = fields!(index: tables bytes memtable_bytes tombstones persisted_seq flushes compactions block_reads),
+        index = fields!(index: tables bytes mirror_bytes memtable_bytes tombstones persisted_seq flushes compactions block_reads),
         hash_index = hash_index_json(&stats.hash_index),
         cache = fields!(cache: bytes capacity_bytes),
         ram = ram_json(&stats.ram),

@@ -43,6 +43,7 @@ fn options(dir: &Path) -> Options {
         tuning.memtable_bytes = 64 << 10;
         tuning.overlay_bytes = 1 << 20;
         tuning.checkpoint_log_bytes = 200 << 10;
+        tuning.index_mirror_after = Some(Duration::ZERO);
     })
 }
 

@@ -38,6 +38,7 @@ const PARTS: &[(&str, &str)] = &[
     ("maintenance/log_gc/blocks",  "block_gc index large log metrics persisted_seq"),
     ("maintenance/log_gc/live",    "hash_index index log placement"),
     ("maintenance/migrate",        "flash_cache flash_disk log manifest migration options placement recovered_seq"),
+    ("maintenance/mirror",         "index log options"),
     ("maintenance/moves",          "large log"),
     ("maintenance/order",          "flash_disk index log options scan_order"),
     ("maintenance/order/sweep",    "accounting cache hash_index index log options scan_order"),

@@ -6,7 +6,7 @@
 //! background. The store therefore serves immediately.
 
 use crate::{
-    Error, Options, Result, Tier,
+    Error, Options, Result,
     accounting::Accounting,
     admin::{
         lost,
@@ -26,9 +26,7 @@ use crate::{
         segments::Segments,
     },
     manifest::Manifest,
-    ordered_index::{
-        Home, IndexMark, IndexOptions, OrderedIndex, SetAside, mend_state, noted_damage, set_damaged_aside,
-    },
+    ordered_index::{Home, IndexMark, IndexOptions, OrderedIndex, SetAside, mend, noted_damage, set_damaged_aside},
     visibility::range_tombstones::{DeletedRange, Ranges},
 };
 use std::{collections::BTreeMap, ops::Bound, path::Path, sync::Arc};
@@ -100,8 +98,8 @@ fn open_index(
     Ok((index, mark))
 }
 
-/// Opens the ordered index. One that is damaged is put right: the files that name its state from
-/// their copy, everything else by building it anew from the log, if the log has all of it.
+/// Opens the ordered index. One that is damaged is put right: its files from their copies, what has
+/// none by building it anew from the log, if the log has all of it.
 /// Otherwise damaged tables are set aside, and the index lists which keys it has lost with them.
 fn open_or_mend(
     options: &Options,
@@ -115,14 +113,11 @@ fn open_or_mend(
         (dir.display().to_string(), reason.to_owned(), false)
     } else {
         let mut opened = try_index(options, &dir);
-        if matches!(opened, Err(Error::Corruption { .. })) && !options.read_only {
-            let mended = mend_state(&dir);
-            if let Some(file) = mended.map_err(|error| Error::io_on(Tier::Flash, "mend the index", &error))? {
-                findings.mended(format!(
-                    "the ordered index: {file} was damaged and was written anew from its copy"
-                ));
-                opened = try_index(options, &dir);
-            }
+        let is_damaged = matches!(opened, Err(Error::Corruption { .. })) || noted_damage(&dir).is_some();
+        if is_damaged && !options.read_only {
+            drop(opened);
+            mend(&dir)?.into_iter().for_each(|note| findings.mended(note));
+            opened = try_index(options, &dir);
         }
         match (opened, noted_damage(&dir)) {
             (Ok(opened), Some(_)) if options.read_only => return Ok(opened),

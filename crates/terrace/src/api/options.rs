@@ -169,6 +169,11 @@ pub struct Tuning {
     /// times its length), but after half of the log's capacity at the latest; and at a close,
     /// unless little was written since the last one. 1 GiB; 0 disables checkpoints.
     pub checkpoint_log_bytes: u64,
+    /// A table of the ordered index is copied once it has been there for this long. If its file is
+    /// damaged, the next open uses the copy, and nothing is lost. The copies take as much room as
+    /// the index, but at most an eighth of the flash tier, and none on a full device. 30 seconds;
+    /// `None` makes no copies.
+    pub index_mirror_after: Option<Duration>,
     /// Use direct I/O where the file system allows it.
     pub direct_io: bool,
     /// Minimum time between two walks over the index in search of expired objects, once something
@@ -198,6 +203,7 @@ impl Default for Tuning {
             order_bytes_per_second: ORDER_BYTES_PER_SECOND,
             sweep_price_percent: 100,
             checkpoint_log_bytes: 1 << 30,
+            index_mirror_after: Some(Duration::from_secs(30)),
             direct_io: true,
             expire_interval: Duration::from_secs(60),
         }

@@ -244,6 +244,8 @@ pub struct IndexStats {
     pub tables: u64,
     /// Bytes of the tables.
     pub bytes: u64,
+    /// Bytes of their copies, see [`crate::Tuning::index_mirror_after`].
+    pub mirror_bytes: u64,
     /// Levels that have tables.
     pub levels: u64,
     /// Sorted runs of tables: a lookup of an absent key checks the filter of each.

@@ -16,6 +16,8 @@ use std::sync::atomic::Ordering;
 /// index is merged a few tables at a time, which need about this much of the tier at most
 /// ([`crate::ordered_index::IndexOptions::on_tier`]).
 const MERGE_ROOM_DIVISOR: u64 = 6;
+/// Maximum fraction (1/n) of the flash tier for copies of the index's tables.
+const MIRROR_DIVISOR: u64 = 8;
 /// On the smallest tier merges may be behind by this many runs, since one merge may be running.
 const RUNS_BEHIND_MIN: usize = 2;
 /// A checkpoint is written before the previous one is deleted.
@@ -29,7 +31,8 @@ impl Engine {
     pub fn beside_log_bytes(&self) -> u64 {
         let reserve = &self.log.reserve;
         let reserve_bytes = if reserve.is_whole() { reserve.flash_bytes() } else { 0 };
-        self.index.disk_bytes() + self.checkpoints.stats().file_bytes + reserve_bytes
+        let index_bytes = self.index.disk_bytes() + self.index.mirror_bytes();
+        index_bytes + self.checkpoints.stats().file_bytes + reserve_bytes
     }
 
     /// Space for the output of a merge of the index, which is written before its input is deleted.
@@ -63,6 +66,29 @@ impl Engine {
         self.index.files_bytes().saturating_sub(covered_bytes)
     }
 
+    /// Room for copies of the index's tables, of what the other files leave of the capacity. On a
+    /// full device there is none, and on one without free space, or with a log beyond its capacity,
+    /// there are no further ones.
+    fn mirror_room_bytes(&self, left_bytes: u64) -> u64 {
+        let log = &self.log;
+        let is_wanted = self.options.tuning.index_mirror_after.is_some();
+        if !is_wanted || !log.reserve.is_whole() || log.index_full.reason().is_some() {
+            return 0;
+        }
+        let most_bytes = self.flash_capacity_bytes.load(Ordering::Acquire) / MIRROR_DIVISOR;
+        // A device that cannot be queried counts as full.
+        let free_bytes = self.flash_disk.available_bytes().unwrap_or(0);
+        let kept_bytes = log.segments.left_to_others_bytes() + log.segments.segment_bytes();
+        let more_bytes = if log.segments.beyond_capacity() > 0 {
+            0
+        } else {
+            free_bytes.saturating_sub(kept_bytes)
+        };
+        let room_bytes = self.index.mirror_bytes().saturating_add(more_bytes);
+        let wanted_bytes = self.index.mirror_wanted_bytes();
+        wanted_bytes.min(most_bytes).min(left_bytes).min(room_bytes)
+    }
+
     /// Maximum total size of the flash tier's files.
     pub fn flash_limit_bytes(&self) -> u64 {
         let log_bytes = self.options.log_capacity_bytes.unwrap_or(u64::MAX);
@@ -84,7 +110,11 @@ impl Engine {
         let left_bytes = capacity_bytes.saturating_sub(self.others_bytes());
         let least_bytes = self.options.log_bytes_min();
         let log_bytes = self.options.log_capacity_bytes.unwrap_or(u64::MAX);
-        let for_log_bytes = left_bytes.saturating_sub(self.surplus_bytes()).min(log_bytes);
+        let spare_bytes = left_bytes.saturating_sub(least_bytes + merge_room_bytes);
+        let mirror_bytes = self.mirror_room_bytes(spare_bytes);
+        self.index.set_mirror_room(mirror_bytes);
+        let beside_bytes = self.surplus_bytes() + mirror_bytes;
+        let for_log_bytes = left_bytes.saturating_sub(beside_bytes).min(log_bytes);
         segments.set_capacity(for_log_bytes.max(least_bytes));
         // Deleting all objects adds this much to the index before merges drop it.
         segments.set_lacking((least_bytes + merge_room_bytes).saturating_sub(left_bytes));

@@ -79,9 +79,11 @@ fn measure(engine: &Engine) -> FillStats {
     let log_bytes = u64::from(segments.created()) * segments.segment_bytes();
     let log_live = engine.accounting.stats(HomeKind::Flash).bytes.min(log_bytes);
     let reserve = &engine.log.reserve;
-    let fixed = engine.beside_log_bytes();
+    // The copies of tables are removed where room is scarce.
+    let mirror = engine.index.mirror_bytes();
+    let fixed = engine.beside_log_bytes().saturating_sub(mirror);
     // A device that cannot be queried counts as full.
-    let flash_left = engine.flash_disk.available_bytes().unwrap_or(0);
+    let flash_left = engine.flash_disk.available_bytes().unwrap_or(0).saturating_add(mirror);
     let totals = engine.large.totals();
     let large_live = totals.live_bytes.min(totals.allocated_bytes);
     let limit = engine.large.capacity_bytes().unwrap_or(u64::MAX);

@@ -85,6 +85,9 @@ fn expected_bytes(engine: &Engine) -> u64 {
 /// Whether so much was written to the log that the next checkpoint is due.
 fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
     let wanted = engine.options.tuning.checkpoint_log_bytes;
+    if wanted == 0 {
+        return false;
+    }
     let ring = engine.log.segments.capacity_bytes();
     let every = |least: u64| wanted.max(least).min(ring / RING_PART);
     match newest {

@@ -5,6 +5,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod expire;
 pub(crate) mod log_gc;
 pub(crate) mod migrate;
+pub(crate) mod mirror;
 pub(crate) mod moves;
 pub(crate) mod order;
 pub(crate) mod prefetch;

@@ -8,8 +8,8 @@ use crate::{
     engine::Engine,
     io::threads,
     maintenance::{
-        block_gc::BlockGc, checkpoint, expire::Expirer, log_gc::LogGc, migrate::Migrator, order::Orderer, prefetch,
-        promote::Promoter,
+        block_gc::BlockGc, checkpoint, expire::Expirer, log_gc::LogGc, migrate::Migrator, mirror::Mirroring,
+        order::Orderer, prefetch, promote::Promoter,
     },
     write::apply::Applier,
 };
@@ -365,9 +365,12 @@ fn expire(engine: &Arc<Engine>) {
     });
 }
 
+/// Checkpoints of the hash index, and between them copies of the ordered one's tables.
 fn checkpoint(engine: &Arc<Engine>) {
-    if engine.options.tuning.checkpoint_log_bytes > 0 {
-        let rest = |wait| engine.pause(wait);
-        work(engine, rest, || checkpoint::turn(engine));
-    }
+    let rest = |wait| engine.pause(wait);
+    let mut mirroring = Mirroring::default();
+    work(engine, rest, || match checkpoint::turn(engine) {
+        Next::Look { .. } if mirroring.turn(engine) => Next::Again,
+        next => next,
+    });
 }

@@ -69,6 +69,7 @@ mod listing;
 mod lost;
 mod mark;
 mod memtable_filter;
+mod mirror;
 mod open;
 mod preload;
 mod read_triggered;
@@ -89,6 +90,8 @@ mod damage_tests;
 #[cfg(test)]
 mod memtable_filter_tests;
 #[cfg(test)]
+mod mirror_tests;
+#[cfg(test)]
 mod model_tests;
 #[cfg(test)]
 mod read_triggered_tests;
@@ -105,15 +108,17 @@ pub use entry::{ADDRESS_LIMIT, BLOCK_LIMIT, Entry, Home, INLINE_BYTES_LIMIT, VER
 pub use image::IndexImage;
 pub use lost::LostRange;
 pub use mark::IndexMark;
+pub use mirror::{MIRROR_STEP_BYTES, mend};
 pub use scan::{IndexScan, KeyBounds};
 pub use set_aside::{Outcome as SetAside, set_damaged_aside};
-pub use state_copy::{StateCopy, mend as mend_state};
+pub use state_copy::StateCopy;
 pub use with_copies::CopySource;
 
 use crate::{Error, IndexStats, Result, key_hash};
 use damaged::DamageNote;
 use lsm_tree::{AbstractTree as _, Memtable, SeqNo, SequenceNumberCounter, Tree, UserValue};
 use memtable_filter::Unflushed;
+use mirror::Mirror;
 use parking_lot::Mutex;
 use read_triggered::{Looks, spared};
 use std::{
@@ -222,6 +227,7 @@ pub struct OrderedIndex {
     /// One copy of the state is written at a time.
     copying: Mutex<()>,
     written: WrittenTables,
+    mirror: Mirror,
     /// Limits of the memtables.
     unflushed: Unflushed,
     /// Charges of readers for unmerged runs.
@@ -329,9 +335,9 @@ impl OrderedIndex {
         self.damage.is_made()
     }
 
-    /// Bytes written of copies of the files that name the state.
-    pub fn state_copy_bytes(&self) -> u64 {
-        self.written.state_copy_bytes.load(Ordering::Relaxed)
+    /// Bytes written of copies of the files that name the state, and of tables.
+    pub fn copy_bytes(&self) -> u64 {
+        self.written.state_copy_bytes.load(Ordering::Relaxed) + self.mirror.written_bytes()
     }
 
     /// Copies the files that name the state. Returns the bytes written.
@@ -439,6 +445,7 @@ impl OrderedIndex {
             runs: state.iter_levels().map(|level| level.run_count() as u64).sum(),
             pinned_bytes: self.pinned_bytes(),
             bytes: self.tree.disk_space(),
+            mirror_bytes: self.mirror_bytes(),
             memtable_bytes: self.memtables(&marks).map(|memtable| memtable.size()).sum(),
             persisted_seq: marks.persisted.as_ref().map_or(0, |mark| mark.applied_seq),
             tombstones: self.tombstones(),

@@ -9,8 +9,9 @@ use super::{
     errors, item_seqno, lost,
     mark::MARK_KEY,
     memtable_filter::Unflushed,
+    mirror::Mirror,
     read_triggered::LAST_LEVEL,
-    state_copy::State,
+    state_copy::{self, State},
     table_bytes::WrittenTables,
     tombstones::Tombstones,
     with_copies::{CopyFilters, CopySlot},
@@ -83,6 +84,7 @@ impl OrderedIndex {
         let index = Self {
             written: WrittenTables::new(&tree, dir.join(TABLES_DIR)),
             tree,
+            mirror: Mirror::open(dir),
             dir: dir.to_path_buf(),
             options,
             seqno,
@@ -153,7 +155,7 @@ fn read_mark(tree: &Tree, context: &str) -> Result<Option<IndexMark>> {
 
 /// Creates the directory durably, removes temporary files of an interrupted rename, and verifies
 /// the state. Without the file that names the state the library would begin with an empty index and
-/// overwrite the tables, so this is refused.
+/// overwrite the tables, so this is refused if there was a state.
 fn prepare_directory(dir: &Path) -> Result<()> {
     let context = |what: &str, path: &Path| format!("{what} {}", path.display());
     let fail = |what: &str, path: &Path, error: &io::Error| Error::io_on(Tier::Flash, context(what, path), error);
@@ -174,7 +176,9 @@ fn prepare_directory(dir: &Path) -> Result<()> {
         }
     }
     let tables = dir.join(TABLES_DIR);
-    let has_tables = fs::read_dir(&tables).is_ok_and(|mut items| items.next().is_some());
+    // The copy of a state was written after the file that names one.
+    let has_tables =
+        fs::read_dir(&tables).is_ok_and(|mut items| items.next().is_some()) || dir.join(state_copy::FILE).exists();
     match fs::read(dir.join(CURRENT_FILE)) {
         // The library writes the checksum of the file that lists the tables, but does not verify
         // it.
@@ -187,7 +191,7 @@ fn prepare_directory(dir: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !has_tables => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::corruption(
             dir.display().to_string(),
-            "tables, but no file says which are current; rebuild the index from the log",
+            "no file says which tables are current; rebuild the index from the log",
         )),
         Err(error) => Err(fail("reading", &dir.join(CURRENT_FILE), &error)),
     }

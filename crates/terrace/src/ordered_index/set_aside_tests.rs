@@ -19,10 +19,10 @@ use std::{
 
 const ALL: KeyBounds = (Bound::Unbounded, Bound::Unbounded);
 const KEYS: u64 = 900;
-const GUARDED: IndexOptions = IndexOptions { guards: true, ..SMALL };
+pub(super) const GUARDED: IndexOptions = IndexOptions { guards: true, ..SMALL };
 
 /// Seq of each key's last put; `None` if it was deleted since.
-type Model = BTreeMap<Vec<u8>, Option<u64>>;
+pub(super) type Model = BTreeMap<Vec<u8>, Option<u64>>;
 
 fn key(number: u64) -> Vec<u8> {
     format!("key-{number:05}").into_bytes()
@@ -74,14 +74,14 @@ impl Rounds {
 }
 
 /// An index with tables in several levels, with overwritten and deleted keys.
-struct Original {
-    dir: tempfile::TempDir,
-    model: Model,
-    seq: u64,
+pub(super) struct Original {
+    pub dir: tempfile::TempDir,
+    pub model: Model,
+    pub seq: u64,
 }
 
 impl Original {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut rounds = Rounds::on(dir.path(), Model::new());
         rounds.write(0..KEYS);
@@ -100,14 +100,14 @@ impl Original {
         Self { dir, model, seq }
     }
 
-    fn fork(&self) -> tempfile::TempDir {
+    pub fn fork(&self) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         copy_directory(self.dir.path(), dir.path()).unwrap();
         dir
     }
 
     /// Its tables, by path in its directory.
-    fn tables(&self) -> Vec<PathBuf> {
+    pub fn tables(&self) -> Vec<PathBuf> {
         let all = files(self.dir.path()).into_iter();
         let names = all.map(|file| file.strip_prefix(self.dir.path()).unwrap().to_owned());
         names.filter(|name| name.starts_with("tables")).collect()
@@ -115,7 +115,7 @@ impl Original {
 }
 
 /// Reads everything in every way; the number of keys that cannot be read.
-fn unreadable(index: &OrderedIndex, model: &Model, what: &str) -> usize {
+pub(super) fn unreadable(index: &OrderedIndex, model: &Model, what: &str) -> usize {
     let seq = index.applied_seq();
     let mut unreadable = 0;
     for (key, written) in model {

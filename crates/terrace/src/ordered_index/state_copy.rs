@@ -26,7 +26,7 @@ use std::{
 };
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-const FILE: &str = "copy";
+pub(super) const FILE: &str = "copy";
 /// `.tmp` files are removed by the next open.
 const TEMPORARY: &str = ".tmp-copy";
 const MAGIC: [u8; 4] = *b"TIXC";
@@ -275,7 +275,7 @@ pub(super) fn update(dir: &Path, details: impl FnOnce(u64) -> Option<Details>) -
 ///
 /// # Errors
 /// Errors of the file system.
-pub fn mend(dir: &Path) -> io::Result<Option<String>> {
+pub(super) fn mend(dir: &Path) -> io::Result<Option<String>> {
     let Some(copy) = read(dir)?.map(|copy| copy.state) else {
         return Ok(None);
     };

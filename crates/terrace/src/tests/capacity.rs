@@ -299,3 +299,62 @@ fn what_was_deleted_leaves_the_log_of_a_busy_store() {
     assert_eq!(store.get("00001").unwrap(), None);
     assert!(store.get("busy 1").unwrap().is_some());
 }
+
+/// Copies of the index's tables are made of spare room, and are the first to go.
+#[test]
+fn copies_of_tables_take_spare_room_and_leave_a_full_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SimDisk::new(1);
+    let capacity = 256 * MIB;
+    let options = Options {
+        flash_disk: Some(Arc::new(disk.clone())),
+        ..options_of(dir.path(), capacity)
+    }
+    .tuned(|tuning| tuning.index_mirror_after = Some(Duration::from_millis(1)));
+    let store = Store::open(options.clone()).unwrap();
+    let key = |n: u64| format!("{n:012}{}", "k".repeat(100));
+    for n in 0..20_000 {
+        put_small(&store, &key(n), bytes(n, 40)).unwrap();
+    }
+    store.close().unwrap();
+    drop(store);
+    let store = Store::open(options.clone()).unwrap();
+    let index = || store.stats().index;
+    eventually("a copy of each table", || index().mirror_bytes >= index().bytes);
+    let stats = store.stats();
+    assert!(stats.log.capacity_bytes + stats.index.bytes + stats.index.mirror_bytes < capacity);
+    let copied = stats.written.index_bytes - stats.index.flushed_bytes;
+    assert!(
+        copied >= stats.index.mirror_bytes,
+        "{copied} of {}",
+        stats.index.mirror_bytes
+    );
+    drop(store);
+    // Turned off, they go.
+    let without = options.clone().tuned(|tuning| tuning.index_mirror_after = None);
+    let store = Store::open(without).unwrap();
+    eventually("no copy", || store.stats().index.mirror_bytes == 0);
+    drop(store);
+    let store = Store::open(options).unwrap();
+    let mirror_bytes = || store.stats().index.mirror_bytes;
+    eventually("copies again", || mirror_bytes() > 0);
+    // As an operation that frees space does which finds the device full. The reserve is made again
+    // at once here.
+    eventually("no copy on a full device", || {
+        store.engine().log.reserve.give_up();
+        store.engine().share_flash();
+        mirror_bytes() == 0
+    });
+    eventually("copies where there is room again", || mirror_bytes() > 0);
+    // A device without room for more than segments need gets none.
+    store.engine().log.reserve.give_up();
+    store.engine().share_flash();
+    eventually("no copy", || mirror_bytes() == 0);
+    let used = (1 << 30) - {
+        disk.set_capacity(Some(1 << 30));
+        disk.available_bytes().unwrap()
+    };
+    disk.set_capacity(Some(used));
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(mirror_bytes(), 0);
+}

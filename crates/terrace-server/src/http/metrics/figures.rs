@@ -134,6 +134,7 @@ fn sizes(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
         Gauge "terrace_large_live_bytes" "Bytes in blocks that hold live values" = large.live_bytes;
         Gauge "terrace_index_tables" "Tables of the ordered index" = index.tables;
         Gauge "terrace_index_table_bytes" "Bytes of the ordered index's tables" = index.bytes;
+        Gauge "terrace_index_mirror_bytes" "Bytes of copies of the ordered index's tables" = index.mirror_bytes;
         Gauge "terrace_index_memtable_bytes" "Bytes of the ordered index's memtables" = index.memtable_bytes;
         Gauge "terrace_hash_index_entries" "Slots in use in the hash index" = hash_index.entries;
         Gauge "terrace_hash_index_ram_bytes" "RAM of the hash index" = hash_index.ram_bytes;

@@ -7,7 +7,7 @@
 use super::{OldIndex, notes::Notes, survey::Survey};
 use crate::{
     Error, Result, Tier,
-    ordered_index::{IndexOptions, OrderedIndex, SetAside, mend_state, set_damaged_aside},
+    ordered_index::{IndexOptions, OrderedIndex, SetAside, mend, set_damaged_aside},
 };
 use std::{
     fs::{self, File},
@@ -91,10 +91,8 @@ pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<
     ];
     let mut reason = "there is none".to_owned();
     for directory in candidates.into_iter().flatten().filter(|directory| directory.is_dir()) {
-        if let Ok(Some(file)) = mend_state(&directory) {
-            notes.add(format!(
-                "{file} of the old index was damaged and was written anew from its copy"
-            ));
+        for note in mend(&directory).unwrap_or_default() {
+            notes.add(note);
         }
         let mut opened = OrderedIndex::open(&directory, IndexOptions::default());
         if matches!(opened, Err(Error::Corruption { .. }))

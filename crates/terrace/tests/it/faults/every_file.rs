@@ -5,6 +5,7 @@
 //! `TERRACE_DAMAGE_PLACES` (flipped bits per file) it tries all ways, which takes minutes.
 
 mod go_on;
+mod mirror;
 
 use super::bench::{BUFFERED, Bench, bytes, files};
 use crate::common::{seed, variable};

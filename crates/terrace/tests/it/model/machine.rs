@@ -68,6 +68,7 @@ impl Machine {
             tuning.checkpoint_log_bytes = [1, 100 << 10, 1 << 30][rng.random_range(0..3)];
             tuning.order_bytes_per_second = [1 << 20, 1 << 30][rng.random_range(0..2)];
             tuning.sweep_price_percent = [0, 100][rng.random_range(0..2)];
+            tuning.index_mirror_after = [None, Some(Duration::ZERO)][rng.random_range(0..2)];
         });
         Self {
             flash,
@@ -126,6 +127,7 @@ impl Machine {
         tuning.checkpoint_log_bytes = [0, 1, 100 << 10, 1 << 30][rng.random_range(0..4)];
         tuning.order_bytes_per_second = [0, 64 << 10, 1 << 30, 1 << 30][rng.random_range(0..4)];
         tuning.sweep_price_percent = [0, 100][rng.random_range(0..2)];
+        tuning.index_mirror_after = [None, Some(Duration::ZERO)][rng.random_range(0..2)];
         // On a disk that seeks, values are gathered before they are written.
         let read_time = Duration::from_millis([0, 0, 0, 8][rng.random_range(0..4)]);
         self.large.set_read_time(read_time);

@@ -1,0 +1,256 @@
+//! Copies of tables: damage to any table loses nothing, and a copy is used only as what it is.
+#![allow(clippy::unwrap_used)]
+
+use super::{
+    mirror::mend,
+    set_aside_tests::{GUARDED, Original, unreadable},
+    tests::SMALL,
+    *,
+};
+use crate::test_common::copy_directory;
+use std::{fs, io, path::Path, time::Duration};
+
+/// Copies everything that has no copy yet; returns how many tables there were.
+fn copy_all(index: &OrderedIndex) -> usize {
+    let mut copied = 0;
+    while index.mirror_next(Duration::ZERO, |work| work()).unwrap() {
+        copied += 1;
+    }
+    copied
+}
+
+/// An index of several levels, all of it with copies.
+fn mirrored() -> Original {
+    let original = Original::new();
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    assert_eq!(copy_all(&index) as u64, index.stats().tables);
+    assert_eq!(index.mirror_bytes(), index.copy_bytes() - state_copy_bytes(&index));
+    assert_eq!(copies(original.dir.path()).len() as u64, index.stats().tables);
+    original
+}
+
+fn state_copy_bytes(index: &OrderedIndex) -> u64 {
+    index.written.state_copy_bytes.load(Ordering::Relaxed)
+}
+
+fn copies(dir: &Path) -> Vec<std::path::PathBuf> {
+    let files = fs::read_dir(dir.join("mirror")).into_iter().flatten();
+    files.map(|file| file.unwrap().path()).collect()
+}
+
+/// All that can happen to a file.
+fn damages(bytes: &[u8]) -> Vec<(&'static str, Option<Vec<u8>>)> {
+    let flipped = |at: usize| {
+        let mut bytes = bytes.to_vec();
+        bytes[at] ^= 0x10;
+        Some(bytes)
+    };
+    vec![
+        ("removed", None),
+        ("emptied", Some(Vec::new())),
+        ("cut", Some(bytes[..bytes.len() / 2].to_vec())),
+        ("zeroed", Some(vec![0; bytes.len()])),
+        ("flipped first", flipped(0)),
+        ("flipped in the middle", flipped(bytes.len() / 2)),
+        ("flipped last", flipped(bytes.len() - 1)),
+    ]
+}
+
+fn write(path: &Path, bytes: Option<&[u8]>) {
+    match bytes {
+        Some(bytes) => fs::write(path, bytes).unwrap(),
+        None => fs::remove_file(path).unwrap(),
+    }
+}
+
+fn assert_whole(dir: &Path, original: &Original, what: &str) {
+    let (index, found) = OrderedIndex::open(dir, GUARDED).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(found.map(|mark| mark.applied_seq), Some(original.seq), "{what}");
+    assert_eq!(index.lost_ranges().count(), 0, "{what}");
+    assert_eq!(unreadable(&index, &original.model, what), 0, "{what}");
+}
+
+#[test]
+fn every_damaged_table_is_replaced_by_its_copy() {
+    let original = mirrored();
+    for table in original.tables() {
+        let bytes = fs::read(original.dir.path().join(&table)).unwrap();
+        for (way, damaged) in damages(&bytes) {
+            let what = format!("{} {way}", table.display());
+            let dir = original.fork();
+            write(&dir.path().join(&table), damaged.as_deref());
+            fs::write(dir.path().join("damaged"), "a reader found it").unwrap();
+            let messages = mend(dir.path()).unwrap();
+            assert!(
+                messages.len() == 1 && messages[0].contains("1 of them were replaced"),
+                "{what}: {messages:?}"
+            );
+            assert_eq!(noted_damage(dir.path()), None, "{what}");
+            assert_eq!(fs::read(dir.path().join(&table)).unwrap(), bytes, "{what}");
+            assert_whole(dir.path(), &original, &what);
+            assert_eq!(mend(dir.path()).unwrap(), Vec::<String>::new(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn all_tables_at_once_are_replaced_also_after_an_end_in_the_middle() {
+    let original = mirrored();
+    let tables = original.tables();
+    for replaced_before in 0..tables.len() {
+        let dir = original.fork();
+        for (number, table) in tables.iter().enumerate() {
+            let path = dir.path().join(table);
+            if number >= replaced_before {
+                fs::remove_file(&path).unwrap();
+                continue;
+            }
+            // As renames leave it that were cut short.
+            let id = format!("{}-", table.file_name().unwrap().to_str().unwrap());
+            let is_its = |copy: &std::path::PathBuf| copy.file_name().unwrap().to_str().unwrap().starts_with(&id);
+            let copy = copies(dir.path()).into_iter().find(is_its).unwrap();
+            fs::rename(copy, path).unwrap();
+        }
+        assert_eq!(mend(dir.path()).unwrap().len(), 1);
+        assert_whole(dir.path(), &original, &format!("{replaced_before} replaced before"));
+    }
+}
+
+#[test]
+fn a_copy_that_is_damaged_or_another_ones_is_not_used() {
+    let original = mirrored();
+    let tables = original.tables();
+    let bytes = fs::read(original.dir.path().join(&tables[0])).unwrap();
+    let id = format!("{}-", tables[0].file_name().unwrap().to_str().unwrap());
+    let all = copies(original.dir.path());
+    let (its, others): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|copy| copy.file_name().unwrap().to_str().unwrap().starts_with(&id));
+    let other = fs::read(&others[0]).unwrap();
+    let ways = damages(&bytes).into_iter().chain([("another one's", Some(other))]);
+    for (way, damaged) in ways {
+        let dir = original.fork();
+        let copy = dir.path().join(its[0].strip_prefix(original.dir.path()).unwrap());
+        write(&copy, damaged.as_deref());
+        fs::remove_file(dir.path().join(&tables[0])).unwrap();
+        fs::write(dir.path().join("damaged"), "a reader found it").unwrap();
+        assert_eq!(mend(dir.path()).unwrap(), Vec::<String>::new(), "{way}");
+        assert!(!dir.path().join(&tables[0]).exists(), "{way}");
+        assert!(noted_damage(dir.path()).is_some(), "{way}: not all is put right");
+        assert!(OrderedIndex::open(dir.path(), GUARDED).is_err(), "{way}");
+    }
+}
+
+#[test]
+fn a_damaged_table_is_noted_and_not_copied() {
+    let original = Original::new();
+    let table = original.dir.path().join(&original.tables()[0]);
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    let mut errors = 0;
+    loop {
+        match index.mirror_next(Duration::ZERO, |work| work()) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(Error::Corruption { place, .. }) => {
+                assert_eq!(place, table.display().to_string());
+                errors += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(errors, 1);
+    assert!(index.is_damaged() && noted_damage(original.dir.path()).is_some());
+    assert_eq!(copies(original.dir.path()).len() as u64, index.stats().tables - 1);
+    let unfinished = fs::read_dir(original.dir.path()).unwrap().flatten();
+    let mut unfinished = unfinished.filter(|file| file.file_name().to_string_lossy().starts_with(".tmp"));
+    assert!(unfinished.next().is_none());
+}
+
+#[test]
+fn copies_of_merged_tables_go_and_young_tables_wait() {
+    let original = mirrored();
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    let before = copies(original.dir.path());
+    let all = || Some(super::background::Choice::All { table_bytes: 4 << 10 });
+    index.compact_by(original.seq, all).unwrap();
+    // Too young.
+    assert!(!index.mirror_next(Duration::from_secs(3600), |work| work()).unwrap());
+    assert_eq!((copies(original.dir.path()).len(), index.mirror_bytes()), (0, 0));
+    copy_all(&index);
+    let after = copies(original.dir.path());
+    assert!(!after.is_empty() && after.iter().all(|copy| !before.contains(copy)));
+}
+
+#[test]
+fn copies_keep_within_their_room_and_the_deepest_tables_come_first() {
+    let original = Original::new();
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    let newest = index.tree.current_version().iter_tables().next().unwrap().id();
+    let newest_has_copy = || {
+        let prefix = format!("{newest}-");
+        let names = copies(original.dir.path()).into_iter();
+        names
+            .map(|copy| copy.file_name().unwrap().to_str().unwrap().starts_with(&prefix))
+            .any(|is_its| is_its)
+    };
+    index.set_mirror_room(0);
+    assert_eq!(copy_all(&index), 0);
+    let all_bytes = index.mirror_wanted_bytes();
+    index.set_mirror_room(all_bytes / 2);
+    copy_all(&index);
+    let half = index.mirror_bytes();
+    assert!(
+        half > 0 && half <= all_bytes / 2 && !newest_has_copy(),
+        "{half} of {all_bytes}"
+    );
+    index.set_mirror_room(u64::MAX);
+    copy_all(&index);
+    assert!(newest_has_copy() && index.mirror_bytes() == all_bytes);
+    index.set_mirror_room(half);
+    assert!(index.mirror_exceeds_room());
+    // Removes what is beyond the room.
+    copy_all(&index);
+    assert!(index.mirror_bytes() <= half && !newest_has_copy() && !index.mirror_exceeds_room());
+    index.set_mirror_room(0);
+    copy_all(&index);
+    assert_eq!((index.mirror_bytes(), copies(original.dir.path()).len()), (0, 0));
+    // What an earlier life has left counts, too.
+    index.set_mirror_room(u64::MAX);
+    copy_all(&index);
+    let bytes = index.mirror_bytes();
+    drop(index);
+    let (index, _) = OrderedIndex::open(original.dir.path(), SMALL).unwrap();
+    assert_eq!(index.mirror_bytes(), bytes);
+}
+
+/// The steps of a copy are where a crash may come, or a device may refuse.
+#[test]
+fn a_copy_that_is_cut_short_leaves_nothing_of_use() {
+    let original = Original::new();
+    let refused = |steps: usize| {
+        let dir = tempfile::tempdir().unwrap();
+        copy_directory(original.dir.path(), dir.path()).unwrap();
+        let (index, _) = OrderedIndex::open(dir.path(), GUARDED).unwrap();
+        let mut taken = 0;
+        let copied = index.mirror_next(Duration::ZERO, |work| {
+            taken += 1;
+            if taken > steps {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            work()
+        });
+        let count = usize::from(copied.is_ok());
+        assert_eq!((copies(dir.path()).len(), index.mirror_bytes() > 0), (count, count > 0));
+        assert!(!dir.path().join(".tmp-mirror").exists());
+        copied
+    };
+    let mut steps = 0;
+    while let Err(error) = refused(steps) {
+        assert!(matches!(error, Error::OutOfSpace { .. }), "{error}");
+        steps += 1;
+    }
+    assert_eq!(steps, 3, "the bytes, their end, the sync");
+}

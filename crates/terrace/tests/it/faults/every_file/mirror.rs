@@ -1,0 +1,99 @@
+//! The files of an index whose tables have copies, in a store that was recycled: what is in the
+//! index alone outlives each damage.
+
+use super::{Answer, Damage, Fixture, all_files, answers, apply, damages, options, serve};
+use crate::{
+    common::{seed, variable},
+    faults::bench::{Bench, eventually},
+};
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use std::{collections::BTreeMap, time::Duration};
+use terrace::Store;
+
+fn names(all: &BTreeMap<String, Vec<u8>>, directory: &str) -> Vec<String> {
+    all.keys().filter(|name| name.starts_with(directory)).cloned().collect()
+}
+
+/// A recycled store in which each table of the index has a copy.
+fn mirrored() -> Fixture {
+    let fixture = Fixture::new(false, true);
+    let mirroring =
+        options(&fixture.bench, false).tuned(|tuning| tuning.index_mirror_after = Some(Duration::from_millis(1)));
+    let count = |directory| std::fs::read_dir(fixture.bench.index_dir().join(directory)).map_or(0, Iterator::count);
+    // The index may be flushed or merged once more at a close.
+    while count("mirror") == 0 || count("mirror") != count("tables") {
+        let store = Store::open(mirroring.clone()).unwrap();
+        eventually("a copy of each table", &store, |stats| {
+            count("mirror") as u64 == stats.index.tables && stats.index.mirror_bytes > stats.index.bytes
+        });
+        store.close().unwrap();
+    }
+    fixture
+}
+
+/// Opens a damaged store twice, since a damaged block is found when it is read: the second time
+/// everything must be there.
+fn assert_outlives(fixture: &Fixture, copy: &Bench, file: &str, what: &str) -> bool {
+    assert!(
+        serve(fixture, copy, file, what, &mut Default::default()).is_some(),
+        "{what}"
+    );
+    let store = fixture.open(copy).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let stats = store.stats();
+    assert_eq!(stats.damage, [""; 0], "{what}");
+    for (key, answer) in answers(&store, &fixture.held, what) {
+        assert_eq!(answer, Answer::Right, "{what}: {key}");
+    }
+    assert_eq!(store.verify().unwrap().errors, [""; 0], "{what}");
+    store.close().unwrap();
+    !stats.mended.is_empty()
+}
+
+#[test]
+fn damage_to_tables_with_copies_loses_nothing() {
+    let fixture = mirrored();
+    let mut rng = StdRng::seed_from_u64(seed());
+    let all = all_files(&fixture.bench);
+    let (tables, copies) = (names(&all, "index/tables/"), names(&all, "index/mirror/"));
+    assert!(
+        !tables.is_empty() && tables.len() == copies.len(),
+        "{tables:?}, {copies:?}"
+    );
+    let mut mended = 0;
+    // With `TERRACE_DAMAGE_PLACES` all ways, as in the tests beside this one.
+    for file in tables.iter().chain(&copies) {
+        let places = variable("TERRACE_DAMAGE_PLACES");
+        let mut ways = damages(file, &all[file], &fixture, places.unwrap_or(3) as usize, &mut rng);
+        let other = &copies[rng.random_range(0..copies.len())];
+        ways.push(Damage::Become("another one", all[other].clone()));
+        if places.is_none() {
+            ways.shuffle(&mut rng);
+            ways.truncate(2);
+        }
+        for damage in ways {
+            let copy = fixture.bench.fork();
+            apply(&copy, file, &all[file], &damage);
+            let what = format!("{file}: {damage:.40?}");
+            mended += u32::from(assert_outlives(&fixture, &copy, file, &what));
+        }
+    }
+    println!("{mended} mended by the open after the damage was found");
+
+    // All tables and a file that names them, at once; by an open, and by a repair.
+    for lost in ["index/current", "index/tables/"] {
+        for is_repaired in [false, true] {
+            let copy = fixture.bench.fork();
+            for file in all
+                .keys()
+                .filter(|file| file.starts_with("index/tables/") || *file == lost)
+            {
+                apply(&copy, file, &all[file], &Damage::Remove);
+            }
+            let what = format!("all tables and {lost}, repaired: {is_repaired}");
+            if is_repaired {
+                Store::repair(options(&copy, false)).unwrap();
+            }
+            assert_outlives(&fixture, &copy, "index/tables", &what);
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Reads everything and checks it: each entry's value, what the hash index says of it, each
-//! segment's frames, the account of each block, the checkpoint; and what nothing points to.
+//! segment's frames, the account of each block, the checkpoint, copies of the index's tables; and
+//! what nothing points to.
 
 use crate::{
     Result, Tier,
@@ -68,6 +69,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
             .errors
             .push(format!("{error}; it costs the next open time, and no data"));
     }
+    report.errors.extend(engine.index.check_mirror());
     check_account(engine, &mut report)?;
     let allocated: u64 = engine.large.blocks().iter().map(|block| block.bytes).sum();
     report.orphaned_bytes = allocated.saturating_sub(live_block_bytes);

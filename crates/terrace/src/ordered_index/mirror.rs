@@ -264,6 +264,28 @@ impl OrderedIndex {
     }
 }
 
+impl OrderedIndex {
+    /// Reads all copies. Returns a message for each that is damaged; it is removed, unless nothing
+    /// may be written, so that its table is copied again.
+    pub fn check_mirror(&self) -> Vec<String> {
+        let mirror = &self.mirror;
+        let mut copies = mirror.copies.lock();
+        let is_damaged = |name: &&String| {
+            let checksum = checksum_of(&mirror.dir.join(name));
+            !checksum.is_ok_and(|checksum| name.ends_with(&format!("-{checksum:032x}")))
+        };
+        let damaged: Vec<String> = copies.lengths.keys().filter(is_damaged).cloned().collect();
+        let told = damaged.into_iter().map(|name| {
+            if self.options.guards {
+                // If it fails, the next look finds it again.
+                let _ = mirror.remove(&mut copies, &name);
+            }
+            format!("index/{MIRROR_DIR}/{name}: the copy of a table is damaged; no data is lost")
+        });
+        told.collect()
+    }
+}
+
 /// Puts right what copies can put right in an index that is damaged and not open: first the files
 /// that name its state, then its tables. Returns what was done, as messages. If all tables are
 /// sound, a note of damage is removed.
@@ -321,18 +343,19 @@ fn path_of(dir: &Path, table: &Listed) -> PathBuf {
 
 /// Whether a file has the bytes of a table. One that cannot be read has not.
 fn is_sound(path: &Path, table: &Listed) -> bool {
-    let checksum = || -> io::Result<u128> {
-        let mut file = File::open(path)?;
-        let mut hasher = Xxh3::new();
-        let mut buffer = vec![0; MIRROR_STEP_BYTES];
-        loop {
-            match file.read(&mut buffer)? {
-                0 => return Ok(hasher.digest128()),
-                read => hasher.update(&buffer[..read]),
-            }
+    checksum_of(path).is_ok_and(|checksum| checksum == table.checksum)
+}
+
+fn checksum_of(path: &Path) -> io::Result<u128> {
+    let mut file = File::open(path)?;
+    let mut hasher = Xxh3::new();
+    let mut buffer = vec![0; MIRROR_STEP_BYTES];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hasher.digest128()),
+            read => hasher.update(&buffer[..read]),
         }
-    };
-    checksum().is_ok_and(|checksum| checksum == table.checksum)
+    }
 }
 
 /// Puts the copy of a table in its place. `None` if there is none.

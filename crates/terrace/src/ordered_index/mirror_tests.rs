@@ -142,6 +142,25 @@ fn a_copy_that_is_damaged_or_another_ones_is_not_used() {
 }
 
 #[test]
+fn a_damaged_copy_is_told_and_made_again() {
+    let original = mirrored();
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    assert_eq!(index.check_mirror(), [""; 0]);
+    let copies = copies(original.dir.path());
+    let whole = fs::read(&copies[0]).unwrap();
+    for (way, damaged) in damages(&whole) {
+        write(&copies[0], damaged.as_deref());
+        let told = index.check_mirror();
+        assert!(
+            told.len() == 1 && told[0].contains("no data is lost"),
+            "{way}: {told:?}"
+        );
+        assert_eq!(copy_all(&index), 1, "{way}");
+        assert_eq!(fs::read(&copies[0]).unwrap(), whole, "{way}");
+    }
+}
+
+#[test]
 fn a_damaged_table_is_noted_and_not_copied() {
     let original = Original::new();
     let table = original.dir.path().join(&original.tables()[0]);
@@ -191,10 +210,8 @@ fn copies_keep_within_their_room_and_the_deepest_tables_come_first() {
     let newest = index.tree.current_version().iter_tables().next().unwrap().id();
     let newest_has_copy = || {
         let prefix = format!("{newest}-");
-        let names = copies(original.dir.path()).into_iter();
-        names
-            .map(|copy| copy.file_name().unwrap().to_str().unwrap().starts_with(&prefix))
-            .any(|is_its| is_its)
+        let mut names = copies(original.dir.path()).into_iter();
+        names.any(|copy| copy.file_name().unwrap().to_str().unwrap().starts_with(&prefix))
     };
     index.set_mirror_room(0);
     assert_eq!(copy_all(&index), 0);

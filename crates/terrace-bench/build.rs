@@ -12,12 +12,44 @@ fn main() {
         shim("berkeley_db.c", false);
         println!("cargo:rustc-link-lib=db-5.3");
     }
+    #[cfg(feature = "rival-faster")]
+    faster();
+}
+
+/// FASTER is headers and four small files.
+#[cfg(feature = "rival-faster")]
+fn faster() {
+    println!("cargo:rerun-if-env-changed=FASTER_SOURCE");
+    let source = std::env::var("FASTER_SOURCE").expect(
+        "the feature rival-faster needs FASTER_SOURCE, the directory cc/src of FASTER's source: see docs/rivals.md",
+    );
+    let files = [
+        "core/address.cc",
+        "core/lss_allocator.cc",
+        "core/thread.cc",
+        "environment/file_linux.cc",
+    ];
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").warnings(false).include(&source);
+    build
+        .files(files.map(|file| format!("{source}/{file}")))
+        .compile("faster");
+    shim_with("faster.cc", true, &[&source]);
+    for library in ["faster", "stdc++fs", "uuid", "tbb", "aio", "pthread"] {
+        println!("cargo:rustc-link-lib={library}");
+    }
 }
 
 /// The library's own flag must come after this one, so that the linker finds the symbols that the
 /// shim uses.
 #[cfg(any(feature = "rival-leveldb", feature = "rival-berkeley-db"))]
 fn shim(file: &str, is_cpp: bool) {
+    shim_with(file, is_cpp, &[]);
+}
+
+/// The same with more directories of headers, whose warnings do not count.
+#[cfg(any(feature = "rival-leveldb", feature = "rival-berkeley-db", feature = "rival-faster"))]
+fn shim_with(file: &str, is_cpp: bool, headers: &[&str]) {
     let directory = "src/rivals/foreign";
     let source = format!("{directory}/{file}");
     println!("cargo:rerun-if-changed={source}");
@@ -28,6 +60,9 @@ fn shim(file: &str, is_cpp: bool) {
         .include(directory)
         .warnings(true)
         .extra_warnings(true);
+    for directory in headers {
+        build.flag(format!("-isystem{directory}"));
+    }
     if is_cpp {
         build.cpp(true).std("c++17");
     } else {

@@ -33,7 +33,7 @@ pub const fn look(candidate: Candidate, setup: Setup) -> (usize, Mark) {
         Candidate::LevelDb => 4,
         Candidate::RocksDbBlobs => 5,
         Candidate::Fjall | Candidate::Lmdb | Candidate::Memcached => 6,
-        Candidate::Foyer | Candidate::FoyerOnInsertion => 7,
+        Candidate::Faster | Candidate::Foyer | Candidate::FoyerOnInsertion => 7,
     };
     match (setup, candidate) {
         (Setup::Hdd, _) | (_, Candidate::Lmdb | Candidate::FoyerOnInsertion) => (colour, Mark::PaleBar),

@@ -11,7 +11,7 @@
 mod conformance;
 #[cfg(feature = "rival-fjall")]
 mod fjall;
-#[cfg(any(feature = "rival-leveldb", feature = "rival-berkeley-db"))]
+#[cfg(any(feature = "rival-leveldb", feature = "rival-berkeley-db", feature = "rival-faster"))]
 mod foreign;
 #[cfg(feature = "rival-foyer")]
 mod foyer;
@@ -210,6 +210,8 @@ pub enum Candidate {
     Lmdb,
     /// A cache in RAM and on flash (extstore).
     Memcached,
+    /// A hash table over a log in RAM and on flash, whose newest part is overwritten in place.
+    Faster,
     /// A cache in Rust, in RAM and on flash; writes to flash on eviction from RAM.
     Foyer,
     /// The same; writes to flash on insertion.
@@ -229,6 +231,7 @@ impl Candidate {
             Self::Fjall => ("fjall", "rival-fjall", cfg!(feature = "rival-fjall")),
             Self::Lmdb => ("LMDB", "rival-lmdb", cfg!(feature = "rival-lmdb")),
             Self::Memcached => ("memcached", "rival-memcached", cfg!(feature = "rival-memcached")),
+            Self::Faster => ("FASTER", "rival-faster", cfg!(feature = "rival-faster")),
             Self::Foyer => ("foyer", "rival-foyer", cfg!(feature = "rival-foyer")),
             Self::FoyerOnInsertion => (
                 "foyer, written on insertion",
@@ -246,6 +249,11 @@ impl Candidate {
     /// Whether it is Terrace.
     pub const fn is_terrace(self) -> bool {
         matches!(self, Self::Terrace | Self::TerraceUncached)
+    }
+
+    /// Whether its files are read and written by direct I/O, so that all its cached data is its own.
+    pub const fn bypasses_page_cache(self) -> bool {
+        self.is_terrace() || matches!(self, Self::Faster)
     }
 
     /// The candidates in this build.
@@ -275,7 +283,8 @@ impl Candidate {
                 survives_kill: false,
                 ..all
             },
-            Self::Memcached | Self::Foyer | Self::FoyerOnInsertion => Abilities {
+            // FASTER: only as of its last checkpoint, and none is made here.
+            Self::Memcached | Self::Faster | Self::Foyer | Self::FoyerOnInsertion => Abilities {
                 scans: false,
                 persists: false,
                 survives_kill: false,
@@ -295,6 +304,8 @@ impl Candidate {
             Self::BerkeleyDb => Ok(Box::new(foreign::Foreign::berkeley_db(opening)?)),
             #[cfg(feature = "rival-leveldb")]
             Self::LevelDb => Ok(Box::new(foreign::Foreign::leveldb(opening)?)),
+            #[cfg(feature = "rival-faster")]
+            Self::Faster => Ok(Box::new(foreign::Foreign::faster(opening)?)),
             #[cfg(feature = "rival-rocksdb")]
             Self::RocksDb | Self::RocksDbBlobs => {
                 Ok(Box::new(rocksdb::RocksDb::open(opening, self == Self::RocksDbBlobs)?))

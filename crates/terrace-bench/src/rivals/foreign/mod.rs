@@ -78,6 +78,8 @@ unsafe extern "C" {
     static rival_leveldb: Calls;
     #[cfg(feature = "rival-berkeley-db")]
     static rival_berkeley_db: Calls;
+    #[cfg(feature = "rival-faster")]
+    static rival_faster: Calls;
 }
 
 /// An open database.
@@ -140,6 +142,19 @@ impl Foreign {
         );
         // Safety: as above.
         Self::open("Berkeley DB", unsafe { &rival_berkeley_db }, opening, settings)
+    }
+
+    /// FASTER: its log, of which the newest part is mutable, and a hash table for the objects.
+    #[cfg(feature = "rival-faster")]
+    pub fn faster(opening: &Opening) -> Outcome<Self> {
+        let settings = format!(
+            "C++, libaio; {} MiB for log and hash table, at least 192 MiB of log, all but 128 MiB of it mutable, a bucket for \
+             4 of {} objects; no checkpoints",
+            opening.cache_bytes >> 20,
+            opening.expected_objects,
+        );
+        // Safety: as above.
+        Self::open("FASTER", unsafe { &rival_faster }, opening, settings)
     }
 
     fn open(name: &'static str, calls: &'static Calls, opening: &Opening, settings: String) -> Outcome<Self> {

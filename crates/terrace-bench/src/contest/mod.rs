@@ -171,8 +171,8 @@ pub struct Paths {
 }
 
 impl Meeting {
-    /// The same with this RAM; a candidate's caches get a rival's share, or all that Terrace's get if
-    /// it leaves nothing to the kernel's cache, either.
+    /// The same with this RAM; a candidate's caches get a rival's share, or Terrace's if it leaves
+    /// nothing to the kernel's cache, either.
     pub const fn with_ram(mut self, cache_mib: u64, terrace_cache_mib: u64, memory_mib: u64) -> Self {
         let cache_mib = if self.candidate.bypasses_page_cache() {
             terrace_cache_mib

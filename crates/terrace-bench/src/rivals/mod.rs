@@ -251,7 +251,7 @@ impl Candidate {
         matches!(self, Self::Terrace | Self::TerraceUncached)
     }
 
-    /// Whether its files are read and written by direct I/O, so that all its cached data is its own.
+    /// Whether its files are read and written by direct I/O: all its cached data is its own.
     pub const fn bypasses_page_cache(self) -> bool {
         self.is_terrace() || matches!(self, Self::Faster)
     }

@@ -2,14 +2,16 @@
 
     full.py TERRACE IMAGES CYCLES [CASE...]
 
-For root: each case has loop devices with ext4 of their own, as files in the directory IMAGES, which are taken away at the end. In each cycle
-values of 1 MB are put until one is refused, then of 20 kB; a part of everything is deleted, some of it is overwritten and
-uploaded in parts, then the rest goes. Meanwhile another program may take space and give it back, and the server may be
-killed. Looked at are: what was acknowledged is there, byte for byte; what was deleted is gone; 99 of 100 refusals take less than
-10 ms, four clients at once; on the full device reads, lists, deletes, uploads that are given up and overwrites that shrink have half
-their ordinary rate at least; `/readyz` says that the store is full, and why; the space is back after 10
-seconds, and in each second cycle, in which clients go on, after 60; and each filling takes at least nine
-tenths of what the first one took. Ends with 1 if not.
+For root: each case has loop devices with ext4 of their own, as files in the directory IMAGES, which are taken away at the
+end. In each cycle values of 1 MB are put until one is refused, then of 20 kB; a part of everything is deleted, its room is
+filled with values of 20 kB, some are overwritten and uploaded in parts, then the rest goes. In each second cycle the part is
+nine tenths, so that the log has most of the device, and the rest is deleted while clients go on; in the others it is a
+random part, and nothing goes on beside. Meanwhile another program may take space and give it back, and the server may be
+killed. Looked at are: what was acknowledged is there, byte for byte; what was deleted is gone; 99 of 100 refusals take less
+than 10 ms, four clients at once; on the full device reads, lists, deletes, uploads that are given up and overwrites that
+shrink have half their ordinary rate at least; `/readyz` says that the store is full, and why; the space is back after 10
+seconds, and while clients go on after 60; and each filling takes at least nine tenths of what the first one took. Ends with
+1 if not.
 """
 
 import concurrent.futures
@@ -38,6 +40,9 @@ REFUSAL_MAX = 0.010
 SPACE_BACK_MAX = 10
 # And while clients put, read and delete all the time; of what they have there may be so many objects, of SMALL bytes.
 SPACE_BACK_BUSY_MAX, BUSY_OBJECTS = 60, 200
+# What is deleted first in a cycle in which clients go on: its room is filled with values that live in the log. Of a random part,
+# as it was, the log seldom had enough for dead segments to be missed.
+BUSY_SHARE = 0.9
 # How long `/readyz` may say that a store is ready which has just refused new data: log GC may give some room meanwhile.
 FULL_TOLD_MAX = 5
 # Of what lives, in dead bytes between it, that cleaning without room leaves (blocks/gc/policy.rs, PERCENT_WITHOUT_ROOM): one
@@ -647,7 +652,8 @@ class Case:
                 complain("nothing goes in after another program gave its space back")
         keys = sorted(self.held)
         self.chance.shuffle(keys)
-        share = self.chance.random()
+        is_busy = number % 2 == 1
+        share = BUSY_SHARE if is_busy else self.chance.random()
         # Deletes on a full device.
         some = keys[:int(len(keys) * share)]
         self.before = dict(self.held)
@@ -669,7 +675,7 @@ class Case:
             print(f"    {refused[0]} of {len(rest[:200])} overwrites were refused", flush=True)
         self.parts()
         self.check()
-        if number % 2 == 1:
+        if is_busy:
             self.delete_while_busy(sorted(self.held))
         else:
             self.deletes(sorted(self.held), "the rest")

@@ -179,14 +179,16 @@ fn the_flash_tier_is_made_smaller_and_larger_while_the_server_runs() {
             * 512
     };
     assert!(flash(&place) > 30 << 20, "{}", flash(&place));
+    // The shortest log and the reserve take 15.1 MiB. Of 16 MiB the index had too little left for the
+    // runs that it has before a merge: a put was refused.
     let told = place
-        .run(&["capacity", "16MiB", "--tier", "flash", "--json"])
+        .run(&["capacity", "20MiB", "--tier", "flash", "--json"])
         .code(0)
         .json();
-    assert_eq!(told["capacity_bytes"], 16 << 20);
-    eventually("a tier within 16 MiB", || (flash(&place) <= 16 << 20).then_some(()));
+    assert_eq!(told["capacity_bytes"], 20 << 20);
+    eventually("a tier within 20 MiB", || (flash(&place) <= 20 << 20).then_some(()));
     (700..800).for_each(put);
-    assert!(flash(&place) <= 16 << 20, "{}", flash(&place));
+    assert!(flash(&place) <= 20 << 20, "{}", flash(&place));
     let text = place.run(&["capacity", "48MiB", "--tier", "flash"]).code(0).text();
     assert!(
         text.contains("files of the flash tier have") && text.contains("may have: 48"),

@@ -7,6 +7,7 @@
 //!
 //! Invariant: new data is refused before the other files leave less than the shortest log and the
 //! space of a second merge, so entries of deletes still fit in the index until merges drop them.
+//! While a merge is due that may make the index shorter, new data waits instead.
 
 use super::Engine;
 use crate::{Result, log::reserve::Reserve};
@@ -117,7 +118,8 @@ impl Engine {
         let for_log_bytes = left_bytes.saturating_sub(beside_bytes).min(log_bytes);
         segments.set_capacity(for_log_bytes.max(least_bytes));
         // Deleting all objects adds this much to the index before merges drop it.
-        segments.set_lacking((least_bytes + merge_room_bytes).saturating_sub(left_bytes));
+        let lacking_bytes = (least_bytes + merge_room_bytes).saturating_sub(left_bytes);
+        segments.set_lacking(lacking_bytes, self.index.awaits_merge());
         // Readers can wait for a merge; only merges for tombstones and by size free space.
         let log_bytes = u64::from(segments.created()) * segments.segment_bytes();
         self.index

@@ -62,8 +62,9 @@ pub struct Segments {
     limit: AtomicU32,
     /// The log exceeds its limit, and callers have taken a segment since it last gave one back.
     pub(super) owes: AtomicBool,
-    /// Space that the shortest log lacks.
+    /// Space that the shortest log lacks, unless a merge of the index may give it.
     lacking_bytes: AtomicU64,
+    awaits_merge: AtomicBool,
     pub(super) created: AtomicU32,
     pub(super) free: Mutex<BTreeSet<u32>>,
     pub(super) free_count: AtomicU32,
@@ -102,6 +103,7 @@ impl Segments {
             slots: Slots::default(),
             limit: AtomicU32::new(Self::limit_of(capacity_bytes, segment_bytes)),
             lacking_bytes: AtomicU64::new(0),
+            awaits_merge: AtomicBool::new(false),
             owes: AtomicBool::new(false),
             created: AtomicU32::new(0),
             free: Mutex::default(),

@@ -101,6 +101,11 @@ impl OrderedIndex {
         usize::from(self.shape().runs)
     }
 
+    /// Whether so many runs wait that they are merged next. Not if merges meet damage.
+    pub fn awaits_merge(&self) -> bool {
+        self.l0_runs() >= self.runs_merged_at_once() && !self.is_damaged()
+    }
+
     /// Runs of the first level beyond those that are merged together: the number of flushes by
     /// which merges are behind.
     pub fn runs_behind(&self) -> usize {

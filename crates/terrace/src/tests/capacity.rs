@@ -4,6 +4,7 @@
 use super::{bytes, eventually, small_options};
 use crate::{
     Condition, Durability, Error, Options, PutOptions, Result, Store, Tier,
+    engine::capacity::fixed_bytes,
     io::{Disk as _, SimDisk},
 };
 use std::{
@@ -236,6 +237,47 @@ fn an_index_that_fills_the_tier_is_refused_by_name_and_deletes_make_room() {
     for n in (first..second).step_by(101) {
         assert!(store.get(key(n)).unwrap().unwrap().value == bytes(n, 40), "{n}");
     }
+}
+
+/// Regression: a put was refused between a flush of the index and the merge that dropped what was
+/// in it twice.
+#[test]
+fn nothing_is_refused_for_what_the_next_merge_of_the_index_drops() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options_of(dir.path(), 16 * MIB).tuned(|tuning| tuning.memtable_bytes = 512 << 10);
+    let store = Store::open(options).unwrap();
+    // Each round adds the same keys to the index, in a table of about the same length.
+    let round = |round: u64| {
+        for n in 0..1_000 {
+            put_small(&store, &format!("{n:0100}"), bytes(round, 40)).unwrap();
+        }
+        store.flush().unwrap();
+    };
+    let index_bytes = || store.stats().index.bytes;
+    let runs = || store.engine().index.l0_runs();
+    round(0);
+    let (each, together) = (index_bytes(), store.engine().index.runs_merged_at_once());
+    (0..together).for_each(|_| round(1));
+    eventually("the first merge", || runs() <= 1);
+    while runs() + 1 < together {
+        round(1);
+    }
+    // Before each further merge the index has half a table too much for the least capacity.
+    eventually("a checkpoint", || store.checkpoint().unwrap());
+    let log = &store.engine().log;
+    let checkpoints_bytes = 2 * store.engine().checkpoints.stats().file_bytes;
+    let least = log.segments.segment_bytes() * 8 + fixed_bytes(&log.reserve) + checkpoints_bytes;
+    store
+        .set_flash_capacity(least + 3 * (index_bytes() + each / 2))
+        .unwrap();
+    let (mut merges, mut before) = (0, runs());
+    for number in 2..40 {
+        round(number);
+        let now = runs();
+        merges += u32::from(now < before);
+        before = now;
+    }
+    assert!(merges > 2, "{merges}");
 }
 
 /// Regression: what was deleted left the log only once the store was idle, or the device full. A

@@ -24,8 +24,11 @@ const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long a commit that frees space waits before it takes the reserve, unless log GC can free
 /// nothing: long enough for log GC if it can help at all.
 const RESERVE_WAIT: Duration = Duration::from_millis(200);
-/// How long a commit that frees space waits for an index that has no room: several of its attempts.
+/// How long a commit that frees space waits for an index that has no room, and new data for a merge
+/// of the index: several of its attempts.
 const INDEX_WAIT: Duration = Duration::from_secs(5);
+/// Why new data is refused after that.
+const NOT_MERGED: &str = "the ordered index takes too much of flash_capacity_bytes, and is not merged";
 
 impl CommitLog {
     /// The only way in which callers wait for room: calls `look` until it returns a result,
@@ -49,6 +52,24 @@ impl CommitLog {
     pub fn refusal(&self, tier: Tier) -> Option<Error> {
         let by_capacity = || self.segments.refusal(tier);
         self.reserve.refusal(tier).or_else(by_capacity)
+    }
+
+    /// Accepts new data, once a merge of the index that may give it room has ended.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(super) fn accept_new(&self) -> Result<()> {
+        if self.segments.awaits_merge() && self.reserve.is_whole() {
+            let began = Instant::now();
+            self.stall(StallReason::IndexFull, &self.progress, || {
+                let waits = self.segments.awaits_merge();
+                if waits && began.elapsed() >= INDEX_WAIT {
+                    return Err(Error::no_room(Tier::Flash, NOT_MERGED.to_owned()));
+                }
+                Ok((!waits).then_some(()))
+            })?;
+        }
+        self.refusal(Tier::Flash).map_or(Ok(()), Err)
     }
 
     /// Whether callers must wait for the applier: no other thread should add to its work.

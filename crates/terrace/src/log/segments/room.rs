@@ -33,9 +33,17 @@ impl Segments {
         }
     }
 
-    /// The other files of the tier leave the shortest log so many bytes too little.
-    pub fn set_lacking(&self, bytes: u64) {
-        self.lacking_bytes.store(bytes, Ordering::Release);
+    /// The other files of the tier leave the shortest log so many bytes too little. New data is
+    /// refused, or waits, if that may change with a merge of the index.
+    pub fn set_lacking(&self, bytes: u64, awaits_merge: bool) {
+        let refused_for = if awaits_merge { 0 } else { bytes };
+        self.lacking_bytes.store(refused_for, Ordering::Release);
+        self.awaits_merge.store(bytes > refused_for, Ordering::Release);
+    }
+
+    /// Whether new data waits for a merge of the index.
+    pub fn awaits_merge(&self) -> bool {
+        self.awaits_merge.load(Ordering::Acquire)
     }
 
     /// Why new data is refused; `None` unless the other files of the tier leave too little of its

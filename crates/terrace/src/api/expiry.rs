@@ -119,6 +119,7 @@ pub fn encode(attributes: &Attributes, expires_ms: Option<u64>) -> Result<Vec<u8
 }
 
 /// Splits the stored form into expiry and attributes. `None` if it begins with neither.
+#[inline]
 #[must_use]
 pub fn split(stored: &[u8]) -> Option<(Option<u64>, &[u8])> {
     if !stored.starts_with(&[0, 0]) {

@@ -19,6 +19,9 @@ use std::ops::Range;
 /// Bytes of a chunk with short pairs alone, at most: short enough to be dropped for one write, long
 /// enough that a scan of a hundred looks for one or two, and just what allocators have a size for.
 pub const SHORT_CHUNK_BYTES_MAX: usize = 14 << 10;
+/// Bytes up to which a scan fills such a chunk with pairs that it was not asked for: what is
+/// inserted later has room in it.
+pub const SHORT_CHUNK_FILLED_BYTES: usize = 12 << 10;
 /// Bytes of any chunk, at most: some fifty values of 1 KiB, which are copied when one is changed.
 pub const CHUNK_BYTES_MAX: usize = 56 << 10;
 /// Maximum bytes of key, attributes and value of a short pair. For longer ones second copies would
@@ -32,7 +35,13 @@ const OFFSET_BYTES: usize = 2;
 pub const END_BYTES: usize = 2 * OFFSET_BYTES;
 /// Bytes of a pair besides key, attributes and value: the rest of its head, and the head's offset.
 const HEAD_BYTES: usize = 8 + 4 + 3 * 2 + 1 + 2 * OFFSET_BYTES;
+/// Bytes of a head before place, key and attributes.
+const FIXED_BYTES: usize = HEAD_BYTES - OFFSET_BYTES;
+/// Where in it the offset of the value is.
+const VALUE_AT: usize = FIXED_BYTES - OFFSET_BYTES;
 const PLACE_BYTES: usize = 16;
+/// A line of memory.
+const LINE_BYTES: usize = 64;
 /// Heads that are prefetched in parallel when a key is searched among fifty or ninety.
 const LOOKED_AT_TOGETHER: usize = 9;
 /// Flag in the byte of the home: the pair has a place.
@@ -42,15 +51,18 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<usize> {
     Reader(bytes.get(at..)?).u16().map(usize::from)
 }
 
-/// The pair with the head that bytes begin with, and a value among these.
+/// The pair with the head that `head` begins with, and a value among these.
+#[inline]
 fn decode<'a>(head: &'a [u8], values: &'a [u8]) -> Option<Pair<'a>> {
-    let mut rest = Reader(head);
-    let version = rest.u64()?;
-    let checksum = rest.u32()?;
-    let mut length = || rest.u16().map(usize::from);
+    // One check for all numbers of the head.
+    let (fixed, rest) = head.split_first_chunk::<FIXED_BYTES>()?;
+    let (mut fixed, mut rest) = (Reader(fixed), Reader(rest));
+    let version = fixed.u64()?;
+    let checksum = fixed.u32()?;
+    let mut length = || fixed.u16().map(usize::from);
     let (key_bytes, attribute_bytes, value_bytes) = (length()?, length()?, length()?);
-    let [home] = *rest.bytes(1)? else { return None };
-    let value_at = usize::from(rest.u16()?);
+    let [home] = fixed.array()?;
+    let value_at = usize::from(fixed.u16()?);
     let place = match home & HAS_PLACE {
         0 => None,
         _ => Some(Place(rest.u64()?, rest.u64()?)),
@@ -69,6 +81,27 @@ fn decode<'a>(head: &'a [u8], values: &'a [u8]) -> Option<Pair<'a>> {
         attributes: rest.bytes(attribute_bytes)?,
         value: values.get(value_at..value_at + value_bytes)?,
     })
+}
+
+/// Pairs of a chunk, one after the other. Where the next head is does not depend on this one: a
+/// processor that waits for one from memory goes on to the next.
+#[derive(Debug, Clone)]
+pub struct Pairs<'a> {
+    heads: &'a [u8],
+    values: &'a [u8],
+    /// Offsets of the heads.
+    starts: &'a [u8],
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = Pair<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Pair<'a>> {
+        let (start, starts) = self.starts.split_first_chunk()?;
+        self.starts = starts;
+        decode(self.heads.get(usize::from(u16::from_le_bytes(*start))..)?, self.values)
+    }
 }
 
 /// A pair of a chunk.
@@ -90,18 +123,15 @@ pub struct Pair<'a> {
     pub value: &'a [u8],
 }
 
-/// Bytes that a longer pair takes in a chunk, with this many bytes of key, attributes and value.
-pub const fn bytes_of_long(bytes: usize) -> usize {
-    HEAD_BYTES + PLACE_BYTES + bytes
+/// Bytes that a pair takes in a chunk, with this many bytes of key, attributes and value.
+pub const fn bytes_in_chunk(bytes: usize, has_place: bool) -> usize {
+    HEAD_BYTES + bytes + if has_place { PLACE_BYTES } else { 0 }
 }
 
 impl Pair<'_> {
     /// Bytes of a chunk that it takes.
     pub const fn bytes_in_chunk(&self) -> usize {
-        match self.place {
-            Some(_) => bytes_of_long(self.bytes()),
-            None => HEAD_BYTES + self.bytes(),
-        }
+        bytes_in_chunk(self.bytes(), self.place.is_some())
     }
 
     /// Bytes of key, attributes and value.
@@ -230,8 +260,8 @@ impl Chunk {
         })
     }
 
-    /// The same for one reader: its pieces share a reference count of their own, not one that all
-    /// threads that read the chunk write.
+    /// The same for one reader that keeps pieces: they share a reference count of their own, not
+    /// one that all threads that read the chunk write.
     pub fn for_reader(&self) -> Self {
         Self {
             bytes: Bytes::from_owner(self.bytes.clone()),
@@ -246,7 +276,18 @@ impl Chunk {
 
     /// Its pairs.
     pub fn pairs(&self) -> impl Iterator<Item = Pair<'_>> {
-        (0..self.count).map_while(|number| self.pair(number))
+        self.pairs_from(0)
+    }
+
+    /// Its pairs from one on.
+    pub fn pairs_from(&self, number: usize) -> Pairs<'_> {
+        let part = |from, to| self.bytes.get(from..to).unwrap_or_default();
+        let starts_end = self.bytes.len() - END_BYTES;
+        Pairs {
+            heads: part(0, self.values_at),
+            values: part(self.values_at, self.starts_at),
+            starts: part((self.starts_at + number * OFFSET_BYTES).min(starts_end), starts_end),
+        }
     }
 
     /// Whether it is the home of values in RAM.
@@ -261,12 +302,7 @@ impl Chunk {
 
     /// A pair.
     pub fn pair(&self, number: usize) -> Option<Pair<'_>> {
-        if number >= self.count {
-            return None;
-        }
-        let start = u16_at(&self.bytes, self.starts_at + number * OFFSET_BYTES)?;
-        let values = self.bytes.get(self.values_at..self.starts_at)?;
-        decode(self.bytes.get(start..self.values_at)?, values)
+        self.pairs_from(number).next()
     }
 
     /// A part of a pair as a piece of the chunk's memory.
@@ -299,6 +335,28 @@ impl Chunk {
         let start = u16_at(&self.bytes, self.starts_at + number * OFFSET_BYTES).unwrap_or(0);
         let byte = |at| self.bytes.get(at).copied().unwrap_or(0);
         byte(start) ^ byte(start + HEAD_BYTES + PLACE_BYTES)
+    }
+
+    /// Prefetches some pairs from one on: all heads side by side, then all short values.
+    pub fn fetch(&self, number: usize, count: usize) {
+        let end = (number + count).min(self.count);
+        let start_of = |number| u16_at(&self.bytes, self.starts_at + number * OFFSET_BYTES);
+        let Some(first) = start_of(number) else { return };
+        let heads_end = if end < self.count { start_of(end) } else { None };
+        self.fetch_lines(first, heads_end.unwrap_or(self.values_at));
+        if self.bytes.len() > SHORT_CHUNK_BYTES_MAX {
+            return;
+        }
+        let value_of = |number| Some(self.values_at + u16_at(&self.bytes, start_of(number)? + VALUE_AT)?);
+        let values_end = if end < self.count { value_of(end) } else { None };
+        if let Some(first) = value_of(number) {
+            self.fetch_lines(first, values_end.unwrap_or(self.starts_at));
+        }
+    }
+
+    fn fetch_lines(&self, from: usize, to: usize) {
+        let lines = self.bytes.get(from..to).unwrap_or_default().iter().step_by(LINE_BYTES);
+        std::hint::black_box(lines.fold(0, |sum, byte| sum ^ byte));
     }
 }
 

@@ -266,7 +266,7 @@ impl Index {
     /// The chunk that is found by a place.
     pub fn chunk(&self, wanted: Place) -> Option<Chunk> {
         self.read(wanted, |segment, at| match &segment.contents {
-            Contents::Chunk { place, chunk, .. } if *place == wanted && at == CHUNK_AT => Some(chunk.for_reader()),
+            Contents::Chunk { place, chunk, .. } if *place == wanted && at == CHUNK_AT => Some(chunk.clone()),
             _ => None,
         })
     }

@@ -100,6 +100,13 @@ pub struct Takes {
     pub long: bool,
 }
 
+impl Takes {
+    /// Whether longer or short ones may.
+    pub const fn takes(self, long: bool) -> bool {
+        if long { self.long } else { self.short }
+    }
+}
+
 /// A chunk of which keys have changed.
 #[derive(Debug)]
 pub struct Changed {

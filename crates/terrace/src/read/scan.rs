@@ -10,6 +10,7 @@
 //! scan's end and stays: chunks are not used any more.
 
 mod chunks;
+mod show;
 
 use super::{multi_get, object_info, read_home, snapshot::Snapshot};
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     visibility::range_tombstones::{first_and_end, successor},
 };
 use bytes::Bytes;
-use chunks::Shown;
+use show::{Collect, InChunk, Lend};
 use std::ops::Bound;
 
 /// Memory is preallocated for at most this many objects of one call; most scans with a higher limit
@@ -26,7 +27,8 @@ use std::ops::Bound;
 const PRESIZED_MAX: usize = 256;
 
 /// An iterator over objects in key order, from both ends. It sees the store as of its begin,
-/// without objects expired by then, and holds a snapshot until it is dropped.
+/// without objects expired by then, and holds a snapshot until it is dropped. Between two calls of
+/// [`Scan::next_values`] or [`Scan::visit_values`] it may also hold up to 56 KiB of pairs.
 #[derive(Debug)]
 pub struct Scan {
     snapshot: Snapshot,
@@ -44,6 +46,10 @@ pub struct Scan {
     is_over: bool,
     /// Where the chunk at `start` ends: memory that is used again.
     chunk_end: Vec<u8>,
+    /// That chunk, if the last call ended inside it.
+    in_chunk: Option<InChunk>,
+    /// Pairs that it has shown with their values.
+    shown: usize,
     /// Bytes of chunks that it has made.
     made_bytes: usize,
 }
@@ -70,6 +76,8 @@ impl Scan {
             has_back: false,
             is_over: false,
             chunk_end: Vec::new(),
+            in_chunk: None,
+            shown: 0,
             made_bytes: 0,
         }
     }
@@ -100,6 +108,7 @@ impl Scan {
 
     /// Continues after `key`.
     fn go_behind(&mut self, key: &[u8]) {
+        self.in_chunk = None;
         self.start.clear();
         if key.len() < crate::KEY_BYTES_MAX {
             self.start.extend_from_slice(key);
@@ -139,7 +148,7 @@ impl Scan {
 
     /// Continues at `key`. (Empty: at the end.)
     fn go_on_at(&mut self, key: &[u8]) {
-        self.index = None;
+        (self.index, self.in_chunk) = (None, None);
         self.start.clear();
         self.start.extend_from_slice(key);
         self.is_over |= key.is_empty() || (!self.end.is_empty() && self.start >= self.end);
@@ -169,12 +178,9 @@ impl Scan {
     /// # Errors
     /// The first error of the scan; a value's error is in its place.
     pub fn next_values(&mut self, count: usize) -> Result<Vec<(ScannedObject, Result<Bytes>)>> {
-        let mut pairs = Vec::with_capacity(count.min(PRESIZED_MAX));
-        self.show(count, &mut |shown| {
-            pairs.push(shown.into_owned()?);
-            Ok(())
-        })?;
-        Ok(pairs)
+        let mut collect = Collect(Vec::with_capacity(count.min(PRESIZED_MAX)));
+        self.show(count, &mut collect)?;
+        Ok(collect.0)
     }
 
     /// Calls `visit` with the keys and values of the next `count` objects (fewer at the end), in
@@ -196,23 +202,8 @@ impl Scan {
     /// assert_eq!(bytes, 3);
     /// # Ok::<(), terrace::Error>(())
     /// ```
-    pub fn visit_values(&mut self, count: usize, mut visit: impl FnMut(&[u8], Result<&[u8]>)) -> Result<usize> {
-        self.show(count, &mut |shown| {
-            match &shown {
-                Shown::InChunk(_, pair) => visit(pair.key, Ok(pair.value)),
-                Shown::Read(item, Ok(value)) => visit(&item.key, Ok(value)),
-                Shown::Read(item, Err(error)) => visit(&item.key, Err(error.clone())),
-            }
-            Ok(())
-        })
-    }
-
-    fn show(&mut self, count: usize, show: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<usize> {
-        let mut shown = 0;
-        while shown < count && !self.is_over {
-            shown += self.more_values(count - shown, show)?;
-        }
-        Ok(shown)
+    pub fn visit_values(&mut self, count: usize, visit: impl FnMut(&[u8], Result<&[u8]>)) -> Result<usize> {
+        self.show(count, &mut Lend(visit))
     }
 
     /// Adds the values of the next entries of the index, until there are `count` pairs or its
@@ -273,6 +264,7 @@ impl DoubleEndedIterator for Scan {
     fn next_back(&mut self) -> Option<Self::Item> {
         if !self.has_back {
             self.has_back = true;
+            self.in_chunk = None;
             if self.index_end.is_some() {
                 self.index = None;
             }

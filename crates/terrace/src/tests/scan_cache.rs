@@ -96,12 +96,14 @@ fn a_second_scan_takes_from_chunks_what_the_first_has_read() {
     }
     assert_eq!(all(&store), written);
     let made = store.stats().scan_cache;
-    assert!(made.chunks > 2 && made.pair_hits == 0, "{made:?}");
+    // What it has read ahead it takes from its own chunks.
+    assert!(made.chunks > 2 && (1..300).contains(&made.pair_hits), "{made:?}");
     assert_eq!(all(&store), written);
     let mut part = store.scan(ScanRange::range(key(17)..key(211))).unwrap();
     assert_eq!(rest(&mut part, 10), written[17..211]);
     let hits = store.stats().scan_cache;
-    assert_eq!((hits.pair_hits, hits.made, hits.dropped), (300 + 194, made.made, 0));
+    let hit = hits.pair_hits - made.pair_hits;
+    assert_eq!((hit, hits.made, hits.dropped), (300 + 194, made.made, 0));
     put(&store, &key(40), "new");
     store.delete(key(200)).unwrap();
     put(&store, "k041x", "another");

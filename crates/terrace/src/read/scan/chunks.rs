@@ -1,18 +1,21 @@
 //! Scans and the scan cache ([`crate::cache::scans`]): reads from chunks, and makes chunks.
 
-use super::{Listed, Scan, ScannedObject, Values};
+use super::{
+    Listed, Scan, Values,
+    show::{InChunk, More, Show},
+};
 use crate::{
-    Error, Result, Version,
+    Error, Result,
     cache::{
-        chunk::{Added, Chunk, ChunkWriter, END_BYTES, Pair, SHORT_PAIR_BYTES_MAX, bytes_of_long},
+        chunk::{
+            Added, CHUNK_BYTES_MAX, ChunkWriter, END_BYTES, Pair, SHORT_CHUNK_BYTES_MAX, SHORT_CHUNK_FILLED_BYTES,
+            SHORT_PAIR_BYTES_MAX, bytes_in_chunk,
+        },
         scans::{Changed, Found, Made, Making, Takes},
     },
     engine::Engine,
     metrics::counters::AnsweredBy,
-    read::{
-        describe::{Brief, object_info},
-        multi_get,
-    },
+    read::multi_get,
     visibility::range_tombstones::successor,
 };
 use bytes::Bytes;
@@ -24,29 +27,20 @@ const LOST_KEYS_MAX: usize = 1000;
 const NOT_IN_RAM_PART: usize = 8;
 
 impl Scan {
-    /// Returns the next pairs, from one chunk or from the index, at most `wanted`. Returns their
-    /// number.
-    pub(super) fn more_values(
-        &mut self,
-        wanted: usize,
-        show: &mut dyn FnMut(Shown<'_>) -> Result<()>,
-    ) -> Result<usize> {
+    /// The next pairs, in a chunk or read by the index; of these at most `wanted`. Callers that
+    /// `keep` pieces of a chunk get it with a reference count of its own.
+    pub(super) fn more(&mut self, wanted: usize, keep: bool) -> Result<More> {
         let mut limit = None;
         if !self.has_back {
-            let seq = self.snapshot.version().0;
-            let mut chunk_end = std::mem::take(&mut self.chunk_end);
-            let mut found = self.engine().scan_cache.find(&self.start, seq, &mut chunk_end);
-            let may_be_another = match &found {
-                Found::Lost(start, end) => self.make_again(start, end).map(|()| true)?,
-                Found::Changed => self.make_anew().map(|()| true)?,
-                Found::Chunk(_) | Found::Nothing(_) => false,
-            };
-            if may_be_another {
-                found = self.engine().scan_cache.find(&self.start, seq, &mut chunk_end);
+            if let Some(at) = self.in_chunk.take() {
+                return Ok(More::Chunk(at));
             }
-            self.chunk_end = chunk_end;
-            match found {
-                Found::Chunk(chunk) => return self.values_of_chunk(&chunk, wanted, show),
+            match self.find()? {
+                Found::Chunk(chunk) => {
+                    let chunk = if keep { chunk.for_reader() } else { chunk };
+                    let number = chunk.first_from(&self.start);
+                    return Ok(More::Chunk(InChunk { chunk, number }));
+                }
                 Found::Nothing(next) => limit = next,
                 Found::Lost(..) | Found::Changed => {}
             }
@@ -57,18 +51,36 @@ impl Scan {
         if let Some(((making, takes), first)) = begun {
             let made = match &mut read {
                 Ok(read) => {
-                    let end = may_move(takes, read).then(|| self.read_ahead(read)).flatten();
+                    let end = may_read_ahead(takes, read).then(|| self.read_ahead(read)).flatten();
                     let end = end.unwrap_or_else(|| self.reached());
-                    self.made_of(takes, read, first, &end, self.may_make_bytes())
+                    let chunk_bytes_max = self.engine().scan_cache.chunk_bytes_max();
+                    let chunks = Chunks::new(chunk_bytes_max, first);
+                    self.made_of(takes, read, chunks, &end, self.may_make_bytes())
                 }
                 Err(_) => Vec::new(),
             };
             self.finish(&making, made, |_| true);
         }
-        let Values { items, values, .. } = read?;
-        let mut pairs = items.into_iter().zip(values).take(given);
-        pairs.try_for_each(|(item, value)| show(Shown::Read(item, value)))?;
-        Ok(given)
+        let mut read = read?;
+        read.items.truncate(given);
+        Ok(More::Read(read))
+    }
+
+    /// What the scan cache has at `start`, after a chunk with changes there was rebuilt.
+    fn find(&mut self) -> Result<Found> {
+        let seq = self.snapshot.version().0;
+        let mut chunk_end = std::mem::take(&mut self.chunk_end);
+        let mut found = self.engine().scan_cache.find(&self.start, seq, &mut chunk_end);
+        let may_be_another = match &found {
+            Found::Lost(start, end) => self.make_again(start, end).map(|()| true)?,
+            Found::Changed => self.make_anew().map(|()| true)?,
+            Found::Chunk(_) | Found::Nothing(_) => false,
+        };
+        if may_be_another {
+            found = self.engine().scan_cache.find(&self.start, seq, &mut chunk_end);
+        }
+        self.chunk_end = chunk_end;
+        Ok(found)
     }
 
     /// How far it has come, or where it ends (empty: no end).
@@ -80,20 +92,21 @@ impl Scan {
         }
     }
 
-    /// Appends the following pairs to those read, as long as they are long, nearly all in RAM, and
-    /// have room in the last chunk: short chunks take more RAM, and scans meet more of them.
-    /// Returns the end (empty: no end), if there is anything to append. The scan's position is
-    /// behind the pairs read, not behind the appended ones.
+    /// Appends the following pairs to those read, as long as they are nearly all in RAM and have
+    /// room in the last chunk: short chunks take more RAM, and scans meet more of them. Of pairs
+    /// that are copied at most as many as the scan has come to. Returns the end (empty: no end), if
+    /// there is anything to append. The scan's position is behind the pairs read, not behind the
+    /// appended ones.
     fn read_ahead(&mut self, read: &mut Values) -> Option<Vec<u8>> {
-        let last = read.items.last().filter(|last| is_long(last) && self.index.is_some());
-        let last = last?.key.clone();
-        let (mut ahead, listed_end) = self.list_ahead(&read.items);
+        let last = read.items.last().filter(|_| self.index.is_some())?;
+        let (last, are_long) = (last.key.clone(), is_long(last));
+        let (mut ahead, listed_end) = self.list_ahead(&read.items, are_long);
         (self.index, self.index_end, self.is_over) = (None, None, false);
         self.go_behind(&last);
         let mut end = listed_end?;
         let mut values = multi_get::values_in_ram(&self.snapshot, &ahead);
         let missing = values.iter().filter(|value| value.is_none()).count();
-        if are_few(missing, ahead.len()) {
+        if are_long && are_few(missing, ahead.len()) {
             multi_get::read_missing(&self.snapshot, &ahead, &mut values);
         }
         let sound = values.into_iter().map_while(|value| value.filter(Result::is_ok));
@@ -110,8 +123,13 @@ impl Scan {
 
     /// The keys after these objects that belong in their last chunk, and the end of that; `None` if
     /// the index cannot be read.
-    fn list_ahead(&mut self, items: &[Listed]) -> (Vec<Listed>, Option<Vec<u8>>) {
-        let bytes_max = self.engine().scan_cache.chunk_bytes_max().saturating_sub(END_BYTES);
+    fn list_ahead(&mut self, items: &[Listed], are_long: bool) -> (Vec<Listed>, Option<Vec<u8>>) {
+        let (bytes_max, count_max) = match are_long {
+            true => (CHUNK_BYTES_MAX, usize::MAX),
+            false => (SHORT_CHUNK_FILLED_BYTES, self.shown + items.len()),
+        };
+        let bytes_max = bytes_max.min(self.engine().scan_cache.chunk_bytes_max());
+        let bytes_max = bytes_max.saturating_sub(END_BYTES);
         let fill = |bytes: usize, more: usize| match bytes.saturating_add(more) {
             bytes if bytes <= bytes_max => bytes,
             _ => more,
@@ -127,7 +145,8 @@ impl Scan {
                 Some(Err(_)) => return (ahead, None),
                 Some(Ok(item)) => {
                     bytes = bytes.saturating_add(bytes_of(&item));
-                    if bytes > bytes_max || !is_long(&item) || self.is_dead(&item) {
+                    let is_full = bytes > bytes_max || ahead.len() == count_max;
+                    if is_full || is_long(&item) != are_long || self.is_dead(&item) {
                         return (ahead, Some(item.key.to_vec()));
                     }
                     ahead.push(item);
@@ -176,7 +195,11 @@ impl Scan {
         let is_whole = other.is_over && read.is_ok();
         let made = read.as_ref().ok().filter(|_| is_whole);
         let made = made
-            .map(|read| self.made_of(takes, read, start.to_vec(), end, usize::MAX))
+            .map(|read| {
+                let bytes_max = self.bytes_of_each(&read.items);
+                let chunks = Chunks::new(bytes_max, start.to_vec());
+                self.made_of(takes, read, chunks, end, usize::MAX)
+            })
             .unwrap_or_default();
         let is_made = self.finish(&making, made, |_| true);
         // Otherwise each scan would list the range twice.
@@ -247,15 +270,21 @@ impl Scan {
         chunks.end(&changed.end)
     }
 
-    /// Chunks of the values from `start` to `end` (empty: no end). None at a value that is too
-    /// long, dead or could not be read, nor after `bytes_max`.
-    fn made_of(&self, takes: Takes, read: &Values, start: Vec<u8>, end: &[u8], bytes_max: usize) -> Vec<Made> {
+    /// Completes `chunks` with the values read, up to `end` (empty: no end). None at a value that
+    /// is too long, dead or could not be read, nor after `bytes_max`.
+    fn made_of<'a>(
+        &self,
+        takes: Takes,
+        read: &'a Values,
+        mut chunks: Chunks<'a>,
+        end: &[u8],
+        bytes_max: usize,
+    ) -> Vec<Made> {
         let may_move = may_move(takes, read);
         let belongs = |item: &Listed| if is_long(item) { may_move } else { takes.short };
         if !read.items.iter().any(belongs) {
             return Vec::new();
         }
-        let mut chunks = Chunks::new(self.engine().scan_cache.chunk_bytes_max(), start);
         let mut gaps = read.gaps.iter().peekable();
         for (number, (item, value)) in read.items.iter().zip(&read.values).enumerate() {
             while let Some((_, key)) = gaps.next_if(|(before, _)| *before <= number) {
@@ -269,6 +298,18 @@ impl Scan {
         }
         gaps.for_each(|(_, key)| chunks.add(key, None));
         chunks.end(end)
+    }
+
+    /// Bytes for each of the chunks of these objects, so that they become about as long as each
+    /// other.
+    fn bytes_of_each(&self, items: &[Listed]) -> usize {
+        let bytes_max = if items.iter().any(is_long) {
+            CHUNK_BYTES_MAX
+        } else {
+            SHORT_CHUNK_BYTES_MAX
+        };
+        let bytes_max = bytes_max.min(self.engine().scan_cache.chunk_bytes_max());
+        even_bytes_max(items.iter().map(bytes_of), bytes_max)
     }
 
     /// A pair for a chunk, with the place of a value that moves there. `None` if it is too long for
@@ -295,38 +336,33 @@ impl Scan {
     }
 
     /// Shows pairs of a chunk, which ends at `chunk_end`.
-    fn values_of_chunk(
-        &mut self,
-        chunk: &Chunk,
-        wanted: usize,
-        show: &mut dyn FnMut(Shown<'_>) -> Result<()>,
-    ) -> Result<usize> {
+    pub(super) fn show_chunk<S: Show>(&mut self, at: InChunk, wanted: usize, show: &mut S) -> Result<usize> {
         self.check()?;
         self.index = None;
         let presence = self.snapshot.presence().frozen_at(self.now_ms);
         let is_inside = self.end.is_empty() || (!self.chunk_end.is_empty() && self.chunk_end <= self.end);
-        let (mut number, mut given, mut bytes) = (chunk.first_from(&self.start), 0, 0);
+        let InChunk { chunk, mut number } = at;
+        let (mut given, mut bytes) = (0, 0);
         let mut last: &[u8] = &[];
         let mut ends_inside = false;
+        chunk.fetch(number, wanted);
+        let mut pairs = chunk.pairs_from(number);
         while number < chunk.count() && given < wanted {
             let no_chunk = || Error::corruption("a chunk of the scan cache", "it is none");
-            let pair = chunk.pair(number).ok_or_else(no_chunk)?;
+            let pair = pairs.next().ok_or_else(no_chunk)?;
             if !is_inside && *pair.key >= *self.end {
                 ends_inside = true;
                 break;
             }
             if presence.dead(pair.key, pair.version, pair.attributes).is_none() {
-                show(Shown::InChunk(chunk, pair))?;
+                show.pair(&chunk, &pair)?;
                 (given, bytes) = (given + 1, bytes + pair.value.len() as u64);
             }
             last = pair.key;
             number += 1;
         }
         drop(presence);
-        self.engine()
-            .metrics
-            .answered_many(AnsweredBy::Cache, given as u64, bytes);
-        self.engine().scan_cache.count_use(given as u64);
+        self.count_shown(given as u64, bytes);
         if ends_inside {
             self.is_over = true;
         } else if number == chunk.count() {
@@ -335,8 +371,15 @@ impl Scan {
             self.chunk_end = end;
         } else {
             self.go_behind(last);
+            self.in_chunk = Some(InChunk { chunk, number });
         }
         Ok(given)
+    }
+
+    fn count_shown(&self, pairs: u64, bytes: u64) {
+        let engine = self.engine();
+        engine.metrics.answered_many(AnsweredBy::Cache, pairs, bytes);
+        engine.scan_cache.count_use(pairs);
     }
 }
 
@@ -351,10 +394,16 @@ const fn are_few(not_in_ram: usize, count: usize) -> bool {
     not_in_ram * NOT_IN_RAM_PART <= count
 }
 
-/// Bytes of a chunk for an object whose value moves there.
+/// Whether the pairs behind these may be read to fill their last chunk.
+fn may_read_ahead(takes: Takes, read: &Values) -> bool {
+    let may_be_kept = read.items.last().is_some_and(|last| takes.takes(is_long(last)));
+    may_be_kept && are_few(read.not_in_ram, read.items.len())
+}
+
+/// Bytes that an object takes in a chunk.
 fn bytes_of(item: &Listed) -> usize {
     let value_bytes = usize::try_from(item.entry.length).unwrap_or(usize::MAX);
-    bytes_of_long(item.key.len() + item.entry.attributes.len()).saturating_add(value_bytes)
+    bytes_in_chunk(item.key.len() + item.entry.attributes.len(), is_long(item)).saturating_add(value_bytes)
 }
 
 /// Bytes for each of as few chunks as there must be, about as long as each other: one that is full
@@ -424,33 +473,5 @@ impl<'a> Chunks<'a> {
     fn end(mut self, end: &[u8]) -> Vec<Made> {
         self.close(end, Vec::new());
         self.made
-    }
-}
-
-/// An object and its value, where they are.
-pub(super) enum Shown<'a> {
-    InChunk(&'a Chunk, Pair<'a>),
-    Read(Listed, Result<Bytes>),
-}
-
-impl Shown<'_> {
-    pub(super) fn into_owned(self) -> Result<(ScannedObject, Result<Bytes>)> {
-        let (chunk, pair) = match self {
-            Self::InChunk(chunk, pair) => (chunk, pair),
-            Self::Read(Listed { key, entry }, value) => {
-                let info = object_info(&entry)?;
-                return Ok((ScannedObject { key, info }, value));
-            }
-        };
-        let info = Brief {
-            version: Version(pair.version),
-            length: pair.value.len() as u64,
-            checksum: pair.checksum,
-            home: pair.home,
-            attributes: chunk.piece(pair.attributes),
-        }
-        .info()?;
-        let key = chunk.piece(pair.key);
-        Ok((ScannedObject { key, info }, Ok(chunk.piece(pair.value))))
     }
 }

@@ -314,10 +314,7 @@ impl Chunk {
     /// work and a long wait for memory, so some are got side by side.
     pub fn first_from(&self, key: &[u8]) -> usize {
         let is_before = |number| self.pair(number).is_some_and(|pair| pair.key < key);
-        if !is_before(0) {
-            return 0;
-        }
-        let mut among: Range<usize> = 1..self.count;
+        let mut among: Range<usize> = 0..self.count;
         while !among.is_empty() {
             let step = among.len().div_ceil(LOOKED_AT_TOGETHER + 1);
             let looked_at = among.clone().skip(step - 1).step_by(step);
@@ -341,16 +338,23 @@ impl Chunk {
     pub fn fetch(&self, number: usize, count: usize) {
         let end = (number + count).min(self.count);
         let start_of = |number| u16_at(&self.bytes, self.starts_at + number * OFFSET_BYTES);
-        let Some(first) = start_of(number) else { return };
-        let heads_end = if end < self.count { start_of(end) } else { None };
-        self.fetch_lines(first, heads_end.unwrap_or(self.values_at));
-        if self.bytes.len() > SHORT_CHUNK_BYTES_MAX {
-            return;
-        }
         let value_of = |number| Some(self.values_at + u16_at(&self.bytes, start_of(number)? + VALUE_AT)?);
-        let values_end = if end < self.count { value_of(end) } else { None };
-        if let Some(first) = value_of(number) {
-            self.fetch_lines(first, values_end.unwrap_or(self.starts_at));
+        // Where the first is, and where the last ends, is known without a look at the offsets.
+        let between = |first: Option<usize>, end: Option<usize>| {
+            if let (Some(first), Some(end)) = (first, end) {
+                self.fetch_lines(first, end);
+            }
+        };
+        let (is_first, is_last) = (number == 0, end == self.count);
+        let head = if is_first { Some(0) } else { start_of(number) };
+        between(head, if is_last { Some(self.values_at) } else { start_of(end) });
+        if self.bytes.len() <= SHORT_CHUNK_BYTES_MAX {
+            let value = if is_first {
+                Some(self.values_at)
+            } else {
+                value_of(number)
+            };
+            between(value, if is_last { Some(self.starts_at) } else { value_of(end) });
         }
     }
 
@@ -394,10 +398,12 @@ mod tests {
             let found = chunk.pair(number).unwrap();
             assert_eq!(found, pair(key.as_bytes(), value));
             assert_eq!(chunk.piece(found.value), value);
+            assert!(chunk.pairs_from(number).eq(chunk.pairs().skip(number)));
             assert_eq!(chunk.first_from(key.as_bytes()), number);
             assert_eq!(chunk.first_from(format!("{key}y").as_bytes()), number + 1);
         }
         assert_eq!((chunk.first_from(b"0"), chunk.pair(100)), (0, None));
+        assert_eq!(chunk.pairs_from(100).count(), 0);
         assert!(writer.take().is_none(), "an empty writer again");
     }
 
@@ -437,6 +443,7 @@ mod tests {
             let chunk = Chunk::open(bytes.into(), false);
             chunk
                 .iter()
+                .inspect(|chunk| [0, 1].into_iter().for_each(|number| chunk.fetch(number, 9)))
                 .flat_map(Chunk::pairs)
                 .for_each(|pair| assert!(pair.bytes() <= sound.bytes()));
         }

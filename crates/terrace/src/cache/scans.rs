@@ -130,8 +130,8 @@ impl Changed {
 /// State of a key.
 #[derive(Debug)]
 pub enum Found {
-    /// It is in the range of a chunk.
-    Chunk(Chunk),
+    /// It is in the range of a chunk, and perhaps the key at which that begins.
+    Chunk { chunk: Chunk, is_start: bool },
     /// No chunk has it. With the key at which the next chunk begins, if one is known.
     Nothing(Option<Vec<u8>>),
     /// It is in a range from here to there (empty: no end) that had a chunk until lately.
@@ -210,7 +210,7 @@ impl ScanCache {
             return Found::Nothing(None);
         }
         let table = self.table.read();
-        let number = match table.at(key) {
+        let (number, is_start) = match table.at(key) {
             Some((start, range)) => {
                 let Some(chunk) = range.chunk else {
                     return Found::Lost(start.into(), range.end.to_vec());
@@ -224,7 +224,7 @@ impl ScanCache {
                 }
                 end.clear();
                 end.extend_from_slice(&range.end);
-                chunk.number
+                (chunk.number, *start == *key)
             }
             None => {
                 let behind = table.ranges.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded));
@@ -235,7 +235,7 @@ impl ScanCache {
         };
         drop(table);
         match self.values.chunk(place(number)) {
-            Some(chunk) => Found::Chunk(chunk),
+            Some(chunk) => Found::Chunk { chunk, is_start },
             None => {
                 self.forget(key, number);
                 self.find(key, seq, end)

@@ -117,6 +117,45 @@ fn a_second_scan_takes_from_chunks_what_the_first_has_read() {
     assert!((1..=3).contains(&dropped), "{dropped}");
 }
 
+/// A scan fills its chunk with as many pairs as it was asked for, and one that has stopped inside a
+/// chunk goes on in it, whatever is written meanwhile.
+#[test]
+fn a_scan_fills_its_chunk_and_goes_on_where_it_stopped_in_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options {
+        cache_bytes: 8 << 20,
+        ..small_options(dir.path())
+    })
+    .unwrap();
+    let written: Vec<(String, Vec<u8>)> = (0..300).map(|n| (key(n), bytes(n.into(), 100))).collect();
+    for (key, value) in &written {
+        put(&store, key, value);
+    }
+    let visit = |scan: &mut Scan, count: usize| {
+        let mut seen = Vec::new();
+        scan.visit_values(count, |key, value| seen.push((key.to_vec(), value.unwrap().to_vec())))
+            .unwrap();
+        seen
+    };
+    let expected = |range: std::ops::Range<usize>| -> Vec<(Vec<u8>, Vec<u8>)> {
+        let pairs = written[range].iter().cloned();
+        pairs.map(|(key, value)| (key.into_bytes(), value)).collect()
+    };
+    let from = |number| store.scan(ScanRange::range(key(number)..)).unwrap();
+    assert_eq!(visit(&mut from(100), 10), expected(100..110));
+    assert_eq!(store.stats().scan_cache.chunks, 1);
+    let mut scan = from(102);
+    assert_eq!(visit(&mut scan, 3), expected(102..105));
+    put(&store, &key(106), "new");
+    // A new scan waits for the applier.
+    drop(from(0));
+    assert_eq!(store.stats().scan_cache.dropped, 1);
+    assert_eq!(visit(&mut scan, 15), expected(105..120));
+    let stats = store.stats().scan_cache;
+    assert_eq!((stats.pair_hits, stats.made), (18, 1), "{stats:?}");
+    assert_eq!(visit(&mut from(106), 1)[0].1, b"new");
+}
+
 type State = BTreeMap<String, Vec<u8>>;
 
 fn change(store: &Store, rng: &mut StdRng, state: &mut State) {

@@ -55,7 +55,7 @@ fn made_of<'k>(
 fn found(cache: &ScanCache, key: &str, seq: u64) -> Option<(usize, String)> {
     let mut end = Vec::new();
     match cache.find(key.as_bytes(), seq, &mut end) {
-        Found::Chunk(chunk) => Some((chunk.count(), String::from_utf8(end).unwrap())),
+        Found::Chunk { chunk, .. } => Some((chunk.count(), String::from_utf8(end).unwrap())),
         Found::Nothing(_) | Found::Lost(..) | Found::Changed => None,
     }
 }

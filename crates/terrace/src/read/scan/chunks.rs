@@ -36,9 +36,9 @@ impl Scan {
                 return Ok(More::Chunk(at));
             }
             match self.find()? {
-                Found::Chunk(chunk) => {
+                Found::Chunk { chunk, is_start } => {
                     let chunk = if keep { chunk.for_reader() } else { chunk };
-                    let number = chunk.first_from(&self.start);
+                    let number = if is_start { 0 } else { chunk.first_from(&self.start) };
                     return Ok(More::Chunk(InChunk { chunk, number }));
                 }
                 Found::Nothing(next) => limit = next,
@@ -74,7 +74,7 @@ impl Scan {
         let may_be_another = match &found {
             Found::Lost(start, end) => self.make_again(start, end).map(|()| true)?,
             Found::Changed => self.make_anew().map(|()| true)?,
-            Found::Chunk(_) | Found::Nothing(_) => false,
+            Found::Chunk { .. } | Found::Nothing(_) => false,
         };
         if may_be_another {
             found = self.engine().scan_cache.find(&self.start, seq, &mut chunk_end);

@@ -179,8 +179,8 @@ fn the_flash_tier_is_made_smaller_and_larger_while_the_server_runs() {
             * 512
     };
     assert!(flash(&place) > 30 << 20, "{}", flash(&place));
-    // The shortest log and the reserve take 15.1 MiB. Of 16 MiB the index had too little left for the
-    // runs that it has before a merge: a put was refused.
+    // The shortest log and the reserve take 15.1 MiB. Of 16 MiB the index had too little left for
+    // the runs that it has before a merge: a put was refused.
     let told = place
         .run(&["capacity", "20MiB", "--tier", "flash", "--json"])
         .code(0)

@@ -143,13 +143,15 @@ fn row_of(module: &str) -> Option<&'static Row> {
     PARTS.iter().filter(is_above).max_by_key(|row| row.0.len())
 }
 
-/// Names of the public fields of `Engine`.
+/// Names of the public fields of `Engine`, and of the struct of those that recovery prepares.
 fn fields(code: &str) -> BTreeSet<String> {
-    let Some((_, rest)) = code.split_once("pub struct Engine {") else {
-        return BTreeSet::new();
-    };
-    let body = rest.split('}').next().unwrap_or_default();
-    let names = body.lines().filter_map(|line| line.trim().strip_prefix("pub "));
+    let structs = ["pub struct Parts {", "pub struct Engine {"];
+    let bodies = structs
+        .iter()
+        .filter_map(|head| code.split_once(head)?.1.split('}').next());
+    let names = bodies
+        .flat_map(str::lines)
+        .filter_map(|line| line.trim().strip_prefix("pub "));
     names
         .filter_map(|line| Some(line.split_once(':')?.0.to_owned()))
         .collect()
@@ -180,7 +182,8 @@ mod tests {
 
     #[test]
     fn parts_are_found_however_they_are_written() {
-        let parts = fields("pub struct Engine {\n    pub log: CommitLog,\n    pub index: Arc<Index>,\n}\npub x: u8");
+        let code = "pub struct Parts {\n    pub log: CommitLog,\n}\npub struct Engine {\n    parts: Parts,\n    pub index: Index,\n}\npub x: u8";
+        let parts = fields(code);
         assert_eq!(parts.iter().collect::<Vec<_>>(), ["index", "log"]);
         let code = "fn f(engine: &Engine) { engine\n    .log.seq(); self.engine().index.get(); engine.index(); log.x }";
         assert_eq!(used(code, &parts).into_keys().collect::<Vec<_>>(), ["index", "log"]);

@@ -298,7 +298,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         unsynced,
         accounting,
         expiring: Expiring::starting_at(payload.earliest_ms),
-        persisted_seq,
+        persisted_seq: persisted_seq.into(),
         damage,
         mended,
     })

@@ -31,7 +31,7 @@ use crate::{
 };
 use bytes::Bytes;
 use std::{
-    ops::{Bound, ControlFlow},
+    ops::{Bound, ControlFlow, Deref},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -54,9 +54,9 @@ pub const fn go_on_if(wants_more: bool) -> ControlFlow<()> {
     }
 }
 
-/// The parts of a store.
-pub struct Engine {
-    /// The options it was opened with.
+/// The parts that recovery prepares.
+pub struct Parts {
+    /// The options that the store was opened with.
     pub options: Options,
     /// Identity of the store.
     pub manifest: Manifest,
@@ -66,14 +66,29 @@ pub struct Engine {
     pub log: CommitLog,
     /// The ordered index.
     pub index: Arc<OrderedIndex>,
-    /// The hash index.
-    pub hash_index: HashIndex,
-    /// Its checkpoints.
-    pub checkpoints: Checkpoints,
     /// The large space.
     pub large: LargeSpace,
     /// Values of buffered commits in the large space that are not durable yet.
     pub unsynced: Arc<UnsyncedLarge>,
+    /// Objects and bytes per home.
+    pub accounting: Accounting,
+    /// When the first object expires.
+    pub expiring: Expiring,
+    /// Everything up to this seq is persisted in the ordered index.
+    pub persisted_seq: AtomicU64,
+    /// Damage that recovery found, as messages.
+    pub damage: Vec<String>,
+    /// Damage that the open repaired, as messages.
+    pub mended: Vec<String>,
+}
+
+/// The parts of a store: those that recovery prepared, and the others.
+pub struct Engine {
+    prepared: Parts,
+    /// The hash index.
+    pub hash_index: HashIndex,
+    /// Its checkpoints.
+    pub checkpoints: Checkpoints,
     /// Values in RAM.
     pub cache: ValueCache,
     /// Chunks of values in key order, cached for scans.
@@ -94,26 +109,16 @@ pub struct Engine {
     pub expire_counters: ExpireCounters,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
-    /// Objects and bytes per home.
-    pub accounting: Accounting,
     /// State of block GC, and the writers that wait for it.
     pub block_gc: BlockGcState,
-    /// When the first object expires.
-    pub expiring: Expiring,
     /// How full the tiers are.
     pub fill: FillWatch,
     /// Maximum size of the flash tier's files; see `capacity`.
     pub flash_capacity_bytes: AtomicU64,
     /// Counters.
     pub metrics: Metrics,
-    /// Everything up to this seq is persisted in the ordered index.
-    pub persisted_seq: AtomicU64,
     /// Last seq that recovery found in the log.
     pub recovered_seq: u64,
-    /// Damage that recovery found, as messages.
-    pub damage: Vec<String>,
-    /// Damage that the open repaired, as messages.
-    pub mended: Vec<String>,
     /// The hash index is being filled after the open.
     pub refilling: AtomicBool,
     /// The index must be persisted up to this seq as soon as it is applied. 0: no thread waits.
@@ -124,32 +129,13 @@ pub struct Engine {
     pub recycle_work: Event,
 }
 
-/// The parts that recovery prepares.
-pub struct Parts {
-    /// See [`Engine`].
-    pub options: Options,
-    /// See [`Engine`].
-    pub manifest: Manifest,
-    /// See [`Engine`].
-    pub flash_disk: Arc<dyn Disk>,
-    /// See [`Engine`].
-    pub log: CommitLog,
-    /// See [`Engine`].
-    pub index: Arc<OrderedIndex>,
-    /// See [`Engine`].
-    pub large: LargeSpace,
-    /// See [`Engine`].
-    pub unsynced: Arc<UnsyncedLarge>,
-    /// See [`Engine`].
-    pub accounting: Accounting,
-    /// See [`Engine`].
-    pub expiring: Expiring,
-    /// See [`Engine`].
-    pub persisted_seq: u64,
-    /// See [`Engine`].
-    pub damage: Vec<String>,
-    /// See [`Engine`].
-    pub mended: Vec<String>,
+impl Deref for Engine {
+    type Target = Parts;
+
+    #[inline]
+    fn deref(&self) -> &Parts {
+        &self.prepared
+    }
 }
 
 impl std::fmt::Debug for Engine {
@@ -208,18 +194,7 @@ impl Engine {
             metrics: Metrics::default(),
             block_gc: BlockGcState::raising(Arc::clone(&parts.log.activity)),
             recovered_seq: parts.log.committed_seq(),
-            options: parts.options,
-            manifest: parts.manifest,
-            flash_disk: parts.flash_disk,
-            log: parts.log,
-            index: parts.index,
-            large: parts.large,
-            unsynced: parts.unsynced,
-            accounting: parts.accounting,
-            expiring: parts.expiring,
-            persisted_seq: AtomicU64::new(parts.persisted_seq),
-            damage: parts.damage,
-            mended: parts.mended,
+            prepared: parts,
             refilling: AtomicBool::new(false),
             mark_wanted: AtomicU64::new(0),
             index_work: Event::default(),

@@ -102,7 +102,7 @@ fn put_stored(
 }
 
 /// Where a small value's home is.
-const fn small_body<'a>(engine: &Engine, value: &'a [u8]) -> Body<'a> {
+fn small_body<'a>(engine: &Engine, value: &'a [u8]) -> Body<'a> {
     if value.len() as u64 <= engine.options.tuning.inline_bytes_max {
         Body::PutInline { value }
     } else {

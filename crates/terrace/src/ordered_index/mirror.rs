@@ -171,8 +171,9 @@ impl Mirror {
         temporary: &Path,
         mut step: impl FnMut(&mut Step<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
-        let Ok(mut from) = File::open(&*table.path) else {
-            return Ok(false);
+        let mut from = match File::open(&*table.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            opened => opened?,
         };
         let mut to = File::create(temporary)?;
         let mut hasher = Xxh3::new();
@@ -181,7 +182,7 @@ impl Mirror {
         while !is_done {
             step(&mut || {
                 // What could not be read is missing in the checksum.
-                let read = from.read(&mut buffer).unwrap_or(0);
+                let read = read(&mut from, &mut buffer).unwrap_or(0);
                 is_done = read == 0;
                 hasher.update(&buffer[..read]);
                 to.write_all(&buffer[..read])
@@ -351,9 +352,19 @@ fn checksum_of(path: &Path) -> io::Result<u128> {
     let mut hasher = Xxh3::new();
     let mut buffer = vec![0; MIRROR_STEP_BYTES];
     loop {
-        match file.read(&mut buffer)? {
+        match read(&mut file, &mut buffer)? {
             0 => return Ok(hasher.digest128()),
             read => hasher.update(&buffer[..read]),
+        }
+    }
+}
+
+/// The next bytes of a file. A signal is no damage.
+fn read(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match file.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
         }
     }
 }

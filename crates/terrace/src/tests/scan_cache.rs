@@ -82,18 +82,24 @@ fn what_is_visited_is_what_a_scan_gives() {
     assert!(store.stats().scan_cache.pair_hits > 0);
 }
 
-#[test]
-fn a_second_scan_takes_from_chunks_what_the_first_has_read() {
-    let dir = tempfile::tempdir().unwrap();
+/// A store with three hundred values of 100 bytes.
+fn with_short_values(dir: &Path) -> (Store, Vec<(String, Vec<u8>)>) {
     let store = Store::open(Options {
         cache_bytes: 8 << 20,
-        ..small_options(dir.path())
+        ..small_options(dir)
     })
     .unwrap();
     let written: Vec<(String, Vec<u8>)> = (0..300).map(|n| (key(n), bytes(n.into(), 100))).collect();
     for (key, value) in &written {
         put(&store, key, value);
     }
+    (store, written)
+}
+
+#[test]
+fn a_second_scan_takes_from_chunks_what_the_first_has_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, written) = with_short_values(dir.path());
     assert_eq!(all(&store), written);
     let made = store.stats().scan_cache;
     // What it has read ahead it takes from its own chunks.
@@ -122,15 +128,7 @@ fn a_second_scan_takes_from_chunks_what_the_first_has_read() {
 #[test]
 fn a_scan_fills_its_chunk_and_goes_on_where_it_stopped_in_one() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(Options {
-        cache_bytes: 8 << 20,
-        ..small_options(dir.path())
-    })
-    .unwrap();
-    let written: Vec<(String, Vec<u8>)> = (0..300).map(|n| (key(n), bytes(n.into(), 100))).collect();
-    for (key, value) in &written {
-        put(&store, key, value);
-    }
+    let (store, written) = with_short_values(dir.path());
     let visit = |scan: &mut Scan, count: usize| {
         let mut seen = Vec::new();
         scan.visit_values(count, |key, value| seen.push((key.to_vec(), value.unwrap().to_vec())))

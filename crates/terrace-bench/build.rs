@@ -47,7 +47,7 @@ fn shim(file: &str, is_cpp: bool) {
     shim_with(file, is_cpp, &[]);
 }
 
-/// The same with more directories of headers, whose warnings do not count.
+/// The same with more directories of headers; warnings in these do not count.
 #[cfg(any(feature = "rival-leveldb", feature = "rival-berkeley-db", feature = "rival-faster"))]
 fn shim_with(file: &str, is_cpp: bool, headers: &[&str]) {
     let directory = "src/rivals/foreign";

@@ -210,7 +210,7 @@ pub enum Candidate {
     Lmdb,
     /// A cache in RAM and on flash (extstore).
     Memcached,
-    /// A hash table over a log in RAM and on flash, whose newest part is overwritten in place.
+    /// A hash table over a log in RAM and on flash; the newest part is overwritten in place.
     Faster,
     /// A cache in Rust, in RAM and on flash; writes to flash on eviction from RAM.
     Foyer,

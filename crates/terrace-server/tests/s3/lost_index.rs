@@ -35,7 +35,7 @@ fn path(n: usize) -> String {
     format!("/mine/object-{n:04}")
 }
 
-/// A store with objects, whose log was recycled.
+/// A store with objects and a recycled log.
 fn recycled(place: &Place) -> Client {
     let mut service = Service::start(place, &[]);
     let own = service.client.clone();

@@ -16,8 +16,8 @@ use super::{
     OrderedIndex,
     damaged::remove_note,
     listing::{Listed, Listing},
-    open::{CURRENT_FILE, TABLES_DIR},
-    state_copy::{self, State, read_if_there},
+    open::TABLES_DIR,
+    state_copy::{self, State},
 };
 use crate::{Error, Result, Tier};
 use lsm_tree::{AbstractTree as _, Table, TableId};
@@ -74,7 +74,7 @@ struct Copies {
     lengths: HashMap<String, u64>,
     /// When tables without a copy were first seen.
     seen: HashMap<TableId, Instant>,
-    /// Tables that cannot be read, or whose bytes are not what was written.
+    /// Tables that cannot be read, or have other bytes than were written.
     damaged: HashSet<TableId>,
 }
 
@@ -300,7 +300,8 @@ pub fn mend(dir: &Path) -> Result<Vec<String>> {
         .map(|file| format!("the ordered index: {file} was damaged and was written anew from its copy"))
         .into_iter()
         .collect();
-    let Some(listing) = sound_listing(dir)? else {
+    let listing = State::present(dir)?.and_then(|state| Listing::decode(&state.listed));
+    let Some(listing) = listing else {
         return Ok(messages);
     };
     let damaged: Vec<Listed> = listing
@@ -325,17 +326,6 @@ pub fn mend(dir: &Path) -> Result<Vec<String>> {
         remove_note(dir).map_err(failed)?;
     }
     Ok(messages)
-}
-
-/// The list of tables, if the files that name the state are sound.
-fn sound_listing(dir: &Path) -> Result<Option<Listing>> {
-    let current = read_if_there(&dir.join(CURRENT_FILE))
-        .map_err(|error| Error::io_on(Tier::Flash, format!("reading {CURRENT_FILE}"), &error))?;
-    let state = match current.map(|current| State::named_by(dir, &current)) {
-        None | Some(Ok(None) | Err(Error::Corruption { .. })) => return Ok(None),
-        Some(state) => state?,
-    };
-    Ok(state.and_then(|state| Listing::decode(&state.listed)))
 }
 
 fn path_of(dir: &Path, table: &Listed) -> PathBuf {

@@ -135,14 +135,8 @@ impl Missing {
 pub fn set_damaged_aside(dir: &Path, is_deep: bool) -> Result<Outcome> {
     let failed = |error: io::Error| Error::io_on(Tier::Flash, format!("reading {}", dir.display()), &error);
     let not_possible = |reason: &str| Ok(Outcome::NotPossible(reason.to_owned()));
-    let current = state_copy::read_if_there(&dir.join(CURRENT_FILE)).map_err(failed)?;
-    let named = current.map_or(Ok(None), |current| State::named_by(dir, &current));
-    let state = match named {
-        Ok(Some(state)) => state,
-        Err(Error::Corruption { .. }) | Ok(None) => {
-            return not_possible("the files that list its tables are damaged, and so is their copy");
-        }
-        Err(error) => return Err(error),
+    let Some(state) = State::present(dir)? else {
+        return not_possible("the files that list its tables are damaged, and so is their copy");
     };
     let Some(listing) = Listing::decode(&state.listed) else {
         return not_possible("the file that lists its tables is of another format");

@@ -56,6 +56,19 @@ impl State {
         format!("v{}", self.number)
     }
 
+    /// The present state. `None` if a file that names it is missing or damaged.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub(super) fn present(dir: &Path) -> Result<Option<Self>> {
+        let current = read_if_there(&dir.join(CURRENT_FILE))
+            .map_err(|error| Error::io_on(Tier::Flash, format!("reading {}", dir.display()), &error))?;
+        match current.map_or(Ok(None), |current| Self::named_by(dir, &current)) {
+            Err(Error::Corruption { .. }) => Ok(None),
+            state => state,
+        }
+    }
+
     /// The state that `current` names. `None` if the file that lists its tables is not there.
     ///
     /// # Errors

@@ -1,11 +1,13 @@
 // FASTER behind rival.h: the hybrid log and the hash index, without checkpoints.
 //
-// FASTER is a header-only library that is in no distribution; build.rs has its directory. Keys and values have any length, so both
-// are stored with it. A value that is not longer than the one that is there is overwritten in place while it is in the mutable part of
-// the log, which is what makes FASTER fast; readers detect it by a version, as in FASTER's own examples.
+// FASTER is a header-only library that is in no distribution; build.rs has its directory. Keys and
+// values have any length, so both are stored with it. A value that is not longer than the one that
+// is there is overwritten in place while it is in the mutable part of the log, which is what makes
+// FASTER fast; readers detect it by a version, as in FASTER's own examples.
 //
-// Epochs advance only if all threads that have a session take part, so a thread must not rest with one. Threads of the bench end with
-// their step, and their session with them. The thread that opened the store waits for them, so it takes part during calls only.
+// Epochs advance only if all threads that have a session take part, so a thread must not rest with
+// one. Threads of the bench end with their step, and their session with them. The thread that
+// opened the store waits for them, so it takes part during calls only.
 
 #include "rival.h"
 

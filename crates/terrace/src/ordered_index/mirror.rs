@@ -294,6 +294,7 @@ impl OrderedIndex {
 /// # Errors
 /// Errors of the file system: each file is as it was, or put right.
 pub fn mend(dir: &Path) -> Result<Vec<String>> {
+    let began = Instant::now();
     let failed = |error: io::Error| Error::io_on(Tier::Flash, "mending the index", &error);
     let file = state_copy::mend(dir).map_err(failed)?;
     let mut messages: Vec<String> = file
@@ -318,8 +319,9 @@ pub fn mend(dir: &Path) -> Result<Vec<String>> {
             .try_for_each(|dir| File::open(dir)?.sync_all())
             .map_err(failed)?;
         messages.push(format!(
-            "the ordered index: {} tables were damaged, and {mended} of them were replaced by their copies",
-            damaged.len()
+            "the ordered index: {} tables were damaged, and {mended} of them were replaced by their copies in {:.3?}",
+            damaged.len(),
+            began.elapsed()
         ));
     }
     if mended == damaged.len() {

@@ -82,7 +82,7 @@ fn every_damaged_table_is_replaced_by_its_copy() {
             fs::write(dir.path().join("damaged"), "a reader found it").unwrap();
             let messages = mend(dir.path()).unwrap();
             assert!(
-                messages.len() == 1 && messages[0].contains("1 of them were replaced"),
+                messages.len() == 1 && messages[0].contains("1 of them were replaced by their copies in "),
                 "{what}: {messages:?}"
             );
             assert_eq!(noted_damage(dir.path()), None, "{what}");

@@ -175,6 +175,14 @@ pub fn note(store: &Store, reading: &ReadOptions, opened: &Opened) {
     }
 }
 
+/// The same for an object that was answered from RAM: it counts for the order of its reader, whose
+/// next object that is not in RAM has the one after it prefetched.
+pub fn note_in_ram(store: &Store, opened: &Opened) {
+    if opened.home() == HomeKind::Block {
+        store.note_read(opened.place());
+    }
+}
+
 /// Length of the first device read. A short object is read whole, since a second read on a disk
 /// costs a seek; of a longer one little is read, so that the answer begins soon.
 const fn first_read_bytes(length: u64) -> usize {

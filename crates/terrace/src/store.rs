@@ -204,8 +204,10 @@ impl Store {
         engine.metrics.head.measure(|| read::head(engine, key.as_ref()))
     }
 
-    /// Metadata of an object whose value is small and in RAM, or that RAM shows to be absent,
-    /// without a device read or a wait for another thread: for threads that must not block.
+    /// Metadata of an object whose value is small and in RAM, whose entry in the index is, or that
+    /// RAM shows to be absent, without a device read or a wait for another thread: for threads that
+    /// must not block. A block of the index that was found not long ago counts as in RAM; if the
+    /// cache has evicted it since, it is read.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -250,7 +252,8 @@ impl Store {
     }
 
     /// A stream over a value, if all of it is in RAM and available without a device read or a wait
-    /// for another thread: for threads that must not block. `None` says nothing about the key.
+    /// for another thread: for threads that must not block. `None` says nothing about the key. Of
+    /// the index as [`Store::head_in_ram`].
     ///
     /// # Errors
     /// As [`Store::get`].

@@ -28,7 +28,7 @@ use http_body::Body as _;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{self, HeaderValue},
+    header::{self, HeaderName, HeaderValue},
     http::request::Parts,
 };
 use s3s::{
@@ -49,6 +49,7 @@ use std::{
     time::Instant,
 };
 
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 /// Memory of parsed XML per byte: the shortest element that `s3s` parses has some thirty bytes.
 const XML_WEIGHT: u64 = 8;
 
@@ -409,7 +410,7 @@ impl Inner {
             complete_error(&mut response, &head, asked.is_copy, &number);
         }
         if let Ok(value) = HeaderValue::from_str(&number) {
-            response.headers_mut().insert("x-amz-request-id", value);
+            response.headers_mut().insert(REQUEST_ID.clone(), value);
         }
         response
             .headers_mut()

@@ -40,7 +40,7 @@ impl OrderedIndex {
         Ok(Applier {
             index: Arc::clone(self),
             memtable: self.tree.active_memtable(),
-            filter: self.unflushed.newest(),
+            filter: self.live.newest(),
             applied_seq,
             begun_seq: applied_seq,
             scratch: Vec::with_capacity(64),
@@ -172,10 +172,10 @@ impl Applier {
         let sealed = errors::guarded_write("sealing a memtable", || Ok(self.index.tree.rotate_memtable()))?;
         if let Some(memtable) = sealed {
             marks.sealed.push_back((mark, memtable));
-            self.filter = self.index.unflushed.begin();
+            self.memtable = self.index.tree.active_memtable();
+            self.filter = self.index.live.begin(Arc::clone(&self.memtable));
             self.index.tombstones.sealed();
         }
-        self.memtable = self.index.tree.active_memtable();
         Ok(true)
     }
 }

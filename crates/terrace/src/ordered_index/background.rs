@@ -8,7 +8,7 @@
 //! another state than the one in memory (a failure after the rename) or the library panicked: then
 //! every later call fails with `Failed`.
 
-use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, open::CURRENT_FILE, read_seqno};
+use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, live::Tables, open::CURRENT_FILE, read_seqno};
 use crate::{Error, Result};
 use lsm_tree::{
     AbstractTree as _, SeqNo,
@@ -85,10 +85,12 @@ impl OrderedIndex {
         // longer has as sealed are on flash.
         let mut marks = self.marks.lock();
         let sealed_now = self.tree.sealed_memtable_count();
-        while marks.sealed.len() > sealed_now {
-            marks.persisted = marks.sealed.pop_front().map(|(mark, _)| mark);
-            self.unflushed.flushed();
+        let flushed = marks.sealed.len().saturating_sub(sealed_now);
+        let last = marks.sealed.drain(..flushed).next_back();
+        if let Some((mark, _)) = last {
+            marks.persisted = Some(mark);
         }
+        self.live.flushed(flushed, Tables::of(&self.tree));
         Ok(marks.persisted.clone())
     }
 
@@ -186,6 +188,8 @@ impl OrderedIndex {
             Choice::All { table_bytes } => self.tree.major_compact(table_bytes, watermark),
         });
         self.copy_slot.clear();
+        // Also after an error: tables that the state no longer has may be removed now.
+        self.live.merged(Tables::of(&self.tree));
         self.noting_failure(compacted)?;
         // A flush in between also counts as a change; the next step then finds nothing to do.
         let changed = self.tree.current_version().id() != before;

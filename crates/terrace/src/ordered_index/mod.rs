@@ -66,9 +66,9 @@ mod entry;
 mod errors;
 mod image;
 mod listing;
+mod live;
 mod lost;
 mod mark;
-mod memtable_filter;
 mod mirror;
 mod open;
 mod preload;
@@ -79,6 +79,7 @@ mod shape;
 mod state_copy;
 mod table_bytes;
 mod tombstones;
+mod warm;
 mod with_copies;
 
 #[cfg(test)]
@@ -88,7 +89,7 @@ mod contract_tests;
 #[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
-mod memtable_filter_tests;
+mod live_tests;
 #[cfg(test)]
 mod mirror_tests;
 #[cfg(test)]
@@ -114,10 +115,10 @@ pub use set_aside::{Outcome as SetAside, set_damaged_aside};
 pub use state_copy::StateCopy;
 pub use with_copies::CopySource;
 
-use crate::{Error, IndexStats, Result, key_hash};
+use crate::{Error, IndexStats, RamAnswer, Result, key_hash};
 use damaged::DamageNote;
+use live::{FoundInTables, Live, Newest};
 use lsm_tree::{AbstractTree as _, Memtable, SeqNo, SequenceNumberCounter, Tree, UserValue};
-use memtable_filter::Unflushed;
 use mirror::Mirror;
 use parking_lot::Mutex;
 use read_triggered::{Looks, spared};
@@ -131,6 +132,7 @@ use std::{
 };
 use table_bytes::WrittenTables;
 use tombstones::Tombstones;
+use warm::Warm;
 use with_copies::CopySlot;
 
 /// Maximum number of states that the library may install between two commits, as bits of the seqno
@@ -228,8 +230,8 @@ pub struct OrderedIndex {
     copying: Mutex<()>,
     written: WrittenTables,
     mirror: Mirror,
-    /// Limits of the memtables.
-    unflushed: Unflushed,
+    live: Live,
+    warm: Warm,
     /// Charges of readers for unmerged runs.
     looks: Arc<Looks>,
     /// Counts of tombstones.
@@ -273,37 +275,46 @@ impl OrderedIndex {
     pub fn get_for_caller(&self, key: &[u8], hash: u64) -> Result<Option<Entry>> {
         let (entry, looks) = self.look_up(key, hash)?;
         self.looks.pay_for_runs(looks);
+        if entry.is_some() {
+            self.warm.note(hash);
+        }
         Ok(entry)
     }
 
+    /// The same for a caller that must not wait for a device: what a memtable has, and what was
+    /// found in tables not long ago. Then a block is read only if it is no longer cached.
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::get`].
+    pub fn get_in_ram(&self, key: &[u8], hash: u64) -> Result<RamAnswer<Entry>> {
+        if self.lost_of(key).is_some() {
+            return Ok(RamAnswer::Unknown);
+        }
+        let newest = self.live.find(key, hash);
+        if matches!(newest, Newest::In(_)) && !self.warm.has(hash) {
+            return Ok(RamAnswer::Unknown);
+        }
+        let (entry, looks) = self.entry_at(newest, key, hash)?;
+        self.looks.pay_for_runs(looks);
+        Ok(entry.map_or(RamAnswer::Absent, RamAnswer::Found))
+    }
+
     /// The newest entry of a key, and the number of runs searched that a merge would have avoided.
-    /// If a memtable may have the key, the library searches the memtables and all runs, and none is
-    /// counted.
     fn look_up(&self, key: &[u8], hash: u64) -> Result<(Option<Entry>, u64)> {
-        if let Some(range) = self.lost_of(key) {
-            return Ok((self.read_in_lost(range, key, hash)?, 0));
+        match self.lost_of(key) {
+            Some(range) => Ok((self.read_in_lost(range, key, hash)?, 0)),
+            None => self.entry_at(self.live.find(key, hash), key, hash),
         }
-        if self.unflushed.may_have(hash) {
-            return Ok((self.read(key, SeqNo::MAX)?, 0));
-        }
-        // After the filters were checked: see [`memtable_filter`].
-        let state = self.tree.current_version();
-        let (mut runs, mut has_deeper) = (0, false);
-        let found = errors::guarded_read("reading the index", || {
-            for (number, level) in state.iter_levels().enumerate() {
-                for table in level.iter().filter_map(|run| run.get_for_key(key)) {
-                    runs += u64::from(number == 0);
-                    has_deeper |= number > 0;
-                    if let Some(item) = table.get(key, SeqNo::MAX, hash)? {
-                        return Ok(Some(item));
-                    }
-                }
-            }
-            Ok(None)
-        })
-        .inspect_err(|error| self.note_damage(error))?;
-        let value = found.filter(|item| !item.is_tombstone()).map(|item| item.value);
-        Ok((entry_of(key, value)?, spared(runs, has_deeper)))
+    }
+
+    fn entry_at(&self, newest: Newest, key: &[u8], hash: u64) -> Result<(Option<Entry>, u64)> {
+        let found = match newest {
+            Newest::Item(item) => FoundInTables::of(item),
+            Newest::In(tables) => errors::guarded_read("reading the index", || tables.search(key, hash))
+                .inspect_err(|error| self.note_damage(error))?,
+        };
+        let value = found.item.filter(|item| !item.is_tombstone()).map(|item| item.value);
+        Ok((entry_of(key, value)?, spared(found.runs, found.has_deeper)))
     }
 
     /// The entry of a key as of commit `seq`.
@@ -424,7 +435,7 @@ impl OrderedIndex {
         IndexRam {
             memtable_bytes: self.memtables(&self.marks.lock()).map(of_memtable).sum(),
             blocks_bytes: self.tree.tree_config().cache.size() + self.pinned_bytes(),
-            filters_bytes: self.unflushed.bytes(),
+            filters_bytes: self.live.filter_bytes(),
         }
     }
 

@@ -6,14 +6,16 @@
 use super::{
     IndexMark, IndexOptions, Marks, OrderedIndex,
     damaged::DamageNote,
-    errors, item_seqno, lost,
+    errors, item_seqno,
+    live::Live,
+    lost,
     mark::MARK_KEY,
-    memtable_filter::Unflushed,
     mirror::Mirror,
     read_triggered::LAST_LEVEL,
     state_copy::{self, State},
     table_bytes::WrittenTables,
     tombstones::Tombstones,
+    warm::Warm,
     with_copies::{CopyFilters, CopySlot},
 };
 use crate::{
@@ -81,6 +83,7 @@ impl OrderedIndex {
                 "tables hold commits after their mark; rebuild the index from the log",
             ));
         }
+        let live = Live::of(&tree);
         let index = Self {
             written: WrittenTables::new(&tree, dir.join(TABLES_DIR)),
             tree,
@@ -104,7 +107,8 @@ impl OrderedIndex {
             damage: DamageNote::new(dir, options.guards),
             lost,
             copying: Mutex::new(()),
-            unflushed: Unflushed::default(),
+            live,
+            warm: Warm::beside(options.cache_bytes),
             looks: Arc::default(),
             tombstones: Tombstones::default(),
             merge_room_bytes: AtomicU64::new(u64::MAX),

@@ -157,7 +157,7 @@ impl OrderedIndex {
         let active = self.tree.active_memtable();
         let memtables = u64::from(!active.is_empty()) + self.tree.sealed_memtable_count() as u64;
         let items: usize = self.memtables(&self.marks.lock()).map(|memtable| memtable.len()).sum();
-        memtables * (items as u64 / self.unflushed.keys().max(1)).max(1)
+        memtables * (items as u64 / self.live.keys().max(1)).max(1)
     }
 
     /// The merge that empties the first level (L0), if there is anything to merge. Its output level

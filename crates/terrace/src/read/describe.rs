@@ -141,9 +141,21 @@ impl From<Hit> for Brief {
     }
 }
 
-/// The result of [`head`] for a small value in RAM, or for a key that is known to be absent,
-/// without a device read or a wait. In a frame not even the value is read: its record has the
-/// checksum.
+impl From<&Entry> for Brief {
+    fn from(entry: &Entry) -> Self {
+        Self {
+            version: entry.version,
+            length: entry.length,
+            checksum: entry.checksum,
+            home: entry.home.kind(),
+            attributes: entry.attributes.clone(),
+        }
+    }
+}
+
+/// The result of [`head`] for a small value in RAM, for a key whose entry is in RAM, or for one that
+/// is known to be absent, without a device read or a wait. In a frame not even the value is read:
+/// its record has the checksum.
 ///
 /// # Errors
 /// As [`head`].
@@ -154,11 +166,15 @@ pub fn head_in_ram(engine: &Engine, key: &[u8]) -> Result<RamAnswer<ObjectInfo>>
     let brief = match find_pending(engine, hash, key, Brief::of) {
         Some(Pending::Small(brief)) => Some(brief),
         Some(Pending::Deleted) => return Ok(RamAnswer::Absent),
-        Some(Pending::Large(_)) => None,
+        Some(Pending::Large(entry)) => Some(Brief::from(&*entry)),
         None => match engine.hash_index.lookup(hash) {
             Some(found) => brief_at(engine, key, found.address),
             None if engine.knows_absent(hash) => return Ok(RamAnswer::Absent),
-            None => None,
+            None => match engine.index.get_in_ram(key, hash)? {
+                RamAnswer::Found(entry) => Some(Brief::from(&entry)),
+                RamAnswer::Absent => return Ok(RamAnswer::Absent),
+                RamAnswer::Unknown => None,
+            },
         },
     };
     Ok(match brief {
@@ -187,12 +203,5 @@ fn brief_at(engine: &Engine, key: &[u8], address: Address) -> Option<Brief> {
 /// # Errors
 /// [`Error::Corruption`] if the attributes do not decode.
 pub fn object_info(entry: &Entry) -> Result<ObjectInfo> {
-    let brief = Brief {
-        version: entry.version,
-        length: entry.length,
-        checksum: entry.checksum,
-        home: entry.home.kind(),
-        attributes: entry.attributes.clone(),
-    };
-    brief.info()
+    Brief::from(entry).info()
 }

@@ -28,7 +28,7 @@ pub mod snapshot;
 
 use crate::cache::{CachedValue, Place};
 use crate::{
-    Error, HomeKind, Object, Result, Version,
+    Error, HomeKind, Object, RamAnswer, Result, Version,
     blocks::{Source, ValueReader},
     engine::Engine,
     hash_index, key_hash,
@@ -436,6 +436,19 @@ fn locate_in_ram(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result
         },
         located => located,
     })
+}
+
+/// Reads a key whose entry is in the ordered index, if entry and value are in RAM. `None` says
+/// nothing about the key.
+///
+/// # Errors
+/// As [`get`].
+fn elsewhere_in_ram(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Option<Hit>> {
+    let RamAnswer::Found(entry) = engine.index.get_in_ram(key, key_hash(key))? else {
+        return Ok(None);
+    };
+    let hit = value_in_ram(engine, key, &entry)?;
+    Ok(hit.and_then(|hit| hit.living(key, presence)))
 }
 
 /// The value of an entry, if it is in RAM.

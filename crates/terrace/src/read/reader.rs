@@ -1,8 +1,8 @@
 //! A stream over one value, verified while it is read; and reads of a part of a value.
 
 use super::{
-    Described, Hit, Located, describe::Brief, find_entry, locate, locate_in_ram, pieces::Pieces, read_by_entry,
-    read_flash, read_for_caller,
+    Described, Hit, Located, describe::Brief, elsewhere_in_ram, find_entry, locate, locate_in_ram, pieces::Pieces,
+    read_by_entry, read_flash, read_for_caller,
 };
 use crate::{
     Error, ObjectInfo, ReadOptions, Result, engine::Engine, flash_cache::COPY_BYTES_MIN, key_hash,
@@ -65,8 +65,11 @@ impl Reader {
     /// Opens the newest version if all of it is in RAM and available without waiting. `None` says
     /// nothing about the key.
     pub(crate) fn in_ram(engine: &Engine, key: &[u8]) -> Result<Option<Self>> {
-        let Located::Here(hit) = locate_in_ram(engine, key, &engine.presence())? else {
-            return Ok(None);
+        let presence = engine.presence();
+        let hit = match locate_in_ram(engine, key, &presence)? {
+            Located::Here(hit) => hit,
+            Located::Elsewhere => elsewhere_in_ram(engine, key, &presence)?,
+            Located::InBlock | Located::Record(_) => None,
         };
         hit.map(Self::of_hit).transpose()
     }

@@ -291,7 +291,7 @@ fn small_values_are_had_without_waiting_if_they_are_in_ram() {
 }
 
 /// A description that RAM gives is of what there is: neither of what has expired, nor of what is
-/// hidden by a deletion of a range, nor of a value of the large tier, which is the index's to give.
+/// hidden by a deletion of a range.
 #[test]
 fn only_what_lives_is_described_from_ram() {
     let dir = tempfile::tempdir().unwrap();
@@ -302,6 +302,56 @@ fn only_what_lives_is_described_from_ram() {
     store.delete_range(ScanRange::prefix("a/1"), Durability::Sync).unwrap();
     assert_eq!(store.head_in_ram("a/1").unwrap(), RamAnswer::Absent);
     assert_eq!(store.head_in_ram("a/2").unwrap().found(), store.head("a/2").unwrap());
-    assert!(store.head_in_ram("large").unwrap().is_unknown());
-    assert!(store.head("large").unwrap().is_some());
+    let large = store.head("large").unwrap();
+    assert!(large.is_some() && store.head_in_ram("large").unwrap().found() == large);
+    store
+        .delete_range(ScanRange::prefix("large"), Durability::Sync)
+        .unwrap();
+    assert_eq!(store.head_in_ram("large").unwrap(), RamAnswer::Absent);
+}
+
+/// An entry that is only in the ordered index is looked up without waiting once a lookup that may
+/// wait has found it; and so is its value once that is cached, whatever moves or changes meanwhile.
+#[test]
+fn values_of_the_large_tier_are_had_without_waiting_if_they_are_in_ram() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || open_with_cache(dir.path(), 4 << 20);
+    let value = |seed| bytes(seed, 200_000);
+    let store = open();
+    store.put("a", value(1)).unwrap();
+    store.put("b", value(2)).unwrap();
+    store.put("tiny", "t").unwrap();
+    store.flush().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = open();
+    eventually("filling the hash index", || !store.stats().hash_index.refilling);
+    let in_ram = |key| store.reader_in_ram(key).unwrap().map(|reader| read_in_ram(reader, 0));
+    assert!(store.head_in_ram("a").unwrap().is_unknown() && in_ram("a").is_none());
+    let found = store.head("a").unwrap();
+    assert_eq!(store.head_in_ram("a").unwrap().found(), found);
+    assert!(in_ram("a").is_none(), "its value is in its block only");
+    assert!(store.head_in_ram("b").unwrap().is_unknown() && store.head_in_ram("tiny").unwrap().is_unknown());
+    let before = device_reads(&store);
+    assert!(read_all(reader(&store, "a")) == value(1));
+    assert!(device_reads(&store) > before);
+    let before = device_reads(&store);
+    assert!(in_ram("a").unwrap() == value(1));
+    assert_eq!(store.reader_in_ram("a").unwrap().unwrap().info(), &found.unwrap());
+    assert_eq!(device_reads(&store), before);
+    assert!(store.get("tiny").unwrap().is_some() && in_ram("tiny").unwrap() == b"t");
+    // Never what was: neither after an overwrite nor after a delete, pending, applied or flushed.
+    store.put("a", value(3)).unwrap();
+    assert!(in_ram("a").is_none_or(|read| read == value(3)));
+    eventually("applying it", || {
+        store.get("a").unwrap().is_some() && in_ram("a").is_some()
+    });
+    assert!(in_ram("a").unwrap() == value(3));
+    store.flush().unwrap();
+    assert!(read_all(reader(&store, "a")) == value(3));
+    assert!(in_ram("a").is_none_or(|read| read == value(3)));
+    store.delete("a").unwrap();
+    assert!(in_ram("a").is_none() && store.head_in_ram("a").unwrap().found().is_none());
+    store.flush().unwrap();
+    assert!(in_ram("a").is_none() && store.head_in_ram("a").unwrap().found().is_none());
 }

@@ -15,12 +15,13 @@
 
 use crate::log::commit::Judged;
 use crate::{
-    Condition, Error, Result, Version,
+    Condition, Error, RamAnswer, Result, Version,
     api::expiry,
     cache::Place,
     engine::Engine,
     key_hash,
     log::format::{Body, Record},
+    ordered_index::Entry,
     visibility::presence::Presence,
 };
 
@@ -147,17 +148,24 @@ fn found(presence: &Presence<'_>, key: &[u8], version: u64, attributes: &[u8]) -
 
 fn indexed(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Option<Found>> {
     let entry = engine.index.get(key)?;
-    Ok(entry.map(|entry| found(presence, key, entry.version.0, &entry.attributes)))
+    Ok(entry.map(|entry| of_entry(&entry, key, presence)))
 }
 
-/// The record that the hash index points to, if it is in RAM.
+fn of_entry(entry: &Entry, key: &[u8], presence: &Presence<'_>) -> Found {
+    found(presence, key, entry.version.0, &entry.attributes)
+}
+
+/// The record that the hash index points to, or the entry of the ordered index, if it is in RAM.
 fn in_ram(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Option<Found>> {
     let hash = key_hash(key);
     let Some(slot) = engine.hash_index.lookup(hash) else {
-        return if engine.knows_absent(hash) {
-            Ok(None)
-        } else {
-            Err(NOT_IN_RAM)
+        if engine.knows_absent(hash) {
+            return Ok(None);
+        }
+        return match engine.index.get_in_ram(key, hash)? {
+            RamAnswer::Found(entry) => Ok(Some(of_entry(&entry, key, presence))),
+            RamAnswer::Absent => Ok(None),
+            RamAnswer::Unknown => Err(NOT_IN_RAM),
         };
     };
     let place = engine.log.segments.place(slot.address.bytes()).ok_or(NOT_IN_RAM)?;

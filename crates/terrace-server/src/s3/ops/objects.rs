@@ -469,6 +469,7 @@ pub fn get_at_once(
     let said = said_at_once(claim, key, &opened.facts, &answer, with_checksums);
     let head = said.head_with_body(opened.home());
     (body.len() as u64 == length).then_some(())?;
+    read::note_in_ram(store, &opened);
     Some((head, Body::from(body)))
 }
 

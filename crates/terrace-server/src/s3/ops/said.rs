@@ -26,6 +26,7 @@ use std::time::UNIX_EPOCH;
 use terrace::HomeKind;
 use terrace_objects::text::percent_encode;
 
+static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 /// Capacity for headers, enough for most answers.
 const HEADERS: usize = 16;
 
@@ -62,8 +63,12 @@ impl Said<'_> {
         }
         let length = answer.range.end - answer.range.start;
         head.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-        set(&mut head, "etag", &format!("\"{}\"", facts.etag));
-        set(&mut head, "last-modified", &httpdate::fmt_http_date(facts.modified));
+        put(&mut head, header::ETAG, &["\"", &facts.etag, "\""].concat());
+        put(
+            &mut head,
+            header::LAST_MODIFIED,
+            &httpdate::fmt_http_date(facts.modified),
+        );
         let texts = [
             ("content-range", answer.content_range.clone()),
             ("x-amz-mp-parts-count", answer.parts.map(|parts| parts.to_string())),
@@ -128,19 +133,22 @@ impl Said<'_> {
     /// The same with the headers of GET only.
     pub fn head_with_body(&self, home: HomeKind) -> HeaderMap {
         let mut head = self.head();
-        head.insert("cache-status", cache_status(home));
+        head.insert(CACHE_STATUS.clone(), cache_status(home));
         head
     }
 }
 
-/// Sets a header, unless its value cannot be carried.
+/// Sets a header, unless it cannot be carried.
 fn set(head: &mut HeaderMap, name: &str, text: &str) {
+    if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+        put(head, name, text);
+    }
+}
+
+/// Sets a header, unless its value cannot be carried.
+fn put(head: &mut HeaderMap, name: HeaderName, text: &str) {
     // Not `from_str`: file names may have letters beyond ASCII.
-    let said = (
-        HeaderName::from_bytes(name.as_bytes()),
-        HeaderValue::from_bytes(text.as_bytes()),
-    );
-    if let (Ok(name), Ok(value)) = said {
+    if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
         head.insert(name, value);
     }
 }

@@ -22,7 +22,7 @@ fn a_key_is_found_wherever_it_is_and_memtables_are_asked_only_for_what_they_have
     let mut applier = index.applier().unwrap();
     let may_have = |keys: std::ops::Range<u64>| {
         let hash = |key: u64| key_hash(&key.to_be_bytes());
-        keys.filter(|key| index.unflushed.may_have(hash(*key))).count()
+        keys.filter(|key| index.live.may_have(hash(*key))).count()
     };
     assert_eq!(may_have(0..1000), 0);
     for seq in 1..=3_u64 {
@@ -65,6 +65,75 @@ fn a_key_is_found_wherever_it_is_and_memtables_are_asked_only_for_what_they_have
         (Some(4), None, Some(1))
     );
     assert_eq!(may_have(0..1010), 0);
+}
+
+/// The library holds the lock of its states while it syncs the file that names a new one. A lookup
+/// of a newest entry goes on meanwhile.
+#[test]
+fn lookups_do_not_wait_for_a_state_that_is_being_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, _) = open(dir.path());
+    let mut applier = index.applier().unwrap();
+    for seq in 1..=2_u64 {
+        applier.insert(&seq.to_be_bytes(), &flash_entry(seq), seq);
+        applier.applied(seq);
+        if seq == 1 {
+            applier.rotate(mark(1)).unwrap();
+            index.flush_sealed(1).unwrap();
+        }
+    }
+    let being_written = index.tree.get_version_history_lock();
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let index = &index;
+        scope.spawn(move || {
+            let found = (1..=3).map(|key| version(index, key)).collect::<Vec<_>>();
+            send.send(found).unwrap();
+        });
+        let found = receive.recv_timeout(Duration::from_secs(20));
+        drop(being_written);
+        assert_eq!(found, Ok(vec![Some(1), Some(2), None]));
+    });
+}
+
+/// An entry is had without waiting where a memtable has it, or where it was found in a table before.
+#[test]
+fn entries_are_had_without_waiting_once_they_were_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, _) = open(dir.path());
+    let mut applier = index.applier().unwrap();
+    let in_ram = |key: u64| {
+        index
+            .get_in_ram(&key.to_be_bytes(), key_hash(&key.to_be_bytes()))
+            .unwrap()
+    };
+    let find = |key: u64| {
+        let key = key.to_be_bytes();
+        index.get_for_caller(&key, key_hash(&key)).unwrap()
+    };
+    for key in 0..100_u64 {
+        applier.insert(&key.to_be_bytes(), &flash_entry(1), 1);
+    }
+    applier.applied(1);
+    assert_eq!(in_ram(5), RamAnswer::Found(flash_entry(1)));
+    assert!(in_ram(200).is_unknown());
+    applier.rotate(mark(1)).unwrap();
+    index.flush_sealed(1).unwrap();
+    assert!(in_ram(5).is_unknown(), "nobody has found it in a table");
+    assert_eq!(find(5), Some(flash_entry(1)));
+    assert_eq!(in_ram(5), RamAnswer::Found(flash_entry(1)));
+    assert!(in_ram(6).is_unknown());
+    applier.remove(&5_u64.to_be_bytes(), 2);
+    applier.insert(&6_u64.to_be_bytes(), &flash_entry(2), 2);
+    applier.applied(2);
+    for is_flushed in [false, true] {
+        assert_eq!(in_ram(5), RamAnswer::Absent, "flushed: {is_flushed}");
+        assert_eq!(find(6), Some(flash_entry(2)));
+        assert_eq!(in_ram(6), RamAnswer::Found(flash_entry(2)));
+        applier.rotate(mark(2)).unwrap();
+        index.flush_sealed(2).unwrap();
+        find(6);
+    }
 }
 
 /// What is applied before a lookup begins is found, while memtables are sealed, flushed and

@@ -100,19 +100,27 @@ impl Space {
         }
     }
 
-    /// An open block for one writer: an idle one that has room for `bytes`, or a new one.
+    /// An open block for one writer: an idle one that has room for `bytes`, or a new one. Idle ones
+    /// that are more than half full and have no room are closed, as the shared one is. Otherwise
+    /// values of a quarter of a block, of which three fit in, would leave a block behind for every
+    /// three of them, and what died in it could neither be drained nor deleted.
     pub(super) fn take_exclusive(&self, bytes: u64, origin: Origin) -> Result<Arc<Block>> {
-        let fits = |block: &Arc<Block>| {
-            // An empty block takes any length; otherwise each attempt on a full device would create
-            // another.
-            let split_bytes = self.options.split_threshold_bytes;
-            let fits = |writing: &mut Writing| Ok(writing.extents.is_empty() || writing.tail + bytes <= split_bytes);
-            with_writing(block, fits).unwrap_or(false)
+        let split_bytes = self.options.split_threshold_bytes;
+        // An empty block takes any length; otherwise each attempt on a full device would create
+        // another.
+        let fits = |writing: &Writing| writing.extents.is_empty() || writing.tail + bytes <= split_bytes;
+        let is_closed = |block: &Arc<Block>| {
+            let close = |writing: &mut Writing| {
+                writing.closed |= !fits(writing) && writing.tail > split_bytes / 2;
+                Ok(writing.closed)
+            };
+            with_writing(block, close).unwrap_or(true)
         };
+        let takes = |block: &Arc<Block>| with_writing(block, |writing| Ok(fits(writing))).unwrap_or(false);
         let mut idle = self.idle.lock();
         // A write that failed has closed its block wherever that was by then.
         let closed: Vec<_> = idle.extract_if(.., |block| is_closed(block)).collect();
-        let found = idle.iter().position(fits).map(|at| idle.swap_remove(at));
+        let found = idle.iter().position(takes).map(|at| idle.swap_remove(at));
         drop(idle);
         self.full.lock().extend(closed);
         found.map_or_else(|| self.create_block(origin), Ok)

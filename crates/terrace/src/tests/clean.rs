@@ -151,6 +151,25 @@ fn nobody_waits_for_what_others_are_writing() {
     assert_holds(&store, &values);
 }
 
+/// Regression: each value was left in a block that had no room for the next, stayed open, and could
+/// not be deleted: writes were refused with 17 MiB alive of 100.
+#[test]
+fn overwriting_a_long_value_in_a_small_tier_is_never_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let split_bytes = 20 << 20;
+    let store = Store::open(Options {
+        split_threshold_bytes: split_bytes,
+        large_capacity_bytes: Some(5 * split_bytes),
+        ..small_options(dir.path())
+    })
+    .unwrap();
+    let value = bytes(1, 17 << 20);
+    for _ in 0..8 {
+        store.put_with("key", &value, &buffered()).unwrap();
+    }
+    assert!(store.get("key").unwrap().unwrap().value == value);
+}
+
 #[test]
 fn what_has_expired_or_was_deleted_by_a_range_is_not_carried_along() {
     let dir = tempfile::tempdir().unwrap();

@@ -51,6 +51,36 @@ fn blocks_are_sealed_when_their_extents_are_settled() {
     );
 }
 
+/// Regression: three values of 16 MiB, with their checksums, fit into a block of 64 MiB, and no
+/// fourth does. The block stayed open, so each three values left another one: 47 of them behind 139
+/// PUTs that overwrote 256 MiB. They could neither be drained nor deleted, until shorter values
+/// filled them up and all of them counted at once.
+#[test]
+fn a_block_without_room_for_the_next_long_value_is_sealed_and_deleted() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 40 << 20);
+    space.accounting_complete();
+    for _ in 0..6 {
+        drop(space.writer(b"key", b"", Length::Known(17 << 20), 1).unwrap());
+    }
+    space.seal_ready().unwrap();
+    let states: Vec<BlockState> = space.blocks().iter().map(|block| block.state).collect();
+    let [open, sealed] = [BlockState::Open, BlockState::Sealed];
+    assert_eq!(states, [sealed, sealed, open]);
+    assert_eq!(space.dead_blocks(), [1, 2]);
+}
+
+/// The length of a value does not close a block in which little is.
+#[test]
+fn a_block_that_is_less_than_half_full_waits_for_values_that_fit() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 40 << 20);
+    let short = stream(&space, b"short", &pattern(100_000, 1), 50_000).unwrap();
+    drop(space.writer(b"key", b"", Length::Known(40 << 20), 1).unwrap());
+    let next = stream(&space, b"next", &pattern(100_000, 2), 50_000).unwrap();
+    assert_eq!((short.block, next.block), (1, 1));
+}
+
 #[test]
 fn a_huge_value_makes_a_large_block() {
     let disk = MemoryDisk::new();

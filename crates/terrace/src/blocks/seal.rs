@@ -27,7 +27,7 @@ use crate::{
     mutation::{Mutation, unless},
 };
 use std::{
-    collections::btree_map::Entry,
+    collections::{BTreeMap, btree_map::Entry},
     io,
     path::Path,
     sync::{Arc, atomic::Ordering},
@@ -94,46 +94,64 @@ impl LargeSpace {
         dead.map(|block| block.number).collect()
     }
 
-    /// Deletes a dead block whose last live value died at `drained_seq`. `false`: it is not dead,
-    /// or it is being read; try later.
+    /// Deletes dead blocks, each with the seq at which its last live value died. Together they cost
+    /// what one costs: two versions of LargeMeta and a sync of the directory. Returns those
+    /// that were deleted; one that is not dead, or is being read, is left for later.
     ///
     /// # Errors
-    /// `OutOfSpace` (LargeMeta could not be written), `Failed`, I/O errors. The block may then be
+    /// `OutOfSpace` (LargeMeta could not be written), `Failed`, I/O errors. The blocks may then be
     /// gone or not.
-    pub fn delete(&self, number: u64, drained_seq: u64) -> Result<bool> {
-        self.space.check_writable()?;
-        if !self.space.accounted.load(Ordering::Acquire) {
-            return Ok(false);
+    pub fn delete(&self, dead: &[(u64, u64)]) -> Result<Vec<u64>> {
+        let space = &self.space;
+        space.check_writable()?;
+        if !space.accounted.load(Ordering::Acquire) {
+            return Ok(Vec::new());
         }
-        // Before it leaves the table; see [`LargeSpace::is_giving_room`].
-        let _leaving = Leaving::begin(&self.space);
-        let mut blocks = self.space.blocks.write();
-        let Entry::Occupied(listed) = blocks.entry(number) else {
-            return Ok(false);
+        // Before they leave the table; see [`LargeSpace::is_giving_room`].
+        let _leaving = Leaving::begin(space);
+        let leaving: Vec<(Arc<Block>, u64)> = {
+            let mut blocks = space.blocks.write();
+            let taken = dead
+                .iter()
+                .filter_map(|&(number, seq)| Some((take_dead(&mut blocks, number)?, seq)));
+            taken.collect()
         };
-        // With the table locked no reader can pin it, so the only reference is the table's own.
-        if Arc::strong_count(listed.get()) > 1 || !listed.get().is_dead() {
-            return Ok(false);
+        if leaving.is_empty() {
+            return Ok(Vec::new());
         }
-        let block = listed.remove();
-        drop(blocks);
-        let drained = self.space.change_meta(|meta| {
-            if let Some(listed) = meta.blocks.get_mut(&number) {
-                listed.state = BlockState::Drained(drained_seq);
+        let drained = space.change_meta(|meta| {
+            for (block, seq) in &leaving {
+                if let Some(listed) = meta.blocks.get_mut(&block.number) {
+                    listed.state = BlockState::Drained(*seq);
+                }
             }
         });
         if let Err(error) = drained {
-            self.space.blocks.write().insert(number, block);
+            let back = leaving.into_iter().map(|(block, _)| (block.number, block));
+            space.blocks.write().extend(back);
             return Err(error);
         }
-        self.space.handles.remove(&number);
-        self.space.remove_file(number)?;
-        self.space.forget(&block);
-        self.space.change_meta(|meta| {
-            meta.blocks.remove(&number);
-        })?;
-        Ok(true)
+        let numbers: Vec<u64> = leaving.iter().map(|(block, _)| block.number).collect();
+        for number in &numbers {
+            space.handles.remove(number);
+        }
+        space.remove_files(&numbers)?;
+        for (block, _) in &leaving {
+            space.forget(block);
+        }
+        space.change_meta(|meta| meta.blocks.retain(|number, _| !numbers.contains(number)))?;
+        Ok(numbers)
     }
+}
+
+/// Takes a block out of the table, unless something lives in it or it is being read.
+fn take_dead(blocks: &mut BTreeMap<u64, Arc<Block>>, number: u64) -> Option<Arc<Block>> {
+    let Entry::Occupied(listed) = blocks.entry(number) else {
+        return None;
+    };
+    // With the table locked no reader can pin it, so the only reference is the table's own.
+    let may_go = Arc::strong_count(listed.get()) == 1 && listed.get().is_dead();
+    may_go.then(|| listed.remove())
 }
 
 /// A block is being deleted, for as long as this is there.
@@ -292,22 +310,24 @@ impl Space {
             }
         })?;
         let removed = self.blocks.write().remove(&number);
-        self.remove_file(number)?;
+        self.remove_files(&[number])?;
         self.room.give_back(removed.map_or(0, |block| block.allocated_bytes()));
         self.change_meta(|meta| {
             meta.blocks.remove(&number);
         })
     }
 
-    pub(super) fn remove_file(&self, number: u64) -> Result<()> {
-        let path = block_path(number);
-        let removed = match self.disk.remove(&path) {
-            // Another thread deleted it first; the deletion must still be made durable.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result,
-        };
-        let removed =
-            removed.and_then(|()| unless(Mutation::BlockRemoval, || self.disk.sync_dir(Path::new(BLOCK_DIR))));
-        removed.map_err(|error| self.fail(format!("removing {}: {error}", path.display())))
+    /// Removes the files of blocks, durably.
+    pub(super) fn remove_files(&self, numbers: &[u64]) -> Result<()> {
+        for &number in numbers {
+            let path = block_path(number);
+            match self.disk.remove(&path) {
+                // Another thread deleted it first; the deletion must still be made durable.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.map_err(|error| self.fail(format!("removing {}: {error}", path.display())))?,
+            }
+        }
+        unless(Mutation::BlockRemoval, || self.disk.sync_dir(Path::new(BLOCK_DIR)))
+            .map_err(|error| self.fail(format!("removing blocks: {error}")))
     }
 }

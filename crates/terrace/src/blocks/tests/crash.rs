@@ -103,24 +103,26 @@ impl History {
             space.seal_ready()?;
             self.sync_rest(space);
             if round == 4 {
-                self.delete_block(space)?;
+                self.delete_blocks(space)?;
             }
         }
         space.close()
     }
 
-    /// Lets everything in one sealed block die, and deletes it.
-    fn delete_block(&mut self, space: &LargeSpace) -> Result<()> {
-        let sealed = space
-            .blocks()
-            .into_iter()
-            .find(|block| block.state == BlockState::Sealed && block.live_bytes > 0);
-        let number = sealed.unwrap().number;
+    /// Lets everything in some sealed blocks die, and deletes them together.
+    fn delete_blocks(&mut self, space: &LargeSpace) -> Result<()> {
+        let sealed = space.blocks().into_iter();
+        let sealed = sealed.filter(|block| block.state == BlockState::Sealed && block.live_bytes > 0);
+        let dead: Vec<u64> = sealed.map(|block| block.number).take(3).collect();
+        assert!(dead.len() > 1, "{dead:?}");
         for list in [&mut self.durable, &mut self.possible] {
-            list.retain(|(_, _, found)| found.block != number);
+            list.retain(|(_, _, found)| !dead.contains(&found.block));
         }
-        space.account_dead(number, u64::MAX);
-        assert!(space.delete(number, 99)?);
+        for &number in &dead {
+            space.account_dead(number, u64::MAX);
+        }
+        let asked: Vec<(u64, u64)> = dead.iter().map(|&number| (number, 99)).collect();
+        assert_eq!(space.delete(&asked)?, dead);
         Ok(())
     }
 

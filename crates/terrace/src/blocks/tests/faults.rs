@@ -242,7 +242,7 @@ fn a_block_whose_footer_cannot_be_written_is_read_without_it_and_deleted_once_it
     space.account_dead(found.block, found.extent_bytes);
     assert!(space.is_giving_room());
     assert_eq!(space.dead_blocks(), [found.block]);
-    assert!(space.delete(found.block, 3).unwrap());
+    assert!(space.delete_one(found.block, 3).unwrap());
     assert!(!space.is_giving_room());
     assert!(!space.blocks().iter().any(|block| block.number == found.block));
 }
@@ -261,7 +261,7 @@ fn a_full_block_with_a_value_on_its_way_gives_no_room() {
     assert!(space.is_giving_room(), "it will not be asked for");
     space.seal_ready().unwrap();
     assert_eq!(space.dead_blocks(), [found.block]);
-    assert!(space.delete(found.block, 1).unwrap());
+    assert!(space.delete_one(found.block, 1).unwrap());
     assert!(!space.is_giving_room());
 }
 

@@ -41,6 +41,13 @@ impl LargeSpace {
     }
 }
 
+impl LargeSpace {
+    /// Deletes a block. `false`: it is not dead, or it is being read.
+    pub(super) fn delete_one(&self, number: u64, drained_seq: u64) -> Result<bool> {
+        self.delete(&[(number, drained_seq)]).map(|deleted| deleted == [number])
+    }
+}
+
 /// Bytes that differ from place to place and from value to value.
 pub(super) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

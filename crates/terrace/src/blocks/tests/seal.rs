@@ -4,6 +4,7 @@ use super::{
     meta::{decode_meta, meta_path},
     *,
 };
+use crate::io::SimDisk;
 
 fn reopen(disk: &Arc<MemoryDisk>) -> (LargeSpace, OpenReport) {
     LargeSpace::open(Arc::<MemoryDisk>::clone(disk), options(1 << 20)).unwrap()
@@ -110,22 +111,22 @@ fn dead_blocks_are_deleted_once_nobody_reads_them() {
         [] as [u64; 0],
         "not before the accounting is complete"
     );
-    assert!(!space.delete(found[0].block, 9).unwrap());
+    assert!(!space.delete_one(found[0].block, 9).unwrap());
     space.accounting_complete();
     assert_eq!(space.dead_blocks(), [] as [u64; 0], "written, but not applied yet");
     found
         .iter()
         .for_each(|value| space.account_live(value.block, value.extent_bytes));
     assert_eq!(space.dead_blocks(), [] as [u64; 0]);
-    assert!(!space.delete(found[0].block, 9).unwrap());
+    assert!(!space.delete_one(found[0].block, 9).unwrap());
     space.account_dead(found[0].block, found[0].extent_bytes);
     assert_eq!(space.dead_blocks(), [found[0].block]);
     let block = found[0].block;
     let reader = space.open_value(&found[0].extent()).unwrap();
-    assert!(!space.delete(block, 9).unwrap(), "it is being read");
+    assert!(!space.delete_one(block, 9).unwrap(), "it is being read");
     assert_eq!(reader.read_all(b"key").unwrap().len(), 900_000);
     drop(reader);
-    assert!(space.delete(block, 9).unwrap());
+    assert!(space.delete_one(block, 9).unwrap());
     assert!(!disk.files.lock().contains_key(&block_path(block)));
     assert!(read(&space, b"key", &found[0]).is_err());
     assert_eq!(read(&space, b"key", &found[1]).unwrap().len(), 900_000);
@@ -136,6 +137,35 @@ fn dead_blocks_are_deleted_once_nobody_reads_them() {
         next.block, 5,
         "numbers are not reused, not even that of a block nothing came into"
     );
+}
+
+/// Each deletion had five syncs of its own, which writers that were held by some dozens of dead
+/// blocks waited for.
+#[test]
+fn blocks_that_are_deleted_together_cost_the_syncs_of_one() {
+    let disk = SimDisk::new(1);
+    let (space, _) = LargeSpace::open(Arc::new(disk.clone()), options(64 << 10)).unwrap();
+    space.accounting_complete();
+    for version in 1..=5 {
+        let found = space.write(b"key", b"", &pattern(70_000, version), version).unwrap();
+        space.abandoned(&found);
+    }
+    space.seal_ready().unwrap();
+    let dead = space.dead_blocks();
+    assert_eq!(dead.len(), 5);
+    let syncs = |blocks: &[u64]| {
+        let before = disk.counters().syncs;
+        let asked: Vec<(u64, u64)> = blocks.iter().map(|&block| (block, 9)).collect();
+        assert_eq!(space.delete(&asked).unwrap(), blocks);
+        disk.counters().syncs - before
+    };
+    let of_one = syncs(&dead[..1]);
+    assert!(of_one > 0);
+    assert_eq!(syncs(&dead[1..]), of_one);
+    assert_eq!(space.blocks(), []);
+    drop(space);
+    let (_, report) = LargeSpace::open(Arc::new(disk), options(64 << 10)).unwrap();
+    assert_eq!(report, OpenReport::default());
 }
 
 #[test]
@@ -174,7 +204,7 @@ fn an_interrupted_deletion_is_finished() {
     space.accounting_complete();
     space.account_live(1, found[0].extent_bytes);
     space.account_dead(1, found[0].extent_bytes);
-    assert!(space.delete(1, 9).unwrap());
+    assert!(space.delete_one(1, 9).unwrap());
     let newest = space.meta_version();
     drop(space);
     // As if the crash came before the removal and the last LargeMeta were durable.
@@ -344,7 +374,7 @@ fn numbers_of_deleted_blocks_are_not_reused_even_if_all_meta_is_damaged() {
         .for_each(|value| space.account_live(value.block, value.extent_bytes));
     space.account_dead(3, found[2].extent_bytes);
     space.accounting_complete();
-    assert!(space.delete(3, 9).unwrap());
+    assert!(space.delete_one(3, 9).unwrap());
     drop(space);
     let files = disk.files.lock();
     let metas = files.iter().filter(|(path, _)| path.starts_with("meta"));

@@ -22,6 +22,11 @@ const BLOCKS_IDLE: Duration = Duration::from_secs(1);
 /// How long a dead block that could not be read is left alone: each attempt is logged.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
+/// How many are deleted together, for the syncs of one,
+const TOGETHER_MAX: usize = 16;
+/// and after how long those that were found so far.
+const TOGETHER_WITHIN: Duration = Duration::from_millis(100);
+
 /// A block without live values; it stays so.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DeadBlock {
@@ -73,6 +78,8 @@ impl LogGc {
         let seen = self.engine.log.committed_seq();
         self.dead_blocks.retain(|block, _| dead.contains(block));
         let mut outcome = Ok(());
+        let mut together = Vec::new();
+        let mut began = Instant::now();
         for number in dead {
             let first_seen = DeadBlock {
                 seen,
@@ -88,29 +95,40 @@ impl LogGc {
                 self.look_through(number, &mut block);
                 self.dead_blocks.insert(number, block);
             }
-            if block.is_dead != Some(true) {
-                continue;
+            if block.is_dead == Some(true) {
+                together.push((number, block.seen));
             }
-            match self.engine.large_result(self.engine.large.delete(number, block.seen)) {
-                Ok(true) => {
-                    tracing::debug!(block = number, "deleted a dead block");
-                    self.dead_blocks.remove(&number);
-                    // The log may use its space as well.
-                    self.engine.log.segments.retry_device();
-                    self.made_room();
-                    // Now, not after the last: on a slow disk many take longer than writers wait
-                    // for something to happen.
-                    self.engine.block_gc.progress();
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
+            if together.len() == TOGETHER_MAX || began.elapsed() >= TOGETHER_WITHIN {
+                outcome = self.delete_together(&mut together);
+                began = Instant::now();
+            }
+            if outcome.is_err() {
+                break;
             }
         }
+        outcome = outcome.and_then(|()| self.delete_together(&mut together));
         self.count_held_blocks();
         outcome
+    }
+
+    /// Deletes these, except those that are being read.
+    fn delete_together(&mut self, blocks: &mut Vec<(u64, u64)>) -> Result<()> {
+        let large = &self.engine.large;
+        let deleted = self.engine.large_result(large.delete(&std::mem::take(blocks)))?;
+        if deleted.is_empty() {
+            return Ok(());
+        }
+        for block in deleted {
+            tracing::debug!(block, "deleted a dead block");
+            self.dead_blocks.remove(&block);
+        }
+        // The log may use their space as well.
+        self.engine.log.segments.retry_device();
+        self.made_room();
+        // Now, not after the last: on a slow disk many take longer than writers wait for something
+        // to happen.
+        self.engine.block_gc.progress();
+        Ok(())
     }
 
     /// Looks up in the index whether a block is dead. If that fails, it costs space, blocks nothing

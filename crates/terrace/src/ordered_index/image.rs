@@ -6,11 +6,7 @@
 //!
 //! On failure: nothing was changed.
 
-use super::{
-    IndexMark, OrderedIndex,
-    open::{CURRENT_FILE, TABLES_DIR},
-    state_copy::State,
-};
+use super::{IndexMark, OrderedIndex, files, open::CURRENT_FILE, state_copy::State};
 use crate::{Error, Result, Tier};
 use lsm_tree::AbstractTree as _;
 use std::{
@@ -63,7 +59,7 @@ impl OrderedIndex {
                     ],
                     tables: state
                         .iter_tables()
-                        .map(|table| Path::new(TABLES_DIR).join(table.id().to_string()))
+                        .map(|table| files::table(Path::new(""), table.id()))
                         .collect(),
                     _state: Box::new(state),
                 });

@@ -15,8 +15,8 @@
 use super::{
     OrderedIndex,
     damaged::remove_note,
+    files::{self, MIRROR_DIR, TABLES_DIR},
     listing::{Listed, Listing},
-    open::TABLES_DIR,
     state_copy::{self, State},
 };
 use crate::{Error, Result, Tier};
@@ -33,20 +33,14 @@ use std::{
 };
 use xxhash_rust::xxh3::Xxh3;
 
-/// In the index's directory.
-const MIRROR_DIR: &str = "mirror";
 /// `.tmp` files are removed by the next open.
 const TEMPORARY: &str = ".tmp-mirror";
 /// Maximum bytes copied in one step.
 pub const MIRROR_STEP_BYTES: usize = 1 << 20;
 
 /// The name of a table's copy.
-fn name_of(id: TableId, checksum: u128) -> String {
-    format!("{id}-{checksum:032x}")
-}
-
 fn name(table: &Table) -> String {
-    name_of(table.id(), table.checksum().into_u128())
+    files::copy_name(table.id(), table.checksum().into_u128())
 }
 
 /// Length of a table's file.
@@ -273,7 +267,7 @@ impl OrderedIndex {
         let mut copies = mirror.copies.lock();
         let is_damaged = |name: &&String| {
             let checksum = checksum_of(&mirror.dir.join(name));
-            !checksum.is_ok_and(|checksum| name.ends_with(&format!("-{checksum:032x}")))
+            !checksum.is_ok_and(|checksum| name.ends_with(&files::copy_ending(checksum)))
         };
         let damaged: Vec<String> = copies.lengths.keys().filter(is_damaged).cloned().collect();
         let told = damaged.into_iter().map(|name| {
@@ -307,7 +301,7 @@ pub fn mend(dir: &Path) -> Result<Vec<String>> {
     };
     let damaged: Vec<Listed> = listing
         .tables()
-        .filter(|table| !is_sound(&path_of(dir, table), table))
+        .filter(|table| !is_sound(&files::table(dir, table.id), table))
         .copied()
         .collect();
     let mended = damaged.iter().filter_map(|table| take_copy(dir, table).transpose());
@@ -328,10 +322,6 @@ pub fn mend(dir: &Path) -> Result<Vec<String>> {
         remove_note(dir).map_err(failed)?;
     }
     Ok(messages)
-}
-
-fn path_of(dir: &Path, table: &Listed) -> PathBuf {
-    dir.join(TABLES_DIR).join(table.id.to_string())
 }
 
 /// Whether a file has the bytes of a table. One that cannot be read has not.
@@ -363,9 +353,9 @@ fn read(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// Puts the copy of a table in its place. `None` if there is none.
 fn take_copy(dir: &Path, table: &Listed) -> io::Result<Option<()>> {
-    let copy = dir.join(MIRROR_DIR).join(name_of(table.id, table.checksum));
+    let copy = files::copy(dir, table.id, table.checksum);
     if !is_sound(&copy, table) {
         return Ok(None);
     }
-    fs::rename(copy, path_of(dir, table)).map(Some)
+    fs::rename(copy, files::table(dir, table.id)).map(Some)
 }

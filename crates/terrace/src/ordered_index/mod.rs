@@ -64,6 +64,7 @@ mod background;
 mod damaged;
 mod entry;
 mod errors;
+mod files;
 mod image;
 mod listing;
 mod live;

@@ -6,7 +6,9 @@
 use super::{
     IndexMark, IndexOptions, Marks, OrderedIndex,
     damaged::DamageNote,
-    errors, item_seqno,
+    errors,
+    files::TABLES_DIR,
+    item_seqno,
     live::Live,
     lost,
     mark::MARK_KEY,
@@ -53,7 +55,6 @@ pub(super) const LAST_FILTER_BITS_PER_KEY: f32 = 11.0;
 const OPEN_FILES_MAX: usize = 512;
 /// File naming the current state.
 pub(super) const CURRENT_FILE: &str = "current";
-pub(super) const TABLES_DIR: &str = "tables";
 
 impl OrderedIndex {
     /// Opens or creates the index in `dir` and returns the newest mark on flash: commits after its

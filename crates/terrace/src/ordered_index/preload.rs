@@ -4,7 +4,7 @@
 //! two thousand waits instead of one long read. The data stays in the kernel's cache, from which
 //! the library reads it quickly.
 
-use super::{OrderedIndex, open::TABLES_DIR};
+use super::{OrderedIndex, files};
 use lsm_tree::AbstractTree as _;
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ impl OrderedIndex {
         let mut buffer = vec![0; STEP_BYTES];
         let mut bytes = 0;
         for table in state.iter_tables() {
-            let path = self.dir.join(TABLES_DIR).join(table.id().to_string());
+            let path = files::table(&self.dir, table.id());
             let read = || -> io::Result<()> {
                 let mut file = File::open(path)?;
                 while !is_over() {
@@ -49,6 +49,7 @@ mod tests {
     use super::{
         super::{
             IndexOptions,
+            files::TABLES_DIR,
             tests::{SMALL, flash_entry, mark, open},
         },
         *,

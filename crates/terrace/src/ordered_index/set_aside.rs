@@ -15,11 +15,13 @@
 use super::{
     IndexMark,
     damaged::remove_note,
-    errors, item_seqno,
+    errors,
+    files::{self, KEPT_DIR, TABLES_DIR},
+    item_seqno,
     listing::{Listed, Listing, Run},
     lost::{self, LostRange},
     mark::MARK_KEY,
-    open::{CURRENT_FILE, FILTER_BITS_PER_KEY, LAST_FILTER_BITS_PER_KEY, TABLES_DIR},
+    open::{CURRENT_FILE, FILTER_BITS_PER_KEY, LAST_FILTER_BITS_PER_KEY},
     read_triggered::LAST_LEVEL,
     state_copy::{self, State, StateCopy, TableRange},
 };
@@ -31,12 +33,10 @@ use std::{
     fs::{self, File},
     io::{self, Write as _},
     ops::Bound,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
 };
 
-/// Where the damaged files are kept.
-const KEPT_DIR: &str = "damaged-tables";
 /// `.tmp` files are removed by the next open.
 const TEMPORARY: &str = ".tmp-current";
 /// RAM for blocks while tables are read once.
@@ -217,10 +217,6 @@ impl Work<'_> {
         Ok(Outcome::Done { tables, lost })
     }
 
-    fn path(&self, id: u64) -> PathBuf {
-        self.dir.join(TABLES_DIR).join(id.to_string())
-    }
-
     /// Looks at all tables, in the order of the list, the newest first. Notes mark and lost ranges.
     fn look(&mut self, is_deep: bool) -> Result<Vec<Finding>> {
         (self.applied, self.lost) = (None, Vec::new());
@@ -262,7 +258,7 @@ impl Work<'_> {
     }
 
     fn open(&self, listed: &Listed, pins_filter: bool) -> Result<Table> {
-        let path = self.path(listed.id);
+        let path = files::table(self.dir, listed.id);
         let context = path.display().to_string();
         let table = errors::guarded_read(&context, || {
             Table::recover(
@@ -380,8 +376,8 @@ impl Work<'_> {
         fs::create_dir_all(&kept)?;
         let damaged = self.listing.tables().zip(found);
         for (listed, _) in damaged.filter(|(_, finding)| !matches!(finding, Finding::Sound { .. })) {
-            let name = format!("{}-of-v{}", listed.id, self.state.number);
-            match fs::hard_link(self.path(listed.id), kept.join(name)) {
+            let (id, state) = (listed.id, self.state.number);
+            match fs::hard_link(files::table(self.dir, id), files::kept(self.dir, id, state)) {
                 Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => {
                     return Err(error);
                 }
@@ -447,7 +443,7 @@ impl Work<'_> {
     fn write_table(&mut self, level: usize, items: impl Iterator<Item = InternalValue>) -> Result<Option<Listed>> {
         let id = self.written;
         self.written += 1;
-        let path = self.path(id);
+        let path = files::table(self.dir, id);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::io_on(

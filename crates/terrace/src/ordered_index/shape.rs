@@ -13,7 +13,7 @@
 //!
 //! Only parameters; nothing here can fail. Tables written with another shape stay valid.
 
-use super::{OrderedIndex, open::TABLES_DIR};
+use super::{OrderedIndex, files::TABLES_DIR};
 use lsm_tree::{AbstractTree as _, compaction::Leveled};
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path, sync::atomic::Ordering};
 

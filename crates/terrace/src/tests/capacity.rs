@@ -280,6 +280,61 @@ fn nothing_is_refused_for_what_the_next_merge_of_the_index_drops() {
     assert!(merges > 2, "{merges}");
 }
 
+/// Merges for space alone begin at eight runs, and refused data adds none: fewer stay, although one
+/// merge of them would give the room. Deletes that pay for it lead to that merge, and so does data
+/// that a larger capacity accepts.
+#[test]
+fn an_index_of_few_runs_is_merged_for_deletes_and_not_for_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options_of(dir.path(), 128 * MIB).tuned(|tuning| tuning.memtable_bytes = 8 << 20);
+    let store = Store::open(options).unwrap();
+    let key = |n: u64| format!("{n:0100}");
+    let count = 10_000;
+    for round in 0..3 {
+        (0..count).for_each(|n| put_small(&store, &key(n), bytes(round, 40)).unwrap());
+        store.flush().unwrap();
+    }
+    eventually("a checkpoint", || store.checkpoint().unwrap());
+    let runs = || store.engine().index.l0_runs();
+    let together = store.engine().index.runs_merged_at_once();
+    assert!(runs() >= 2 && runs() + 1 < together, "{} of {together}", runs());
+    let (log, index_bytes) = (&store.engine().log, store.stats().index.bytes);
+    let checkpoints_bytes = 2 * store.engine().checkpoints.stats().file_bytes;
+    let others_bytes = log.segments.segment_bytes() * 8 + fixed_bytes(&log.reserve) + checkpoints_bytes;
+    let capacity = others_bytes + 3 * index_bytes - index_bytes / 2;
+    let put_new = |key: &str| put_small(&store, key, [1; 40]);
+    let assert_refused = || {
+        assert!(!log.segments.awaits_merge());
+        let refused = put_new("new").unwrap_err();
+        assert!(refused.is_out_of_space_on(Tier::Flash), "{refused}");
+    };
+    store.set_flash_capacity(capacity).unwrap();
+    assert_refused();
+    store.set_flash_capacity(128 * MIB).unwrap();
+    put_new("accepted").unwrap();
+    store.set_flash_capacity(capacity).unwrap();
+    assert_refused();
+    let delete = |keys: std::ops::Range<u64>| {
+        for n in keys {
+            store
+                .delete_with(key(n), Condition::None, Durability::Buffered)
+                .unwrap();
+        }
+    };
+    // A hundred are one run more.
+    delete(0..100);
+    let before = runs();
+    store.flush().unwrap();
+    assert_eq!(runs(), before + 1);
+    assert_refused();
+    delete(100..9_000);
+    eventually("the merge that the deletes pay for", || put_new("new").is_ok());
+    assert!(store.stats().index.bytes < index_bytes / 3);
+    for n in (0..count).step_by(37) {
+        assert_eq!(store.get(key(n)).unwrap().is_some(), n >= 9_000, "{n}");
+    }
+}
+
 /// Regression: what was deleted left the log only once the store was idle, or the device full. A
 /// device of 776 MB had 700 MB of dead segments for as long as its clients went on.
 #[test]

@@ -30,8 +30,8 @@
 //! Lookups at a snapshot use the library's history: the state they read may be an old one, with
 //! memtables that were flushed since.
 //!
-//! On failure: a failed flush or merge leaves everything unchanged. A false positive costs a useless
-//! lookup in a memtable.
+//! On failure: a failed flush or merge leaves everything unchanged. A false positive costs a
+//! useless lookup in a memtable.
 
 use crate::hash_index::key_filter::KeyFilter;
 use lsm_tree::{AbstractTree as _, InternalValue, Memtable, SeqNo, Tree};

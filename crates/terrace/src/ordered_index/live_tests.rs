@@ -96,7 +96,8 @@ fn lookups_do_not_wait_for_a_state_that_is_being_written() {
     });
 }
 
-/// An entry is had without waiting where a memtable has it, or where it was found in a table before.
+/// An entry is had without waiting where a memtable has it, or where a lookup has found it in a
+/// table.
 #[test]
 fn entries_are_had_without_waiting_once_they_were_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,7 +120,7 @@ fn entries_are_had_without_waiting_once_they_were_found() {
     assert!(in_ram(200).is_unknown());
     applier.rotate(mark(1)).unwrap();
     index.flush_sealed(1).unwrap();
-    assert!(in_ram(5).is_unknown(), "nobody has found it in a table");
+    assert!(in_ram(5).is_unknown(), "no lookup has found it in a table");
     assert_eq!(find(5), Some(flash_entry(1)));
     assert_eq!(in_ram(5), RamAnswer::Found(flash_entry(1)));
     assert!(in_ram(6).is_unknown());

@@ -153,9 +153,9 @@ impl From<&Entry> for Brief {
     }
 }
 
-/// The result of [`head`] for a small value in RAM, for a key whose entry is in RAM, or for one that
-/// is known to be absent, without a device read or a wait. In a frame not even the value is read:
-/// its record has the checksum.
+/// The result of [`head`] for a small value in RAM, for a key whose entry is in RAM, or for one
+/// that is known to be absent, without a device read or a wait. In a frame not even the value is
+/// read: its record has the checksum.
 ///
 /// # Errors
 /// As [`head`].

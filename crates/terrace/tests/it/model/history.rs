@@ -1,5 +1,7 @@
 //! One caller's history: random operations, each checked against the model when it returns.
 
+mod ram;
+
 use super::{
     generate::{self, Times},
     machine::{Machine, ms},
@@ -13,8 +15,8 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 use terrace::{
-    Batch, Condition, Durability, Error, Expiry, HomeKind, Object, PutOptions, RamAnswer, Result, ScanRange, Snapshot,
-    Store, Version, WriterOptions,
+    Batch, Condition, Durability, Error, Expiry, HomeKind, Object, PutOptions, Result, ScanRange, Snapshot, Store,
+    Version, WriterOptions,
 };
 
 /// The power is off, so nothing more can be checked.
@@ -371,32 +373,6 @@ impl<'a> History<'a> {
         };
         let expected = self.held(&key).map(facts);
         assert_eq!(described, expected, "head of {}", name(&key));
-        Ok(())
-    }
-
-    /// What RAM alone tells of a key is what there is.
-    fn get_in_ram(&mut self, key: &[u8]) -> Step {
-        let info = self.store.head_in_ram(key);
-        let info = self.survive(info)?;
-        let expected = self.held(key).map(|held| (held.version, held.attributes.clone()));
-        match info {
-            RamAnswer::Found(info) => {
-                assert_eq!(
-                    Some((info.version.0, info.attributes)),
-                    expected,
-                    "in RAM, {}",
-                    name(key)
-                );
-            }
-            RamAnswer::Absent => assert_eq!(expected, None, "absent by RAM, {}", name(key)),
-            RamAnswer::Unknown => {}
-        }
-        let reader = self.store.reader_in_ram(key);
-        if let Some(mut reader) = self.survive(reader)? {
-            let value: Vec<u8> = std::iter::from_fn(|| reader.piece_in_ram()).flatten().collect();
-            let expected = self.held(key).map(|held| held.value.as_ref());
-            assert!(Some(&*value) == expected, "value in RAM of {}", name(key));
-        }
         Ok(())
     }
 

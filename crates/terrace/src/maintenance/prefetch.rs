@@ -7,7 +7,7 @@ use crate::{
     engine::Engine,
     metrics::count,
     ordered_index::Home,
-    read::{Described, find_entry},
+    read::{Described, find_entry, is_cached},
 };
 
 /// Bytes of one read.
@@ -39,7 +39,8 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
         return Ok(());
     };
     let cache = &engine.flash_cache;
-    if !cache.make_room_ahead(extent.extent_bytes) {
+    // A reader in order of what it has read before would have all of it read again.
+    if is_cached(engine, &reader, key) || !cache.make_room_ahead(extent.extent_bytes) {
         return Ok(());
     }
     // The bytes are gathered as an image; they are not needed here.

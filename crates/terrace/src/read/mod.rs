@@ -45,6 +45,7 @@ use crate::{
 use bytes::Bytes;
 use describe::object_info;
 pub use describe::{Described, decode_attributes, find_entry, head, head_in_ram};
+pub use pieces::is_cached;
 
 /// Attempts of a lookup before a mismatch counts as damage.
 const ATTEMPTS: usize = 4;

@@ -230,18 +230,29 @@ impl Pieces {
         Some(piece)
     }
 
-    fn place(&self, number: u64) -> Place {
-        let (block, offset) = self.reader.place_of_piece(number);
-        Place::block(block, offset)
-    }
-
     fn cached(&self, number: u64) -> Option<Bytes> {
-        let cached = self.engine.cache.get(self.place(number), &self.key);
-        cached.map(|cached| cached.value)
+        cached(&self.engine, &self.reader, &self.key, number)
     }
 
     fn keep(&self, number: u64, piece: &Bytes) {
         let cached = CachedValue::of_entry(self.entry.version, &self.entry.attributes, piece);
-        self.engine.cache.insert(self.place(number), &self.key, &cached);
+        let place = place(&self.reader, number);
+        self.engine.cache.insert(place, &self.key, &cached);
     }
+}
+
+fn place(reader: &ValueReader, number: u64) -> Place {
+    let (block, offset) = reader.place_of_piece(number);
+    Place::block(block, offset)
+}
+
+fn cached(engine: &Engine, reader: &ValueReader, key: &[u8], number: u64) -> Option<Bytes> {
+    let cached = engine.cache.get(place(reader, number), key);
+    cached.map(|cached| cached.value)
+}
+
+/// Whether the cache has all of the value of `key`.
+pub fn is_cached(engine: &Engine, reader: &ValueReader, key: &[u8]) -> bool {
+    let pieces = reader.length().div_ceil(PIECE_BYTES);
+    (0..pieces).all(|number| cached(engine, reader, key, number).is_some())
 }

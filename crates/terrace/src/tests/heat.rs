@@ -326,6 +326,40 @@ fn who_does_not_read_in_order_has_nothing_read_ahead() {
     assert_eq!((stats.flash_cache.prefetch_objects, stats.reads.prefetch_hits), (0, 0));
 }
 
+/// Regression: a client that read objects in order a second time, all of them in RAM, had each one
+/// read from the device again for it: half of the processor time of its downloads over S3.
+#[test]
+fn what_the_cache_has_is_not_read_ahead() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(12));
+    let store = Store::open(Options {
+        cache_bytes: 8 << 20,
+        promotion_bytes_per_day: Some(0),
+        ..options(dir.path(), &flash)
+    })
+    .unwrap();
+    put_title(&store, 1);
+    for key in ["long", "cold"] {
+        store.put(key, bytes(60, 700_000)).unwrap();
+    }
+    store.flush().unwrap();
+    let device_reads = || store.stats().reads.block_reads;
+    eventually("reading from the cache alone", || {
+        let before = device_reads();
+        let mut long = store.reader("long").unwrap().unwrap();
+        while !long.read_piece(1 << 20).unwrap().is_empty() {}
+        read_title(&store, 1);
+        device_reads() == before
+    });
+    for part in 0..3 {
+        store.read_ahead(key(part));
+    }
+    store.read_ahead("long");
+    store.read_ahead("cold");
+    eventually("reading ahead", || store.stats().flash_cache.prefetch_objects > 0);
+    let ahead = store.stats().flash_cache;
+    assert_eq!((ahead.prefetch_objects, ahead.prefetch_bytes), (1, 700_000));
+}
+
 /// The index alone was asked for it, and where the applier had not come to it yet nothing was read:
 /// one run in a hundred of the next test, beside other work.
 #[test]

@@ -62,12 +62,13 @@ const fn pack(word: u64) -> u64 {
     }
 }
 
+/// Of what was packed. Memory that is being written may give any number.
 const fn unpack(packed: u64) -> u64 {
     let (offset, kind) = (packed >> 2, packed & 1);
     if packed & 2 == 0 {
         offset << 1 | kind
     } else {
-        (offset * UNIT) << 1 | kind
+        offset.wrapping_mul(UNIT) << 1 | kind
     }
 }
 
@@ -221,5 +222,29 @@ impl Head {
     /// Words of the record.
     pub const fn words(&self) -> usize {
         self.end.div_ceil(WORD_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a number too large for an offset, in memory that was being written, ended the
+    /// applier of a build that checks arithmetic, once in many runs of all tests.
+    #[test]
+    fn memory_of_any_content_has_a_head_or_none() {
+        let largest = u64::from_le_bytes([0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        let memory = [largest, 0x0001_ffff, 0, 0, 0, 0, 0, 0].map(AtomicU64::new);
+        assert_eq!(Words(&memory).head().map(|head| head.words()), Some(2));
+        let mut seed = 1_u64;
+        for _ in 0..10_000 {
+            let memory = [0; 8].map(|_: u64| {
+                seed = seed
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                AtomicU64::new(seed)
+            });
+            assert!(Words(&memory).head().is_none_or(|head| head.words() <= memory.len()));
+        }
     }
 }

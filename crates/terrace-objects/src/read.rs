@@ -175,8 +175,8 @@ pub fn note(store: &Store, reading: &ReadOptions, opened: &Opened) {
     }
 }
 
-/// The same for an object that was answered from RAM: it counts for the order of its reader, whose
-/// next object that is not in RAM has the one after it prefetched.
+/// Notes the same of an object that was answered from RAM, and prefetches nothing. So the reader's
+/// order is known when it comes to an object that is not in RAM.
 pub fn note_in_ram(store: &Store, opened: &Opened) {
     if opened.home() == HomeKind::Block {
         store.note_read(opened.place());

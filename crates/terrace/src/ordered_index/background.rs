@@ -90,7 +90,7 @@ impl OrderedIndex {
         if let Some((mark, _)) = last {
             marks.persisted = Some(mark);
         }
-        self.live.flushed(flushed, Tables::of(&self.tree));
+        self.live.installed(flushed, Tables::of(&self.tree));
         Ok(marks.persisted.clone())
     }
 
@@ -189,7 +189,7 @@ impl OrderedIndex {
         });
         self.copy_slot.clear();
         // Also after an error: tables that the state no longer has may be removed now.
-        self.live.merged(Tables::of(&self.tree));
+        self.live.installed(0, Tables::of(&self.tree));
         self.noting_failure(compacted)?;
         // A flush in between also counts as a change; the next step then finds nothing to do.
         let changed = self.tree.current_version().id() != before;

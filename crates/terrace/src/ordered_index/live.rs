@@ -5,8 +5,8 @@
 //! device. Here each change is a few pointers, made when the library has installed the state.
 //!
 //! Each memtable has a Bloom filter, so that a lookup of a key that is in none of them searches the
-//! tables alone. A memtable is a skip list whose nodes are scattered in memory: finding that a key
-//! is absent takes some twenty memory stalls. A filter takes one or two.
+//! tables alone. A memtable is a skip list, with nodes scattered in memory: finding that a key is
+//! absent takes some twenty memory stalls. A filter takes one or two.
 //!
 //! # Why no key is hidden
 //!
@@ -161,17 +161,9 @@ impl Live {
         filter
     }
 
-    /// The `count` oldest memtables, none of them the active one, are in `tables`.
-    pub fn flushed(&self, count: usize, tables: Tables) {
-        self.change(count, tables);
-    }
-
-    /// A merge has installed a state with these tables.
-    pub fn merged(&self, tables: Tables) {
-        self.change(0, tables);
-    }
-
-    fn change(&self, flushed: usize, mut tables: Tables) {
+    /// A state with these tables is installed. They have the items of the `flushed` oldest
+    /// memtables, none of which is the active one; a merge has flushed none.
+    pub fn installed(&self, flushed: usize, mut tables: Tables) {
         let mut state = self.0.write();
         debug_assert!(flushed < state.memtables.len(), "the active memtable is not flushed");
         let flushed: Vec<Unflushed> = state.memtables.drain(..flushed).collect();

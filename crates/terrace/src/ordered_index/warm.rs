@@ -1,10 +1,10 @@
-//! Keys whose entries were found in tables not long ago, so that the cache of blocks most probably
-//! has what another lookup of them reads.
+//! Keys that were found in the index not long ago. The cache of blocks most probably has what
+//! another lookup of them reads.
 //!
 //! A thread that serves many connections must not wait for a device. The library cannot be asked
 //! whether a lookup would: so a key's first lookup is made by a thread that may wait, and is noted
-//! here. If the block was evicted since, or a merge has written it anew, the next lookup reads 4
-//! KiB, which the kernel's cache has in the second case.
+//! here. If the block was evicted since, or a flush or a merge has written it anew, the next lookup
+//! reads 4 KiB. Blocks that were just written are in the kernel's cache.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,7 +22,7 @@ impl Warm {
         Self((0..blocks).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// A lookup found the key with this hash in a table.
+    /// A lookup that may wait has found the key with this hash.
     pub fn note(&self, hash: u64) {
         let (slot, tag) = self.slot(hash);
         if slot.load(Ordering::Relaxed) != tag {

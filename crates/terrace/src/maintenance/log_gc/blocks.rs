@@ -22,9 +22,9 @@ const BLOCKS_IDLE: Duration = Duration::from_secs(1);
 /// How long a dead block that could not be read is left alone: each attempt is logged.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
-/// How many are deleted together, for the syncs of one,
+/// Most dead blocks that are deleted together, for the syncs of one.
 const TOGETHER_MAX: usize = 16;
-/// and after how long those that were found so far.
+/// Those found so far are deleted after this time: looking through a block may take long on a disk.
 const TOGETHER_WITHIN: Duration = Duration::from_millis(100);
 
 /// A block without live values; it stays so.

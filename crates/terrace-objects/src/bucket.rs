@@ -35,7 +35,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use terrace::{Error, ScanRange, Store};
+use terrace::{Error, RamAnswer, ScanRange, Store};
 use unreadable::Unreadable;
 
 /// Most buckets.
@@ -258,6 +258,17 @@ pub type Queued = tokio::sync::OwnedMutexGuard<()>;
 pub fn stored(store: &Store, name: &str) -> terrace::Result<Option<Record>> {
     let json = store.get(keyspace::bucket(name))?;
     json.map(|json| decode(name, &json)).transpose()
+}
+
+/// The same if RAM tells it, without waiting. `None` means nothing.
+pub fn stored_in_ram(store: &Store, name: &str) -> Option<Option<Record>> {
+    let key = keyspace::bucket(name);
+    if store.head_in_ram(&key).ok()? == RamAnswer::Absent {
+        return Some(None);
+    }
+    let reader = store.reader_in_ram(&key).ok()??;
+    let json = reader.read_range(0..reader.info().length).ok()?;
+    decode(name, &json).ok().map(Some)
 }
 
 fn decode(name: &str, json: &[u8]) -> terrace::Result<Record> {

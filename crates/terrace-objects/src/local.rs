@@ -8,7 +8,7 @@ use crate::{
     commit::{self, Outcome, Place, Requirement, Tag},
     crypt::{self, DataKey, Encryption},
     digest::{Algorithm, Digests},
-    error::{Condition, ObjectError},
+    error::{Condition, ObjectError, ObjectResult},
     keep::keep,
     keyspace,
     read::{self, Opened},
@@ -18,7 +18,6 @@ use crate::{
 };
 use bytes::{Buf as _, Bytes};
 use std::{
-    cell::RefCell,
     io::{self, Read},
     sync::Arc,
     time::Duration,
@@ -91,78 +90,66 @@ const ONLY_FOR_CLIENTS: &str =
 /// Why an object encrypted with a restricted KMS key cannot be shown to unsigned requests.
 const ONLY_FOR_SIGNERS: &str = "the object is encrypted with a key of the store that only signed requests may use (SSE-KMS), so only S3 can read it";
 
-/// Decides what the page may show of a bucket or an import. The bucket's record is read after the
-/// object was opened, so an object put after the bucket was closed is not shown.
-pub struct Shown<'s> {
-    store: &'s Store,
-    bucket: String,
-    /// The bucket's last record, by version.
-    known: RefCell<(Option<Version>, Claim)>,
-}
+/// Decides what the page may show of a bucket or an import, by the bucket's record as it was read.
+/// Read it after what it decides about: an object put after the bucket was closed is then hidden.
+#[derive(Debug)]
+pub struct Shown(Claim);
 
-impl<'s> Shown<'s> {
+impl Shown {
     /// For the bucket of `key`.
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn of(store: &'s Store, key: &[u8]) -> terrace::Result<Self> {
-        let name = key.split(|byte| *byte == b'/').next().unwrap_or_default();
-        let bucket = std::str::from_utf8(name).unwrap_or_default().to_owned();
-        let known = RefCell::new(read_bucket(store, &bucket)?);
-        Ok(Self { store, bucket, known })
+    pub fn of(store: &Store, key: &[u8]) -> terrace::Result<Self> {
+        Claim::of_page(store, bucket_of(key)).map(Self)
     }
 
-    /// Whether the page may show an object, which the caller has read already.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub fn has(&self, info: &ObjectInfo) -> terrace::Result<bool> {
-        Ok(self.claim()?.on(&Facts::of(info)).is_ok())
+    /// The same if RAM has the bucket's record or knows that there is none, without waiting.
+    pub fn in_ram(store: &Store, key: &[u8]) -> Option<Self> {
+        Claim::of_page_in_ram(store, bucket_of(key)).map(Self)
     }
 
-    /// The same for an object of a snapshot that is older than this value: it has no objects that
-    /// were put after the bucket was closed, so the bucket is not looked up again.
-    pub fn had(&self, info: &ObjectInfo) -> bool {
-        self.known.borrow().1.on(&Facts::of(info)).is_ok()
-    }
-
-    /// A claim on the bucket's current record.
-    fn claim(&self) -> terrace::Result<Claim> {
-        let mut known = self.known.borrow_mut();
-        if known.0 != version_of(self.store, &self.bucket)? {
-            *known = read_bucket(self.store, &self.bucket)?;
-        }
-        Ok(known.1.clone())
-    }
-
-    /// Like the function [`open`]; `None` also if the page may not show the object.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub fn open(&self, key: &[u8], reading: &Reading) -> terrace::Result<Option<Opened>> {
-        match open_values(&self.claim()?, self.store, key, reading)? {
-            Some(opened) if self.has(&opened.info)? => Ok(Some(opened)),
-            _ => Ok(None),
-        }
+    /// Whether the page may show an object.
+    pub fn has(&self, info: &ObjectInfo) -> bool {
+        self.0.on(&Facts::of(info)).is_ok()
     }
 }
 
-fn version_of(store: &Store, bucket: &str) -> terrace::Result<Option<Version>> {
-    Ok(store.head(keyspace::bucket(bucket))?.map(|info| info.version))
+fn bucket_of(key: &[u8]) -> &str {
+    let name = key.split(|byte| *byte == b'/').next().unwrap_or_default();
+    std::str::from_utf8(name).unwrap_or_default()
 }
 
-/// The page's claim on a bucket, and a version of its record. The claim is at least as new.
-fn read_bucket(store: &Store, bucket: &str) -> terrace::Result<(Option<Version>, Claim)> {
-    let version = version_of(store, bucket)?;
-    Ok((version, Claim::of_page(store, bucket)?))
+/// Opens an object for the page; `None` also if the page may not show it.
+///
+/// # Errors
+/// Errors of the store.
+pub fn open_shown(store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Opened>> {
+    let decide = |facts: &Facts| {
+        let shown = Shown::of(store, key).map_err(|error| ObjectError::engine(&error, key))?;
+        Ok(shown.0.on(facts)?)
+    };
+    let opened = read::open_if(store, &reading.options(), &reading.collector, key, decide);
+    unlocked(opened, reading)
+}
+
+/// The same if all of the object is in RAM, without waiting. `None` means nothing.
+pub fn open_shown_in_ram(store: &Store, key: &[u8]) -> Option<Opened> {
+    read::open_in_ram(store, key, |facts| Shown::in_ram(store, key)?.0.on(facts).ok())
 }
 
 fn open_values(claim: &Claim, store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Opened>> {
     if !store.head(key)?.is_some_and(|info| has_values(&info)) {
         return Ok(None);
     }
+    let opened = read::open(store, &reading.options(), &reading.collector, key, claim);
+    unlocked(opened, reading)
+}
+
+/// Unlocks an object that was opened without a client's key; `None` also if the claim is denied.
+fn unlocked(opened: ObjectResult<Option<Opened>>, reading: &Reading) -> terrace::Result<Option<Opened>> {
     let wait_max = reading.large_wait.unwrap_or_default();
-    let opened = match read::open(store, &reading.options(), &reading.collector, key, claim) {
+    let opened = match opened {
         Err(ObjectError::Denied) => None,
         opened => opened.map_err(|error| failed(error, wait_max))?,
     };
@@ -413,20 +400,40 @@ mod tests {
             store.head(key).unwrap().unwrap()
         };
         let (short, _) = (put("abc/short", 10), put("abc/long", WHOLE_BYTES_MAX + 1));
-        let shown = Shown::of(&store, b"abc/short").unwrap();
         let sees = || {
-            let long = shown.open(b"abc/long", &Reading::default()).unwrap();
-            (shown.has(&short).unwrap(), long.is_some())
+            let open = |key: &str| {
+                open_shown(&store, key.as_bytes(), &Reading::default())
+                    .unwrap()
+                    .is_some()
+            };
+            let shown = Shown::of(&store, b"abc/short").unwrap().has(&short);
+            // What RAM tells is the same.
+            let in_ram = Shown::in_ram(&store, b"abc/short").map(|shown| shown.has(&short));
+            assert_eq!(in_ram, Some(shown));
+            assert_eq!(open_shown_in_ram(&store, b"abc/short").is_some(), shown);
+            assert!(
+                open_shown_in_ram(&store, b"abc/long").is_none(),
+                "its bytes are separate"
+            );
+            (shown, open("abc/short"), open("abc/long"))
         };
-        assert_eq!(sees(), (true, true));
+        assert_eq!(sees(), (true, true, true));
         let of_before = Shown::of(&store, b"abc/short").unwrap();
         set_open(false);
-        assert!(of_before.had(&short) && !Shown::of(&store, b"abc/short").unwrap().had(&short));
-        assert_eq!(sees(), (false, false));
+        assert!(of_before.has(&short));
+        assert_eq!(sees(), (false, false, false));
         set_open(true);
-        assert_eq!(sees(), (true, true));
+        assert_eq!(sees(), (true, true, true));
+        // Closed between the opening of the object and the decision.
+        let closing = |facts: &Facts| {
+            set_open(false);
+            Ok(Shown::of(&store, b"abc/short").unwrap().0.on(facts)?)
+        };
+        let opened = read::open_if(&store, &ReadOptions::default(), &Arc::default(), b"abc/short", closing);
+        assert!(matches!(opened, Err(ObjectError::Denied)));
+        set_open(true);
         store.delete(keyspace::bucket("abc")).unwrap();
-        assert_eq!(sees(), (false, false));
+        assert_eq!(sees(), (false, false, false));
     }
 
     /// Regression: a command put the object and the garbage marker of the replaced values in two

@@ -85,13 +85,27 @@ pub fn open(
     key: &[u8],
     claim: &Claim,
 ) -> ObjectResult<Option<Opened>> {
+    open_if(store, reading, collector, key, |facts| Ok(claim.on(facts)?))
+}
+
+/// Like [`open`]; `decide` is called for the version found, after it was opened.
+///
+/// # Errors
+/// As [`open`]; errors of `decide`.
+pub fn open_if(
+    store: &Store,
+    reading: &ReadOptions,
+    collector: &Arc<Collector>,
+    key: &[u8],
+    decide: impl Fn(&Facts) -> ObjectResult<Permit>,
+) -> ObjectResult<Option<Opened>> {
     let fail = |error: Error| ObjectError::engine(&error, key);
     for _ in 0..ATTEMPTS {
         let Some(reader) = store.reader_with(key, reading).map_err(fail)? else {
             return Ok(None);
         };
         let facts = Facts::of(reader.info());
-        let permit = claim.on(&facts)?;
+        let permit = decide(&facts)?;
         let Some(id) = facts.values else {
             let opened = Opened::of_record(reader, facts, key, permit);
             return Ok(Some(opened));
@@ -124,13 +138,13 @@ pub fn describe_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Facts
     Some(facts)
 }
 
-/// Opens the object at a key if all of it is in RAM and the claim is good, without waiting. `None`
-/// means nothing.
-pub fn open_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Opened> {
+/// Opens the object at a key if all of it is in RAM and `decide`, which is called after that,
+/// permits it, without waiting. `None` means nothing.
+pub fn open_in_ram(store: &Store, key: &[u8], decide: impl FnOnce(&Facts) -> Option<Permit>) -> Option<Opened> {
     // The caller retries with a call that may wait, which reports errors.
     let reader = store.reader_in_ram(key).ok()??;
     let facts = Facts::of(reader.info());
-    let permit = claim.on(&facts).ok()?;
+    let permit = decide(&facts)?;
     facts
         .values
         .is_none()

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     access_key::{Keys, Level, Standing},
-    bucket::{Bucket, Record, stored},
+    bucket::{Bucket, Record, stored, stored_in_ram},
     error::{ObjectError, ObjectResult},
     outbox::Cause,
     policy::Verdict,
@@ -323,6 +323,13 @@ impl Claim {
         let record = stored(store, bucket)?.unwrap_or_default();
         let bucket = Arc::new(Bucket::apart(bucket.to_owned(), record));
         Ok(Self::new(Principal::Page, Action::Read, &bucket))
+    }
+
+    /// The same if RAM has the bucket's record or knows that there is none, without waiting.
+    pub fn of_page_in_ram(store: &Store, bucket: &str) -> Option<Self> {
+        let record = stored_in_ram(store, bucket)?.unwrap_or_default();
+        let bucket = Arc::new(Bucket::apart(bucket.to_owned(), record));
+        Some(Self::new(Principal::Page, Action::Read, &bucket))
     }
 
     /// A claim of the command line to read anything.

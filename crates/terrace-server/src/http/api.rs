@@ -68,7 +68,7 @@ fn list(store: &Store, after: Option<&str>, limit: usize) -> terrace::Result<Val
             return Ok(json!({ "images": images, "next": last }));
         }
         let item = item?;
-        if !shown.had(&item.info) {
+        if !shown.has(&item.info) {
             continue;
         }
         // An ID that is not UTF-8 cannot be requested over HTTP, and is never imported.
@@ -114,7 +114,7 @@ fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
     let entry = snapshot.head(format!("{CATALOGUE_PREFIX}{id}"))?;
     let shown = Shown::of(store, CATALOGUE_PREFIX.as_bytes())?;
     let Some(entry) = entry else { return Ok(None) };
-    if !shown.had(&entry) {
+    if !shown.has(&entry) {
         return Ok(None);
     }
     let prefix = format!("{IMAGES_PREFIX}{id}/");
@@ -127,7 +127,7 @@ fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
             .strip_prefix(prefix.as_bytes())
             .and_then(|name| std::str::from_utf8(name).ok());
         if let Some(name) = name.filter(|name| !name.contains('/'))
-            && shown.had(&item.info)
+            && shown.has(&item.info)
         {
             resolutions.push(resolution(name, &item.info));
         }

@@ -4,12 +4,12 @@
 //! finds damage within a value the connection is cut, so that no client takes a part for the whole.
 
 use super::{
-    App,
+    App, Beside,
     conditional::{self, Answer, Requested, Validators},
-    download::{self, Download},
+    download::Download,
     engine::Calls as _,
     ranges::content_range,
-    read_ahead::{Held, ReadAhead},
+    read_ahead::Held,
     refusal::{Checked, Refusal},
 };
 use axum::{
@@ -20,15 +20,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use std::{
-    io,
     net::{IpAddr, SocketAddr},
-    ops::Range,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
-use terrace::{ObjectInfo, Reader, Store};
+use terrace::{ObjectInfo, Store};
 use terrace_objects::{
-    local::{self, Reading, Shown},
+    local::{self, Shown},
     read::{self, Opened},
 };
 
@@ -55,20 +53,17 @@ pub async fn get(
             return Ok(respond(StatusCode::NOT_MODIFIED, &facts, &wanted, None, Body::empty()));
         }
     }
-    let (reading, ahead) = (app.beside.reading.clone(), app.beside.ahead.clone());
-    let begun = app
-        .engine
-        .call(move |store| begin(store, &key, &headers, &reading, (&ahead, peer.ip())))
-        .await?;
+    let begun = match begin_in_ram(&app, &key, &headers, peer.ip()) {
+        Some(begun) => Some(begun?),
+        None => begin_by_call(&app, key, headers, peer.ip()).await?,
+    };
     let Begun {
-        info,
-        length,
+        opened,
         answer,
-        source,
         first,
         held,
     } = begun.ok_or_else(|| missing(&id, &resolution))?;
-    let facts = Facts::of(&info);
+    let (facts, length) = (Facts::of(&opened.info), opened.facts.length);
     let range = match answer {
         Answer::Whole => 0..length,
         Answer::Part(range) => range,
@@ -80,7 +75,7 @@ pub async fn get(
     let body = if first.len() as u64 == bytes {
         Body::from(held.hold(first))
     } else {
-        Body::new(Download::new(&app.engine, source, first, held))
+        Body::new(Download::new(&app.engine, opened, first, held))
     };
     let content_range = is_part.then(|| content_range(&range, length));
     let status = if is_part {
@@ -114,17 +109,22 @@ pub async fn head(
 /// Reads an object's metadata: its length, and whether the client has it already.
 async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Result<(Facts, u64, bool), Refusal> {
     let key = key(id, resolution);
-    let info = app
-        .engine
-        .call(move |store| {
-            let shown = Shown::of(store, &key)?;
-            match store.head(&key)? {
-                Some(info) if shown.has(&info)? => Ok(Some(info)),
-                _ => Ok::<_, terrace::Error>(None),
-            }
-        })
-        .await?
-        .ok_or_else(|| missing(id, resolution))?;
+    let in_ram = || {
+        let info = app.engine.now().head_in_ram(&key).ok()?.found()?;
+        Shown::in_ram(app.engine.now(), &key)?.has(&info).then_some(info)
+    };
+    let info = match in_ram() {
+        Some(info) => Some(info),
+        None => {
+            let look = move |store: &Store| {
+                let info = store.head(&key)?;
+                let shown = Shown::of(store, &key)?;
+                Ok::<_, terrace::Error>(info.filter(|info| shown.has(info)))
+            };
+            app.engine.call(look).await?
+        }
+    };
+    let info = info.ok_or_else(|| missing(id, resolution))?;
     let facts = Facts::of(&info);
     let unchanged = conditional::is_unchanged(&headers_of(headers).as_requested(), &facts.validators());
     Ok((facts, local::length(&info), unchanged))
@@ -142,145 +142,73 @@ fn missing(id: &str, resolution: &str) -> Refusal {
 
 /// A begun answer.
 struct Begun {
-    info: ObjectInfo,
-    length: u64,
+    opened: Opened,
     answer: Answer,
-    source: Source,
     first: Bytes,
     held: Held,
 }
 
-/// The source of a value.
-enum Source {
-    /// The object itself.
-    Record(Reader, Range<u64>),
-    /// A large object as S3 writes it, and how long its reads may wait.
-    Object(Box<Opened>, Duration),
+/// Begins an answer if all of the value is in RAM and nothing must be waited for. `None` says
+/// nothing about the value.
+fn begin_in_ram(app: &App, key: &[u8], headers: &HeaderMap, sender: IpAddr) -> Option<Result<Begun, Refusal>> {
+    let store = app.engine.now();
+    let opened = local::open_shown_in_ram(store, key)?;
+    // Decryption takes time.
+    if opened.facts.encryption.is_some() {
+        return None;
+    }
+    read::note_in_ram(store, &opened);
+    Some(begin(store, opened, headers, &app.beside, sender))
 }
 
-impl download::Source for Source {
-    fn length(&self) -> u64 {
-        match self {
-            Self::Record(reader, _) => reader.info().length,
-            Self::Object(opened, _) => opened.facts.length,
-        }
-    }
-
-    fn rest(&self) -> Range<u64> {
-        match self {
-            Self::Record(_, rest) => rest.clone(),
-            Self::Object(opened, _) => opened.rest(),
-        }
-    }
-
-    fn seek(&mut self, range: Range<u64>) -> io::Result<()> {
-        match self {
-            Self::Record(reader, rest) => {
-                reader.seek_to(range.start).map_err(io::Error::other)?;
-                *rest = range;
-                Ok(())
-            }
-            Self::Object(opened, _) => download::Source::seek(&mut **opened, range),
-        }
-    }
-
-    fn hold_little(&mut self, little: bool) {
-        match self {
-            Self::Record(reader, _) => reader.copy_pieces(little.then_some(read::SHORT_PIECE_BYTES)),
-            Self::Object(opened, _) => opened.hold_little(little),
-        }
-    }
-
-    fn is_encrypted(&self) -> bool {
-        matches!(self, Self::Object(opened, _) if download::Source::is_encrypted(&**opened))
-    }
-
-    fn piece_in_ram(&mut self) -> Option<Bytes> {
-        match self {
-            Self::Record(reader, rest) => reader.piece_in_ram().map(|piece| cut(piece, rest)),
-            Self::Object(opened, _) => opened.piece_in_ram(),
-        }
-    }
-
-    fn next_piece(&mut self, store: &Store) -> io::Result<Bytes> {
-        self.read_piece(store).map_err(io::Error::other)
-    }
+/// Begins an answer on a thread that may wait. `None` if there is no such object for the page.
+async fn begin_by_call(
+    app: &Arc<App>,
+    key: Vec<u8>,
+    headers: HeaderMap,
+    sender: IpAddr,
+) -> Result<Option<Begun>, Refusal> {
+    let shared = Arc::clone(app);
+    let call = move |store: &Store| {
+        let opened = local::open_shown(store, &key, &shared.beside.reading)?;
+        opened
+            .map(|opened| begin(store, opened, &headers, &shared.beside, sender))
+            .transpose()
+    };
+    app.engine.call(call).await
 }
 
-impl Source {
-    /// The next piece; empty at the end.
-    fn read_piece(&mut self, store: &Store) -> terrace::Result<Bytes> {
-        match self {
-            Self::Record(reader, rest) => {
-                let left = usize::try_from(rest.end - rest.start).unwrap_or(usize::MAX);
-                let piece = cut(reader.read_piece(left)?, rest);
-                if piece.is_empty() && left > 0 {
-                    return Err(terrace::Error::corruption(
-                        "a value",
-                        "it is shorter than the store says",
-                    ));
-                }
-                Ok(piece)
-            }
-            Self::Object(opened, wait_max) => {
-                let piece = opened.next_piece(store);
-                piece.map_err(|error| local::failed(error, *wait_max))
-            }
-        }
-    }
-}
-
-/// The part of a piece that belongs to the rest of a range.
-fn cut(mut piece: Bytes, rest: &mut Range<u64>) -> Bytes {
-    piece.truncate(usize::try_from(rest.end - rest.start).unwrap_or(usize::MAX));
-    rest.start += piece.len() as u64;
-    piece
-}
-
+/// Seeks to the requested bytes, and reads the first piece.
 fn begin(
     store: &Store,
-    key: &[u8],
+    mut opened: Opened,
     headers: &HeaderMap,
-    reading: &Reading,
-    (ahead, sender): (&ReadAhead, IpAddr),
-) -> Result<Option<Begun>, Refusal> {
-    let shown = Shown::of(store, key)?;
-    let (info, mut source) = match shown.open(key, reading)? {
-        Some(opened) => {
-            let (info, wait_max) = (opened.info.clone(), reading.large_wait.unwrap_or_default());
-            (info, Source::Object(Box::new(opened), wait_max))
-        }
-        None => match store.reader_with(key, &reading.options())? {
-            Some(reader) if !local::has_values(reader.info()) && shown.has(reader.info())? => {
-                (reader.info().clone(), Source::Record(reader, 0..0))
-            }
-            _ => return Ok(None),
-        },
-    };
-    let length = local::length(&info);
+    beside: &Beside,
+    sender: IpAddr,
+) -> Result<Begun, Refusal> {
     let answer = conditional::decide(
         &headers_of(headers).as_requested(),
-        &Facts::of(&info).validators(),
-        length,
+        &Facts::of(&opened.info).validators(),
+        opened.facts.length,
     );
     let range = match &answer {
-        Answer::Whole => 0..length,
+        Answer::Whole => 0..opened.facts.length,
         Answer::Part(range) => range.clone(),
         Answer::NotModified | Answer::Unsatisfiable => 0..0,
     };
+    let failed = |error| local::failed(error, beside.reading.large_wait.unwrap_or_default());
     let bytes = range.end - range.start;
-    download::Source::seek(&mut source, range).map_err(|error| Refusal::internal(error.to_string()))?;
-    let held = ahead.begin(sender, &mut source, bytes);
-    let first = source.read_piece(store)?;
-    Ok(Some(Begun {
-        info,
-        length,
+    opened.seek(range).map_err(failed)?;
+    let held = beside.ahead.begin(sender, &mut opened, bytes);
+    let first = opened.next_piece(store).map_err(failed)?;
+    Ok(Begun {
+        opened,
         answer,
-        source,
         first,
         held,
-    }))
+    })
 }
+
 /// The headers of an object.
 struct Facts {
     version: u64,

@@ -228,11 +228,8 @@ impl Question {
     async fn ask(self, gateway: &Arc<Gateway>) -> S3Result<(Self, Begun)> {
         let store = gateway.engine.now();
         let in_ram = || {
-            read::open_in_ram(
-                store,
-                &keyspace::object(&self.claim.bucket().name, &self.key),
-                &self.claim,
-            )
+            let object = keyspace::object(&self.claim.bucket().name, &self.key);
+            read::open_in_ram(store, &object, |facts| self.claim.on(facts).ok())
         };
         if let Some(opened) = self.name.is_none().then(in_ram).flatten() {
             let begun = self.begin(gateway, store, opened)?;
@@ -460,7 +457,8 @@ pub fn get_at_once(
     let store = gateway.engine.now();
     check_key(key).ok()?;
     let object = keyspace::object(&claim.bucket().name, key);
-    let mut opened = read::open_in_ram(store, &object, claim).filter(|opened| is_plain(&opened.facts))?;
+    let may_read = |facts: &Facts| claim.on(facts).ok().filter(|_| is_plain(facts));
+    let mut opened = read::open_in_ram(store, &object, may_read)?;
     let length = opened.facts.length;
     // Without memory only a part of it is read.
     let held = gateway.shared.ahead.begin(sender, &mut opened, length);

@@ -272,30 +272,36 @@ pub fn each_key(
     mut work: impl FnMut(&[u8]) -> terrace::Result<()>,
 ) -> terrace::Result<()> {
     let mut range = ScanRange::prefix(prefix);
-    let Some(last) = store.scan(range.clone())?.next_back().transpose()? else {
-        return Ok(());
-    };
-    range.end = Bound::Included(last.key.to_vec());
-    drop(last);
+    let mut has_end = false;
     loop {
         let some = store.scan(range.clone())?.take(PAGE_KEYS);
         let keys: Vec<Bytes> = some.map(|item| Ok(item?.key)).collect::<terrace::Result<_>>()?;
+        let next = keys.last().filter(|_| keys.len() == PAGE_KEYS).cloned();
+        // Most ranges are one page, and need no second scan for their end.
+        if let Some(next) = next.as_ref().filter(|_| !has_end) {
+            has_end = true;
+            let last = store.scan(range.clone())?.next_back().transpose()?;
+            let last = last.map_or(Bytes::new(), |last| last.key);
+            range.end = Bound::Included(last.max(next.clone()).to_vec());
+        }
         for key in &keys {
             work(key)?;
         }
-        match keys.last() {
-            Some(last) if keys.len() == PAGE_KEYS => range.start = Bound::Excluded(last.to_vec()),
-            _ => return Ok(()),
+        match next {
+            Some(last) => range.start = Bound::Excluded(last.to_vec()),
+            None => return Ok(()),
         }
     }
 }
 
-/// Deletes the values and part records of `id`, then its marker.
+/// Deletes the values and part records of `id`, with the last of them its marker.
 fn delete_values(store: &Store, id: Id, marker: &[u8]) -> terrace::Result<()> {
+    let mut batch = Batch::new();
     for prefix in [keyspace::values(id), keyspace::parts(id)] {
-        delete_range(store, &prefix, |_| true)?;
+        add_range(store, &mut batch, &prefix, |_| true)?;
     }
-    store.delete_with(marker, Condition::None, Durability::Buffered)?;
+    batch.delete(marker);
+    store.write(batch, Durability::Buffered)?;
     Ok(())
 }
 
@@ -305,19 +311,24 @@ fn delete_values(store: &Store, id: Id, marker: &[u8]) -> terrace::Result<()> {
 /// Errors of the store.
 pub fn delete_range(store: &Store, prefix: &[u8], chosen: impl Fn(&[u8]) -> bool) -> terrace::Result<()> {
     let mut batch = Batch::new();
+    add_range(store, &mut batch, prefix, chosen)?;
+    if !batch.is_empty() {
+        store.write(batch, Durability::Buffered)?;
+    }
+    Ok(())
+}
+
+/// Adds deletes of these keys to a batch, which is committed whenever it is full.
+fn add_range(store: &Store, batch: &mut Batch, prefix: &[u8], chosen: impl Fn(&[u8]) -> bool) -> terrace::Result<()> {
     each_key(store, prefix, |key| {
         if chosen(key) {
             batch.delete(key);
         }
         if batch.len() == BATCH_KEYS {
-            store.write(mem::take(&mut batch), Durability::Buffered)?;
+            store.write(mem::take(batch), Durability::Buffered)?;
         }
         Ok(())
-    })?;
-    if !batch.is_empty() {
-        store.write(batch, Durability::Buffered)?;
-    }
-    Ok(())
+    })
 }
 
 /// Aborts uploads older than the limit.

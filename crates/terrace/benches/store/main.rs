@@ -1,8 +1,8 @@
 //! The engine's speed beside the device's, in one run: `cargo bench -p terrace --bench store --
 //! [PART ...]`.
 //!
-//! Parts: `put`, `sync`, `large`, `get`, `open`, `recycle`, `overwrite`, `reads-first`, `churn`,
-//! `popular`, `multi-get`, `disk`, `sweep`; all of them without arguments. Environment variables:
+//! Parts: `put`, `sync`, `large`, `get`, `open`, `recycle`, `overwrite`, `reads-first`, `causes`,
+//! `churn`, `popular`, `multi-get`, `disk`, `sweep`; all of them without arguments. Variables:
 //! `TERRACE_BENCH_DIR` is the directory (default: the build's temporary directory),
 //! `TERRACE_BENCH_LARGE_DIR` that of the large tier in `disk`, which is skipped without it.
 //! `TERRACE_BENCH_SCALE` scales counts (default 1.0). `TERRACE_BENCH_THREADS` is the number of
@@ -14,6 +14,7 @@
 //! `TERRACE_BENCH_JSON`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
+mod causes;
 mod device;
 mod disk;
 mod parts;

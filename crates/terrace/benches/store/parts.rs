@@ -1,6 +1,6 @@
 //! The measurements.
 
-use crate::{Bench, device, disk, popular, steady, sweep, together};
+use crate::{Bench, causes, device, disk, popular, steady, sweep, together};
 use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -10,7 +10,7 @@ use terrace::{Durability, FilledFrom, Options, PutOptions, Stats, Store};
 
 type Part = fn(&mut Bench);
 
-pub const ALL: [(&str, Part); 13] = [
+pub const ALL: [(&str, Part); 14] = [
     ("put", put),
     ("sync", sync),
     ("large", large),
@@ -19,6 +19,7 @@ pub const ALL: [(&str, Part); 13] = [
     ("recycle", recycle),
     ("overwrite", overwrite),
     ("reads-first", steady::reads_first),
+    ("causes", causes::reads_by_cause),
     ("churn", steady::churn),
     ("popular", popular::popular),
     ("multi-get", together::multi_get),

@@ -5,7 +5,7 @@ use crate::{
     parts::{BUFFERED, fresh, key, resident_mib, value},
 };
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -13,7 +13,11 @@ use terrace::{Options, Stats, Store};
 
 const GIB: u64 = 1 << 30;
 /// Readers beside the background work.
-const READERS: u64 = 4;
+pub const READERS: u64 = 4;
+/// Objects that they read.
+pub const HOT: u64 = 400_000;
+/// Large objects, and the bytes of each.
+const LARGE: (u64, usize) = (2_000, 512 << 10);
 
 /// Pseudo-random numbers, the same in each run.
 pub struct Numbers(pub u64);
@@ -32,69 +36,77 @@ pub fn reads_first(bench: &mut Bench) {
     bench.report.heading(
         "Flash reads of 1 KiB by 4 threads, µs: with nothing else, and while everything in the background runs",
     );
-    let (dir, options) = fresh(bench, "reads-first");
+    let (store, dir) = filled(bench, "reads-first");
+    let seconds = Duration::from_secs_f64(10.0 * bench.scale.min(1.0));
+    let read = || latencies(&store, HOT, key, seconds);
+    // Twice, to show the machine's variation.
+    let idle = [read(), read()];
+    let before = store.stats();
+    let busy = beside_everything(&store, || [read(), read()]);
+    report_reads(bench, &idle, &busy, &before, &store.stats());
+    drop(store);
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+/// A store with objects to be read, and large ones.
+pub fn filled(bench: &Bench, name: &str) -> (Store, PathBuf) {
+    let (dir, options) = fresh(bench, name);
     let options = Options {
         log_capacity_bytes: Some(2 * GIB),
         split_threshold_bytes: 16 << 20,
         ..options.tuned(|tuning| tuning.space_slack_bytes = 0)
     };
     let store = Store::open(options).unwrap();
-    let (hot, churned, large) = (400_000, 1_500_000, 2_000);
-    let (small_bytes, large_bytes) = (value(1024), value(512 << 10));
-    for number in 0..hot {
+    let (small_bytes, large_bytes) = (value(1024), value(LARGE.1));
+    for number in 0..HOT {
         store.put_with(key(number), &small_bytes, &BUFFERED).unwrap();
     }
-    for number in 0..large {
+    for number in 0..LARGE.0 {
         store.put_with(large_key(number), &large_bytes, &BUFFERED).unwrap();
     }
     store.flush().unwrap();
-    let seconds = Duration::from_secs_f64(10.0 * bench.scale.min(1.0));
-    // Twice, to show the machine's variation.
-    let idle = [
-        latencies(&store, hot, key, seconds),
-        latencies(&store, hot, key, seconds),
-    ];
-    let before = store.stats();
+    (store, dir)
+}
+
+/// The result of `measure`, which runs beside recycling, destaging, block GC and promotion.
+pub fn beside_everything<T>(store: &Store, measure: impl FnOnce() -> T) -> T {
+    let churned = 1_500_000;
+    let (small_bytes, large_bytes) = (value(1024), value(LARGE.1));
     let is_over = AtomicBool::new(false);
-    let busy = std::thread::scope(|scope| {
+    let recycled_before = store.stats().log.segments_reclaimed;
+    std::thread::scope(|scope| {
         // Small values at a rate that keeps recycling busy, large ones so that blocks die, and
         // reads of large ones, so that they are promoted.
         scope.spawn(|| {
             let mut numbers = Numbers(77);
             at_rate(&is_over, 30_000.0, || {
-                let number = hot + numbers.below(churned);
+                let number = HOT + numbers.below(churned);
                 store.put_with(key(number), &small_bytes, &BUFFERED).unwrap();
             });
         });
         scope.spawn(|| {
             let mut numbers = Numbers(78);
             at_rate(&is_over, 60.0, || {
-                let number = numbers.below(large);
+                let number = numbers.below(LARGE.0);
                 store.put_with(large_key(number), &large_bytes, &BUFFERED).unwrap();
             });
         });
         scope.spawn(|| {
             let mut numbers = Numbers(79);
             at_rate(&is_over, 60.0, || {
-                store.get(large_key(numbers.below(large / 10))).unwrap();
+                store.get(large_key(numbers.below(LARGE.0 / 10))).unwrap();
             });
         });
         // Until the log is being recycled.
         let until = Instant::now() + Duration::from_secs(120);
-        while store.stats().log.segments_reclaimed < before.log.segments_reclaimed + 4 && Instant::now() < until {
+        while store.stats().log.segments_reclaimed < recycled_before + 4 && Instant::now() < until {
             // Read the hot values meanwhile.
-            latencies(&store, hot, key, Duration::from_millis(500));
+            latencies(store, HOT, key, Duration::from_millis(500));
         }
-        let busy = [
-            latencies(&store, hot, key, seconds),
-            latencies(&store, hot, key, seconds),
-        ];
+        let measured = measure();
         is_over.store(true, Ordering::Relaxed);
-        busy
-    });
-    report_reads(bench, &idle, &busy, &before, &store.stats());
-    drop(store);
-    let _ = std::fs::remove_dir_all(dir);
+        measured
+    })
 }
 
 fn report_reads(bench: &mut Bench, idle: &[Vec<u32>; 2], busy: &[Vec<u32>; 2], before: &Stats, after: &Stats) {

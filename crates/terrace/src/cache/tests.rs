@@ -287,6 +287,33 @@ fn what_nobody_reads_is_not_copied() {
     );
 }
 
+/// Regression: an emptied segment of records leaves notes in the lists of fuller ones. If a long
+/// value had its number next, such a note led to the value: it was taken for an empty segment and
+/// evicted, however often it was read, and its slot stayed in the table forever.
+#[test]
+fn notes_of_an_emptied_segment_do_not_evict_the_long_value_with_its_number() {
+    let values = Values::new(2 << 20);
+    // Segments of records that die an eighth after the other.
+    let mut first = 0;
+    for _ in 0..10 {
+        let records = first..first + 5_000;
+        records.clone().for_each(|number| _ = keep(&values, number, 200));
+        for part in 0..8 {
+            let dies = records.clone().filter(|number| number % 8 == part);
+            dies.for_each(|number| _ = values.take(place(number)));
+        }
+        first = records.end;
+    }
+    // Fifty long values are read all the time, others never.
+    let hot = first..first + 50;
+    hot.clone().for_each(|number| _ = keep(&values, number, 10_000));
+    for number in hot.end..hot.end + 1_000 {
+        let found = count_there(&values, hot.clone(), 10_000);
+        assert_eq!(found, 50, "after {} others", number - hot.end);
+        keep(&values, number, 10_000);
+    }
+}
+
 #[test]
 fn what_is_taken_out_leaves_no_bytes_and_no_numbers() {
     let values = Values::new(4 << 20);

@@ -47,7 +47,8 @@ impl Values {
                 continue;
             };
             let (live_words, all_words) = (segment.live_words(), segment.all_words());
-            let is_sparse = EmptiestSegments::is_worth(live_words, all_words);
+            // A long value is no segment of records. It may have the number of one that was noted.
+            let is_sparse = all_words > 0 && EmptiestSegments::is_worth(live_words, all_words);
             if is_open(&state.newcomers) || is_open(&state.known) || !is_sparse {
                 continue;
             }

@@ -205,9 +205,15 @@ impl Writing {
         self.extents.binary_search_by_key(&offset, |extent| extent.entry.offset)
     }
 
+    /// Where an extent of `bytes` at the tail would end, with its padding. Blocks need not end with
+    /// a page.
+    pub const fn end_of(&self, bytes: u64) -> u64 {
+        (self.tail + bytes).next_multiple_of(PAGE)
+    }
+
     /// Reserves an extent of `bytes`. `None`: the block is full, take another.
     pub fn reserve(&mut self, bytes: u64, split_bytes: u64, origin: Origin) -> io::Result<Option<u64>> {
-        let end = (self.tail + bytes).next_multiple_of(PAGE);
+        let end = self.end_of(bytes);
         if self.closed || (end > split_bytes && !self.extents.is_empty()) {
             self.closed = true;
             return Ok(None);

@@ -108,7 +108,7 @@ impl Space {
         let split_bytes = self.options.split_threshold_bytes;
         // An empty block takes any length; otherwise each attempt on a full device would create
         // another.
-        let fits = |writing: &Writing| writing.extents.is_empty() || writing.tail + bytes <= split_bytes;
+        let fits = |writing: &Writing| writing.extents.is_empty() || writing.end_of(bytes) <= split_bytes;
         let is_closed = |block: &Arc<Block>| {
             let close = |writing: &mut Writing| {
                 writing.closed |= !fits(writing) && writing.tail > split_bytes / 2;

@@ -71,6 +71,22 @@ fn a_block_without_room_for_the_next_long_value_is_sealed_and_deleted() {
     assert_eq!(space.dead_blocks(), [1, 2]);
 }
 
+/// Regression: blocks whose length is no multiple of a page, such as 100 MB. A value that fits into
+/// the last part of one, but whose last page does not, was refused with `Unavailable`.
+#[test]
+fn a_value_whose_last_page_does_not_fit_gets_another_block() {
+    const SPLIT_BYTES: u64 = (40 << 20) + 1000;
+    let disk = MemoryDisk::new();
+    let space = open(&disk, SPLIT_BYTES);
+    drop(space.writer(b"key", b"", Length::Known(20 << 20), 1).unwrap());
+    let tail = 4096 + format::extent_bytes(3, 0, 20 << 20).next_multiple_of(4096);
+    let ends_in_last_page = |length: &u64| tail + format::extent_bytes(3, 0, *length) == SPLIT_BYTES - 1;
+    let length = (17 << 20..20 << 20).find(ends_in_last_page).unwrap();
+    drop(space.writer(b"key", b"", Length::Known(length), 1).unwrap());
+    space.close().unwrap();
+    assert_eq!(space.blocks().len(), 2);
+}
+
 /// The length of a value does not close a block in which little is.
 #[test]
 fn a_block_that_is_less_than_half_full_waits_for_values_that_fit() {

@@ -244,18 +244,32 @@ impl OrderedIndex {
     }
 
     /// Passes on a result; after a failure, checks that memory and directory still agree.
-    fn noting_failure<T>(&self, result: Result<T>) -> Result<T> {
+    pub(super) fn noting_failure<T>(&self, result: Result<T>) -> Result<T> {
         let Err(error) = result else {
             return result;
         };
         self.note_damage(&error);
-        let current = errors::guarded_read("comparing states", || Ok(self.tree.current_version().id()));
-        let named = fs::read(self.dir.join(CURRENT_FILE)).ok();
-        let named = named.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
-        let agree = matches!((&current, named), (Ok(current), Some(named)) if *current == named);
+        let agree = self.directory_names_present_state();
         if !agree {
             *self.failed.lock() = Some(format!("the index's state on flash is unknown after: {error}"));
         }
         Err(error)
+    }
+
+    /// Whether the directory names the state in memory. A flush and a merge may run side by side,
+    /// so the other one may install a state meanwhile. It has the lock of the states until it has,
+    /// and numbers only rise: if the number is the same before and after, nothing was installed.
+    fn directory_names_present_state(&self) -> bool {
+        let present = || errors::guarded_read("comparing states", || Ok(self.tree.current_version().id()));
+        loop {
+            let Ok(before) = present() else { return false };
+            let named = fs::read(self.dir.join(CURRENT_FILE)).ok();
+            let named = named.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
+            match present() {
+                Ok(after) if after == before => return named == Some(before),
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
     }
 }

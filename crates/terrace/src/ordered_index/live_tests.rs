@@ -5,7 +5,9 @@ use super::{
     tests::{flash_entry, mark, open},
     *,
 };
+use crate::Tier;
 use std::{
+    io,
     sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
@@ -200,4 +202,37 @@ fn no_key_is_hidden_while_its_memtable_is_flushed() {
         }
     });
     assert!(looks.into_inner() > 1000);
+}
+
+/// Regression: a flush that failed compared the state in memory with the one that the directory
+/// names. If a merge installed one in between, they differed, and the index was taken for failed:
+/// the store refused all writes until it was opened again. On a full device flushes and merges fail
+/// and succeed side by side for long.
+#[test]
+fn a_failure_beside_another_change_of_the_state_is_not_the_end() {
+    const ROUNDS: u64 = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let (index, _) = open(dir.path());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                let full = io::Error::from(io::ErrorKind::StorageFull);
+                let failed = Error::io_on(Tier::Flash, "flushing the index", &full);
+                assert!(index.noting_failure::<()>(Err(failed)).is_err());
+            }
+        });
+        let mut applier = index.applier().unwrap();
+        for seq in 1..=ROUNDS {
+            applier.insert(&seq.to_be_bytes(), &flash_entry(seq), seq);
+            applier.applied(seq);
+            applier.rotate(mark(seq)).unwrap();
+            if index.flush_sealed(seq).is_err() {
+                break;
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert!(index.is_usable(), "{:?}", index.check_usable());
+    assert_eq!(version(&index, ROUNDS), Some(ROUNDS));
 }

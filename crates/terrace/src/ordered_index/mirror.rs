@@ -77,8 +77,9 @@ impl Mirror {
     pub fn open(index_dir: &Path) -> Self {
         let dir = index_dir.join(MIRROR_DIR);
         let files = fs::read_dir(&dir).into_iter().flatten().flatten();
+        let length = |file: &fs::DirEntry| Some(file.metadata().ok().filter(fs::Metadata::is_file)?.len());
         let lengths: HashMap<String, u64> = files
-            .filter_map(|file| Some((file.file_name().into_string().ok()?, file.metadata().ok()?.len())))
+            .filter_map(|file| Some((file.file_name().into_string().ok()?, length(&file)?)))
             .collect();
         let bytes = lengths.values().sum();
         Self {
@@ -264,18 +265,25 @@ impl OrderedIndex {
     /// may be written, so that its table is copied again.
     pub fn check_mirror(&self) -> Vec<String> {
         let mirror = &self.mirror;
-        let mut copies = mirror.copies.lock();
-        let is_damaged = |name: &&String| {
+        let names: Vec<String> = mirror.copies.lock().lengths.keys().cloned().collect();
+        let is_damaged = |name: &String| {
             let checksum = checksum_of(&mirror.dir.join(name));
             !checksum.is_ok_and(|checksum| name.ends_with(&files::copy_ending(checksum)))
         };
-        let damaged: Vec<String> = copies.lengths.keys().filter(is_damaged).cloned().collect();
-        let told = damaged.into_iter().map(|name| {
+        // Without the lock: all of them may take minutes, in which copies must be able to go.
+        let told = names.into_iter().filter(is_damaged).filter_map(|name| {
+            let mut copies = mirror.copies.lock();
+            // It may have been removed meanwhile, or made anew.
+            if !copies.lengths.contains_key(&name) || !is_damaged(&name) {
+                return None;
+            }
             if self.options.guards {
                 // If it fails, the next look finds it again.
                 let _ = mirror.remove(&mut copies, &name);
             }
-            format!("index/{MIRROR_DIR}/{name}: the copy of a table is damaged; no data is lost")
+            Some(format!(
+                "index/{MIRROR_DIR}/{name}: the copy of a table is damaged; no data is lost"
+            ))
         });
         told.collect()
     }

@@ -8,7 +8,14 @@ use super::{
     *,
 };
 use crate::test_common::copy_directory;
-use std::{fs, io, path::Path, time::Duration};
+use rustix::fs::{FileType, Mode};
+use std::{
+    fs::{self, File},
+    io,
+    path::Path,
+    sync::mpsc,
+    time::Duration,
+};
 
 /// Copies everything that has no copy yet; returns how many tables there were.
 fn copy_all(index: &OrderedIndex) -> usize {
@@ -158,6 +165,51 @@ fn a_damaged_copy_is_told_and_made_again() {
         assert_eq!(copy_all(&index), 1, "{way}");
         assert_eq!(fs::read(&copies[0]).unwrap(), whole, "{way}");
     }
+}
+
+/// Regression: while `verify` read the copies, which takes minutes where they are long, none could
+/// be removed: on a device that became full meanwhile they did not give way to other data.
+#[test]
+fn copies_give_way_while_they_are_read() {
+    let original = mirrored();
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    // A pipe is read for as long as nothing writes to it.
+    let elsewhere = original.dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &elsewhere, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let copy = copies(original.dir.path()).remove(0);
+    fs::remove_file(&copy).unwrap();
+    fs::hard_link(&elsewhere, copy).unwrap();
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| index.check_mirror());
+        // Opening it waits until it is being read.
+        let pipe = File::options().write(true).open(&elsewhere).unwrap();
+        index.set_mirror_room(0);
+        let (send, removed) = mpsc::channel();
+        let index = &index;
+        scope.spawn(move || send.send(index.mirror_next(Duration::ZERO, |work| work())).unwrap());
+        let removed = removed.recv_timeout(Duration::from_secs(20));
+        drop(pipe);
+        assert!(matches!(removed, Ok(Ok(false))), "{removed:?}");
+        assert_eq!(
+            reading.join().unwrap(),
+            [""; 0],
+            "a copy that was removed is not damaged"
+        );
+    });
+    assert_eq!((index.mirror_bytes(), copies(original.dir.path()).len()), (0, 0));
+}
+
+/// Regression: a directory among the copies counted as one that is of no use. It could not be
+/// removed, so nothing was copied any more.
+#[test]
+fn a_directory_among_the_copies_is_left_alone() {
+    let original = Original::new();
+    let stray = original.dir.path().join("mirror/stray");
+    fs::create_dir_all(&stray).unwrap();
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    assert_eq!(index.mirror_bytes(), 0);
+    assert_eq!(copy_all(&index) as u64, index.stats().tables);
+    assert!(stray.exists());
 }
 
 #[test]

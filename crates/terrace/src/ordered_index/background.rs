@@ -90,8 +90,12 @@ impl OrderedIndex {
         if let Some((mark, _)) = last {
             marks.persisted = Some(mark);
         }
-        self.live.installed(flushed, Tables::of(&self.tree));
-        Ok(marks.persisted.clone())
+        let replaced = self.live.installed(flushed, Tables::of(&self.tree));
+        let persisted = marks.persisted.clone();
+        // The applier waits for the marks.
+        drop(marks);
+        replaced.leave();
+        Ok(persisted)
     }
 
     /// One step of levelled compaction. `false` if there was nothing to do. For `watermark_seq` see
@@ -189,7 +193,7 @@ impl OrderedIndex {
         });
         self.copy_slot.clear();
         // Also after an error: tables that the state no longer has may be removed now.
-        self.live.installed(0, Tables::of(&self.tree));
+        self.live.installed(0, Tables::of(&self.tree)).leave();
         self.noting_failure(compacted)?;
         // A flush in between also counts as a change; the next step then finds nothing to do.
         let changed = self.tree.current_version().id() != before;

@@ -36,7 +36,16 @@
 use crate::hash_index::key_filter::KeyFilter;
 use lsm_tree::{AbstractTree as _, InternalValue, Memtable, SeqNo, Tree};
 use parking_lot::RwLock;
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long replaced tables wait for lookups, one of which may read a busy device,
+const LOOKUP_WAIT_MAX: Duration = Duration::from_secs(1);
+/// and how often they check for them.
+const LOOKUP_LOOK: Duration = Duration::from_micros(100);
 
 /// The live state.
 pub(super) struct Live(RwLock<State>);
@@ -82,6 +91,27 @@ impl FoundInTables {
         Self {
             item: Some(item),
             ..Self::default()
+        }
+    }
+}
+
+/// Memtables and tables that are in the live state no more.
+#[must_use = "dropping it may remove files"]
+pub(super) struct Replaced {
+    memtables: Vec<Unflushed>,
+    tables: Tables,
+}
+
+impl Replaced {
+    /// Drops them. Dropping the last state that has a table may remove its file, which takes
+    /// milliseconds: a lookup that has these tables yet ends before, so that it need not do that.
+    pub fn leave(self) {
+        let Self { memtables, tables } = self;
+        drop(memtables);
+        let began = Instant::now();
+        // No other lookup comes to have them.
+        while Arc::strong_count(&tables.search) > 1 && began.elapsed() < LOOKUP_WAIT_MAX {
+            std::thread::sleep(LOOKUP_LOOK);
         }
     }
 }
@@ -162,18 +192,17 @@ impl Live {
     }
 
     /// A state with these tables is installed. They have the items of the `flushed` oldest
-    /// memtables, none of which is the active one; a merge has flushed none.
-    pub fn installed(&self, flushed: usize, mut tables: Tables) {
+    /// memtables, none of which is the active one; a merge has flushed none. Returns what they
+    /// replace.
+    pub fn installed(&self, flushed: usize, mut tables: Tables) -> Replaced {
         let mut state = self.0.write();
         debug_assert!(flushed < state.memtables.len(), "the active memtable is not flushed");
-        let flushed: Vec<Unflushed> = state.memtables.drain(..flushed).collect();
+        let memtables = state.memtables.drain(..flushed).collect();
         // A flush and a merge may come here in another order than their states.
         if tables.id > state.tables.id {
             std::mem::swap(&mut state.tables, &mut tables);
         }
-        drop(state);
-        // Dropping the last state that has a table may remove its file, which no lookup waits for.
-        drop((flushed, tables));
+        Replaced { memtables, tables }
     }
 
     /// Keys of the memtables, those that several have as often; a few less, since a filter may take

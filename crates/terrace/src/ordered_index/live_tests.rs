@@ -236,3 +236,43 @@ fn a_failure_beside_another_change_of_the_state_is_not_the_end() {
     assert!(index.is_usable(), "{:?}", index.check_usable());
     assert_eq!(version(&index, ROUNDS), Some(ROUNDS));
 }
+
+/// Regression: the last lookup in tables that a merge had replaced removed their files, though it
+/// may be one that must not wait.
+#[test]
+fn a_merge_waits_for_lookups_in_the_tables_that_it_removes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, _) = open(dir.path());
+    let mut applier = index.applier().unwrap();
+    for seq in 1..=3_u64 {
+        applier.insert(&seq.to_be_bytes(), &flash_entry(seq), seq);
+        applier.applied(seq);
+        applier.rotate(mark(seq)).unwrap();
+        index.flush_sealed(seq).unwrap();
+    }
+    let files = || std::fs::read_dir(dir.path().join("tables")).unwrap().count();
+    let (before, state) = (files(), index.tree.current_version().id());
+    let key = 1_u64.to_be_bytes();
+    let Newest::In(tables) = index.live.find(&key, key_hash(&key)) else {
+        panic!("it is in no table");
+    };
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let all = || Some(super::background::Choice::All { table_bytes: 1 << 20 });
+            assert!(index.compact_by(3, all).unwrap());
+            assert!(
+                has_ended.load(Ordering::Acquire),
+                "the lookup is left to remove the files"
+            );
+            assert!(files() < before, "{before}");
+        });
+        while index.tree.current_version().id() == state {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(tables.search(&key, key_hash(&key)).unwrap().item.is_some());
+        has_ended.store(true, Ordering::Release);
+        drop(tables);
+    });
+}

@@ -113,7 +113,9 @@ fn open_or_mend(
         (dir.display().to_string(), reason.to_owned(), false)
     } else {
         let mut opened = try_index(options, &dir);
-        let is_damaged = matches!(opened, Err(Error::Corruption { .. })) || noted_damage(&dir).is_some();
+        // A table on a sector that has died is an error of the system, and may have a copy, too.
+        let cannot_be_read = matches!(opened, Err(Error::Corruption { .. } | Error::Io { .. }));
+        let is_damaged = cannot_be_read || noted_damage(&dir).is_some();
         if is_damaged && !options.read_only {
             drop(opened);
             mend(&dir)?.into_iter().for_each(|note| findings.mended(note));

@@ -170,6 +170,8 @@ impl Mirror {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             opened => opened?,
         };
+        // First: without it all would be copied again and again.
+        fs::create_dir_all(&self.dir)?;
         let mut to = File::create(temporary)?;
         let mut hasher = Xxh3::new();
         let mut buffer = vec![0; MIRROR_STEP_BYTES];
@@ -189,7 +191,6 @@ impl Mirror {
         step(&mut || to.sync_data())?;
         // No reader needs it soon.
         let _ = fadvise(&to, 0, None, Advice::DontNeed);
-        fs::create_dir_all(&self.dir)?;
         fs::rename(temporary, self.dir.join(name(table)))?;
         Ok(true)
     }

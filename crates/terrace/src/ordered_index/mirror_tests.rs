@@ -212,6 +212,22 @@ fn a_directory_among_the_copies_is_left_alone() {
     assert!(stray.exists());
 }
 
+/// Regression: where copies cannot have their place, a table was copied nevertheless, at each look.
+#[test]
+fn nothing_is_copied_where_there_is_no_place_for_it() {
+    let original = Original::new();
+    fs::write(original.dir.path().join("mirror"), "no directory").unwrap();
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    let mut steps = 0;
+    let copied = index.mirror_next(Duration::ZERO, |work| {
+        steps += 1;
+        work()
+    });
+    assert!(matches!(copied, Err(Error::Io { .. })), "{copied:?}");
+    assert_eq!(steps, 0);
+    assert!(!index.is_damaged());
+}
+
 #[test]
 fn a_damaged_table_is_noted_and_not_copied() {
     let original = Original::new();

@@ -40,7 +40,7 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
     };
     let cache = &engine.flash_cache;
     // A reader in order of what it has read before would have all of it read again.
-    if is_cached(engine, &reader, key) || !cache.make_room_ahead(extent.extent_bytes) {
+    if is_cached(engine, &reader) || !cache.make_room_ahead(extent.extent_bytes) {
         return Ok(());
     }
     // The bytes are gathered as an image; they are not needed here.

@@ -251,8 +251,8 @@ fn cached(engine: &Engine, reader: &ValueReader, key: &[u8], number: u64) -> Opt
     cached.map(|cached| cached.value)
 }
 
-/// Whether the cache has all of the value of `key`.
-pub fn is_cached(engine: &Engine, reader: &ValueReader, key: &[u8]) -> bool {
+/// Whether the cache has all of a value. This does not count as a read.
+pub fn is_cached(engine: &Engine, reader: &ValueReader) -> bool {
     let pieces = reader.length().div_ceil(PIECE_BYTES);
-    (0..pieces).all(|number| cached(engine, reader, key, number).is_some())
+    (0..pieces).all(|number| engine.cache.has(place(reader, number)))
 }

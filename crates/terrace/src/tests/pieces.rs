@@ -1,7 +1,9 @@
 //! Long values in pieces, from the device and from RAM; and what can be had without waiting.
 
 use super::{bytes, eventually, small_options};
-use crate::{Durability, Options, RamAnswer, Reader, ScanRange, Store};
+use crate::{
+    Durability, Options, RamAnswer, Reader, ScanRange, Store, cache::Place, ordered_index::Home, read::is_cached,
+};
 use std::path::Path;
 
 const PIECE_BYTES: usize = 4 * 65_532;
@@ -72,6 +74,29 @@ fn pieces_that_were_read_are_in_ram_for_the_next_reader() {
     store.put("long", &other).unwrap();
     assert!(read_in_ram(reader(&store, "long"), 0).is_empty());
     assert!(read_all(reader(&store, "long")) == other);
+}
+
+/// Regression: the thread that reads ahead looks whether RAM has a value. Each look counted as a
+/// read of all its pieces, so they stayed in RAM longer than what callers read.
+#[test]
+fn a_look_whether_a_value_is_in_ram_is_no_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_cache(dir.path(), 16 << 20);
+    store.put("long", bytes(1, LONG)).unwrap();
+    store.flush().unwrap();
+    let engine = store.engine();
+    let entry = engine.index.get(b"long").unwrap().unwrap();
+    let Home::Block(extent) = entry.home else {
+        panic!("{entry:?}");
+    };
+    let value = engine.large.open_value(&extent).unwrap();
+    assert!(!is_cached(engine, &value));
+    read_all(reader(&store, "long"));
+    assert!((0..3).all(|_| is_cached(engine, &value)));
+    let (block, offset) = value.place_of_piece(1);
+    let reads = engine.cache.take(Place::block(block, offset));
+    assert_eq!(reads, Some(0), "it was read from the block, and not since");
+    assert!(!is_cached(engine, &value), "a piece is missing");
 }
 
 /// A piece that a slow client kept was 256 KiB of RAM besides the cache once that had dropped it.

@@ -226,8 +226,37 @@ impl Head {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    /// With heads, keys and values of all lengths, and so all shifts.
+    #[test]
+    fn what_is_written_is_read() {
+        let mut bytes = Vec::new();
+        for value_bytes in [0, 1, 7, 8, 100, 1000, 4000] {
+            for key_bytes in 1..20 {
+                let key: Vec<u8> = (0..key_bytes).collect();
+                let value: Vec<u8> = (0..value_bytes).map(|at| at as u8 ^ key_bytes).collect();
+                let attributes = &value[..value.len().min(usize::from(key_bytes) % 5)];
+                let item = Item {
+                    place: Place(u64::from(key_bytes) << key_bytes, 16 * value_bytes),
+                    key: &key,
+                    version: 1 << (2 * key_bytes),
+                    attributes,
+                    value: &value,
+                };
+                item.encode(&mut bytes).unwrap();
+                let memory: Vec<_> = (0..bytes.len() / WORD_BYTES).map(|_| AtomicU64::new(0)).collect();
+                Words(&memory).write(&bytes);
+                assert_eq!(Words(&memory).head().unwrap().words(), memory.len());
+                let read = Words(&memory).read(item.place, &key).unwrap();
+                assert_eq!((read.version, &*read.attributes), (item.version, attributes));
+                assert_eq!(&*read.value, &*value);
+                assert!(Words(&memory).read(item.place, b"other").is_none());
+            }
+        }
+    }
 
     /// Regression: a number too large for an offset, in memory that was being written, ended the
     /// applier of a build that checks arithmetic, once in many runs of all tests.

@@ -26,7 +26,9 @@ use crate::{
         segments::Segments,
     },
     manifest::Manifest,
-    ordered_index::{Home, IndexMark, IndexOptions, OrderedIndex, SetAside, mend, noted_damage, set_damaged_aside},
+    ordered_index::{
+        Home, IndexMark, IndexOptions, OrderedIndex, SetAside, mend, noted_damage, noted_unreadable, set_damaged_aside,
+    },
     visibility::range_tombstones::{DeletedRange, Ranges},
 };
 use std::{collections::BTreeMap, ops::Bound, path::Path, sync::Arc};
@@ -115,7 +117,7 @@ fn open_or_mend(
         let mut opened = try_index(options, &dir);
         // A table on a sector that has died is an error of the system, and may have a copy, too.
         let cannot_be_read = matches!(opened, Err(Error::Corruption { .. } | Error::Io { .. }));
-        let is_damaged = cannot_be_read || noted_damage(&dir).is_some();
+        let is_damaged = cannot_be_read || noted_damage(&dir).is_some() || noted_unreadable(&dir);
         if is_damaged && !options.read_only {
             drop(opened);
             mend(&dir)?.into_iter().for_each(|note| findings.mended(note));

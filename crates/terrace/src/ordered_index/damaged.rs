@@ -4,6 +4,9 @@
 //!
 //! The note is removed with the directory when the index is rebuilt. On failure: there is none, and
 //! the next read that meets the damage tries again.
+//!
+//! Another note says that the system did not read a part of the index, as where a sector has died.
+//! That may pass, so the next open only replaces tables that it cannot read by their copies.
 
 use super::{OrderedIndex, errors, mark::MARK_KEY};
 use crate::Error;
@@ -16,20 +19,23 @@ use std::{
 };
 
 const FILE: &str = "damaged";
+const UNREADABLE_FILE: &str = "unreadable";
 
-/// Makes the note.
+/// Makes the notes.
 #[derive(Debug)]
 pub(super) struct DamageNote {
     /// `None` if nothing may be written.
-    path: Option<PathBuf>,
+    dir: Option<PathBuf>,
     is_made: AtomicBool,
+    is_unreadable: AtomicBool,
 }
 
 impl DamageNote {
     pub(super) fn new(dir: &Path, may_write: bool) -> Self {
         Self {
-            path: may_write.then(|| dir.join(FILE)),
+            dir: may_write.then(|| dir.to_owned()),
             is_made: AtomicBool::new(false),
+            is_unreadable: AtomicBool::new(false),
         }
     }
 
@@ -38,16 +44,25 @@ impl DamageNote {
         self.is_made.load(Ordering::Acquire)
     }
 
-    /// Makes the note if `error` tells of damage.
+    /// Makes a note if `error` tells of damage, or of a part that was not read.
     pub(super) fn make(&self, error: &Error) {
-        let Some(path) = &self.path else { return };
-        if !matches!(error, Error::Corruption { .. }) || self.is_made.swap(true, Ordering::AcqRel) {
+        let (is_made, file, what_next) = match error {
+            Error::Corruption { .. } => (&self.is_made, FILE, "builds it anew if the log has all of it"),
+            Error::Io { .. } => (
+                &self.is_unreadable,
+                UNREADABLE_FILE,
+                "replaces tables that cannot be read by their copies",
+            ),
+            _ => return,
+        };
+        let Some(dir) = &self.dir else { return };
+        if is_made.swap(true, Ordering::AcqRel) {
             return;
         }
-        tracing::error!(%error, "the ordered index is damaged; the next open builds it anew if the log has all of it");
-        if let Err(error) = fs::write(path, error.to_string()) {
+        tracing::error!(%error, "the ordered index is damaged; the next open {what_next}");
+        if let Err(error) = fs::write(dir.join(file), error.to_string()) {
             tracing::warn!(%error, "the damage could not be noted beside the index");
-            self.is_made.store(false, Ordering::Release);
+            is_made.store(false, Ordering::Release);
         }
     }
 }
@@ -77,9 +92,18 @@ impl OrderedIndex {
     }
 }
 
-/// Removes the note: what it tells of was put right.
+/// Removes the note of damage: what it tells of was put right.
 pub(super) fn remove_note(dir: &Path) -> io::Result<()> {
-    match fs::remove_file(dir.join(FILE)) {
+    remove(&dir.join(FILE))
+}
+
+/// Removes the other note: all tables were read.
+pub(super) fn remove_unreadable_note(dir: &Path) -> io::Result<()> {
+    remove(&dir.join(UNREADABLE_FILE))
+}
+
+fn remove(note: &Path) -> io::Result<()> {
+    match fs::remove_file(note) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -89,4 +113,9 @@ pub(super) fn remove_note(dir: &Path) -> io::Result<()> {
 pub fn noted_damage(dir: &Path) -> Option<String> {
     let text = fs::read(dir.join(FILE)).ok()?;
     Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Whether an earlier life could not read a part.
+pub fn noted_unreadable(dir: &Path) -> bool {
+    dir.join(UNREADABLE_FILE).exists()
 }

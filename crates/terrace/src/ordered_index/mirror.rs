@@ -14,7 +14,7 @@
 
 use super::{
     OrderedIndex,
-    damaged::remove_note,
+    damaged::{remove_note, remove_unreadable_note},
     files::{self, MIRROR_DIR, TABLES_DIR},
     listing::{Listed, Listing},
     state_copy::{self, State},
@@ -330,6 +330,7 @@ pub fn mend(dir: &Path) -> Result<Vec<String>> {
     if mended == damaged.len() {
         remove_note(dir).map_err(failed)?;
     }
+    remove_unreadable_note(dir).map_err(failed)?;
     Ok(messages)
 }
 

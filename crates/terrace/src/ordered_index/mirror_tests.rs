@@ -100,6 +100,29 @@ fn every_damaged_table_is_replaced_by_its_copy() {
     }
 }
 
+/// Regression: only a damaged block was noted. A table with a sector that had died gave an error at
+/// each read of it for ever, though there was a copy.
+#[test]
+fn a_table_that_was_not_read_is_replaced_by_its_copy() {
+    let original = mirrored();
+    let dir = original.fork();
+    let table = dir.path().join(&original.tables()[0]);
+    let bytes = fs::read(&table).unwrap();
+    let (index, _) = OrderedIndex::open(dir.path(), GUARDED).unwrap();
+    // EIO, as a read of the index returns it.
+    index.note_damage(&Error::io("reading the index", &io::Error::from_raw_os_error(5)));
+    assert!(!index.is_damaged() && noted_damage(dir.path()).is_none(), "it may pass");
+    assert!(noted_unreadable(dir.path()));
+    drop(index);
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 1;
+    write(&table, Some(&damaged));
+    assert_eq!(mend(dir.path()).unwrap().len(), 1);
+    assert_eq!(fs::read(&table).unwrap(), bytes);
+    assert!(!noted_unreadable(dir.path()));
+    assert_whole(dir.path(), &original, "a table that was not read");
+}
+
 #[test]
 fn all_tables_at_once_are_replaced_also_after_an_end_in_the_middle() {
     let original = mirrored();

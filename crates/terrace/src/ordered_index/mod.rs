@@ -105,7 +105,7 @@ mod tests;
 mod tombstones_tests;
 
 pub use applier::Applier;
-pub use damaged::noted_damage;
+pub use damaged::{noted_damage, noted_unreadable};
 pub use entry::{ADDRESS_LIMIT, BLOCK_LIMIT, Entry, Home, INLINE_BYTES_LIMIT, VERSION_LIMIT};
 pub use image::IndexImage;
 pub use lost::LostRange;

@@ -35,7 +35,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use terrace::{Error, RamAnswer, ScanRange, Store};
+use terrace::{Error, ScanRange, Store};
 use unreadable::Unreadable;
 
 /// Most buckets.
@@ -250,26 +250,6 @@ struct Turn {
 
 /// A place at the head of a queue; see [`Bucket::queue`].
 pub type Queued = tokio::sync::OwnedMutexGuard<()>;
-
-/// Reads the record of a bucket from the store.
-///
-/// # Errors
-/// Errors of the store; [`Error::Corruption`] for a record that cannot be decoded.
-pub fn stored(store: &Store, name: &str) -> terrace::Result<Option<Record>> {
-    let json = store.get(keyspace::bucket(name))?;
-    json.map(|json| decode(name, &json)).transpose()
-}
-
-/// The same if RAM tells it, without waiting. `None` means nothing.
-pub fn stored_in_ram(store: &Store, name: &str) -> Option<Option<Record>> {
-    let key = keyspace::bucket(name);
-    if store.head_in_ram(&key).ok()? == RamAnswer::Absent {
-        return Some(None);
-    }
-    let reader = store.reader_in_ram(&key).ok()??;
-    let json = reader.read_range(0..reader.info().length).ok()?;
-    decode(name, &json).ok().map(Some)
-}
 
 fn decode(name: &str, json: &[u8]) -> terrace::Result<Record> {
     serde_json::from_slice(json).or_else(|error| {

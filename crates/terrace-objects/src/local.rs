@@ -8,7 +8,7 @@ use crate::{
     commit::{self, Outcome, Place, Requirement, Tag},
     crypt::{self, DataKey, Encryption},
     digest::{Algorithm, Digests},
-    error::{Condition, ObjectError, ObjectResult},
+    error::{Condition, ObjectError},
     keep::keep,
     keyspace,
     read::{self, Opened},
@@ -90,66 +90,57 @@ const ONLY_FOR_CLIENTS: &str =
 /// Why an object encrypted with a restricted KMS key cannot be shown to unsigned requests.
 const ONLY_FOR_SIGNERS: &str = "the object is encrypted with a key of the store that only signed requests may use (SSE-KMS), so only S3 can read it";
 
-/// Decides what the page may show of a bucket or an import, by the bucket's record as it was read.
-/// Read it after what it decides about: an object put after the bucket was closed is then hidden.
+/// Decides what the page may show of a bucket or an import, each time by the bucket that has the
+/// name then. Ask after the object was read: one put after the bucket was closed is then hidden.
 #[derive(Debug)]
-pub struct Shown(Claim);
+pub struct Shown<'b> {
+    buckets: &'b Buckets,
+    bucket: String,
+}
 
-impl Shown {
+impl<'b> Shown<'b> {
     /// For the bucket of `key`.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub fn of(store: &Store, key: &[u8]) -> terrace::Result<Self> {
-        Claim::of_page(store, bucket_of(key)).map(Self)
+    pub fn of(buckets: &'b Buckets, key: &[u8]) -> Self {
+        let name = key.split(|byte| *byte == b'/').next().unwrap_or_default();
+        let bucket = std::str::from_utf8(name).unwrap_or_default().to_owned();
+        Self { buckets, bucket }
     }
 
-    /// The same if RAM has the bucket's record or knows that there is none, without waiting.
-    pub fn in_ram(store: &Store, key: &[u8]) -> Option<Self> {
-        Claim::of_page_in_ram(store, bucket_of(key)).map(Self)
+    fn claim(&self) -> Claim {
+        Claim::of_page(self.buckets, &self.bucket)
     }
 
     /// Whether the page may show an object.
     pub fn has(&self, info: &ObjectInfo) -> bool {
-        self.0.on(&Facts::of(info)).is_ok()
+        self.claim().on(&Facts::of(info)).is_ok()
     }
-}
 
-fn bucket_of(key: &[u8]) -> &str {
-    let name = key.split(|byte| *byte == b'/').next().unwrap_or_default();
-    std::str::from_utf8(name).unwrap_or_default()
-}
+    /// Opens an object; `None` also if the page may not show it.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn open(&self, store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Opened>> {
+        let opened = open_unlocked(&self.claim(), store, key, reading)?;
+        Ok(opened.filter(|opened| self.has(&opened.info)))
+    }
 
-/// Opens an object for the page; `None` also if the page may not show it.
-///
-/// # Errors
-/// Errors of the store.
-pub fn open_shown(store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Opened>> {
-    let decide = |facts: &Facts| {
-        let shown = Shown::of(store, key).map_err(|error| ObjectError::engine(&error, key))?;
-        Ok(shown.0.on(facts)?)
-    };
-    let opened = read::open_if(store, &reading.options(), &reading.collector, key, decide);
-    unlocked(opened, reading)
-}
-
-/// The same if all of the object is in RAM, without waiting. `None` means nothing.
-pub fn open_shown_in_ram(store: &Store, key: &[u8]) -> Option<Opened> {
-    read::open_in_ram(store, key, |facts| Shown::in_ram(store, key)?.0.on(facts).ok())
+    /// The same if all of the object is in RAM, without waiting. `None` means nothing.
+    pub fn open_in_ram(&self, store: &Store, key: &[u8]) -> Option<Opened> {
+        read::open_in_ram(store, key, |facts| self.claim().on(facts).ok())
+    }
 }
 
 fn open_values(claim: &Claim, store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Opened>> {
     if !store.head(key)?.is_some_and(|info| has_values(&info)) {
         return Ok(None);
     }
-    let opened = read::open(store, &reading.options(), &reading.collector, key, claim);
-    unlocked(opened, reading)
+    open_unlocked(claim, store, key, reading)
 }
 
-/// Unlocks an object that was opened without a client's key; `None` also if the claim is denied.
-fn unlocked(opened: ObjectResult<Option<Opened>>, reading: &Reading) -> terrace::Result<Option<Opened>> {
+/// Opens an object and unlocks it without a client's key; `None` also if the claim is denied.
+fn open_unlocked(claim: &Claim, store: &Store, key: &[u8], reading: &Reading) -> terrace::Result<Option<Opened>> {
     let wait_max = reading.large_wait.unwrap_or_default();
-    let opened = match opened {
+    let opened = match read::open(store, &reading.options(), &reading.collector, key, claim) {
         Err(ObjectError::Denied) => None,
         opened => opened.map_err(|error| failed(error, wait_max))?,
     };
@@ -387,9 +378,14 @@ mod tests {
     fn what_the_page_shows_is_judged_when_it_is_open() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options::new(dir.path())).unwrap();
+        let buckets = Buckets::load(&store).unwrap();
+        buckets.create(&store, "abc", Default::default()).unwrap();
         let set_open = |is_open: bool| {
-            let record = format!(r#"{{"created_ms":1,"public_read":{is_open}}}"#);
-            store.put(keyspace::bucket("abc"), record).unwrap();
+            let change = |record: &mut crate::bucket::Record| {
+                record.public_read = is_open;
+                Ok::<_, ObjectError>(())
+            };
+            buckets.change(&store, "abc", change).unwrap();
         };
         set_open(true);
         let put = |key: &str, bytes: usize| {
@@ -400,40 +396,33 @@ mod tests {
             store.head(key).unwrap().unwrap()
         };
         let (short, _) = (put("abc/short", 10), put("abc/long", WHOLE_BYTES_MAX + 1));
+        // Made before: what it decides is as of the decision.
+        let shown = Shown::of(&buckets, b"abc/short");
         let sees = || {
-            let open = |key: &str| {
-                open_shown(&store, key.as_bytes(), &Reading::default())
-                    .unwrap()
-                    .is_some()
-            };
-            let shown = Shown::of(&store, b"abc/short").unwrap().has(&short);
-            // What RAM tells is the same.
-            let in_ram = Shown::in_ram(&store, b"abc/short").map(|shown| shown.has(&short));
-            assert_eq!(in_ram, Some(shown));
-            assert_eq!(open_shown_in_ram(&store, b"abc/short").is_some(), shown);
+            let open = |key: &[u8]| shown.open(&store, key, &Reading::default()).unwrap().is_some();
+            assert_eq!(shown.open_in_ram(&store, b"abc/short").is_some(), shown.has(&short));
             assert!(
-                open_shown_in_ram(&store, b"abc/long").is_none(),
+                shown.open_in_ram(&store, b"abc/long").is_none(),
                 "its bytes are separate"
             );
-            (shown, open("abc/short"), open("abc/long"))
+            (shown.has(&short), open(b"abc/short"), open(b"abc/long"))
         };
         assert_eq!(sees(), (true, true, true));
-        let of_before = Shown::of(&store, b"abc/short").unwrap();
         set_open(false);
-        assert!(of_before.has(&short));
         assert_eq!(sees(), (false, false, false));
         set_open(true);
         assert_eq!(sees(), (true, true, true));
-        // Closed between the opening of the object and the decision.
-        let closing = |facts: &Facts| {
-            set_open(false);
-            Ok(Shown::of(&store, b"abc/short").unwrap().0.on(facts)?)
-        };
-        let opened = read::open_if(&store, &ReadOptions::default(), &Arc::default(), b"abc/short", closing);
-        assert!(matches!(opened, Err(ObjectError::Denied)));
-        set_open(true);
-        store.delete(keyspace::bucket("abc")).unwrap();
-        assert_eq!(sees(), (false, false, false));
+        // Another bucket of this name is not the one that was open.
+        for key in ["abc/short", "abc/long"] {
+            let objects = Objects::of(&store, Durability::Buffered, Secrets::default()).unwrap();
+            objects.find(key.as_bytes()).unwrap().remove().unwrap();
+        }
+        buckets.delete(&store, "abc").unwrap();
+        assert!(!shown.has(&short), "put through S3, and there is no bucket");
+        buckets.create(&store, "abc", Default::default()).unwrap();
+        let again = put("abc/short", 10);
+        assert!(!shown.has(&again));
+        assert!(shown.open(&store, b"abc/short", &Reading::default()).unwrap().is_none());
     }
 
     /// Regression: a command put the object and the garbage marker of the replaced values in two

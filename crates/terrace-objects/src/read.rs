@@ -85,27 +85,13 @@ pub fn open(
     key: &[u8],
     claim: &Claim,
 ) -> ObjectResult<Option<Opened>> {
-    open_if(store, reading, collector, key, |facts| Ok(claim.on(facts)?))
-}
-
-/// Like [`open`]; `decide` is called for the version found, after it was opened.
-///
-/// # Errors
-/// As [`open`]; errors of `decide`.
-pub fn open_if(
-    store: &Store,
-    reading: &ReadOptions,
-    collector: &Arc<Collector>,
-    key: &[u8],
-    decide: impl Fn(&Facts) -> ObjectResult<Permit>,
-) -> ObjectResult<Option<Opened>> {
     let fail = |error: Error| ObjectError::engine(&error, key);
     for _ in 0..ATTEMPTS {
         let Some(reader) = store.reader_with(key, reading).map_err(fail)? else {
             return Ok(None);
         };
         let facts = Facts::of(reader.info());
-        let permit = decide(&facts)?;
+        let permit = claim.on(&facts)?;
         let Some(id) = facts.values else {
             let opened = Opened::of_record(reader, facts, key, permit);
             return Ok(Some(opened));

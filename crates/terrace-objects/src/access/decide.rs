@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     access_key::{Keys, Level, Standing},
-    bucket::{Bucket, Record, stored, stored_in_ram},
+    bucket::{Bucket, Buckets, Record},
     error::{ObjectError, ObjectResult},
     outbox::Cause,
     policy::Verdict,
@@ -29,7 +29,6 @@ use crate::{
     session,
 };
 use std::{fmt, sync::Arc};
-use terrace::Store;
 
 /// The principal of a request.
 #[derive(Clone)]
@@ -314,22 +313,11 @@ impl Claim {
         Self::new(Principal::System, Action::Write, bucket)
     }
 
-    /// A claim of the page to read in `bucket`, with the settings in the store. The bucket of an
-    /// import need not exist.
-    ///
-    /// # Errors
-    /// Errors of the store.
-    pub fn of_page(store: &Store, bucket: &str) -> terrace::Result<Self> {
-        let record = stored(store, bucket)?.unwrap_or_default();
-        let bucket = Arc::new(Bucket::apart(bucket.to_owned(), record));
-        Ok(Self::new(Principal::Page, Action::Read, &bucket))
-    }
-
-    /// The same if RAM has the bucket's record or knows that there is none, without waiting.
-    pub fn of_page_in_ram(store: &Store, bucket: &str) -> Option<Self> {
-        let record = stored_in_ram(store, bucket)?.unwrap_or_default();
-        let bucket = Arc::new(Bucket::apart(bucket.to_owned(), record));
-        Some(Self::new(Principal::Page, Action::Read, &bucket))
+    /// A claim of the page to read a bucket, or the keys of an import, which need none.
+    pub fn of_page(buckets: &Buckets, name: &str) -> Self {
+        let bucket = buckets.get(name);
+        let bucket = bucket.unwrap_or_else(|_| Arc::new(Bucket::apart(name.to_owned(), Record::default())));
+        Self::new(Principal::Page, Action::Read, &bucket)
     }
 
     /// A claim of the command line to read anything.

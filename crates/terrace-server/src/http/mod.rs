@@ -38,7 +38,7 @@ pub use guard::Door;
 use prometheus_client::registry::Registry;
 use read_ahead::ReadAhead;
 pub use server::{Accept, LISTEN_DEFAULT, Listener, bind, run, serve};
-use terrace_objects::local::Reading;
+use terrace_objects::{bucket::Buckets, local::Reading};
 pub use traffic::Traffic;
 
 /// State of all handlers.
@@ -69,6 +69,8 @@ pub struct ImportWatch {
 /// Access of the page to another service.
 #[derive(Default)]
 pub struct Beside {
+    /// Its buckets: they say what the page may show.
+    pub buckets: Arc<Buckets>,
     /// Reads its objects.
     pub reading: Reading,
     /// Memory of downloads, shared by both.

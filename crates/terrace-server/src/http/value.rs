@@ -24,7 +24,7 @@ use std::{
     sync::Arc,
     time::SystemTime,
 };
-use terrace::{ObjectInfo, Store};
+use terrace::{ObjectInfo, RamAnswer, Store};
 use terrace_objects::{
     local::{self, Shown},
     read::{self, Opened},
@@ -109,21 +109,13 @@ pub async fn head(
 /// Reads an object's metadata: its length, and whether the client has it already.
 async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Result<(Facts, u64, bool), Refusal> {
     let key = key(id, resolution);
-    let in_ram = || {
-        let info = app.engine.now().head_in_ram(&key).ok()?.found()?;
-        Shown::in_ram(app.engine.now(), &key)?.has(&info).then_some(info)
-    };
-    let info = match in_ram() {
+    let shown = Shown::of(&app.beside.buckets, &key);
+    let in_ram = app.engine.now().head_in_ram(&key).ok().and_then(RamAnswer::found);
+    let info = match in_ram {
         Some(info) => Some(info),
-        None => {
-            let look = move |store: &Store| {
-                let info = store.head(&key)?;
-                let shown = Shown::of(store, &key)?;
-                Ok::<_, terrace::Error>(info.filter(|info| shown.has(info)))
-            };
-            app.engine.call(look).await?
-        }
+        None => app.engine.call(move |store| store.head(&key)).await?,
     };
+    let info = info.filter(|info| shown.has(info));
     let info = info.ok_or_else(|| missing(id, resolution))?;
     let facts = Facts::of(&info);
     let unchanged = conditional::is_unchanged(&headers_of(headers).as_requested(), &facts.validators());
@@ -152,7 +144,7 @@ struct Begun {
 /// nothing about the value.
 fn begin_in_ram(app: &App, key: &[u8], headers: &HeaderMap, sender: IpAddr) -> Option<Result<Begun, Refusal>> {
     let store = app.engine.now();
-    let opened = local::open_shown_in_ram(store, key)?;
+    let opened = Shown::of(&app.beside.buckets, key).open_in_ram(store, key)?;
     // Decryption takes time.
     if opened.facts.encryption.is_some() {
         return None;
@@ -170,7 +162,8 @@ async fn begin_by_call(
 ) -> Result<Option<Begun>, Refusal> {
     let shared = Arc::clone(app);
     let call = move |store: &Store| {
-        let opened = local::open_shown(store, &key, &shared.beside.reading)?;
+        let shown = Shown::of(&shared.beside.buckets, &key);
+        let opened = shown.open(store, &key, &shared.beside.reading)?;
         opened
             .map(|opened| begin(store, opened, &headers, &shared.beside, sender))
             .transpose()

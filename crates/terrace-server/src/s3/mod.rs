@@ -86,7 +86,7 @@ const REGION: &str = "us-east-1";
 /// State shared by all requests.
 pub struct Gateway {
     engine: Engine,
-    buckets: Buckets,
+    buckets: Arc<Buckets>,
     access_keys: Arc<Keys>,
     collector: Arc<Collector>,
     /// A request changed the lifecycle rules of a bucket.
@@ -192,7 +192,7 @@ impl Gateway {
         choices.targets.count(store)?;
         Ok(Arc::new(Self {
             engine: Engine::new(store.clone()),
-            buckets: Buckets::load(store)?,
+            buckets: Arc::new(Buckets::load(store)?),
             access_keys: choices.access_keys,
             collector: Arc::clone(&shared.collector),
             lifecycle_changed: Notify::new(),
@@ -210,6 +210,11 @@ impl Gateway {
             hashing: Arc::default(),
             shared,
         }))
+    }
+
+    /// All buckets, as they are.
+    pub fn buckets(&self) -> Arc<Buckets> {
+        Arc::clone(&self.buckets)
     }
 
     /// The store's clock.

@@ -39,7 +39,7 @@ use import::Import;
 use listeners::Listeners;
 use std::{net::SocketAddr, sync::Arc};
 use terrace::{Options, Store};
-use terrace_objects::lasting;
+use terrace_objects::{bucket::Buckets, lasting};
 use tokio::{runtime::Runtime, task};
 
 /// A server that is listening: connections wait until [`Server::run`].
@@ -118,7 +118,7 @@ impl Server {
         let choices = s3::Choices { access_keys, ..choices };
         let gateway = Gateway::open(&store, settings.durability, choices)?;
         let watch = import.as_ref().map(Import::watch);
-        let app = App::new(store.clone(), watch, beside(&shared), door);
+        let app = App::new(store.clone(), watch, beside(&shared, gateway.buckets()), door);
         Ok(Self {
             runtime,
             listeners,
@@ -284,9 +284,10 @@ fn first_key(store: &Store, address: SocketAddr, secrets: &Secrets, show: &mut d
 }
 
 /// The page's access to the S3 service.
-fn beside(shared: &Shared) -> Beside {
+fn beside(shared: &Shared, buckets: Arc<Buckets>) -> Beside {
     let figures = shared.figures.clone();
     Beside {
+        buckets,
         reading: shared.to_read(),
         ahead: shared.ahead.clone(),
         register: Some(Box::new(move |registry| figures.register(registry))),

@@ -46,12 +46,17 @@ impl DamageNote {
 
     /// Makes a note if `error` tells of damage, or of a part that was not read.
     pub(super) fn make(&self, error: &Error) {
-        let (is_made, file, what_next) = match error {
-            Error::Corruption { .. } => (&self.is_made, FILE, "builds it anew if the log has all of it"),
+        let (is_made, file, what) = match error {
+            Error::Corruption { .. } => (
+                &self.is_made,
+                FILE,
+                "the ordered index is damaged; the next open builds it anew if the log has all of it",
+            ),
             Error::Io { .. } => (
                 &self.is_unreadable,
                 UNREADABLE_FILE,
-                "replaces tables that cannot be read by their copies",
+                "the system failed to read or write the ordered index; the next open compares its tables with their \
+                 checksums, and replaces those that it cannot read by their copies",
             ),
             _ => return,
         };
@@ -59,7 +64,7 @@ impl DamageNote {
         if is_made.swap(true, Ordering::AcqRel) {
             return;
         }
-        tracing::error!(%error, "the ordered index is damaged; the next open {what_next}");
+        tracing::error!(%error, "{what}");
         if let Err(error) = fs::write(dir.join(file), error.to_string()) {
             tracing::warn!(%error, "the damage could not be noted beside the index");
             is_made.store(false, Ordering::Release);

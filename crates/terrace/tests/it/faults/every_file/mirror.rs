@@ -98,6 +98,16 @@ fn damage_to_tables_with_copies_loses_nothing() {
     }
 }
 
+/// Opens a damaged store: one message says what was put right, and everything is there.
+fn assert_mended_at_once(fixture: &Fixture, copy: &Bench, file: &str) {
+    let store = fixture.open(copy).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let stats = store.stats();
+    assert!(stats.mended.len() == 1 && stats.damage.is_empty(), "{file}: {stats:?}");
+    let answers = answers(&store, &fixture.held, file);
+    assert!(answers.values().all(|answer| *answer == Answer::Right), "{file}");
+    store.close().unwrap();
+}
+
 /// Regression: a table that the device does not read, as a sector that has died, kept the store
 /// closed with the system's error, though there was a copy. Here a link that leads to itself stands
 /// for such a table.
@@ -110,13 +120,8 @@ fn tables_that_cannot_be_read_are_replaced_by_their_copies() {
         let table = copy.index_dir().join(file.strip_prefix("index/").unwrap());
         std::fs::remove_file(&table).unwrap();
         std::os::unix::fs::symlink(&table, &table).unwrap();
-        let store = fixture.open(&copy).unwrap_or_else(|error| panic!("{file}: {error}"));
-        let stats = store.stats();
-        assert!(stats.mended.len() == 1 && stats.damage.is_empty(), "{file}: {stats:?}");
-        let answers = answers(&store, &fixture.held, &file);
-        assert!(answers.values().all(|answer| *answer == Answer::Right), "{file}");
+        assert_mended_at_once(&fixture, &copy, &file);
         assert_eq!(std::fs::read(&table).unwrap(), all[&file], "{file}");
-        store.close().unwrap();
     }
 }
 
@@ -133,12 +138,7 @@ fn after_a_failed_read_an_open_compares_all_tables() {
         damaged[place] ^= 1;
         std::fs::write(copy.index_dir().join(file.strip_prefix("index/").unwrap()), damaged).unwrap();
         std::fs::write(copy.index_dir().join("unreadable"), "input/output error").unwrap();
-        let store = fixture.open(&copy).unwrap_or_else(|error| panic!("{file}: {error}"));
-        let stats = store.stats();
-        assert!(stats.mended.len() == 1 && stats.damage.is_empty(), "{file}: {stats:?}");
-        let answers = answers(&store, &fixture.held, &file);
-        assert!(answers.values().all(|answer| *answer == Answer::Right), "{file}");
+        assert_mended_at_once(&fixture, &copy, &file);
         assert!(!copy.index_dir().join("unreadable").exists());
-        store.close().unwrap();
     }
 }

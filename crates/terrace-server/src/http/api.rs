@@ -228,8 +228,12 @@ fn fresh(value: Value) -> Response {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::http::{Beside, Door};
-    use std::{sync::mpsc, time::Duration};
+    use crate::http::{Beside, Door, value};
+    use axum::{
+        Extension,
+        http::{HeaderValue, header},
+    };
+    use std::{net::SocketAddr, sync::mpsc, time::Duration};
     use terrace::Options;
 
     /// Regression: the record of the bucket was looked up once for each image.
@@ -260,6 +264,7 @@ mod tests {
     async fn a_busy_engine_does_not_make_it_ill() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options::new(dir.path())).unwrap();
+        store.put(format!("{IMAGES_PREFIX}007/small"), "pixels").unwrap();
         let app = App::new(store, None, Beside::default(), Door::new(Vec::new(), None));
         let (release, released) = mpsc::channel::<()>();
         let released = Arc::new(std::sync::Mutex::new(released));
@@ -287,6 +292,19 @@ mod tests {
             (healthy, ready, figures)
         });
         assert_eq!(probed.await.unwrap(), (StatusCode::OK, StatusCode::OK, true));
+        // An image in RAM needs no call of the engine.
+        for (range, status) in [(None, StatusCode::OK), (Some("bytes=1-2"), StatusCode::PARTIAL_CONTENT)] {
+            let asked = range.map(|range| (header::RANGE, HeaderValue::from_static(range)));
+            let image = value::get(
+                State(Arc::clone(&app)),
+                Checked(Path(("007".to_owned(), "small".to_owned()))),
+                Checked(Query(value::Wanted::default())),
+                Extension(SocketAddr::from(([127, 0, 0, 1], 1))),
+                asked.into_iter().collect(),
+            );
+            let image = tokio::time::timeout(Duration::from_secs(120), image).await.unwrap();
+            assert_eq!(image.unwrap().status(), status);
+        }
         drop(release);
         for call in calls {
             call.await.unwrap().unwrap();

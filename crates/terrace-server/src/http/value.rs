@@ -149,8 +149,16 @@ fn begin_in_ram(app: &App, key: &[u8], headers: &HeaderMap, sender: IpAddr) -> O
     if opened.facts.encryption.is_some() {
         return None;
     }
-    read::note_in_ram(store, &opened);
-    Some(begin(store, opened, headers, &app.beside, sender))
+    let begun = begin(store, opened, headers, &app.beside, sender);
+    if let Ok(Begun {
+        opened,
+        answer: Answer::Whole,
+        ..
+    }) = &begun
+    {
+        read::note_in_ram(store, opened);
+    }
+    Some(begun)
 }
 
 /// Begins an answer on a thread that may wait. `None` if there is no such object for the page.

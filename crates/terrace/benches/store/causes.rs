@@ -147,32 +147,21 @@ fn device_of(dir: &Path) -> Option<PathBuf> {
 }
 
 fn measured_reads(store: &Store, device: &Path, duration: Duration) -> Vec<Read> {
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..steady::READERS)
-            .map(|reader| {
-                scope.spawn(move || {
-                    let counters = Counters::open(device);
-                    let mut numbers = steady::Numbers(1_000 + reader);
-                    let mut own = Vec::new();
-                    while start.elapsed() < duration {
-                        let (completed, (ran, ready)) = (counters.device(), counters.thread());
-                        let began = Instant::now();
-                        let key = key(numbers.below(steady::HOT));
-                        assert!(store.get(key).unwrap().is_some());
-                        let total = began.elapsed().as_nanos() as u64;
-                        let after = counters.thread();
-                        own.push(Read {
-                            total,
-                            ready: after.1 - ready,
-                            ran: after.0 - ran,
-                            device: counters.device().since(completed),
-                        });
-                    }
-                    own
-                })
-            })
-            .collect();
-        readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect()
+    steady::by_readers(duration, || {
+        let counters = Counters::open(device);
+        move |numbers: &mut steady::Numbers| {
+            let (completed, (ran, ready)) = (counters.device(), counters.thread());
+            let began = Instant::now();
+            let key = key(numbers.below(steady::HOT));
+            assert!(store.get(key).unwrap().is_some());
+            let total = began.elapsed().as_nanos() as u64;
+            let after = counters.thread();
+            Read {
+                total,
+                ready: after.1 - ready,
+                ran: after.0 - ran,
+                device: counters.device().since(completed),
+            }
+        }
     })
 }

@@ -13,7 +13,7 @@ use terrace::{Options, Stats, Store};
 
 const GIB: u64 = 1 << 30;
 /// Readers beside the background work.
-pub const READERS: u64 = 4;
+const READERS: u64 = 4;
 /// Objects that they read.
 pub const HOT: u64 = 400_000;
 /// Large objects, and the bytes of each.
@@ -155,29 +155,39 @@ pub fn at_rate(is_over: &AtomicBool, rate: f64, mut work: impl FnMut()) {
 pub fn latencies<K: AsRef<[u8]>>(
     store: &Store,
     keys: u64,
-    key: impl Fn(u64) -> K + Copy + Send,
+    key: impl Fn(u64) -> K + Sync,
     duration: Duration,
 ) -> Vec<u32> {
+    let mut all = by_readers(duration, || {
+        |numbers: &mut Numbers| {
+            let began = Instant::now();
+            assert!(store.get(key(numbers.below(keys))).unwrap().is_some());
+            u32::try_from(began.elapsed().as_micros()).unwrap()
+        }
+    });
+    all.sort_unstable();
+    all
+}
+
+/// What the readers, which `reader` makes, each on its thread, return for a time.
+pub fn by_readers<T: Send, R: FnMut(&mut Numbers) -> T>(duration: Duration, reader: impl Fn() -> R + Sync) -> Vec<T> {
     let start = Instant::now();
-    let mut all: Vec<u32> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let readers: Vec<_> = (0..READERS)
-            .map(|reader| {
+            .map(|number| {
+                let reader = &reader;
                 scope.spawn(move || {
-                    let mut numbers = Numbers(1_000 + reader);
+                    let (mut numbers, mut read) = (Numbers(1_000 + number), reader());
                     let mut own = Vec::new();
                     while start.elapsed() < duration {
-                        let began = Instant::now();
-                        assert!(store.get(key(numbers.below(keys))).unwrap().is_some());
-                        own.push(u32::try_from(began.elapsed().as_micros()).unwrap());
+                        own.push(read(&mut numbers));
                     }
                     own
                 })
             })
             .collect();
         readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect()
-    });
-    all.sort_unstable();
-    all
+    })
 }
 
 /// Writes a hundred times the flash tier; nothing may grow.

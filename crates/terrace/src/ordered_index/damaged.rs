@@ -6,7 +6,8 @@
 //! the next read that meets the damage tries again.
 //!
 //! Another note says that the system did not read a part of the index, as where a sector has died.
-//! That may pass, so the next open only replaces tables that it cannot read by their copies.
+//! That may pass, so the next open only replaces tables that it cannot read, or that differ from
+//! what was written, by their copies.
 
 use super::{OrderedIndex, errors, mark::MARK_KEY};
 use crate::Error;
@@ -56,7 +57,7 @@ impl DamageNote {
                 &self.is_unreadable,
                 UNREADABLE_FILE,
                 "the system failed to read or write the ordered index; the next open compares its tables with their \
-                 checksums, and replaces those that it cannot read by their copies",
+                 checksums, and replaces damaged ones by their copies",
             ),
             _ => return,
         };

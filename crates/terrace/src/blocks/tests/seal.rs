@@ -71,8 +71,8 @@ fn a_block_without_room_for_the_next_long_value_is_sealed_and_deleted() {
     assert_eq!(space.dead_blocks(), [1, 2]);
 }
 
-/// Regression: blocks whose length is no multiple of a page, such as 100 MB. A value that fits into
-/// the last part of one, but whose last page does not, was refused with `Unavailable`.
+/// Regression: blocks of a length that is no multiple of a page, such as 100 MB. A value that fits
+/// into the last part of one, though its last page does not, was refused with `Unavailable`.
 #[test]
 fn a_value_whose_last_page_does_not_fit_gets_another_block() {
     const SPLIT_BYTES: u64 = (40 << 20) + 1000;

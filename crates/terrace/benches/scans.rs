@@ -2,14 +2,15 @@
 //!
 //! `cargo bench -p terrace --bench scans -- [<objects> <value bytes> <RAM MiB> <seconds> <inline
 //! bytes> <threads> <MiB/s written in order> <directory> <MiB of it for the index's blocks>
-//! <seconds of each of the others>]`.
+//! <seconds of each of the others> <overwrites of each object>]`.
 //!
-//! Loads the objects in random order, then does 95 % scans of 50 pairs, from start keys by Zipf's
-//! law (exponent 0.99, popular keys spread over all), and 5 % inserts between the existing keys, as
-//! YCSB does. Every four seconds it prints the operations done, the processor time of each, and the
-//! bytes read and written. Then scans of 100 pairs from uniform keys, and gets and overwrites of
-//! scanned keys. RAM is divided as in `terrace-bench contest`. Objects that a directory has from an
-//! earlier run are not loaded again.
+//! Loads the objects in random order. With overwrites it overwrites them by Zipf's law, so many
+//! times each on average: most of the log is dead then. Then it does 95 % scans of 50 pairs, from
+//! start keys by Zipf's law (exponent 0.99, popular keys spread over all), and 5 % inserts between
+//! the existing keys, as YCSB does. Every four seconds it prints the operations done, the processor
+//! time of each, and the bytes read and written. Then scans of 100 pairs from uniform keys, and gets
+//! and overwrites of scanned keys. RAM is divided as in `terrace-bench contest`. Objects that a
+//! directory has from an earlier run are not loaded again.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -186,6 +187,25 @@ fn scan(store: &Store, from: u64, count: usize) {
     }
 }
 
+/// Puts all objects that there are not yet, and overwrites each so many times on average.
+fn load(store: &Store, settings: &Settings, zipf: &Zipf, times: u64, put: impl Fn(u64)) {
+    let objects = settings.objects;
+    let step = Step::begin(store);
+    // A step coprime with the count visits each number once.
+    if store.get(key(objects - 1)).unwrap().is_none() {
+        (0..objects).for_each(|n| put(n.wrapping_mul(7_368_787) % objects));
+    }
+    store.flush().unwrap();
+    step.tell("load", objects);
+    if times > 0 {
+        let step = Step::begin(store);
+        let mut rng = StdRng::seed_from_u64(5);
+        (0..times * objects).for_each(|_| put(zipf.draw(&mut rng)));
+        store.flush().unwrap();
+        step.tell("overwrites", times * objects);
+    }
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args()
         .skip(1)
@@ -218,14 +238,8 @@ fn main() {
             .unwrap();
     };
     let put = |number: u64| put_at(key(number), number);
-    let step = Step::begin(&store);
-    // A step coprime with the count visits each number once.
-    if store.get(key(settings.objects - 1)).unwrap().is_none() {
-        (0..settings.objects).for_each(|n| put(n.wrapping_mul(7_368_787) % settings.objects));
-    }
-    store.flush().unwrap();
-    step.tell("load", settings.objects);
     let zipf = Zipf::new(settings.objects);
+    load(&store, &settings, &zipf, number(10, 0), put);
     let next = AtomicU64::new(settings.objects);
     run(&store, &settings, "E-z", settings.time, |rng| {
         if rng.random_range(0..100) < 5 {

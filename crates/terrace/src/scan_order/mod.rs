@@ -45,17 +45,18 @@ const MEAN_KEY_BYTES: usize = 32;
 /// Long sequential reads cost this fraction (1/n) of reading the same bytes in pages: 1.5 GB a
 /// second against 50,000 pages.
 const LONG_READ_PART: u64 = 8;
-/// A sweep reads the log at most so often: it holds up merges of the index meanwhile.
-const PASSES_MAX: u64 = 32;
-/// A sweep uses at least this part of its RAM, in per cent; and each value takes this many bytes
-/// besides key and value.
-const WINDOW_USE_PERCENT: u64 = 75;
-const WINDOW_OVERHEAD_BYTES: u64 = 24;
+/// RAM that a value takes in a sweep in addition to key and value.
+const SWEPT_OVERHEAD_BYTES: u64 = 24;
 /// RAM of a sweep, which the value cache lends it, as a fraction (1/n) of its size,
-const WINDOW_SHARE: u64 = 2;
+const SWEEP_RAM_SHARE: u64 = 2;
 /// within these bounds.
-const WINDOW_BYTES_MIN: u64 = 1 << 20;
-const WINDOW_BYTES_MAX: u64 = 64 << 20;
+const SWEEP_RAM_BYTES_MIN: u64 = 1 << 20;
+const SWEEP_RAM_BYTES_MAX: u64 = 64 << 20;
+/// Threads of a sweep that read the log: beside scans with many reads under way a single thread
+/// would get only a small share of the device.
+pub const SWEEP_THREADS: usize = 4;
+/// RAM that reads a sorted part of a sweep's file, at least.
+pub const SPILL_READ_BYTES: usize = 16 << 10;
 /// Maximum RAM of waiting values.
 const WAITING_BYTES_MAX: u64 = 8 << 20;
 /// Of the value cache's size, if that is less,
@@ -111,13 +112,13 @@ pub const fn index_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
 }
 
 /// Maximum RAM of a sweep, for a cache of this many bytes.
-pub fn window_bytes(cache_bytes: u64) -> u64 {
-    (cache_bytes / WINDOW_SHARE).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
+pub fn sweep_ram_bytes(cache_bytes: u64) -> u64 {
+    (cache_bytes / SWEEP_RAM_SHARE).clamp(SWEEP_RAM_BYTES_MIN, SWEEP_RAM_BYTES_MAX)
 }
 
-/// Cost of a copy for a sweep: bytes that a merge writes, and about as many of RAM.
+/// Cost of a copy for a sweep: bytes of its file, or that a merge writes, and about as many of RAM.
 pub const fn copy_bytes(key_bytes: usize, copied_bytes: u64) -> u64 {
-    WINDOW_OVERHEAD_BYTES + key_bytes as u64 + copied_bytes
+    SWEPT_OVERHEAD_BYTES + key_bytes as u64 + copied_bytes
 }
 
 /// Work of a sweep: segments that are not swept yet.
@@ -138,17 +139,22 @@ impl Sweep {
         values * copy_bytes(MEAN_KEY_BYTES, mean_bytes.min(COPY_BYTES_MAX))
     }
 
-    /// Bytes of the new tables, which exist beside the old ones until the sweep is over.
+    /// Bytes of its file, and of the new tables, which exist beside the old ones until the sweep is
+    /// over.
     pub fn written_bytes(&self, mean_bytes: u64) -> u64 {
-        self.index_bytes + self.copied_bytes(mean_bytes)
+        self.index_bytes + 2 * self.copied_bytes(mean_bytes)
     }
 
     /// Cost of a sweep, for this mean length of values in the log and this much RAM: an upper
-    /// bound, since long values are not copied. `None`: too high.
-    fn price(&self, mean_bytes: u64, window_bytes: u64) -> Option<u64> {
+    /// bound, since long values are not copied. `None`: the sorted parts of its file are too many
+    /// to be read side by side.
+    fn price(&self, mean_bytes: u64, ram_bytes: u64) -> Option<u64> {
         let copied_bytes = self.copied_bytes(mean_bytes);
-        let passes = copied_bytes.div_ceil(window_bytes / 100 * WINDOW_USE_PERCENT).max(1);
-        (passes <= PASSES_MAX).then_some(self.bytes * passes / LONG_READ_PART + self.written_bytes(mean_bytes))
+        let threads = SWEEP_THREADS as u64;
+        let spills = copied_bytes.div_ceil(ram_bytes / threads) + threads;
+        let read_bytes = self.bytes + copied_bytes;
+        (spills * SPILL_READ_BYTES as u64 <= ram_bytes)
+            .then_some(read_bytes / LONG_READ_PART + self.written_bytes(mean_bytes))
     }
 }
 
@@ -236,9 +242,9 @@ impl ScanOrder {
     /// Whether the charges are sufficient for a sweep, for this mean length of values in the log
     /// and this much RAM. If so, they are spent.
     #[must_use]
-    pub fn buys_sweep(&self, sweep: Sweep, mean_bytes: u64, window_bytes: u64) -> bool {
+    pub fn buys_sweep(&self, sweep: Sweep, mean_bytes: u64, ram_bytes: u64) -> bool {
         let paid = self.paid_for_sweep.load(Ordering::Relaxed);
-        let price = sweep.price(mean_bytes, window_bytes);
+        let price = sweep.price(mean_bytes, ram_bytes);
         let is_enough = price.is_some_and(|price| paid >= price / 100 * self.sweep_price_percent);
         let is_paid = sweep.bytes > 0 && paid > 0 && is_enough;
         let too_little = if is_paid { 0 } else { paid };
@@ -328,26 +334,28 @@ mod tests {
             live_bytes: 500_000,
             index_bytes: 200_000,
         };
-        // A MiB to read, an index to write anew, and in it 5,000 copies of 156 bytes.
-        let price = sweep.bytes / LONG_READ_PART + sweep.index_bytes + 5_000 * 156;
+        // A MiB to read, an index to write anew, and in it 5,000 copies of 156 bytes, which are
+        // written to a file before, and read there.
+        let copies = 5_000 * 156;
+        let price = (sweep.bytes + copies) / LONG_READ_PART + sweep.index_bytes + 2 * copies;
         let reads = (price / 100 * 100).div_ceil(READ_PRICE);
-        assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX), "no scans");
+        assert!(!order.buys_sweep(sweep, 100, SWEEP_RAM_BYTES_MAX), "no scans");
         order.pay_for_sweep(reads - 1);
         assert!(order.has_paid_for_sweep());
-        assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));
+        assert!(!order.buys_sweep(sweep, 100, SWEEP_RAM_BYTES_MAX));
         assert!(
-            !order.buys_sweep(Sweep::default(), 100, WINDOW_BYTES_MAX),
+            !order.buys_sweep(Sweep::default(), 100, SWEEP_RAM_BYTES_MAX),
             "nothing is left to sweep"
         );
         assert!(!order.has_paid_for_sweep(), "no need to ask again");
         order.pay_for_sweep(1);
         assert!(order.has_paid_for_sweep());
-        assert!(order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));
-        assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX), "it is spent");
+        assert!(order.buys_sweep(sweep, 100, SWEEP_RAM_BYTES_MAX));
+        assert!(!order.buys_sweep(sweep, 100, SWEEP_RAM_BYTES_MAX), "it is spent");
         // Charges made during a sweep are dropped.
         order.pay_for_sweep(10 * reads);
         order.swept();
-        assert!(!order.buys_sweep(sweep, 100, WINDOW_BYTES_MAX));
+        assert!(!order.buys_sweep(sweep, 100, SWEEP_RAM_BYTES_MAX));
         // The same values in a log of ten times as much cost as much more.
         let large = Sweep {
             bytes: sweep.bytes * 10,
@@ -355,25 +363,28 @@ mod tests {
             index_bytes: sweep.index_bytes * 10,
         };
         order.pay_for_sweep(9 * reads);
-        assert!(!order.buys_sweep(large, 100, WINDOW_BYTES_MAX));
+        assert!(!order.buys_sweep(large, 100, SWEEP_RAM_BYTES_MAX));
         order.pay_for_sweep(reads);
-        assert!(order.buys_sweep(large, 100, WINDOW_BYTES_MAX));
+        assert!(order.buys_sweep(large, 100, SWEEP_RAM_BYTES_MAX));
     }
 
     #[test]
-    fn a_log_that_would_be_read_too_often_is_not_swept() {
+    fn a_log_with_too_many_values_for_the_ram_is_not_swept() {
         let order = of_rate(1 << 20);
-        assert_eq!([0, 16 << 20, 1 << 30].map(window_bytes), [1 << 20, 8 << 20, 64 << 20]);
-        // In windows of 48 MiB: 32 times, and once more.
-        let values = PASSES_MAX * (WINDOW_BYTES_MAX / 100 * WINDOW_USE_PERCENT) / 156;
+        assert_eq!(
+            [0, 16 << 20, 1 << 30].map(sweep_ram_bytes),
+            [1 << 20, 8 << 20, 64 << 20]
+        );
+        // With 1 MiB 64 sorted parts can be read side by side. Each but the last four has 256 KiB.
+        let values = 60 * (256 << 10) / 156;
         let sweep = |values: u64| Sweep {
             bytes: values * 150,
             live_bytes: values * 100,
             index_bytes: 0,
         };
         order.pay_for_sweep(1 << 40);
-        assert!(!order.buys_sweep(sweep(values + 1), 100, WINDOW_BYTES_MAX));
-        assert!(order.buys_sweep(sweep(values), 100, WINDOW_BYTES_MAX));
+        assert!(!order.buys_sweep(sweep(values + 1), 100, SWEEP_RAM_BYTES_MIN));
+        assert!(order.buys_sweep(sweep(values), 100, SWEEP_RAM_BYTES_MIN));
     }
 
     #[test]

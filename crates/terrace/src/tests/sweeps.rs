@@ -1,10 +1,11 @@
-//! Sweeps of a log whose short values do not fit into one window, beside writers, deletions, scans
-//! from both ends, flushes and recycling.
+//! Sweeps of a log whose short values do not fit into RAM, beside writers, deletions, scans from
+//! both ends, flushes and recycling.
 
 use super::{bytes, eventually, small_options};
 use crate::{
     Durability, Options, PutOptions, ScanRange, Store,
-    io::{Disk as _, SimDisk},
+    io::{Disk as _, Fault, FaultKind, SimDisk},
+    log::segments::SegmentState,
     ordered_index::{Entry, Home},
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -18,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// With their values three windows of the least length.
+/// With their values twice the least RAM of a sweep.
 const KEYS: usize = 9_000;
 /// How long everything goes on at most.
 const TIME_MAX: Duration = Duration::from_secs(20);
@@ -180,7 +181,7 @@ fn entries(store: &Store) -> Vec<Entry> {
 }
 
 #[test]
-fn sweeps_of_many_windows_beside_everything_else_lose_and_mix_up_nothing() {
+fn sweeps_of_many_spills_beside_everything_else_lose_and_mix_up_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(options(dir.path())).unwrap();
     let arena = Arena {
@@ -277,17 +278,12 @@ fn a_sweep_that_waits_to_write_more_holds_up_no_writer() {
     assert!(began.elapsed() < took + Duration::from_secs(20), "closing took long");
 }
 
-/// Copies make the index longer, and a sweep writes all of it anew beside what there is. On a
-/// nearly full device both met the end of it and took the reserve, and so puts were refused because
-/// of scans (seen on a file system of 6 MiB with 700 KiB left).
-#[test]
-fn where_the_device_has_no_room_scans_write_nothing() {
-    const CAPACITY: u64 = 1 << 30;
-    let (dir, disk) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+/// A store on a simulated disk with all keys in its log.
+fn on_sim_disk(dir: &Path, disk: &SimDisk) -> Store {
     let on_disk = Options {
         flash_disk: Some(Arc::new(disk.clone())),
         cache_bytes: 0,
-        ..options(dir.path())
+        ..options(dir)
     };
     let store = Store::open(on_disk).unwrap();
     // Together in frames: of pages with one value each the log would give room back meanwhile.
@@ -300,6 +296,55 @@ fn where_the_device_has_no_room_scans_write_nothing() {
         store.put_with(key, value, &buffered).unwrap();
     });
     store.flush().unwrap();
+    store
+}
+
+/// Whatever fails of its file, a sweep costs nothing but its own work.
+#[test]
+fn a_sweep_whose_file_fails_is_made_again_later() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+    let store = on_sim_disk(dir.path(), &disk);
+    let segments = &store.engine().log.segments;
+    let is_swept = || {
+        segments
+            .in_state(SegmentState::Sealed)
+            .any(|segment| segment.is_swept())
+    };
+    // Other values each time: those that were scanned get copies without a sweep.
+    let next = AtomicU64::new(0);
+    let scan = || {
+        let from = next.fetch_add(10, Ordering::Relaxed) as usize % KEYS;
+        let mut scan = store.scan(ScanRange::range(key(from)..)).unwrap();
+        scan.next_values(10).unwrap();
+    };
+    // When it is made, when it is written for the first time and later, and when it is read.
+    let writing = [0, 3, 6].map(|after| Fault::new(FaultKind::Write).after(after));
+    for fault in writing.into_iter().chain([Fault::new(FaultKind::Read)]) {
+        let fault = fault.on("TERRACE.sweep");
+        let before = store.stats().scan_order.sweeps;
+        disk.set_fault(Some(fault.clone()));
+        eventually("a sweep failed", || {
+            scan();
+            store.stats().scan_order.sweeps > before
+        });
+        disk.set_fault(None);
+        assert!(!is_swept(), "{fault:?}");
+    }
+    eventually("a sweep", || {
+        scan();
+        is_swept()
+    });
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+/// Copies make the index longer, and a sweep writes all of it anew beside what there is. On a
+/// nearly full device both met the end of it and took the reserve, and so puts were refused because
+/// of scans (seen on a file system of 6 MiB with 700 KiB left).
+#[test]
+fn where_the_device_has_no_room_scans_write_nothing() {
+    const CAPACITY: u64 = 1 << 30;
+    let (dir, disk) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+    let store = on_sim_disk(dir.path(), &disk);
     let engine = store.engine();
     disk.set_capacity(Some(CAPACITY));
     let used = CAPACITY - disk.available_bytes().unwrap();

@@ -1,51 +1,48 @@
-//! The sweep: the log is read sequentially, and its short values are written into their entries by
-//! one merge of the index ([`crate::ordered_index::OrderedIndex::merge_with_copies`]).
+//! The sweep: the log is read once, sequentially, and its short values are written into their
+//! entries by one merge of the index
+//! ([`crate::ordered_index::OrderedIndex::merge_with_copies`]).
 //!
-//! The merge meets entries in key order, and the log has values in commit order. So the log is read
-//! again for each *window*: the values of as many keys as fit in RAM, from the current position of
-//! the merge.
+//! The merge meets entries in key order, and the log has values in commit order. So the values are
+//! sorted first, with little RAM for any number of them: the threads that read the log
+//! ([`collect`]) fill their RAM again and again, and each time write what they have, sorted, to a
+//! temporary file ([`spills`]). The merge reads these *spills* side by side. It holds up other
+//! merges only from then on.
 //!
 //! The next sweep skips segments that a sweep has read: all short values that live there have
 //! copies, and later values are elsewhere. That is recorded in RAM only, so after an open the first
 //! sweep covers the whole log, at its full price.
 //!
-//! Invariants: RAM is bounded by the size of a window. A segment is pinned while it is read. An
-//! entry gets only the value of its own key and version. Before the merge the index has flushed the
-//! entries of these segments.
+//! Invariants: RAM is bounded. A segment is pinned while it is read. An entry gets only the value
+//! of its own key and version. Before the merge the index has flushed the entries of these
+//! segments.
 //!
 //! On failure, or when there is no room, or a thread waits because of the sweep: no more copies are
 //! given, the merge ends without them, and the segments count as not swept. When the store stops,
 //! or merges are far behind, the merge is aborted.
 
-mod window;
+mod collect;
+mod spills;
+mod values;
 
 use super::{INDEX_LOOK, Orderer, has_room};
 use crate::{
     Result,
     engine::Engine,
     hash_index::HashIndex,
-    key_hash,
-    log::{
-        address::Address,
-        format::{FRAME_HEADER_BYTES, Record, records},
-        scan::FrameWalk,
-        segments::{Segment, SegmentState},
-    },
+    log::segments::{Segment, SegmentState},
     metrics::{bucket::Bucket, count},
     ordered_index::{CopySource, Entry},
-    scan_order::{Form, Sweep, copy_bytes, form, window_bytes},
-    write::apply::{self, TOUCHED_TOGETHER},
+    scan_order::{Form, Sweep, copy_bytes, form, sweep_ram_bytes},
+    write::apply,
 };
 use bytes::Bytes;
+use collect::collect;
 use parking_lot::Mutex;
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    thread::ScopedJoinHandle,
+use spills::InOrder;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
-use window::Window;
 
 /// A sweep makes no more copies when merges of the index, which it holds up, are behind by more
 /// runs than this: long before the applier waits for them.
@@ -56,10 +53,8 @@ const RUNS_BEHIND_MAX: usize = 2;
 const RUNS_BEHIND_GIVEN_UP: usize = apply::RUNS_BEHIND_MAX / 2;
 /// Entries between two looks at that.
 const RUNS_LOOK: u32 = 4096;
-
-/// Threads that read the log: beside scans with many reads under way a single thread would get only
-/// a small share of the device.
-const WALKERS: usize = 4;
+/// Bytes of copies between two waits for the rate limit.
+const EARNED_TOGETHER: u64 = 1 << 20;
 
 /// Segments, with their generations.
 type Places = Vec<(u32, u64)>;
@@ -67,17 +62,36 @@ type Places = Vec<(u32, u64)>;
 impl Orderer {
     /// Sweeps the log if the charges of scans are sufficient. `false` if there was nothing to do.
     pub(super) fn sweep(&self) -> bool {
-        let Some(segments) = bought(&self.engine) else {
+        let engine = &self.engine;
+        let Some(segments) = bought(engine) else {
             return false;
         };
-        if self.flush_index() {
-            self.merge_with_copies(segments);
+        engine.cache.lend(ram_bytes(engine));
+        if let Err(error) = self.sweep_segments(&segments) {
+            tracing::warn!(%error, "a sweep of the log for scans failed");
         }
-        self.engine.scan_order.swept();
+        engine.cache.lend(0);
+        engine.scan_order.swept();
         true
     }
 
-    /// Flushes applied entries: a merge does not see memtables. Returns whether it did.
+    fn sweep_segments(&self, segments: &Places) -> Result<()> {
+        let engine = &self.engine;
+        // Of a machine with RAM for it.
+        let ram_bytes = usize::try_from(ram_bytes(engine)).unwrap_or(usize::MAX);
+        let bucket = Mutex::new(Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)));
+        let Some(spills) = collect(engine, segments, ram_bytes, &bucket)? else {
+            return Ok(());
+        };
+        if self.flush_index() {
+            let values = spills.in_order(ram_bytes)?;
+            self.merge_with_copies(segments, values, bucket.into_inner());
+        }
+        Ok(())
+    }
+
+    /// Flushes applied entries, since a merge does not see memtables, and waits until merges are
+    /// not far behind. Returns whether it did.
     fn flush_index(&self) -> bool {
         let engine = &self.engine;
         let seq = engine.index.applied_seq();
@@ -87,33 +101,30 @@ impl Orderer {
                 .persisted_mark()
                 .is_some_and(|mark| mark.applied_seq >= seq)
         };
-        while !is_flushed() {
+        while !is_flushed() || is_behind(engine) {
             if must_end(engine) {
                 return false;
             }
-            engine.want_mark(seq);
+            if !is_flushed() {
+                engine.want_mark(seq);
+            }
             engine.pause(INDEX_LOOK);
         }
         true
     }
 
-    fn merge_with_copies(&self, segments: Places) {
+    fn merge_with_copies(&self, segments: &Places, values: InOrder, bucket: Bucket) {
         let engine = &self.engine;
         let told = Arc::new(Told::default());
-        let window_bytes = window_bytes_of(engine);
         let source = LogInOrder {
             engine: Arc::clone(engine),
-            window: Window::of(usize::try_from(window_bytes).unwrap_or(usize::MAX)),
-            bucket: Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)),
+            values,
+            bucket,
             given_bytes: 0,
-            segments: segments.clone(),
             told: Arc::clone(&told),
             asked: 0,
         };
-        engine.cache.lend(window_bytes);
-        let merged = engine.index.merge_with_copies(engine.watermark_seq(), Box::new(source));
-        engine.cache.lend(0);
-        match merged {
+        match engine.index.merge_with_copies(engine.watermark_seq(), Box::new(source)) {
             Ok(true) => {
                 count(&engine.scan_order.counters.copied, told.copied.load(Ordering::Relaxed));
                 if !told.has_ended.load(Ordering::Relaxed) {
@@ -144,8 +155,7 @@ struct Told {
 /// Short values of the log in the order of their keys.
 struct LogInOrder {
     engine: Arc<Engine>,
-    segments: Places,
-    window: Window,
+    values: InOrder,
     /// Bytes that may be written.
     bucket: Bucket,
     /// Bytes of copies since the last wait for the rate limit.
@@ -160,12 +170,17 @@ impl CopySource for LogInOrder {
         if form(entry.length) != Some(Form::Copied) || self.told.has_ended.load(Ordering::Relaxed) {
             return None;
         }
-        if !self.window.reaches(key) {
-            self.go_on_at(key);
-        }
-        let copy = self.window.value(key, entry.version.0, entry.checksum)?;
-        self.given_bytes += copy_bytes(key.len(), entry.length);
+        let value = self.values.value(key, entry.version.0, entry.checksum);
+        let copy = value.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a sweep of the log for scans ends early");
+            self.told.has_ended.store(true, Ordering::Relaxed);
+            None
+        })?;
         self.told.copied.fetch_add(1, Ordering::Relaxed);
+        self.given_bytes += copy_bytes(key.len(), entry.length);
+        if self.given_bytes >= EARNED_TOGETHER && !self.earn() {
+            self.told.has_ended.store(true, Ordering::Relaxed);
+        }
         Some(copy)
     }
 
@@ -184,91 +199,13 @@ impl LogInOrder {
     /// Waits until the rate limit has earned the written bytes, with all merges of the index held
     /// up. Returns whether the sweep continues.
     fn earn(&mut self) -> bool {
+        let engine = &self.engine;
         let given_bytes = std::mem::take(&mut self.given_bytes);
-        self.bucket.wait(given_bytes, || must_end(&self.engine))
-    }
-
-    /// Fills the window with keys from `key` on, once the written bytes are earned.
-    fn go_on_at(&mut self, key: &[u8]) {
-        if !self.earn() {
-            self.told.has_ended.store(true, Ordering::Relaxed);
-            return;
-        }
-        self.window.begin(key);
-        let window = Mutex::new(&mut self.window);
-        let (engine, segments, next) = (&self.engine, &self.segments, AtomicUsize::new(0));
-        let walk = || {
-            while let Some(place) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let is_read = read(engine, *place, &window).unwrap_or_else(|error| {
-                    tracing::warn!(%error, "reading the log for copies failed");
-                    false
-                });
-                if !is_read {
-                    return false;
-                }
-            }
-            true
-        };
-        let is_whole = std::thread::scope(|scope| {
-            let walkers: Vec<_> = (0..WALKERS)
-                .map(|_| {
-                    std::thread::Builder::new()
-                        .name("terrace-sweep".into())
-                        .spawn_scoped(scope, walk)
-                })
-                .collect();
-            let is_whole = |walker: std::io::Result<ScopedJoinHandle<'_, bool>>| {
-                walker.is_ok_and(|walker| walker.join().unwrap_or(false))
-            };
-            // Waits for each of them.
-            walkers.into_iter().map(is_whole).fold(true, |one, other| one & other)
-        });
-        self.window.end();
-        if !is_whole {
-            self.told.has_ended.store(true, Ordering::Relaxed);
-        }
+        self.bucket.wait(given_bytes, || must_end(engine) || is_behind(engine))
     }
 }
 
-/// Reads a segment's values into the window. `false` if the sweep has to end.
-fn read(engine: &Engine, (number, generation): (u32, u64), window: &Mutex<&mut Window>) -> Result<bool> {
-    let segments = &engine.log.segments;
-    // A segment that was recycled meanwhile is skipped.
-    let Some(segment) = segments
-        .pin(number)
-        .filter(|segment| segment.generation() == generation)
-    else {
-        return Ok(true);
-    };
-    let base = u64::from(number) * segments.segment_bytes();
-    let step = |bytes, read: &mut dyn FnMut() -> Result<()>| {
-        count(&engine.scan_order.counters.sweep_bytes, bytes as u64);
-        engine.paid_flash_step(read)
-    };
-    let mut walk = FrameWalk::new(&segment, segments.segment_bytes(), step);
-    while let Some(frame) = walk.next_frame()? {
-        let payload = &frame.bytes[FRAME_HEADER_BYTES..][..frame.header.payload_bytes as usize];
-        let at = base + (frame.offset + FRAME_HEADER_BYTES) as u64;
-        let range = window.lock().range();
-        let wanted = records(payload).filter(|(_, record)| is_short(record) && range.has(record.key));
-        let mut found: Vec<_> = wanted
-            .filter_map(|(offset, record)| Some((key_hash(record.key), Address::new(at + offset as u64)?, record)))
-            .collect();
-        for together in found.chunks(TOUCHED_TOGETHER) {
-            engine.hash_index.touch(together.iter().map(|(hash, ..)| *hash));
-        }
-        found.retain(|(hash, address, record)| lives(engine, record, *hash, *address));
-        let mut window = window.lock();
-        found.iter().for_each(|(_, _, record)| window.add(record));
-        if must_end(engine) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Whether a sweep has to end: there is no room, the store stops, or a thread will soon wait for
-/// merges of the index, or for values that this thread moves.
+/// Whether a sweep has to end: there is no room, or the store stops.
 fn must_end(engine: &Engine) -> bool {
     let log = &engine.log;
     log.is_closing()
@@ -277,7 +214,11 @@ fn must_end(engine: &Engine) -> bool {
         || log.index_full.reason().is_some()
         || !log.reserve.is_whole()
         || !engine.index.is_usable()
-        || engine.index.runs_behind() > RUNS_BEHIND_MAX
+}
+
+/// Whether a thread will soon wait for merges of the index.
+fn is_behind(engine: &Engine) -> bool {
+    engine.index.runs_behind() > RUNS_BEHIND_MAX
 }
 
 /// Whether a segment is full, all its records are in the index, and no sweep has visited it. A
@@ -289,7 +230,7 @@ fn is_due(segment: &Segment, applied_seq: u64) -> bool {
 /// The segments to be swept, if the charges of scans are sufficient: full ones.
 fn bought(engine: &Engine) -> Option<Places> {
     // Called at each turn: if nothing was scanned since, the segments need not be visited.
-    if !engine.scan_order.has_paid_for_sweep() || must_end(engine) {
+    if !engine.scan_order.has_paid_for_sweep() || must_end(engine) || is_behind(engine) {
         return None;
     }
     let applied_seq = engine.index.applied_seq();
@@ -306,29 +247,13 @@ fn bought(engine: &Engine) -> Option<Places> {
     };
     let place = |segment: &&Segment| (segment.number, segment.generation());
     let is_bought = has_room(engine, sweep.written_bytes(mean_bytes))
-        && engine.scan_order.buys_sweep(sweep, mean_bytes, window_bytes_of(engine));
+        && engine.scan_order.buys_sweep(sweep, mean_bytes, ram_bytes(engine));
     is_bought.then(|| due.iter().map(place).collect())
 }
 
 /// RAM of a sweep, by the present size of the value cache and not the size at the open.
-fn window_bytes_of(engine: &Engine) -> u64 {
-    window_bytes(engine.cache.capacity_bytes() + engine.log.frames.share_bytes())
-}
-
-/// Whether a record is the home of a short value.
-fn is_short(record: &Record<'_>) -> bool {
-    record.body.is_home() && form(record.body.value().len() as u64) == Some(Form::Copied)
-}
-
-/// Whether the hash index says that a value lives there. Of the few that it has lost scans buy
-/// copies by themselves.
-fn lives(engine: &Engine, record: &Record<'_>, hash: u64, address: Address) -> bool {
-    let is_present = engine.hash_index.recency(hash, address).is_some();
-    let is_dead = || {
-        let presence = engine.presence();
-        presence.dead(record.key, record.version(), record.attributes).is_some()
-    };
-    is_present && !is_dead()
+fn ram_bytes(engine: &Engine) -> u64 {
+    sweep_ram_bytes(engine.cache.capacity_bytes() + engine.log.frames.share_bytes())
 }
 
 #[cfg(test)]
@@ -370,8 +295,8 @@ mod tests {
             ..small_options(dir.path())
         };
         let store = Store::open(options).unwrap();
-        assert_eq!(window_bytes_of(store.engine()), 32 << 20);
+        assert_eq!(ram_bytes(store.engine()), 32 << 20);
         store.set_cache_bytes(4 << 20);
-        assert_eq!(window_bytes_of(store.engine()), 2 << 20);
+        assert_eq!(ram_bytes(store.engine()), 2 << 20);
     }
 }

@@ -8,9 +8,9 @@
 //! times each on average: most of the log is dead then. Then it does 95 % scans of 50 pairs, from
 //! start keys by Zipf's law (exponent 0.99, popular keys spread over all), and 5 % inserts between
 //! the existing keys, as YCSB does. Every four seconds it prints the operations done, the processor
-//! time of each, and the bytes read and written. Then scans of 100 pairs from uniform keys, and gets
-//! and overwrites of scanned keys. RAM is divided as in `terrace-bench contest`. Objects that a
-//! directory has from an earlier run are not loaded again.
+//! time of each, and the bytes read and written. Then scans of 100 pairs from uniform keys, and
+//! gets and overwrites of scanned keys. RAM is divided as in `terrace-bench contest`. Objects that
+//! a directory has from an earlier run are not loaded again.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};

@@ -64,6 +64,12 @@ pub struct BenchArgs {
     /// Seconds per row
     #[arg(long, value_name = "NUMBER", default_value = "5")]
     pub seconds: f64,
+    /// Use each object once per row, however long it takes: with put, fill the bucket
+    #[arg(long, conflicts_with = "seconds")]
+    pub once: bool,
+    /// Leave the objects in the bucket
+    #[arg(long)]
+    pub keep: bool,
     /// Maximum total bytes of the objects of one size
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub bytes: Size,

@@ -126,7 +126,9 @@ impl<'a> Bench<'a> {
                     self.rows_of(operation, &mut stage, &mut rows).await?;
                 }
             }
-            self.delete(&stage).await?;
+            if !self.args.keep {
+                self.delete(&stage).await?;
+            }
         }
         if self.args.json {
             output::print_json(&rows)?;
@@ -168,6 +170,11 @@ impl<'a> Bench<'a> {
             return Ok(());
         }
         let seconds = Duration::from_secs_f64(self.args.seconds.max(0.001));
+        let each = if self.args.once {
+            Until::Done(0)
+        } else {
+            Until::Once(0, seconds)
+        };
         for connections in &self.args.connections {
             if !matches!(operation, Operation::Put | Operation::Multipart) {
                 self.write(stage).await?;
@@ -177,15 +184,15 @@ impl<'a> Bench<'a> {
             {
                 self.make_cold(command).await?;
                 stage.warm = false;
-                let until = Until::Once(0, seconds);
-                rows.push(self.row(operation, stage, *connections, until, true).await?);
+                rows.push(self.row(operation, stage, *connections, each, true).await?);
             }
             if matches!(operation, Operation::Get | Operation::Range | Operation::Mixed) && !stage.warm {
                 self.untimed(Operation::Get, stage.objects, 0).await?;
                 stage.warm = true;
             }
             let until = match operation {
-                Operation::Delete => Until::Once(0, seconds),
+                Operation::Delete => each,
+                _ if self.args.once => each,
                 _ => Until::Time(seconds),
             };
             rows.push(self.row(operation, stage, *connections, until, false).await?);

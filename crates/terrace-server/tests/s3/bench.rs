@@ -110,6 +110,37 @@ fn stands_beside(place: &Place, service: &Service, rows: usize) {
     assert_eq!(drawn("<circle"), 2 + 2 * (rows + 4), "two for each row of each");
 }
 
+/// Each object is written once, however short the time of a row is, and stays.
+#[test]
+fn it_fills_a_bucket() {
+    let place = Place::new();
+    let service = Service::program(&place, &[]);
+    let mut command = place.command(&[
+        "bench",
+        "s3",
+        "--endpoint",
+        &format!("http://{}", service.client.address),
+    ]);
+    command
+        .args(["--operations", "put,get", "--once", "--keep", "--json"])
+        .args(["--objects", "1500", "--sizes", "1KiB", "--connections", "8"])
+        .env("AWS_ACCESS_KEY_ID", &service.client.id)
+        .env("AWS_SECRET_ACCESS_KEY", &service.client.secret);
+    let run = command.output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let rows: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let counts: Vec<_> = rows.as_array().unwrap().iter().map(|row| &row["count"]).collect();
+    assert_eq!(counts, [1500, 1500]);
+    let page = service.client.get("/terrace-bench?list-type=2").status(200);
+    let keys = elements(&page, "Key");
+    let expected: Vec<_> = (0..1000).map(|number| format!("bench-1024/{number:08}")).collect();
+    assert_eq!(keys, expected);
+    let rest = service
+        .client
+        .get("/terrace-bench?list-type=2&start-after=bench-1024%2F00000999");
+    assert_eq!(elements(&rest.status(200), "Key").len(), 500);
+}
+
 #[test]
 fn it_measures_over_tls() {
     let place = Place::new();

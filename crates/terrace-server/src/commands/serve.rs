@@ -26,7 +26,10 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
             );
         },
     };
-    let server = Server::open(args, settings, surroundings)?;
+    let Some(server) = Server::open(args, settings, surroundings)? else {
+        eprintln!("stopped before the store was open");
+        return Ok(());
+    };
     announce(&server)?;
     server.run(|| eprintln!("stopping; once more ends at once"))
 }

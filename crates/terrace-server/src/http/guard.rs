@@ -17,7 +17,7 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'sel
                            base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// Policy of all other answers, if a browser shows one as a document: nothing is allowed. Stored
 /// files are untrusted.
-const VALUE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'";
+pub const VALUE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'";
 
 /// The challenge for a password. <https://www.rfc-editor.org/rfc/rfc7617>
 const CHALLENGE: &str = "Basic realm=\"Terrace\", charset=\"UTF-8\"";
@@ -107,12 +107,17 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
         None => next.run(request).await,
     };
     app.requests.count(route, response.status());
+    add_headers(&mut response, policy);
+    response
+}
+
+/// Adds the headers of every answer of the page.
+pub fn add_headers(response: &mut Response, policy: &'static str) {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
-    response
 }
 
 /// The host of a request. One that is not UTF-8 matches no name, so it becomes empty.

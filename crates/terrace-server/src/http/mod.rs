@@ -1,8 +1,9 @@
 //! The HTTP service: a page, its JSON interface, the images, metrics.
 //!
 //! [`server`] accepts a request, [`guard`] checks its Host and adds the common headers of answers,
-//! a handler in [`api`], [`value`], [`metrics`] or [`page`] answers. The engine blocks, so
-//! [`engine`] runs each call to it on a thread for blocking work, a bounded number at a time.
+//! a handler in [`api`], [`value`], [`metrics`] or [`page`] answers. Until the store is open,
+//! [`opening`] answers. The engine blocks, so [`engine`] runs each call to it on a thread for
+//! blocking work, a bounded number at a time.
 //!
 //! Nothing here writes to the store. It listens on the loopback address by default, and on other
 //! addresses only with a password.
@@ -17,6 +18,7 @@ pub mod engine;
 pub mod fuzzing;
 mod guard;
 mod metrics;
+pub mod opening;
 mod outgoing;
 mod page;
 pub mod ranges;
@@ -35,6 +37,7 @@ use terrace_images::Progress;
 pub use budget::sender_of;
 pub use connections::{CONNECTIONS_DEFAULT, Limits};
 pub use guard::Door;
+use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
 use read_ahead::ReadAhead;
 pub use server::{Accept, LISTEN_DEFAULT, Listener, bind, run, serve};
@@ -101,6 +104,14 @@ impl App {
             door,
         })
     }
+}
+
+/// The page as a service, for [`run`].
+pub type Page = TowerToHyperService<Router>;
+
+/// The page over an open store.
+pub fn page(app: Arc<App>) -> Page {
+    TowerToHyperService::new(router(app))
 }
 
 /// The routes.

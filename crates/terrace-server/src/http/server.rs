@@ -5,14 +5,15 @@
 //! can block the server.
 
 use super::{
-    App,
+    Page,
     connections::{Answering, Connections, GATHERED_BYTES_MAX, Limits, Place},
+    opening::Opening,
     outgoing::Outgoing,
-    router,
     tls::{Tls, TlsVersion},
     traffic::Traffic,
 };
 use crate::failure::{Failure, Outcome};
+use futures_util::future::{Either, ready};
 use http_body::Body;
 use hyper::{
     Request, Response,
@@ -20,10 +21,7 @@ use hyper::{
     server::conn::http1::Builder,
     service::{Service, service_fn},
 };
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
     future::poll_fn,
     io,
@@ -108,13 +106,15 @@ pub struct Listener<L = TcpListener> {
 }
 
 /// Serves the page until `stop` resolves, then finishes answers in progress.
-pub async fn run(app: Arc<App>, listener: Listener, stop: impl Future<Output = ()>) {
-    let service = TowerToHyperService::new(router(app));
+pub async fn run(opening: Opening<Page>, listener: Listener, stop: impl Future<Output = ()>) {
     let service_for = |peer: SocketAddr| {
-        let service = service.clone();
+        let opening = opening.clone();
         service_fn(move |mut request: Request<Incoming>| {
+            let Some(page) = opening.service() else {
+                return Either::Left(ready(Ok(opening.answer(&request))));
+            };
             request.extensions_mut().insert(peer);
-            service.call(request)
+            Either::Right(page.call(request))
         })
     };
     serve(service_for, listener, stop, SHUTDOWN_TIME_MAX).await;

@@ -129,14 +129,20 @@ pub struct Keeper {
 }
 
 impl Keeper {
+    /// Counts the traffic with clients.
+    ///
+    /// # Errors
+    /// As [`Traffic::new`].
+    pub fn traffic(bounds: &Bounds) -> std::io::Result<Arc<Traffic>> {
+        Traffic::new(bounds.limit_bytes().unwrap_or(u64::MAX) / TRAFFIC_PARTS)
+    }
+
     /// Begins to adjust the cache of a store, which may have this many bytes.
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn start(store: Store, bounds: Bounds, most_bytes: u64) -> std::io::Result<Self> {
+    pub fn start(store: Store, bounds: Bounds, most_bytes: u64, traffic: Arc<Traffic>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let step_bytes = bounds.limit_bytes().unwrap_or(u64::MAX) / TRAFFIC_PARTS;
-        let traffic = Traffic::new(step_bytes)?;
         let thread = thread::Builder::new().name("memory".to_owned()).spawn({
             let (stop, traffic) = (Arc::clone(&stop), Arc::clone(&traffic));
             move || look_after(&store, &bounds, most_bytes, &traffic, &stop)
@@ -146,11 +152,6 @@ impl Keeper {
             traffic,
             thread: Some(thread),
         })
-    }
-
-    /// Counts all traffic with clients.
-    pub fn traffic(&self) -> Arc<Traffic> {
-        Arc::clone(&self.traffic)
     }
 }
 

@@ -268,6 +268,12 @@ pub fn slow_down(message: &'static str) -> S3Error {
     error
 }
 
+/// The error while the store is being opened.
+pub fn not_open() -> S3Error {
+    let message = "The store is being opened. Try again shortly.";
+    S3Error::with_message(S3ErrorCode::ServiceUnavailable, message)
+}
+
 /// The S3 error for a request that is not valid.
 pub fn of_wrong(wrong: Wrong) -> S3Error {
     S3Error::with_message(S3ErrorCode::InvalidRequest, wrong.0)

@@ -148,7 +148,7 @@ impl Exchange {
         response.map(|body| Counted {
             expected: body.size_hint().exact(),
             body,
-            exchange: self,
+            exchange: Some(self),
         })
     }
 }
@@ -218,8 +218,19 @@ pub struct Counted {
     body: Body,
     /// Its length, if known.
     expected: Option<u64>,
-    // Last field: dropped after the body, sent or not.
-    exchange: Exchange,
+    // Last field: dropped after the body, sent or not. None while the store is being opened.
+    exchange: Option<Exchange>,
+}
+
+impl Counted {
+    /// A body that is not counted.
+    pub const fn not(body: Body) -> Self {
+        Self {
+            body,
+            expected: None,
+            exchange: None,
+        }
+    }
 }
 
 impl http_body::Body for Counted {
@@ -231,11 +242,11 @@ impl http_body::Body for Counted {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(frame) = &frame {
+        if let (Poll::Ready(frame), Some(exchange)) = (&frame, &mut self.exchange) {
             match frame {
-                None => self.exchange.is_complete = true,
+                None => exchange.is_complete = true,
                 Some(Ok(frame)) => {
-                    self.exchange.sent += frame.data_ref().map_or(0, |data| data.len() as u64);
+                    exchange.sent += frame.data_ref().map_or(0, |data| data.len() as u64);
                 }
                 Some(Err(_)) => {}
             }
@@ -255,8 +266,10 @@ impl http_body::Body for Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         // A consumer that knows the length does not poll for the end.
-        if self.expected == Some(self.exchange.sent) {
-            self.exchange.is_complete = true;
+        if let Some(exchange) = &mut self.exchange
+            && self.expected == Some(exchange.sent)
+        {
+            exchange.is_complete = true;
         }
     }
 }

@@ -96,6 +96,11 @@ impl Front {
         }
     }
 
+    /// Its state.
+    pub fn gateway(&self) -> &Arc<Gateway> {
+        &self.inner.gateway
+    }
+
     /// The service for a connection.
     pub fn to(&self, peer: IpAddr) -> Self {
         Self {
@@ -579,7 +584,8 @@ fn weight(head: &Head) -> Option<u64> {
     (!head.is_of_object() || head.is_xml).then_some(XML_WEIGHT)
 }
 
-fn into_response(error: S3Error) -> Response<Body> {
+/// An error as an answer.
+pub fn into_response(error: S3Error) -> Response<Body> {
     error.to_http_response().unwrap_or_else(|_| {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

@@ -49,18 +49,28 @@ mod website;
 
 use errors::Told as _;
 pub use errors::said;
+pub use front::Front;
 pub use terrace_objects::secrets::kms;
 pub use terrace_objects::{access_key, account, keyspace, secrets};
 use terrace_objects::{acl, bucket, class, collector, commit, list, lock, manifest, policy, session, versions};
 
-use crate::http::{Listener, budget::Pool, engine::Engine, read_ahead::ReadAhead};
+use crate::http::{
+    self, Listener,
+    budget::Pool,
+    engine::Engine,
+    opening::{self, Opening},
+    read_ahead::ReadAhead,
+};
 use access::Domains;
 use access_key::Keys;
 use access_log::AccessLog;
 use bucket::{Bucket, Buckets};
 use collector::Collector;
+use exchange::Counted;
 use figures::Figures;
+use futures_util::future::{Either, ready};
 use hashing::Hashing;
+use hyper::service::{Service as _, service_fn};
 use limit::{Limiter, Sender};
 use logging::delivery::{self, Delivery};
 use notify::Targets;
@@ -346,11 +356,22 @@ impl Drop for Upkeep {
 }
 
 /// Serves until `stop` resolves, then finishes requests under way.
-pub async fn run(gateway: Arc<Gateway>, domains: Vec<String>, listener: Listener, stop: impl Future<Output = ()>) {
-    let front = front::Front::new(Arc::clone(&gateway), domains, listener.tls.is_some());
-    crate::http::serve(|peer| front.to(peer.ip()), listener, stop, SHUTDOWN_TIME_MAX).await;
-    // All requests have ended, so their log lines are complete.
-    delivery::write(&gateway, true).await;
+pub async fn run(opening: Opening<Front>, listener: Listener, stop: impl Future<Output = ()>) {
+    let service_for = |peer: SocketAddr| {
+        let opening = opening.clone();
+        service_fn(move |request| match opening.service() {
+            Some(front) => front.to(peer.ip()).call(request),
+            None => {
+                let answer = front::into_response(errors::not_open()).map(Counted::not);
+                Either::Left(ready(Ok(opening::refused(&request, answer))))
+            }
+        })
+    };
+    http::serve(service_for, listener, stop, SHUTDOWN_TIME_MAX).await;
+    if let Some(front) = opening.service() {
+        // All requests have ended, so their log lines are complete.
+        delivery::write(front.gateway(), true).await;
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use crate::{
     cli::ServeArgs,
     failure::{Failure, Outcome},
-    http::{self, App, tls::Tls},
-    s3::{self, Gateway},
+    http::{self, Page, opening::Opening, tls::Tls},
+    s3::{self, Front},
     settings::{self, S3Listen, Settings},
     signals::{Received, Stop},
 };
@@ -68,13 +68,7 @@ impl Listeners {
     }
 
     /// Serves until it is stopped. `traffic` counts the bytes of all connections.
-    pub async fn serve(
-        self,
-        app: Arc<App>,
-        gateway: Arc<Gateway>,
-        domains: Vec<String>,
-        traffic: Option<Arc<http::Traffic>>,
-    ) {
+    pub async fn serve(self, page: Opening<Page>, s3: Opening<Front>, traffic: Option<Arc<http::Traffic>>) {
         let tls = self.tls.map(|(tls, told)| {
             if let Some(told) = told {
                 tokio::spawn(Arc::clone(&tls).reload_on(told));
@@ -88,12 +82,11 @@ impl Listeners {
             traffic: traffic.clone(),
         };
         let (of_page, of_s3) = (self.stop.clone(), self.stop);
-        let page = http::run(app, with_tls(self.page.0), of_page.begun());
-        let _upkeep = s3::Upkeep::start(&gateway);
+        let page = http::run(page, with_tls(self.page.0), of_page.begun());
         match self.s3 {
             None => page.await,
             Some((listener, _)) => {
-                tokio::join!(page, s3::run(gateway, domains, with_tls(listener), of_s3.begun()));
+                tokio::join!(page, s3::run(s3, with_tls(listener), of_s3.begun()));
             }
         }
     }

@@ -1,8 +1,9 @@
 //! A server, from its settings to its end: listeners, store, background work.
 //!
-//! It listens before the store is opened, so that an address in use costs no recovery, and serves
-//! the page during an import. Shutdown is in order: no new requests, answers in progress finish,
-//! the import commits its images in flight, the store is closed.
+//! It listens before the store is opened, so that an address in use costs no recovery, and refuses
+//! requests until it is open ([`crate::http::opening`]). It serves the page during an import.
+//! Shutdown is in order: no new requests, answers in progress finish, the import commits its images
+//! in flight, the store is closed. An open is not waited for: it is left as by a crash.
 //!
 //! Invariant: nothing here belongs to the whole process. Signals, standard output and the
 //! allocator are the command's (`commands/serve.rs`), so a process may have several servers
@@ -21,10 +22,10 @@ use crate::{
     admin::{self, Served},
     cli::ServeArgs,
     failure::{Failure, Outcome},
-    http::{App, Beside, Door, read_ahead::ReadAhead},
+    http::{self, App, Beside, Door, Traffic, opening::Opening, read_ahead::ReadAhead},
     memory,
     s3::{
-        self, Gateway, Shared,
+        self, Front, Gateway, Shared,
         access_key::{self, AccessKey, Grant, Keys, Level, NewKey},
         access_log::AccessLog,
         kms,
@@ -37,24 +38,30 @@ use crate::{
 };
 use import::Import;
 use listeners::Listeners;
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 use terrace::{Options, Store};
 use terrace_objects::{bucket::Buckets, lasting};
-use tokio::{runtime::Runtime, task};
+use tokio::{runtime::Runtime, task, time::timeout};
 
-/// A server that is listening: connections wait until [`Server::run`].
+/// An open that takes longer is logged.
+const QUIET_OPEN: Duration = Duration::from_secs(1);
+
+/// A server that answers requests. Its background work begins with [`Server::run`].
 pub struct Server {
     runtime: Runtime,
-    listeners: Listeners,
-    app: Arc<App>,
+    addresses: Addresses,
+    is_encrypted: bool,
+    serving: task::JoinHandle<()>,
     gateway: Arc<Gateway>,
-    domains: Vec<String>,
     keeper: Option<memory::Keeper>,
     admin: Option<task::JoinHandle<()>>,
     import: Option<Import>,
     stop: Stop,
     store: Store,
 }
+
+/// The addresses of the page and of S3.
+type Addresses = (SocketAddr, Option<SocketAddr>);
 
 /// What a server needs from its process.
 pub struct Surroundings<'p> {
@@ -79,11 +86,11 @@ pub fn runtime() -> Outcome<Runtime> {
 }
 
 impl Server {
-    /// Listens, and opens the store.
+    /// Listens, and opens the store. None if it was stopped before that had ended.
     ///
     /// # Errors
     /// Wrong settings, an address in use, errors of the store.
-    pub fn open(args: ServeArgs, mut settings: Settings, surroundings: Surroundings<'_>) -> Outcome<Self> {
+    pub fn open(args: ServeArgs, mut settings: Settings, surroundings: Surroundings<'_>) -> Outcome<Option<Self>> {
         let Surroundings {
             runtime,
             stop,
@@ -99,12 +106,17 @@ impl Server {
         let listeners = runtime.block_on(async { Listeners::bind(&args, &settings, &stop) })?;
         let choices = choices(&args, &settings, listeners.s3().is_some(), secrets.clone(), plan)?;
         let shared = choices.shared.clone();
-        let store = Store::open(Options {
-            create: true,
-            ..settings.options.clone()
-        })?;
-        let keeper = keep_cache(&store, plan, bounds)?;
-        let access_keys = access_keys(&store, listeners.s3(), secrets, show_first_key)?;
+        let (addresses, is_encrypted) = ((listeners.page(), listeners.s3()), listeners.is_encrypted());
+        let traffic = plan.cache_bytes.map(|_| memory::Keeper::traffic(&bounds)).transpose();
+        let traffic = traffic.map_err(|error| Failure::io("counting traffic", &error))?;
+        let (page, s3) = (Opening::begin(), Opening::begin());
+        let serving = runtime.spawn(listeners.serve(page.clone(), s3.clone(), traffic.clone()));
+        let Some(store) = open_store(&runtime, &settings.options, &stop, addresses)? else {
+            runtime.shutdown_background();
+            return Ok(None);
+        };
+        let keeper = keep_cache(&store, plan, bounds, traffic)?;
+        let access_keys = access_keys(&store, addresses.1, secrets, show_first_key)?;
         let served = Served {
             store: store.clone(),
             running: Some((Arc::clone(&access_keys), shared.clone())),
@@ -118,29 +130,32 @@ impl Server {
         let choices = s3::Choices { access_keys, ..choices };
         let gateway = Gateway::open(&store, settings.durability, choices)?;
         let watch = import.as_ref().map(Import::watch);
-        let app = App::new(store.clone(), watch, beside(&shared, gateway.buckets()), door);
-        Ok(Self {
+        let domains = named(&args.domain, &settings.domains).to_vec();
+        s3.end(Front::new(Arc::clone(&gateway), domains, is_encrypted));
+        let beside = beside(&shared, gateway.buckets());
+        page.end(http::page(App::new(store.clone(), watch, beside, door)));
+        Ok(Some(Self {
             runtime,
-            listeners,
-            app,
+            addresses,
+            is_encrypted,
+            serving,
             gateway,
-            domains: named(&args.domain, &settings.domains).to_vec(),
             keeper,
             admin: admin.ok(),
             import,
             stop,
             store,
-        })
+        }))
     }
 
     /// The addresses of the page and of S3.
-    pub fn addresses(&self) -> (SocketAddr, Option<SocketAddr>) {
-        (self.listeners.page(), self.listeners.s3())
+    pub const fn addresses(&self) -> Addresses {
+        self.addresses
     }
 
     /// Whether both have TLS.
-    pub fn is_encrypted(&self) -> bool {
-        self.listeners.is_encrypted()
+    pub const fn is_encrypted(&self) -> bool {
+        self.is_encrypted
     }
 
     /// Serves until it is stopped, calls `stopping`, and closes the store.
@@ -148,14 +163,15 @@ impl Server {
     /// # Errors
     /// Errors of the store.
     pub fn run(self, stopping: impl FnOnce()) -> Outcome {
-        let traffic = self.keeper.as_ref().map(memory::Keeper::traffic);
         let (store, stop) = (&self.store, &self.stop);
         let importing = self
             .import
             .map(|import| import.begin(store.clone(), stop))
             .transpose()?;
-        let serving = self.listeners.serve(self.app, self.gateway, self.domains, traffic);
-        self.runtime.block_on(serving);
+        let upkeep = self.runtime.block_on(async { s3::Upkeep::start(&self.gateway) });
+        let served = self.runtime.block_on(self.serving);
+        drop((upkeep, self.gateway));
+        served.map_err(|_| Failure::error("the server panicked"))?;
         stopping();
         if let Some(importing) = importing {
             // It checks the flag itself; a panic in it has been printed already.
@@ -172,11 +188,44 @@ impl Server {
     }
 }
 
+/// Opens the store where it may block. None if the server was stopped meanwhile.
+fn open_store(runtime: &Runtime, options: &Options, stop: &Stop, (page, s3): Addresses) -> Outcome<Option<Store>> {
+    let options = Options {
+        create: true,
+        ..options.clone()
+    };
+    let mut opening = runtime.spawn_blocking(|| Store::open(options));
+    let opened = async {
+        if let Ok(opened) = timeout(QUIET_OPEN, &mut opening).await {
+            return opened;
+        }
+        let s3 = s3.map(tracing::field::display);
+        tracing::warn!(%page, s3, "the store is being opened; requests are answered with 503 until it is open");
+        opening.await
+    };
+    let opened = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            opened = opened => Some(opened),
+            () = stop.clone().begun() => None,
+        }
+    });
+    let opened = opened.transpose();
+    let opened = opened.map_err(|_| Failure::error("a panic while the store was being opened"))?;
+    Ok(opened.transpose()?)
+}
+
 /// Adjusts the cache, if its size was not given.
-fn keep_cache(store: &Store, plan: memory::Plan, bounds: memory::Bounds) -> Outcome<Option<memory::Keeper>> {
+fn keep_cache(
+    store: &Store,
+    plan: memory::Plan,
+    bounds: memory::Bounds,
+    traffic: Option<Arc<Traffic>>,
+) -> Outcome<Option<memory::Keeper>> {
     let keeper = plan
         .cache_bytes
-        .map(|most| memory::Keeper::start(store.clone(), bounds, most));
+        .zip(traffic)
+        .map(|(most, traffic)| memory::Keeper::start(store.clone(), bounds, most, traffic));
     keeper
         .transpose()
         .map_err(|error| Failure::io("starting threads", &error))

@@ -67,7 +67,7 @@ impl Serving {
             stop: stop.clone(),
             show_first_key: &mut |id, secret| first_key = Some((id.to_owned(), secret.to_owned())),
         };
-        let server = Server::open(*args, settings, surroundings)?;
+        let server = Server::open(*args, settings, surroundings)?.ok_or_else(|| Failure::error("it was stopped"))?;
         let (page, s3) = server.addresses();
         let thread = thread::Builder::new()
             .name("server".to_owned())

@@ -25,6 +25,7 @@ mod lost_index;
 mod master_keys;
 mod meant;
 mod offline;
+mod opening;
 mod operating;
 mod policies;
 mod presigned;

@@ -188,7 +188,7 @@ fn the_page_shows_what_came_over_s3() {
 }
 
 /// Writes a certificate and its key where the server looks.
-fn new_certificate(place: &Place) -> CertificateDer<'static> {
+pub(crate) fn new_certificate(place: &Place) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     place.write("tls.crt", made.cert.pem());
     place.write("tls.key", made.signing_key.serialize_pem());
@@ -271,7 +271,7 @@ fn tls() {
 }
 
 /// The status of the answer to a request, if the server's certificate is this one.
-fn over_tls(address: &str, certificate: &CertificateDer<'static>, head: &str) -> std::io::Result<u16> {
+pub(crate) fn over_tls(address: &str, certificate: &CertificateDer<'static>, head: &str) -> std::io::Result<u16> {
     let answer = ask_over_tls(address, certificate, head.as_bytes(), rustls::ALL_VERSIONS)?;
     Ok(answer.status)
 }

@@ -1,5 +1,5 @@
 //! Requests while the store is being opened. The open of these stores waits at a pipe: the note
-//! beside the index that it is damaged. Then the index is built anew.
+//! beside the index that it is damaged. The open reads it, checks the index and removes it.
 
 use crate::{
     Service, code,
@@ -79,8 +79,8 @@ impl Opening {
     fn go_on(&mut self) {
         let mut note = fs::OpenOptions::new();
         note.write(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
-        // Fails while the pipe is not being read. It is read twice, and goes with the old index.
-        eventually("the old index is gone", || match note.open(&self.pipe) {
+        // Fails while the pipe is not being read. It may be read twice.
+        eventually("the note is gone", || match note.open(&self.pipe) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(()),
             _ => None,
         });

@@ -126,6 +126,7 @@ impl Applier {
         );
         self.applied_seq = seq;
         self.begun_seq = seq;
+        let _none_is_given_back = self.index.free_number.lock();
         self.index.seqno.fetch_max(item_seqno(seq));
         self.index.applied_seq.store(seq, Ordering::Release);
     }

@@ -8,7 +8,9 @@
 //! another state than the one in memory (a failure after the rename) or the library panicked: then
 //! every later call fails with `Failed`.
 
-use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, live::Tables, open::CURRENT_FILE, read_seqno};
+use super::{
+    FreeNumber, IndexMark, OrderedIndex, UPGRADE_BITS, errors, item_seqno, live::Tables, open::CURRENT_FILE, read_seqno,
+};
 use crate::{Error, Result};
 use lsm_tree::{
     AbstractTree as _, SeqNo,
@@ -207,12 +209,26 @@ impl OrderedIndex {
         Ok(changed)
     }
 
-    /// Removes files left by failed attempts. The caller holds the locks of flushes and of
-    /// compactions.
+    /// Removes files left by failed attempts, and gives their numbers back. The caller holds the
+    /// locks of flushes and of compactions.
     fn remove_leftovers(&self) {
         self.has_leftovers.store(false, Ordering::Release);
         if self.check_usable().is_ok() {
             self.written.remove_leftovers(&self.tree);
+            self.give_numbers_back();
+        }
+    }
+
+    /// Makes numbers free that were taken since the newest state was first seen here, since no
+    /// state has them. On a full device installs fail for hours in which no commit comes.
+    fn give_numbers_back(&self) {
+        let state = self.tree.current_version().id();
+        let mut free = self.free_number.lock();
+        if free.state == state {
+            self.seqno.set(free.seqno.max(item_seqno(self.applied_seq())));
+        } else {
+            let seqno = self.seqno.get();
+            *free = FreeNumber { state, seqno };
         }
     }
 

@@ -15,7 +15,8 @@
 //! UPGRADE_BITS`. Items of commit `s` have seqno `s'`; when commit `a` is complete the applier
 //! raises the counter to at least `a'`; a read at snapshot `S` uses `(S+1)'`; a read of the latest
 //! uses the largest seqno. Fewer than `2^UPGRADE_BITS` states are installed between two commits
-//! (`flush_sealed` and `compact` refuse before). Then:
+//! (`flush_sealed` and `compact` refuse before). One whose install failed is no state, and its
+//! seqno is given out again: the counter stays above the newest state's, and not below `a'`. Then:
 //!
 //! 1. A state installed while commit `a` is the last complete one has a seqno in `[a', (a+1)')`.
 //!    Seqnos of states rise in the order of installation.
@@ -221,6 +222,7 @@ pub struct OrderedIndex {
     compacting: Mutex<()>,
     /// A flush or a compaction failed, and the files it left are not removed yet.
     has_leftovers: AtomicBool,
+    free_number: Mutex<FreeNumber>,
     /// Why flushes and compactions are refused; `None` if they are not.
     failed: Mutex<Option<String>>,
     flushes: AtomicU64,
@@ -241,6 +243,13 @@ pub struct OrderedIndex {
     merge_room_bytes: AtomicU64,
     /// The source of copies for the running merge.
     copy_slot: Arc<CopySlot>,
+}
+
+/// The first number that no state had when this one was the newest.
+struct FreeNumber {
+    /// The library's count of states.
+    state: u64,
+    seqno: SeqNo,
 }
 
 /// Marks in the order of their memtables.

@@ -4,7 +4,7 @@
 //! interrupted flush or compaction) are removed here and by the library.
 
 use super::{
-    IndexMark, IndexOptions, Marks, OrderedIndex,
+    FreeNumber, IndexMark, IndexOptions, Marks, OrderedIndex,
     damaged::DamageNote,
     errors,
     files::TABLES_DIR,
@@ -84,6 +84,10 @@ impl OrderedIndex {
                 "tables hold commits after their mark; rebuild the index from the log",
             ));
         }
+        let free_number = FreeNumber {
+            state: tree.current_version().id(),
+            seqno: item_seqno(applied_seq),
+        };
         let live = Live::of(&tree);
         let index = Self {
             written: WrittenTables::new(&tree, dir.join(TABLES_DIR)),
@@ -103,6 +107,7 @@ impl OrderedIndex {
             flushing: Mutex::new(()),
             compacting: Mutex::new(()),
             has_leftovers: AtomicBool::new(false),
+            free_number: Mutex::new(free_number),
             failed: Mutex::new(None),
             flushes: AtomicU64::new(0),
             damage: DamageNote::new(dir, options.guards),

@@ -4,7 +4,7 @@
 use super::{background::Choice, mark::MARK_KEY, *};
 use crate::{ATTRIBUTES_BYTES_MAX, Version, api::object::Extent};
 use bytes::Bytes;
-use lsm_tree::compaction::PullDown;
+use lsm_tree::compaction::{MoveDown, PullDown};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use std::{ops::Bound, path::Path};
 
@@ -413,6 +413,64 @@ fn states_between_two_commits_are_bounded() {
     assert!(!index.merge_for_readers(1).unwrap());
     applier.applied(2);
     assert_eq!(index.flush_sealed(1).unwrap(), Some(mark(1)));
+}
+
+/// Regression: each install that failed used up a number, as each one that succeeds does. On a full
+/// device two fail per second, and no commit comes. After some hours no number was left: flushes
+/// were refused, which stopped all writes until the store was opened again.
+#[test]
+fn installs_that_fail_use_up_no_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, mut applier) = with_one_sealed(dir.path());
+    index.flush_sealed(1).unwrap();
+    applier.insert(b"b", &flash_entry(2), 2);
+    applier.applied(2);
+    applier.rotate(mark(2)).unwrap();
+    // The file that lists the tables of the next state is on a full device.
+    let next = format!("v{}", index.tree.current_version().id() + 1);
+    std::os::unix::fs::symlink("/dev/full", dir.path().join(&next)).unwrap();
+    let is_full = |failed: &Error| matches!(failed, Error::OutOfSpace { .. });
+    let move_down = || Some(Choice::by(MoveDown(0, 6)));
+    let moves = (0..1_u32 << UPGRADE_BITS).map(|_| index.compact_by(2, move_down));
+    assert!(moves.map(Result::unwrap_err).all(|failed| is_full(&failed)));
+    for _ in 0..300 {
+        assert!(is_full(&index.flush_sealed(2).unwrap_err()));
+    }
+    // One beside a merge.
+    let merge = index.compacting.lock();
+    assert!(is_full(&index.flush_sealed(2).unwrap_err()));
+    drop(merge);
+    std::fs::remove_file(dir.path().join(next)).unwrap();
+    assert!(index.compact_by(2, move_down).unwrap());
+    assert_eq!(index.flush_sealed(2).unwrap(), Some(mark(2)));
+    assert!(!index.compact(2).unwrap());
+    assert_eq!(index.get_at(b"a", 2).unwrap(), Some(flash_entry(1)));
+    drop((applier, index));
+    assert_eq!(open(dir.path()).1, Some(mark(2)));
+}
+
+/// Numbers of states rise, whatever is given back: neither a state's number nor one of a commit is
+/// given out again.
+#[test]
+fn a_number_that_is_given_back_is_above_those_of_states_and_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, mut applier) = with_one_sealed(dir.path());
+    index.flush_sealed(1).unwrap();
+    let installed = index.seqno.get();
+    assert_eq!(installed, item_seqno(1) + 1);
+    let fail = || {
+        let next = dir.path().join(format!("v{}", index.tree.current_version().id() + 1));
+        std::os::unix::fs::symlink("/dev/full", &next).unwrap();
+        index.compact_by(1, || Some(Choice::by(MoveDown(0, 6)))).unwrap_err();
+        std::fs::remove_file(next).unwrap();
+    };
+    // The first after a state was installed cannot tell its number from the state's.
+    fail();
+    fail();
+    assert_eq!(index.seqno.get(), installed + 1);
+    applier.applied(2);
+    fail();
+    assert_eq!(index.seqno.get(), item_seqno(2));
 }
 
 /// Found by a full device: of nine tables merged into one all ten stayed, and without their room

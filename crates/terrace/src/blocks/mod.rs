@@ -64,7 +64,7 @@ use meta::{BlockState, Meta};
 use parking_lot::{Mutex, RwLock};
 use queue::{Buffers, Failure, WriteQueue};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
     sync::{
@@ -180,6 +180,8 @@ struct Table {
     number: u64,
     /// Next block number.
     next_block: u64,
+    /// Blocks without a file that LargeMeta still lists, for lack of room.
+    gone: BTreeSet<u64>,
 }
 
 /// The state behind every [`LargeSpace`] handle.
@@ -428,6 +430,7 @@ impl Space {
         table.number += 1;
         let mut next = table.meta.clone();
         change(&mut next);
+        next.blocks.retain(|number, _| !table.gone.contains(number));
         next.number = table.number;
         next.next_block = table.next_block;
         let bytes = match meta::store(&*self.disk, &next, &mut table.files) {
@@ -437,7 +440,18 @@ impl Space {
         };
         count(&self.counters.overhead_bytes, bytes);
         table.meta = next;
+        table.gone.clear();
         Ok(())
+    }
+
+    /// Drops blocks from LargeMeta whose files were removed. If there is no room for that, the next
+    /// change does it, or the next open: their room is free either way.
+    fn unlist(&self, numbers: impl IntoIterator<Item = u64>) -> Result<()> {
+        self.table.lock().gone.extend(numbers);
+        match self.change_meta(|_| {}) {
+            Err(Error::OutOfSpace { .. }) => Ok(()),
+            changed => changed,
+        }
     }
 
     /// The error of a failed write: a full device is the caller's matter, anything else closes the

@@ -78,6 +78,7 @@ impl LargeSpace {
             table: Mutex::new(Table {
                 number,
                 next_block: listed.next_block,
+                gone: BTreeSet::new(),
                 files: loaded.files,
                 meta: listed,
             }),

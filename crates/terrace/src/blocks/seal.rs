@@ -99,8 +99,8 @@ impl LargeSpace {
     /// that were deleted; one that is not dead, or is being read, is left for later.
     ///
     /// # Errors
-    /// `OutOfSpace` (LargeMeta could not be written), `Failed`, I/O errors. The blocks may then be
-    /// gone or not.
+    /// `OutOfSpace`: LargeMeta could not be written, and nothing was deleted. `Failed`, I/O errors:
+    /// the blocks may be gone or not.
     pub fn delete(&self, dead: &[(u64, u64)]) -> Result<Vec<u64>> {
         let space = &self.space;
         space.check_writable()?;
@@ -139,7 +139,7 @@ impl LargeSpace {
         for (block, _) in &leaving {
             space.forget(block);
         }
-        space.change_meta(|meta| meta.blocks.retain(|number, _| !numbers.contains(number)))?;
+        space.unlist(numbers.iter().copied())?;
         Ok(numbers)
     }
 }
@@ -312,9 +312,7 @@ impl Space {
         let removed = self.blocks.write().remove(&number);
         self.remove_files(&[number])?;
         self.room.give_back(removed.map_or(0, |block| block.allocated_bytes()));
-        self.change_meta(|meta| {
-            meta.blocks.remove(&number);
-        })
+        self.unlist([number])
     }
 
     /// Removes the files of blocks, durably.

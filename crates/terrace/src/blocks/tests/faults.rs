@@ -52,6 +52,58 @@ fn a_full_device_fails_the_write_and_keeps_the_rest() {
     assert_eq!(scanned, kept.len() + 1, "failed writes left nothing but space");
 }
 
+/// Regression: if there was no room to drop the deleted blocks from LargeMeta, the deletion failed,
+/// although their room was free: writers that waited for it were not told.
+#[test]
+fn a_deletion_without_room_for_large_meta_deletes_all_or_nothing() {
+    let disk = SimDisk::new(1);
+    let (space, _) = LargeSpace::open(Arc::new(disk.clone()), options(64 << 10)).unwrap();
+    for version in 1..=3 {
+        let found = space.write(b"key", b"", &pattern(70_000, version), version).unwrap();
+        space.abandoned(&found);
+    }
+    space.seal_ready().unwrap();
+    drop(space);
+    let mut outcomes = Vec::new();
+    for passed in 0.. {
+        let disk = disk.fork(passed);
+        let (space, _) = LargeSpace::open(Arc::new(disk.clone()), options(64 << 10)).unwrap();
+        space.accounting_complete();
+        let before = space.totals().rest_bytes;
+        let blocks: Vec<(u64, u64)> = space.dead_blocks().into_iter().map(|number| (number, 9)).collect();
+        assert_eq!(blocks.len(), 3);
+        let growths = disk.growths();
+        disk.refuse_growth(passed, u64::MAX / 2);
+        let deleted = space.delete(&blocks);
+        let is_over = disk.growths() - growths <= passed;
+        disk.refuse_growth(0, 0);
+        assert_eq!(space.failure(), None);
+        match &deleted {
+            Ok(numbers) => {
+                assert_eq!(numbers.len(), 3);
+                assert_eq!((space.totals().rest_bytes, space.dead_blocks()), (0, vec![]));
+            }
+            Err(Error::OutOfSpace { .. }) => {
+                assert_eq!((space.totals().rest_bytes, space.dead_blocks().len()), (before, 3));
+                assert_eq!(space.delete(&blocks).unwrap().len(), 3);
+            }
+            Err(error) => panic!("{error}"),
+        }
+        // Whatever LargeMeta has of them goes with its next change.
+        space.write(b"key", b"", b"1", 1).unwrap();
+        assert_eq!(space.space.table.lock().meta.blocks.len(), 1);
+        drop(space);
+        let (_, report) = LargeSpace::open(Arc::new(disk), options(64 << 10)).unwrap();
+        assert_eq!((report.missing, report.unlisted), (vec![], vec![]));
+        outcomes.push(deleted.is_ok());
+        if is_over {
+            break;
+        }
+    }
+    assert!(outcomes.is_sorted() && outcomes.len() >= 3, "{outcomes:?}");
+    assert!(!outcomes[0] && outcomes[outcomes.len() - 2], "{outcomes:?}");
+}
+
 #[test]
 fn a_footer_that_does_not_fit_is_written_later() {
     let disk = MemoryDisk::new();

@@ -16,6 +16,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct Mirroring {
     looked_at: Option<Instant>,
+    /// A failure was logged, and nothing has succeeded since.
+    is_told: bool,
 }
 
 impl Mirroring {
@@ -37,13 +39,16 @@ impl Mirroring {
             engine.flash_step(MIRROR_STEP_BYTES, work)
         });
         let is_more = match copied {
-            Ok(is_more) => is_more,
+            Ok(is_more) => {
+                self.is_told = false;
+                is_more
+            }
             // It is noted and logged. The other tables can be copied.
             Err(Error::Corruption { .. }) => true,
             Err(Error::OutOfSpace { .. }) => false,
             Err(error) => {
-                if !is_held_up {
-                    tracing::warn!(%error, "no copy of a table of the index; trying again");
+                if !is_held_up && !std::mem::replace(&mut self.is_told, true) {
+                    tracing::warn!(%error, "tables of the index cannot be copied; trying again until it succeeds");
                 }
                 false
             }

@@ -37,3 +37,8 @@ pub fn copy(dir: &Path, id: TableId, checksum: u128) -> PathBuf {
 pub fn kept(dir: &Path, id: TableId, state: u64) -> PathBuf {
     dir.join(KEPT_DIR).join(format!("{id}-of-v{state}"))
 }
+
+/// Where something is kept that was among the tables, and is none.
+pub fn kept_stray(dir: &Path, name: &str, number: u64) -> PathBuf {
+    dir.join(KEPT_DIR).join(format!("{name}-stray-{number}"))
+}

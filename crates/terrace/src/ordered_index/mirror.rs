@@ -15,8 +15,9 @@
 use super::{
     OrderedIndex,
     damaged::{remove_note, remove_unreadable_note},
-    files::{self, MIRROR_DIR, TABLES_DIR},
+    files::{self, KEPT_DIR, MIRROR_DIR, TABLES_DIR},
     listing::{Listed, Listing},
+    open::strays,
     state_copy::{self, State},
 };
 use crate::{Error, Result, Tier};
@@ -33,7 +34,8 @@ use std::{
 };
 use xxhash_rust::xxh3::Xxh3;
 
-/// `.tmp` files are removed by the next open.
+/// Removed by the next open, in the index's directory and in that of the copies, which may be on
+/// another file system.
 const TEMPORARY: &str = ".tmp-mirror";
 /// Maximum bytes copied in one step.
 pub const MIRROR_STEP_BYTES: usize = 1 << 20;
@@ -76,6 +78,7 @@ impl Mirror {
     /// The copies that exist.
     pub fn open(index_dir: &Path) -> Self {
         let dir = index_dir.join(MIRROR_DIR);
+        let _ = fs::remove_file(dir.join(TEMPORARY));
         let files = fs::read_dir(&dir).into_iter().flatten().flatten();
         let length = |file: &fs::DirEntry| Some(file.metadata().ok().filter(fs::Metadata::is_file)?.len());
         let lengths: HashMap<String, u64> = files
@@ -238,7 +241,7 @@ impl OrderedIndex {
         let Some((table, bytes)) = self.mirror.next(&mut copies, &tables, settled) else {
             return Ok(false);
         };
-        let temporary = self.dir.join(TEMPORARY);
+        let temporary = self.mirror.dir.join(TEMPORARY);
         let copied = self.mirror.copy(table, &temporary, step);
         if !matches!(copied, Ok(true)) {
             let _ = fs::remove_file(&temporary);
@@ -291,8 +294,8 @@ impl OrderedIndex {
 }
 
 /// Puts right what copies can put right in an index that is damaged and not open: first the files
-/// that name its state, then its tables. Returns what was done, as messages. If all tables are
-/// sound, a note of damage is removed.
+/// that name its state, then its tables. What is among them and is none is moved away. Returns what
+/// was done, as messages. If all tables are sound, a note of damage is removed.
 ///
 /// # Errors
 /// Errors of the file system: each file is as it was, or put right.
@@ -304,6 +307,7 @@ pub fn mend(dir: &Path) -> Result<Vec<String>> {
         .map(|file| format!("the ordered index: {file} was damaged and was written anew from its copy"))
         .into_iter()
         .collect();
+    messages.extend(move_strays(dir)?);
     let listing = State::present(dir)?.and_then(|state| Listing::decode(&state.listed));
     let Some(listing) = listing else {
         return Ok(messages);
@@ -332,6 +336,31 @@ pub fn mend(dir: &Path) -> Result<Vec<String>> {
     }
     remove_unreadable_note(dir).map_err(failed)?;
     Ok(messages)
+}
+
+/// Moves what is no table out of the tables' directory.
+fn move_strays(dir: &Path) -> Result<Vec<String>> {
+    let move_one = |stray: PathBuf| {
+        let name = stray.file_name().unwrap_or_default().to_string_lossy();
+        let mut places = (0..).map(|number| files::kept_stray(dir, &name, number));
+        let to = places.find(|place| !place.exists()).unwrap_or_default();
+        fs::create_dir_all(dir.join(KEPT_DIR))
+            .and_then(|()| fs::rename(&stray, &to))
+            .map_err(|error| {
+                let what = format!(
+                    "moving {} to {}; move it yourself, it is no table of the index",
+                    stray.display(),
+                    to.display()
+                );
+                Error::io_on(Tier::Flash, what, &error)
+            })?;
+        Ok(format!(
+            "the ordered index: {} is no table, and was moved to {}",
+            stray.display(),
+            to.display()
+        ))
+    };
+    strays(dir)?.into_iter().map(move_one).collect()
 }
 
 /// Whether a file has the bytes of a table. One that cannot be read has not.
@@ -367,5 +396,16 @@ fn take_copy(dir: &Path, table: &Listed) -> io::Result<Option<()>> {
     if !is_sound(&copy, table) {
         return Ok(None);
     }
-    fs::rename(copy, files::table(dir, table.id)).map(Some)
+    let place = files::table(dir, table.id);
+    match fs::rename(&copy, &place) {
+        // The copies are on another file system.
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            let temporary = dir.join(TEMPORARY);
+            fs::copy(copy, &temporary)?;
+            File::open(&temporary)?.sync_all()?;
+            fs::rename(temporary, place)
+        }
+        renamed => renamed,
+    }
+    .map(Some)
 }

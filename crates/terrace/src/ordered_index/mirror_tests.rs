@@ -7,11 +7,12 @@ use super::{
     tests::SMALL,
     *,
 };
-use crate::test_common::copy_directory;
+use crate::test_common::{copy_directory, left_out};
 use rustix::fs::{FileType, Mode};
 use std::{
     fs::{self, File},
     io,
+    os::unix::fs::MetadataExt as _,
     path::Path,
     sync::mpsc,
     time::Duration,
@@ -121,6 +122,120 @@ fn a_table_that_was_not_read_is_replaced_by_its_copy() {
     assert_eq!(fs::read(&table).unwrap(), bytes);
     assert!(!noted_unreadable(dir.path()));
     assert_whole(dir.path(), &original, "a table that was not read");
+}
+
+/// Puts a directory that is not empty in the place of a table.
+fn become_directory(table: &Path) {
+    fs::remove_file(table).unwrap();
+    fs::create_dir(table).unwrap();
+    fs::write(table.join("note"), "whose is this?").unwrap();
+}
+
+/// Regression: a copy cannot be renamed to the name of a directory, so the store did not open.
+#[test]
+fn a_directory_in_the_place_of_a_table_is_moved_away_for_its_copy() {
+    let original = mirrored();
+    for (round, table) in original.tables().into_iter().enumerate() {
+        let what = table.display().to_string();
+        let dir = original.fork();
+        // It may happen again.
+        for again in 0..=round.min(1) {
+            become_directory(&dir.path().join(&table));
+            let messages = mend(dir.path()).unwrap();
+            let name = table.file_name().unwrap().to_str().unwrap();
+            let kept = format!("damaged-tables/{name}-stray-{again}");
+            assert!(messages[0].ends_with(&kept), "{messages:?}");
+            assert!(dir.path().join(kept).join("note").exists(), "{what}");
+            if again == 0 {
+                assert_eq!(messages.len(), 2, "{messages:?}");
+                assert_whole(dir.path(), &original, &what);
+            }
+        }
+    }
+}
+
+/// Regression: the library gave up at anything among the tables that is none, such as a copy of one
+/// under another name.
+#[test]
+fn what_is_no_table_is_moved_away_and_kept() {
+    let original = mirrored();
+    let tables = original.dir.path().join("tables");
+    let bytes = fs::read(original.dir.path().join(&original.tables()[0])).unwrap();
+    fs::write(tables.join("0.bak"), &bytes).unwrap();
+    fs::write(tables.join("._0"), "of a Mac").unwrap();
+    fs::create_dir(tables.join("99999")).unwrap();
+    let refused = OrderedIndex::open(original.dir.path(), GUARDED).err().unwrap();
+    assert!(refused.to_string().contains("it is no table"), "{refused}");
+    assert_eq!(mend(original.dir.path()).unwrap().len(), 2);
+    let kept = original.dir.path().join("damaged-tables");
+    assert_eq!(fs::read(kept.join("0.bak-stray-0")).unwrap(), bytes);
+    assert!(kept.join("99999-stray-0").is_dir());
+    assert_whole(original.dir.path(), &original, "after strays");
+}
+
+/// A directory on another file system, if there is one.
+fn elsewhere(test: &str) -> Option<tempfile::TempDir> {
+    let made = tempfile::tempdir_in("/dev/shm").ok().filter(|elsewhere| {
+        let device = |path: &Path| fs::metadata(path).unwrap().dev();
+        device(elsewhere.path()) != device(&std::env::temp_dir())
+    });
+    if made.is_none() {
+        left_out(test, "/dev/shm is no other file system");
+    }
+    made
+}
+
+/// Regression: a copy was renamed from the directory of the index, and back into it. Where the
+/// mirror is on another file system both fail: each table was copied again and again, and a store
+/// with a damaged table did not open.
+#[test]
+fn copies_may_be_on_another_file_system() {
+    let Some(elsewhere) = elsewhere("copies_may_be_on_another_file_system") else {
+        return;
+    };
+    let original = Original::new();
+    std::os::unix::fs::symlink(elsewhere.path(), original.dir.path().join("mirror")).unwrap();
+    // Left by a crash.
+    fs::write(elsewhere.path().join(".tmp-mirror"), "half a copy").unwrap();
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    assert_eq!((index.mirror_bytes(), index.check_mirror().len()), (0, 0));
+    assert_eq!(copy_all(&index) as u64, index.stats().tables);
+    drop(index);
+    let bytes = |table: &Path| fs::read(original.dir.path().join(table)).unwrap();
+    let before: Vec<_> = original.tables().iter().map(|table| bytes(table)).collect();
+    for table in original.tables() {
+        fs::remove_file(original.dir.path().join(table)).unwrap();
+    }
+    assert_eq!(mend(original.dir.path()).unwrap().len(), 1);
+    let after: Vec<_> = original.tables().iter().map(|table| bytes(table)).collect();
+    assert_eq!(before, after);
+    assert_whole(original.dir.path(), &original, "copies elsewhere");
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    assert_eq!(copy_all(&index), 0, "they are still there");
+}
+
+/// Regression: damaged tables were kept by a link, and the store did not open where links fail.
+#[test]
+fn damaged_tables_may_be_kept_on_another_file_system() {
+    let Some(elsewhere) = elsewhere("damaged_tables_may_be_kept_on_another_file_system") else {
+        return;
+    };
+    let original = Original::new();
+    std::os::unix::fs::symlink(elsewhere.path(), original.dir.path().join("damaged-tables")).unwrap();
+    let table = original.dir.path().join(&original.tables()[0]);
+    fs::write(&table, "not a table any more").unwrap();
+    assert!(matches!(
+        set_damaged_aside(original.dir.path(), false).unwrap(),
+        SetAside::Done { tables: 1, .. }
+    ));
+    let kept: Vec<_> = fs::read_dir(elsewhere.path()).unwrap().collect();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(
+        fs::read(kept[0].as_ref().unwrap().path()).unwrap(),
+        b"not a table any more"
+    );
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    assert!(index.lost_ranges().count() > 0);
 }
 
 #[test]
@@ -352,7 +467,7 @@ fn a_copy_that_is_cut_short_leaves_nothing_of_use() {
         });
         let count = usize::from(copied.is_ok());
         assert_eq!((copies(dir.path()).len(), index.mirror_bytes() > 0), (count, count > 0));
-        assert!(!dir.path().join(".tmp-mirror").exists());
+        assert!(!dir.path().join("mirror/.tmp-mirror").exists());
         copied
     };
     let mut steps = 0;

@@ -26,7 +26,8 @@ use crate::{
     mutation::{Mutation, unless},
 };
 use lsm_tree::{
-    AbstractTree as _, AnyTree, Cache, CompressionType, Config, DescriptorTable, SeqNo, SequenceNumberCounter, Tree,
+    AbstractTree as _, AnyTree, Cache, CompressionType, Config, DescriptorTable, SeqNo, SequenceNumberCounter, TableId,
+    Tree,
     config::{
         BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy, PinningPolicy,
     },
@@ -185,6 +186,13 @@ fn prepare_directory(dir: &Path) -> Result<()> {
             fs::remove_file(item.path()).map_err(|error| fail("removing", &item.path(), &error))?;
         }
     }
+    // The library panics, or gives no reason.
+    if let Some(stray) = strays(dir)?.first() {
+        return Err(Error::corruption(
+            stray.display().to_string(),
+            "it is no table of the index",
+        ));
+    }
     let tables = dir.join(TABLES_DIR);
     // The copy of a state was written after the file that names one.
     let has_tables =
@@ -205,4 +213,22 @@ fn prepare_directory(dir: &Path) -> Result<()> {
         )),
         Err(error) => Err(fail("reading", &dir.join(CURRENT_FILE), &error)),
     }
+}
+
+/// What is among the tables and cannot be one: directories, and files with other names.
+pub(super) fn strays(dir: &Path) -> Result<Vec<PathBuf>> {
+    let tables = dir.join(TABLES_DIR);
+    let failed = |error: io::Error| Error::io_on(Tier::Flash, format!("listing {}", tables.display()), &error);
+    let is_stray = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // The library passes over a Mac's files about files.
+        let is_passed_over = name == ".DS_Store" || name.starts_with("._");
+        !is_passed_over && (path.is_dir() || name.parse::<TableId>().is_err())
+    };
+    let paths = match fs::read_dir(&tables) {
+        Ok(items) => items.map(|item| Ok(item?.path())).collect::<io::Result<Vec<_>>>(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    };
+    Ok(paths.map_err(failed)?.into_iter().filter(is_stray).collect())
 }

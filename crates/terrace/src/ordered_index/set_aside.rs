@@ -370,18 +370,21 @@ impl Work<'_> {
         true
     }
 
-    /// Links the damaged files to where they are kept.
+    /// Links the damaged files to where they are kept, or copies them.
     fn keep_damaged(&self, found: &[Finding]) -> io::Result<()> {
         let kept = self.dir.join(KEPT_DIR);
         fs::create_dir_all(&kept)?;
         let damaged = self.listing.tables().zip(found);
         for (listed, _) in damaged.filter(|(_, finding)| !matches!(finding, Finding::Sound { .. })) {
             let (id, state) = (listed.id, self.state.number);
-            match fs::hard_link(files::table(self.dir, id), files::kept(self.dir, id, state)) {
-                Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => {
-                    return Err(error);
+            let (table, place) = (files::table(self.dir, id), files::kept(self.dir, id, state));
+            match fs::hard_link(&table, &place).map_err(|error| error.kind()) {
+                Ok(()) | Err(io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => {}
+                // Another file system, or one without links.
+                Err(_) => {
+                    fs::copy(table, &place)?;
+                    File::open(place)?.sync_all()?;
                 }
-                _ => {}
             }
         }
         File::open(&kept)?.sync_all()?;

@@ -201,6 +201,8 @@ enum Damage {
     Cut(u64),
     Zero,
     Remove,
+    /// Of the index: a directory has its place.
+    Directory,
     /// The file's bytes are replaced.
     Become(&'static str, Vec<u8>),
 }
@@ -227,10 +229,15 @@ fn apply(bench: &Bench, file: &str, content: &[u8], damage: &Damage) {
         Damage::Cut(at) => bytes.truncate(*at as usize),
         Damage::Zero => bytes.fill(0),
         Damage::Become(_, other) => bytes.clone_from(other),
-        Damage::Remove => {}
+        Damage::Remove | Damage::Directory => {}
     }
     let is_removed = matches!(damage, Damage::Remove);
     let (tier, name) = file.split_once('/').unwrap();
+    if matches!(damage, Damage::Directory) {
+        let place = bench.index_dir().join(name);
+        fs::remove_file(&place).unwrap();
+        return fs::create_dir_all(place.join("stray")).unwrap();
+    }
     let disk = match tier {
         "flash" => &bench.flash,
         "large" => &bench.large,
@@ -261,6 +268,9 @@ fn damages(file: &str, content: &[u8], fixture: &Fixture, places: usize, rng: &m
             damages.push(Damage::Cut(rng.random_range(0..length)));
             damages.push(Damage::Cut(rng.random_range(0..length) / 4096 * 4096));
         }
+    }
+    if file.starts_with("index/tables/") {
+        damages.push(Damage::Directory);
     }
     let earlier = all_files(&fixture.earlier);
     if let Some(older) = earlier.get(file).filter(|older| *older != content) {

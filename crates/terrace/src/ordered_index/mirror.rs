@@ -23,7 +23,10 @@ use super::{
 use crate::{Error, Result, Tier};
 use lsm_tree::{AbstractTree as _, Table, TableId};
 use parking_lot::Mutex;
-use rustix::fs::{Advice, fadvise};
+use rustix::{
+    fs::{Advice, FallocateFlags, fadvise, fallocate},
+    io::Errno,
+};
 use std::{
     collections::{HashMap, HashSet},
     fs::{self, File},
@@ -176,6 +179,11 @@ impl Mirror {
         // First: without it all would be copied again and again.
         fs::create_dir_all(&self.dir)?;
         let mut to = File::create(temporary)?;
+        // Otherwise a full device would be written to at each attempt.
+        let reserved = fallocate(&to, FallocateFlags::KEEP_SIZE, 0, from.metadata()?.len());
+        if let Err(full @ (Errno::NOSPC | Errno::DQUOT)) = reserved {
+            return Err(full.into());
+        }
         let mut hasher = Xxh3::new();
         let mut buffer = vec![0; MIRROR_STEP_BYTES];
         let mut is_done = false;

@@ -545,3 +545,44 @@ fn what_is_deleted_here_and_there_of_two_full_file_systems_is_room_again() {
         },
     );
 }
+
+/// Regression: the copies of the index's tables may be on a device of their own. Where that was
+/// full, as much of a table as it had room for was written at each look.
+#[test]
+fn copies_that_do_not_fit_are_not_begun() {
+    on_a_small_device("faults::full::copies_that_do_not_fit_are_not_begun", |device| {
+        assert!(device.mount(&["-o", "remount,size=48m"]));
+        let large = tempfile::tempdir().unwrap();
+        let options = device
+            .options(large.path())
+            .tuned(|tuning| tuning.index_mirror_after = Some(Duration::from_millis(1)));
+        Store::open(options.clone()).unwrap().close().unwrap();
+        fs::create_dir(device.dir().join("flash/index/mirror")).unwrap();
+        assert!(device.mount_second("flash/index/mirror", "size=96k"));
+        let store = Store::open(options).unwrap();
+        let mut values = Values::new();
+        for n in 0..20_000 {
+            let (key, value) = (format!("tiny/{n:07}"), bytes(n, 40));
+            store.put_with(&key, &value, &BUFFERED).unwrap();
+            values.insert(key, vec![value]);
+        }
+        store.flush().unwrap();
+        let kernel_bytes = || {
+            let text = fs::read_to_string("/proc/self/io").unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
+            line.parse::<u64>().unwrap()
+        };
+        // Merges go on for some time. A store that is read looks ten times a second.
+        let mut seconds = (0..30).map(|_| {
+            let before = kernel_bytes();
+            for _ in 0..10 {
+                std::thread::sleep(Duration::from_millis(100));
+                assert_eq!(store.scan(ScanRange::all()).unwrap().take(10).count(), 10);
+            }
+            kernel_bytes() - before
+        });
+        assert!(seconds.any(|bytes| bytes < 16 << 10), "it writes for ever");
+        assert!(store.stats().index.bytes > store.stats().index.mirror_bytes + (96 << 10));
+        assert_all(&store, &values);
+    });
+}

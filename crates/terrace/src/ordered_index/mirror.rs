@@ -325,6 +325,7 @@ pub fn mend(dir: &Path) -> Result<Vec<String>> {
         .filter(|table| !is_sound(&files::table(dir, table.id), table))
         .copied()
         .collect();
+    fs::create_dir_all(dir.join(TABLES_DIR)).map_err(failed)?;
     let mended = damaged.iter().filter_map(|table| take_copy(dir, table).transpose());
     let mended = mended.collect::<io::Result<Vec<()>>>().map_err(failed)?.len();
     if mended > 0 {

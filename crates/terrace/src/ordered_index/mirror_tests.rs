@@ -173,6 +173,41 @@ fn what_is_no_table_is_moved_away_and_kept() {
     assert_whole(original.dir.path(), &original, "after strays");
 }
 
+/// Regression: a copy cannot be renamed into a directory that is not there. A repair then did
+/// without the tables.
+#[test]
+fn tables_are_replaced_although_their_directory_is_gone() {
+    let original = mirrored();
+    fs::remove_dir_all(original.dir.path().join("tables")).unwrap();
+    assert_eq!(mend(original.dir.path()).unwrap().len(), 1);
+    assert_whole(original.dir.path(), &original, "without a directory of tables");
+}
+
+/// Regression: a file that names the state and is not read, as on a sector that has died, was not
+/// replaced by what `copy` has of it. A link to itself stands for such a file.
+#[test]
+fn files_that_name_the_state_and_cannot_be_read_are_replaced() {
+    let original = mirrored();
+    let (index, _) = OrderedIndex::open(original.dir.path(), GUARDED).unwrap();
+    let listed = format!("v{}", index.tree.current_version().id());
+    drop(index);
+    for file in ["current", &listed] {
+        let dir = original.fork();
+        let place = dir.path().join(file);
+        fs::remove_file(&place).unwrap();
+        std::os::unix::fs::symlink(&place, &place).unwrap();
+        assert!(matches!(OrderedIndex::open(dir.path(), GUARDED), Err(Error::Io { .. })));
+        assert_eq!(mend(dir.path()).unwrap().len(), 1, "{file}");
+        assert_whole(dir.path(), &original, file);
+    }
+    // A copy that is not read is none.
+    let copy = original.dir.path().join("copy");
+    fs::remove_file(&copy).unwrap();
+    std::os::unix::fs::symlink(&copy, &copy).unwrap();
+    assert_eq!(mend(original.dir.path()).unwrap(), [""; 0]);
+    assert_whole(original.dir.path(), &original, "copy");
+}
+
 /// A directory on another file system, if there is one.
 fn elsewhere(test: &str) -> Option<tempfile::TempDir> {
     let made = tempfile::tempdir_in("/dev/shm").ok().filter(|elsewhere| {

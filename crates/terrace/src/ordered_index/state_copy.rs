@@ -283,17 +283,17 @@ pub(super) fn update(dir: &Path, details: impl FnOnce(u64) -> Option<Details>) -
     bytes.len()
 }
 
-/// Replaces the damaged or missing one of the two files, if the other one and the copy agree.
-/// Returns its name.
+/// Replaces the damaged or missing one of the two files, if the other one and the copy agree. One
+/// that cannot be read is damaged. Returns its name.
 ///
 /// # Errors
 /// Errors of the file system.
 pub(super) fn mend(dir: &Path) -> io::Result<Option<String>> {
-    let Some(copy) = read(dir)?.map(|copy| copy.state) else {
-        return Ok(None);
-    };
-    let has_current = read_if_there(&dir.join(CURRENT_FILE))?.is_some_and(|current| current == copy.current());
-    let has_list = read_if_there(&dir.join(copy.name()))?.is_some_and(|listed| listed == copy.listed);
+    let Ok(Some(copy)) = read(dir) else { return Ok(None) };
+    let copy = copy.state;
+    let has = |name: &str, bytes: &[u8]| fs::read(dir.join(name)).is_ok_and(|read| read == bytes);
+    let has_current = has(CURRENT_FILE, &copy.current());
+    let has_list = has(&copy.name(), &copy.listed);
     let (name, bytes) = match (has_current, has_list) {
         (true, false) => (copy.name(), copy.listed),
         (false, true) => (CURRENT_FILE.to_owned(), copy.current()),

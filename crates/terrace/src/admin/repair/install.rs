@@ -83,7 +83,11 @@ pub fn is_between(flash_dir: &Path) -> Result<bool> {
 
 /// The index that was, if it can be opened. Tiny values live in it alone once their segment was
 /// recycled, deletes are known to it alone, and it says how far the log once went.
-pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<OldIndex> {
+///
+/// # Errors
+/// `OutOfSpace`, if that keeps tables from being replaced by their copies: without them more would
+/// be lost.
+pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Result<Option<OldIndex>> {
     let newest_old = old_ones(flash_dir).ok().and_then(|numbers| numbers.last().copied());
     let candidates = [
         Some(flash_dir.join(CURRENT)),
@@ -91,8 +95,10 @@ pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<
     ];
     let mut reason = "there is none".to_owned();
     for directory in candidates.into_iter().flatten().filter(|directory| directory.is_dir()) {
-        for note in mend(&directory).unwrap_or_default() {
-            notes.add(note);
+        match mend(&directory) {
+            Ok(mended) => mended.into_iter().for_each(|note| notes.add(note)),
+            Err(error @ Error::OutOfSpace { .. }) => return Err(error),
+            Err(error) => notes.add(format!("the old index cannot be mended: {error}")),
         }
         let mut opened = OrderedIndex::open(&directory, IndexOptions::default());
         if matches!(opened, Err(Error::Corruption { .. }))
@@ -102,18 +108,18 @@ pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<
             opened = OrderedIndex::open(&directory, IndexOptions::default());
         }
         match opened {
-            Ok((index, Some(_))) => return Some(Arc::new(index)),
+            Ok((index, Some(_))) => return Ok(Some(Arc::new(index))),
             Ok((_, None)) => "it is empty".clone_into(&mut reason),
             Err(error) => reason = error.to_string(),
         }
     }
     if survey.log_is_complete() {
-        return None;
+        return Ok(None);
     }
     notes.add(format!(
         "the old index cannot be read ({reason}), and the log does not have every commit: tiny values that lived in the index alone are lost"
     ));
-    None
+    Ok(None)
 }
 
 /// Puts the new index in place of the old one.

@@ -74,7 +74,7 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     note_large(&opened, &mut notes);
     let mut survey = Survey::of_log(&segments, mended, &mut notes);
     survey.add_blocks(&large, &mut notes);
-    let old = install::open_old(&options.flash_dir, &survey, &mut notes);
+    let old = install::open_old(&options.flash_dir, &survey, &mut notes)?;
     if let Some(old) = &old {
         survey.compare_end(old.applied_seq(), &mut notes);
     }

@@ -3,12 +3,12 @@
 
 use super::{Answer, Damage, Fixture, all_files, answers, apply, damages, options, serve};
 use crate::{
-    common::{seed, variable},
+    common::{copy_directory, left_out, seed, variable},
     faults::bench::{Bench, eventually},
 };
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
-use std::{collections::BTreeMap, time::Duration};
-use terrace::Store;
+use std::{collections::BTreeMap, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
+use terrace::{Error, Store};
 
 fn names(all: &BTreeMap<String, Vec<u8>>, directory: &str) -> Vec<String> {
     all.keys().filter(|name| name.starts_with(directory)).cloned().collect()
@@ -141,4 +141,32 @@ fn after_a_failed_read_an_open_compares_all_tables() {
         assert_mended_at_once(&fixture, &copy, &file);
         assert!(!copy.index_dir().join("unreadable").exists());
     }
+}
+
+/// Regression: a repair did without the tables that it could not replace by their copies, as on a
+/// device that was full, though it only had to be tried again. Here the mirror is on another file
+/// system, since a copy on the same is renamed.
+#[test]
+fn a_repair_without_room_for_a_table_ends_and_the_next_one_has_it() {
+    let elsewhere = tempfile::tempdir_in("/dev/shm").ok().filter(|elsewhere| {
+        let device = |path: &Path| std::fs::metadata(path).unwrap().dev();
+        device(elsewhere.path()) != device(&std::env::temp_dir())
+    });
+    let Some(elsewhere) = elsewhere else {
+        let test = "faults::every_file::mirror::a_repair_without_room_for_a_table_ends_and_the_next_one_has_it";
+        return left_out(test, "/dev/shm is no other file system");
+    };
+    let fixture = mirrored();
+    let index = fixture.bench.index_dir();
+    copy_directory(&index.join("mirror"), elsewhere.path()).unwrap();
+    std::fs::remove_dir_all(index.join("mirror")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), index.join("mirror")).unwrap();
+    std::fs::remove_dir_all(index.join("tables")).unwrap();
+    let temporary = index.join(".tmp-mirror");
+    std::os::unix::fs::symlink("/dev/full", &temporary).unwrap();
+    let refused = Store::repair(options(&fixture.bench, false));
+    assert!(matches!(refused, Err(Error::OutOfSpace { .. })), "{refused:?}");
+    std::fs::remove_file(temporary).unwrap();
+    Store::repair(options(&fixture.bench, false)).unwrap();
+    assert_outlives(&fixture, &fixture.bench, "index/tables", "repaired once there was room");
 }

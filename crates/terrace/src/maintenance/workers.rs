@@ -221,6 +221,8 @@ fn flush_index(engine: &Arc<Engine>) {
             if engine.log.index_full.flush_ended(Some(reason.clone())) {
                 tracing::warn!(%error, "the index cannot be flushed; writes will be refused when memory is used up");
             }
+        } else if matches!(error, Error::Unavailable(_)) && !engine.log.is_closing() {
+            tracing::warn!(%error, "the index is not flushed; trying again");
         } else {
             engine.log.writer.fail(&format!("flushing the index: {error}"));
         }

@@ -212,8 +212,8 @@ impl OrderedIndex {
     /// Removes files left by failed attempts, and gives their numbers back. The caller holds the
     /// locks of flushes and of compactions.
     fn remove_leftovers(&self) {
-        self.has_leftovers.store(false, Ordering::Release);
         if self.check_usable().is_ok() {
+            self.has_leftovers.store(false, Ordering::Release);
             self.written.remove_leftovers(&self.tree);
             self.give_numbers_back();
         }
@@ -257,6 +257,9 @@ impl OrderedIndex {
     }
 
     pub(super) fn check_usable(&self) -> Result<()> {
+        if self.is_unsure.load(Ordering::Acquire) {
+            self.compare_with_directory("a failure")?;
+        }
         match &*self.failed.lock() {
             Some(reason) => Err(Error::Failed(reason.clone())),
             None => Ok(()),
@@ -269,26 +272,40 @@ impl OrderedIndex {
             return result;
         };
         self.note_damage(&error);
-        let agree = self.directory_names_present_state();
-        if !agree {
-            *self.failed.lock() = Some(format!("the index's state on flash is unknown after: {error}"));
-        }
+        let _ = self.compare_with_directory(&error.to_string());
         Err(error)
+    }
+
+    /// After a failure: flushes and compactions are refused from now on if the directory does not
+    /// name the state in memory.
+    ///
+    /// # Errors
+    /// `Unavailable` if that cannot be known now; [`OrderedIndex::check_usable`] tries again.
+    fn compare_with_directory(&self, failure: &str) -> Result<()> {
+        let agree = self.directory_names_present_state();
+        self.is_unsure.store(agree.is_err(), Ordering::Release);
+        if !agree? {
+            *self.failed.lock() = Some(format!("the index's state on flash is unknown after: {failure}"));
+        }
+        Ok(())
     }
 
     /// Whether the directory names the state in memory. A flush and a merge may run side by side,
     /// so the other one may install a state meanwhile. It has the lock of the states until it has,
     /// and numbers only rise: if the number is the same before and after, nothing was installed.
-    fn directory_names_present_state(&self) -> bool {
+    fn directory_names_present_state(&self) -> Result<bool> {
         let present = || errors::guarded_read("comparing states", || Ok(self.tree.current_version().id()));
         loop {
-            let Ok(before) = present() else { return false };
-            let named = fs::read(self.dir.join(CURRENT_FILE)).ok();
-            let named = named.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
+            let Ok(before) = present() else { return Ok(false) };
+            let named = match fs::read(self.dir.join(CURRENT_FILE)) {
+                Ok(bytes) => bytes.first_chunk().map(|number| u64::from_le_bytes(*number)),
+                Err(error) if errors::lacks_descriptor(&error) => return Err(errors::NO_DESCRIPTOR),
+                Err(_) => None,
+            };
             match present() {
-                Ok(after) if after == before => return named == Some(before),
+                Ok(after) if after == before => return Ok(named == Some(before)),
                 Ok(_) => {}
-                Err(_) => return false,
+                Err(_) => return Ok(false),
             }
         }
     }

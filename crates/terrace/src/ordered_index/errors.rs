@@ -6,6 +6,7 @@
 //! runs under [`guarded_read`] or [`guarded_write`], which turn a panic into `Corruption`.
 
 use crate::{Error, Result, Tier};
+use rustix::io::Errno;
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -30,9 +31,20 @@ pub(super) fn guarded_read<T>(context: &str, read: impl FnOnce() -> lsm_tree::Re
     })
 }
 
-/// Runs a write.
+/// Runs a write. Without a free file descriptor it is `Unavailable`: there will be one.
 pub(super) fn guarded_write<T>(context: &str, write: impl FnOnce() -> lsm_tree::Result<T>) -> Result<T> {
-    guarded(context, write)?.map_err(|error| translate(context, error))
+    guarded(context, write)?.map_err(|error| match error {
+        lsm_tree::Error::Io(error) if lacks_descriptor(&error) => NO_DESCRIPTOR,
+        other => translate(context, other),
+    })
+}
+
+/// The error of a write without a free file descriptor.
+pub(super) const NO_DESCRIPTOR: Error = Error::Unavailable("too many files are open: no file of the index can be");
+
+/// Whether the process or the system has too many open files.
+pub(super) fn lacks_descriptor(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 fn guarded<T>(context: &str, call: impl FnOnce() -> T) -> Result<T> {

@@ -225,6 +225,8 @@ pub struct OrderedIndex {
     free_number: Mutex<FreeNumber>,
     /// Why flushes and compactions are refused; `None` if they are not.
     failed: Mutex<Option<String>>,
+    /// After a failure the directory could not be read: nothing is installed before it was.
+    is_unsure: AtomicBool,
     flushes: AtomicU64,
     damage: DamageNote,
     /// See [`lost`].

@@ -110,6 +110,7 @@ impl OrderedIndex {
             has_leftovers: AtomicBool::new(false),
             free_number: Mutex::new(free_number),
             failed: Mutex::new(None),
+            is_unsure: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
             damage: DamageNote::new(dir, options.guards),
             lost,

@@ -1,6 +1,8 @@
 //! Failing devices.
 
-use super::bench::{AT_ONCE, Bench, Values, assert_all, bytes};
+use super::bench::{AT_ONCE, Bench, Values, assert_all, bytes, eventually};
+use crate::in_own_process;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 use terrace::{
     Durability, Error, PutOptions, Store,
@@ -203,4 +205,79 @@ fn a_batch_of_large_values_is_synced_once() {
         store.write(batch, Durability::Sync).unwrap();
         assert_eq!(bench.large.counters().syncs - before, 1, "round {round}");
     }
+}
+
+/// Regression: a flush of the index for which the process had no file descriptor stopped all writes
+/// until the store was opened again, and so did a merge, after which it was not known which state
+/// the directory names. Connections may take all descriptors for a moment.
+#[test]
+fn without_a_file_descriptor_the_index_is_flushed_later() {
+    in_own_process(
+        "faults::device::without_a_file_descriptor_the_index_is_flushed_later",
+        || {
+            let bench = Bench::new(3);
+            let options = bench.options().tuned(|tuning| tuning.memtable_bytes = 64 << 10);
+            let store = Store::open(options).unwrap();
+            let mut values = Values::new();
+            let mut put_tiny = |range: std::ops::Range<u64>| {
+                for n in range {
+                    let (key, value) = (format!("{n:05}"), bytes(n, 40));
+                    put(&store, &mut values, &key, value, Durability::Buffered).unwrap();
+                }
+            };
+            // No flush is under way: without a descriptor behind the rename of `current` it would
+            // be unknown whether that is durable.
+            let limit = getrlimit(Resource::Nofile);
+            let none = Rlimit {
+                current: Some(3),
+                ..limit
+            };
+            setrlimit(Resource::Nofile, none).unwrap();
+            put_tiny(0..1_000);
+            // Some attempts.
+            std::thread::sleep(Duration::from_millis(1_500));
+            let stats = store.stats().index;
+            setrlimit(Resource::Nofile, limit).unwrap();
+            assert_eq!((stats.persisted_seq, stats.flushes), (0, 0));
+            eventually("a flush", &store, |stats| stats.index.persisted_seq > 0);
+            put_tiny(1_000..5_000);
+            assert_all(&store, &values);
+            assert_eq!(store.verify().unwrap().errors, [""; 0]);
+            store.close().unwrap();
+            drop(store);
+            assert_all(&bench.open().unwrap(), &values);
+        },
+    );
+}
+
+/// Nor does a close wait for a descriptor: what it does not persist is in the log.
+#[test]
+fn a_close_without_a_file_descriptor_ends() {
+    in_own_process("faults::device::a_close_without_a_file_descriptor_ends", || {
+        let bench = Bench::new(4);
+        let store = bench.open().unwrap();
+        let mut values = Values::new();
+        for n in 0..100 {
+            put(
+                &store,
+                &mut values,
+                &format!("{n:05}"),
+                bytes(n, 40),
+                Durability::Buffered,
+            )
+            .unwrap();
+        }
+        let limit = getrlimit(Resource::Nofile);
+        let none = Rlimit {
+            current: Some(3),
+            ..limit
+        };
+        setrlimit(Resource::Nofile, none).unwrap();
+        let start = Instant::now();
+        let closed = store.close();
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert!(closed.is_err() && start.elapsed() < AT_ONCE, "{closed:?}");
+        drop(store);
+        assert_all(&bench.open().unwrap(), &values);
+    });
 }

@@ -147,7 +147,7 @@ fn device_of(dir: &Path) -> Option<PathBuf> {
 }
 
 fn measured_reads(store: &Store, device: &Path, duration: Duration) -> Vec<Read> {
-    steady::by_readers(duration, || {
+    steady::by_readers(steady::after(duration), || {
         let counters = Counters::open(device);
         move |numbers: &mut steady::Numbers| {
             let (completed, (ran, ready)) = (counters.device(), counters.thread());

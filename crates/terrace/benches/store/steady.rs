@@ -158,7 +158,17 @@ pub fn latencies<K: AsRef<[u8]>>(
     key: impl Fn(u64) -> K + Sync,
     duration: Duration,
 ) -> Vec<u32> {
-    let mut all = by_readers(duration, || {
+    latencies_until(store, keys, key, after(duration))
+}
+
+/// The same until something is over.
+pub fn latencies_until<K: AsRef<[u8]>>(
+    store: &Store,
+    keys: u64,
+    key: impl Fn(u64) -> K + Sync,
+    is_over: impl Fn() -> bool + Sync,
+) -> Vec<u32> {
+    let mut all = by_readers(is_over, || {
         |numbers: &mut Numbers| {
             let began = Instant::now();
             assert!(store.get(key(numbers.below(keys))).unwrap().is_some());
@@ -169,17 +179,25 @@ pub fn latencies<K: AsRef<[u8]>>(
     all
 }
 
-/// What the readers, which `reader` makes, each on its thread, return for a time.
-pub fn by_readers<T: Send, R: FnMut(&mut Numbers) -> T>(duration: Duration, reader: impl Fn() -> R + Sync) -> Vec<T> {
+/// Whether this time has passed from now on.
+pub fn after(duration: Duration) -> impl Fn() -> bool {
     let start = Instant::now();
+    move || start.elapsed() >= duration
+}
+
+/// What the readers, which `reader` makes, each on its thread, return until something is over.
+pub fn by_readers<T: Send, R: FnMut(&mut Numbers) -> T>(
+    is_over: impl Fn() -> bool + Sync,
+    reader: impl Fn() -> R + Sync,
+) -> Vec<T> {
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..READERS)
             .map(|number| {
-                let reader = &reader;
+                let (reader, is_over) = (&reader, &is_over);
                 scope.spawn(move || {
                     let (mut numbers, mut read) = (Numbers(1_000 + number), reader());
                     let mut own = Vec::new();
-                    while start.elapsed() < duration {
+                    while !is_over() {
                         own.push(read(&mut numbers));
                     }
                     own

@@ -236,19 +236,27 @@ fn bought(engine: &Engine) -> Option<Places> {
     let applied_seq = engine.index.applied_seq();
     let segments = engine.log.segments.iter();
     let due: Vec<_> = segments.filter(|segment| is_due(segment, applied_seq)).collect();
-    let flash = engine.accounting.stats(crate::HomeKind::Flash);
-    let mean_bytes = flash.bytes.checked_div(flash.objects).unwrap_or(0);
-    // Segments count a value with the length in its slot.
-    let live_bytes: u64 = due.iter().map(|segment| segment.live_bytes()).sum();
-    let sweep = Sweep {
-        bytes: due.iter().map(|segment| segment.end_bytes()).sum(),
-        live_bytes: live_bytes / HashIndex::read_bytes_max_of_value(mean_bytes) * mean_bytes,
-        index_bytes: engine.index.disk_bytes(),
-    };
+    let (sweep, mean_bytes) = work(engine, &due);
     let place = |segment: &&Segment| (segment.number, segment.generation());
     let is_bought = has_room(engine, sweep.written_bytes(mean_bytes))
         && engine.scan_order.buys_sweep(sweep, mean_bytes, ram_bytes(engine));
     is_bought.then(|| due.iter().map(place).collect())
+}
+
+/// What reading these segments takes, and the mean length of the values in the log.
+fn work(engine: &Engine, due: &[&Segment]) -> (Sweep, u64) {
+    let flash = engine.accounting.stats(crate::HomeKind::Flash);
+    let mean_bytes = flash.bytes.checked_div(flash.objects).unwrap_or(0);
+    // Segments count a value with the length in its slot. One that was written before the open
+    // counts dead values as well.
+    let live_bytes: u64 = due.iter().map(|segment| segment.live_bytes()).sum();
+    let live_bytes = live_bytes / HashIndex::read_bytes_max_of_value(mean_bytes) * mean_bytes;
+    let sweep = Sweep {
+        bytes: due.iter().map(|segment| segment.end_bytes()).sum(),
+        live_bytes: live_bytes.min(flash.bytes),
+        index_bytes: engine.index.disk_bytes(),
+    };
+    (sweep, mean_bytes)
 }
 
 /// RAM of a sweep, by the present size of the value cache and not the size at the open.
@@ -283,6 +291,29 @@ mod tests {
         assert!(is_due(segment, last_seq) && !is_due(segment, last_seq - 1));
         segment.swept(segment.generation());
         assert!(!is_due(segment, applied_seq));
+    }
+
+    /// After an open dead values counted as copies to be made, so a log of overwritten values was
+    /// swept after three times the reads.
+    #[test]
+    fn values_that_died_before_the_open_cost_no_copies() {
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..10_u64 {
+            let store = open(dir.path());
+            for number in 0..200_u64 {
+                store
+                    .put(format!("{number}"), bytes(round * 200 + number, 1_000))
+                    .unwrap();
+            }
+            store.close().unwrap();
+        }
+        let store = open(dir.path());
+        let segments = &store.engine().log.segments;
+        let sealed: Vec<_> = segments.in_state(SegmentState::Sealed).collect();
+        assert!(!sealed.is_empty());
+        let (sweep, mean_bytes) = work(store.engine(), &sealed);
+        assert_eq!(mean_bytes, 1_000);
+        assert!((1..=200_000).contains(&sweep.live_bytes), "{sweep:?}");
     }
 
     /// In a store whose cache was made smaller while it was open, sweeps used half of the former

@@ -40,7 +40,8 @@ pub(super) fn guarded_write<T>(context: &str, write: impl FnOnce() -> lsm_tree::
 }
 
 /// The error of a write without a free file descriptor.
-pub(super) const NO_DESCRIPTOR: Error = Error::Unavailable("too many files are open: no file of the index can be");
+pub(super) const NO_DESCRIPTOR: Error =
+    Error::Unavailable("too many files are open, so the index cannot open its own; raise the limit of open files");
 
 /// Whether the process or the system has too many open files.
 pub(super) fn lacks_descriptor(error: &io::Error) -> bool {

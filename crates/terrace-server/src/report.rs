@@ -50,8 +50,8 @@ pub fn stats_json(stats: &Stats) -> Value {
         flash_cache = flash_cache_json(&stats.flash_cache),
         throttle = json!({ "flash": throttle(&stats.flash_throttle), "large": throttle(&stats.large_throttle) }),
         placement = fields!(placement: migrating walked moved moved_bytes),
-        scan_order = fields!(order: waiting_bytes paid_bytes moved copied sweeps sweep_bytes log_bytes dropped_full
-            dropped_no_room),
+        scan_order = fields!(order: waiting_bytes paid_bytes moved copied sweeps sweep_bytes spilled_bytes log_bytes
+            dropped_full dropped_no_room),
         scan_cache = fields!(chunks: chunks table_bytes chunk_hits pair_hits made made_bytes dropped),
         fill = fill_json(&stats.fill)
     }
@@ -98,7 +98,7 @@ fn hash_index_json(hash_index: &HashIndexStats) -> Value {
 
 fn written_json(written: &WrittenStats) -> Value {
     fields! { written: user_bytes flash_user_bytes flash_padding_bytes flash_reinserted_bytes flash_moved_bytes
-        flash_ordered_bytes index_bytes compaction_bytes large_user_bytes large_destaged_bytes large_cleaned_bytes
+        flash_ordered_bytes sweep_bytes index_bytes compaction_bytes large_user_bytes large_destaged_bytes large_cleaned_bytes
         copy_bytes checkpoint_bytes;
         write_amplification = written.write_amplification(),
         flash_write_amplification = written.flash_write_amplification()

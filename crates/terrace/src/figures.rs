@@ -59,6 +59,7 @@ pub fn stats(engine: &Engine) -> Stats {
             flash_reinserted_bytes: reinserted,
             flash_moved_bytes: moved,
             flash_ordered_bytes: ordered,
+            sweep_bytes: load(&engine.scan_order.counters.spilled_bytes),
             index_bytes: index.flushed_bytes + engine.index.copy_bytes(),
             compaction_bytes: index.compacted_bytes,
             large_user_bytes: large.user_bytes + large.overhead_bytes,

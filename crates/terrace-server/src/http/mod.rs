@@ -1,7 +1,7 @@
 //! The HTTP service: a page, its JSON interface, the images, metrics.
 //!
 //! [`server`] accepts a request, [`guard`] checks its Host and adds the common headers of answers,
-//! a handler in [`api`], [`value`], [`metrics`] or [`page`] answers. Until the store is open,
+//! a handler in [`api`], [`value`], [`metrics`] or [`mod@page`] answers. Until the store is open,
 //! [`opening`] answers. The engine blocks, so [`engine`] runs each call to it on a thread for
 //! blocking work, a bounded number at a time.
 //!

@@ -464,6 +464,8 @@ pub struct WrittenStats {
     pub flash_moved_bytes: u64,
     /// Small values rewritten in key order for scans.
     pub flash_ordered_bytes: u64,
+    /// Temporary files of sweeps.
+    pub sweep_bytes: u64,
     /// Index tables written by flushes, and copies of the files that name its state.
     pub index_bytes: u64,
     /// Index tables written by compactions.
@@ -489,6 +491,7 @@ impl WrittenStats {
             + self.flash_reinserted_bytes
             + self.flash_moved_bytes
             + self.flash_ordered_bytes
+            + self.sweep_bytes
             + self.index_bytes
             + self.compaction_bytes
             + self.copy_bytes

@@ -25,6 +25,7 @@ fn counted_bytes(stats: &Stats) -> u64 {
         + written.flash_reinserted_bytes
         + written.flash_moved_bytes
         + written.flash_ordered_bytes
+        + written.sweep_bytes
         + written.index_bytes
         + written.compaction_bytes
         + written.large_user_bytes

@@ -252,6 +252,7 @@ fn writing(between: &Between<'_>) -> Vec<Line> {
                 ("reinserted", "/written/flash_reinserted_bytes"),
                 ("brought back", "/written/flash_moved_bytes"),
                 ("for scans", "/written/flash_ordered_bytes"),
+                ("for sweeps", "/written/sweep_bytes"),
                 ("index", "/written/index_bytes"),
                 ("compaction", "/written/compaction_bytes"),
                 ("copies", "/written/copy_bytes"),

@@ -89,6 +89,7 @@ fn written(out: &mut Out<'_>, stats: &Stats) -> fmt::Result {
         (["flash", "reinsertion"], written.flash_reinserted_bytes),
         (["flash", "move"], written.flash_moved_bytes),
         (["flash", "order"], written.flash_ordered_bytes),
+        (["flash", "sweep"], written.sweep_bytes),
         (["flash", "index"], written.index_bytes),
         (["flash", "compaction"], written.compaction_bytes),
         (["flash", "copy"], written.copy_bytes),

@@ -21,6 +21,8 @@ counted! {
         sweeps,
         /// Bytes of the log that they read.
         sweep_bytes,
+        /// Bytes written to their temporary files, also in [`crate::WrittenStats`].
+        spilled_bytes,
         /// Bytes written to the log for that, also in [`crate::WrittenStats`].
         log_bytes,
         /// Charged values that were not written because too many waited.

@@ -132,6 +132,7 @@ impl Collecting<'_> {
     fn spill(&self, values: &mut Values) -> Result<bool> {
         let engine = self.engine;
         let written = self.spills.spill(values, |write| engine.paid_flash_step(write))?;
+        count(&engine.scan_order.counters.spilled_bytes, written);
         Ok(self.bucket.lock().wait(written, || super::must_end(engine)))
     }
 }

@@ -329,7 +329,9 @@ fn an_index_of_few_runs_is_merged_for_deletes_and_not_for_room() {
     assert_refused();
     delete(100..9_000);
     eventually("the merge that the deletes pay for", || put_new("new").is_ok());
-    assert!(store.stats().index.bytes < index_bytes / 3);
+    // Of three runs with all keys one is left, and runs of the deletes that came after the merge
+    // had begun: the log is short, so they are flushed a few at a time.
+    assert!(store.stats().index.bytes < index_bytes / 2);
     for n in (0..count).step_by(37) {
         assert_eq!(store.get(key(n)).unwrap().is_some(), n >= 9_000, "{n}");
     }

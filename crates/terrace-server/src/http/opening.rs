@@ -1,5 +1,5 @@
 //! Answers while the store is being opened, which takes minutes if the ordered index is built anew:
-//! 503, in the form of the service whose address it is. Connections stay, and their requests are
+//! 503, in the form of the service at that address. Connections stay, and their requests are
 //! served from the moment on at which the store is open.
 //!
 //! Invariant: when a request's head has arrived it is decided whether it is refused or served.

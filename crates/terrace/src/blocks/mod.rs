@@ -444,7 +444,7 @@ impl Space {
         Ok(())
     }
 
-    /// Drops blocks from LargeMeta whose files were removed. If there is no room for that, the next
+    /// Drops blocks without a file from LargeMeta. If there is no room for that, the next
     /// change does it, or the next open: their room is free either way.
     fn unlist(&self, numbers: impl IntoIterator<Item = u64>) -> Result<()> {
         self.table.lock().gone.extend(numbers);

@@ -128,7 +128,7 @@ fn a_table_that_was_not_read_is_replaced_by_its_copy() {
 fn become_directory(table: &Path) {
     fs::remove_file(table).unwrap();
     fs::create_dir(table).unwrap();
-    fs::write(table.join("note"), "whose is this?").unwrap();
+    fs::write(table.join("note"), "no table").unwrap();
 }
 
 /// Regression: a copy cannot be renamed to the name of a directory, so the store did not open.

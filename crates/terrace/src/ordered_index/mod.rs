@@ -15,7 +15,7 @@
 //! UPGRADE_BITS`. Items of commit `s` have seqno `s'`; when commit `a` is complete the applier
 //! raises the counter to at least `a'`; a read at snapshot `S` uses `(S+1)'`; a read of the latest
 //! uses the largest seqno. Fewer than `2^UPGRADE_BITS` states are installed between two commits
-//! (`flush_sealed` and `compact` refuse before). One whose install failed is no state, and its
+//! (`flush_sealed` and `compact` refuse before). A state that failed to install is none, and its
 //! seqno is given out again: the counter stays above the newest state's, and not below `a'`. Then:
 //!
 //! 1. A state installed while commit `a` is the last complete one has a seqno in `[a', (a+1)')`.

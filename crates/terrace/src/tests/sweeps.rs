@@ -1,4 +1,4 @@
-//! Sweeps of a log whose short values do not fit into RAM, beside writers, deletions, scans from
+//! Sweeps of a log with more short values than fit into RAM, beside writers, deletions, scans from
 //! both ends, flushes and recycling.
 
 use super::{bytes, eventually, small_options};

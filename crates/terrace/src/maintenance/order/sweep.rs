@@ -66,8 +66,11 @@ impl Orderer {
         let Some(segments) = bought(engine) else {
             return false;
         };
-        engine.cache.lend(ram_bytes(engine));
-        if let Err(error) = self.sweep_segments(&segments) {
+        let ram_bytes = ram_bytes(engine);
+        engine.cache.lend(ram_bytes);
+        // Of a machine with RAM for it.
+        let ram_bytes = usize::try_from(ram_bytes).unwrap_or(usize::MAX);
+        if let Err(error) = self.sweep_segments(&segments, ram_bytes) {
             tracing::warn!(%error, "a sweep of the log for scans failed");
         }
         engine.cache.lend(0);
@@ -75,10 +78,8 @@ impl Orderer {
         true
     }
 
-    fn sweep_segments(&self, segments: &Places) -> Result<()> {
+    fn sweep_segments(&self, segments: &Places, ram_bytes: usize) -> Result<()> {
         let engine = &self.engine;
-        // Of a machine with RAM for it.
-        let ram_bytes = usize::try_from(ram_bytes(engine)).unwrap_or(usize::MAX);
         let bucket = Mutex::new(Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)));
         let Some(spills) = collect(engine, segments, ram_bytes, &bucket)? else {
             return Ok(());

@@ -39,7 +39,7 @@ const ITEM_BYTES: usize = 16;
 const WRITE_BYTES: usize = 1 << 20;
 /// RAM for reading a spill, at most, and at least: for the longest item, and a page at each end.
 const READ_BYTES_MAX: usize = 1 << 20;
-pub(super) const READ_BYTES_MIN: usize = crate::scan_order::SPILL_READ_BYTES;
+const READ_BYTES_MIN: usize = crate::scan_order::SPILL_READ_BYTES;
 const _: () = assert!(READ_BYTES_MIN >= ITEM_BYTES + crate::KEY_BYTES_MAX + 256 + 2 * PAGE_BYTES);
 
 /// The file while it is written, by several threads.

@@ -41,7 +41,8 @@ const PARTS: &[(&str, &str)] = &[
     ("maintenance/mirror",         "index log options"),
     ("maintenance/moves",          "large log"),
     ("maintenance/order",          "flash_disk index log options scan_order"),
-    ("maintenance/order/sweep",    "accounting cache flash_disk hash_index index log options scan_order"),
+    ("maintenance/order/sweep",    "accounting cache flash_disk hash_index index log options read_queue \
+                                  refilling scan_order"),
     ("maintenance/prefetch",       "flash_cache large log"),
     ("maintenance/promote",        "flash_cache log options"),
     ("maintenance/small_moves",    "flash_cache index log"),

@@ -34,6 +34,9 @@ thread_local! {
     static RING: RefCell<Option<Ring>> = const { RefCell::new(None) };
 }
 
+/// Length of the reads that fill a long buffer together.
+const PART_BYTES: usize = 128 << 10;
+
 /// See the module.
 #[derive(Default)]
 pub struct ReadQueue {
@@ -107,6 +110,25 @@ impl ReadQueue {
         made.extend(self.each(left, |(number, read)| (number, read.make())));
         made.sort_unstable_by_key(|(number, _)| *number);
         made.into_iter().map(|(_, read)| read).collect()
+    }
+
+    /// Fills a long buffer from `offset`, by several reads at a time. Beside callers' reads, a
+    /// device gives each request about the same: one at a time would get a small share of it.
+    ///
+    /// # Errors
+    /// As [`DiskFile::read_exact_at`]; what the buffer has is then unknown.
+    pub fn fill(&self, file: &Arc<dyn DiskFile>, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let parts = (0..buffer.len()).step_by(PART_BYTES);
+        let reads = parts.map(|at| {
+            let part = AlignedBuffer::zeroed(PART_BYTES.min(buffer.len() - at));
+            QueuedRead::new(Arc::clone(file), offset + at as u64, part)
+        });
+        let reads = self.read(reads.collect());
+        for (part, read) in buffer.chunks_mut(PART_BYTES).zip(reads) {
+            read.outcome.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()))?;
+            part.copy_from_slice(&read.buffer);
+        }
+        Ok(())
     }
 
     /// Runs `run` on every item, in parallel, for work other than reads: the results are in no

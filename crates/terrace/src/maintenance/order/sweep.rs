@@ -32,7 +32,7 @@ use crate::{
     log::segments::{Segment, SegmentState},
     metrics::{bucket::Bucket, count},
     ordered_index::{CopySource, Entry},
-    scan_order::{Form, Sweep, copy_bytes, form, sweep_ram_bytes},
+    scan_order::{Form, Sweep, SweepRam, copy_bytes, form},
     write::apply,
 };
 use bytes::Bytes;
@@ -63,14 +63,13 @@ impl Orderer {
     /// Sweeps the log if the charges of scans are sufficient. `false` if there was nothing to do.
     pub(super) fn sweep(&self) -> bool {
         let engine = &self.engine;
-        let Some(segments) = bought(engine) else {
+        let Some((segments, copied_bytes)) = bought(engine) else {
             return false;
         };
-        let ram_bytes = ram_bytes(engine);
-        engine.cache.lend(ram_bytes);
-        // Of a machine with RAM for it.
-        let ram_bytes = usize::try_from(ram_bytes).unwrap_or(usize::MAX);
-        if let Err(error) = self.sweep_segments(&segments, ram_bytes) {
+        // Once: while it is lent, the cache is smaller.
+        let ram = ram(engine);
+        engine.cache.lend(ram.bytes() as u64);
+        if let Err(error) = self.sweep_segments(&segments, copied_bytes, ram) {
             tracing::warn!(%error, "a sweep of the log for scans failed");
         }
         engine.cache.lend(0);
@@ -78,14 +77,14 @@ impl Orderer {
         true
     }
 
-    fn sweep_segments(&self, segments: &Places, ram_bytes: usize) -> Result<()> {
+    fn sweep_segments(&self, segments: &Places, copied_bytes: u64, ram: SweepRam) -> Result<()> {
         let engine = &self.engine;
         let bucket = Mutex::new(Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)));
-        let Some(spills) = collect(engine, segments, ram_bytes, &bucket)? else {
+        let Some(spills) = collect(engine, (segments, copied_bytes), ram, &bucket)? else {
             return Ok(());
         };
         if self.flush_index() {
-            let values = spills.in_order(ram_bytes)?;
+            let values = spills.in_order(ram.bytes(), &engine.read_queue)?;
             self.merge_with_copies(segments, values, bucket.into_inner());
         }
         Ok(())
@@ -171,7 +170,8 @@ impl CopySource for LogInOrder {
         if form(entry.length) != Some(Form::Copied) || self.told.has_ended.load(Ordering::Relaxed) {
             return None;
         }
-        let value = self.values.value(key, entry.version.0, entry.checksum);
+        let queue = &self.engine.read_queue;
+        let value = self.values.value(key, entry.version.0, entry.checksum, queue);
         let copy = value.unwrap_or_else(|error| {
             tracing::warn!(%error, "a sweep of the log for scans ends early");
             self.told.has_ended.store(true, Ordering::Relaxed);
@@ -228,10 +228,15 @@ fn is_due(segment: &Segment, applied_seq: u64) -> bool {
     segment.state() == SegmentState::Sealed && segment.last_seq() <= applied_seq && !segment.is_swept()
 }
 
-/// The segments to be swept, if the charges of scans are sufficient: full ones.
-fn bought(engine: &Engine) -> Option<Places> {
+/// The segments to be swept, if the charges of scans are sufficient: full ones. And the bytes of
+/// the copies, about.
+fn bought(engine: &Engine) -> Option<(Places, u64)> {
     // Called at each turn: if nothing was scanned since, the segments need not be visited.
     if !engine.scan_order.has_paid_for_sweep() || must_end(engine) || is_behind(engine) {
+        return None;
+    }
+    // What lives where is asked of the hash index, which has to be filled.
+    if engine.refilling.load(Ordering::Acquire) {
         return None;
     }
     let applied_seq = engine.index.applied_seq();
@@ -240,8 +245,8 @@ fn bought(engine: &Engine) -> Option<Places> {
     let (sweep, mean_bytes) = work(engine, &due);
     let place = |segment: &&Segment| (segment.number, segment.generation());
     let is_bought = has_room(engine, sweep.written_bytes(mean_bytes))
-        && engine.scan_order.buys_sweep(sweep, mean_bytes, ram_bytes(engine));
-    is_bought.then(|| due.iter().map(place).collect())
+        && engine.scan_order.buys_sweep(sweep, mean_bytes, ram(engine));
+    is_bought.then(|| (due.iter().map(place).collect(), sweep.copied_bytes(mean_bytes)))
 }
 
 /// What reading these segments takes, and the mean length of the values in the log.
@@ -261,8 +266,8 @@ fn work(engine: &Engine, due: &[&Segment]) -> (Sweep, u64) {
 }
 
 /// RAM of a sweep, by the present size of the value cache and not the size at the open.
-fn ram_bytes(engine: &Engine) -> u64 {
-    sweep_ram_bytes(engine.cache.capacity_bytes() + engine.log.frames.share_bytes())
+fn ram(engine: &Engine) -> SweepRam {
+    SweepRam::of_cache(engine.cache.capacity_bytes() + engine.log.frames.share_bytes())
 }
 
 #[cfg(test)]
@@ -327,8 +332,8 @@ mod tests {
             ..small_options(dir.path())
         };
         let store = Store::open(options).unwrap();
-        assert_eq!(ram_bytes(store.engine()), 32 << 20);
+        assert_eq!(ram(store.engine()).bytes(), 32 << 20);
         store.set_cache_bytes(4 << 20);
-        assert_eq!(ram_bytes(store.engine()), 2 << 20);
+        assert_eq!(ram(store.engine()).bytes(), 2 << 20);
     }
 }

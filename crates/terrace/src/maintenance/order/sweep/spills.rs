@@ -16,7 +16,7 @@
 use super::values::{Item, Values};
 use crate::{
     Error, Result, Tier,
-    io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES},
+    io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES, read_queue::ReadQueue},
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -38,8 +38,8 @@ const ITEM_BYTES: usize = 16;
 /// Bytes per write request.
 const WRITE_BYTES: usize = 1 << 20;
 /// RAM for reading a spill, at most, and at least: for the longest item, and a page at each end.
-const READ_BYTES_MAX: usize = 1 << 20;
-const READ_BYTES_MIN: usize = crate::scan_order::SPILL_READ_BYTES;
+const READ_BYTES_MAX: usize = 256 << 10;
+const READ_BYTES_MIN: usize = crate::scan_order::SweepRam::SPILL_READ_BYTES;
 const _: () = assert!(READ_BYTES_MIN >= ITEM_BYTES + crate::KEY_BYTES_MAX + 256 + 2 * PAGE_BYTES);
 
 /// The file while it is written, by several threads.
@@ -124,7 +124,7 @@ impl Spills {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn in_order(self, ram_bytes: usize) -> Result<InOrder> {
+    pub fn in_order(self, ram_bytes: usize, queue: &ReadQueue) -> Result<InOrder> {
         let spills = self.spills.into_inner();
         let share = ram_bytes / spills.len().max(1) / PAGE_BYTES * PAGE_BYTES;
         let read_bytes = share.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
@@ -138,7 +138,7 @@ impl Spills {
                 at,
                 left,
             };
-            if head.next(&self.file)? {
+            if head.next(&self.file, queue)? {
                 heads.push(head);
             }
         }
@@ -188,7 +188,7 @@ impl InOrder {
     ///
     /// # Errors
     /// Errors of the device, or [`Error::Corruption`].
-    pub fn value(&mut self, key: &[u8], version: u64, checksum: u32) -> Result<Option<Bytes>> {
+    pub fn value(&mut self, key: &[u8], version: u64, checksum: u32, queue: &ReadQueue) -> Result<Option<Bytes>> {
         let mut found = None;
         while let Some(mut head) = self.heads.peek_mut() {
             if head.key.as_slice() > key {
@@ -201,7 +201,7 @@ impl InOrder {
                 }
                 found = Some(Bytes::copy_from_slice(item.value));
             }
-            if !head.next(&self.file)? {
+            if !head.next(&self.file, queue)? {
                 PeekMut::pop(head);
             }
         }
@@ -234,7 +234,7 @@ impl Head {
     }
 
     /// Goes on to the next item. `false`: there is none.
-    fn next(&mut self, file: &Arc<dyn DiskFile>) -> Result<bool> {
+    fn next(&mut self, file: &Arc<dyn DiskFile>, queue: &ReadQueue) -> Result<bool> {
         self.passed += self.length;
         self.left -= self.length as u64;
         self.length = 0;
@@ -242,7 +242,7 @@ impl Head {
             return Ok(false);
         }
         if parse(&self.buffer[self.passed..]).is_none() {
-            self.read_on(file)?;
+            self.read_on(file, queue)?;
         }
         let mut key = std::mem::take(&mut self.key);
         let item = self.item()?;
@@ -259,7 +259,7 @@ impl Head {
     }
 
     /// Fills the buffer, without the pages that are passed.
-    fn read_on(&mut self, file: &Arc<dyn DiskFile>) -> Result<()> {
+    fn read_on(&mut self, file: &Arc<dyn DiskFile>, queue: &ReadQueue) -> Result<()> {
         let dropped = self.passed / PAGE_BYTES * PAGE_BYTES;
         let kept = self.buffer.len() - dropped;
         self.buffer.copy_within(dropped.., 0);
@@ -268,7 +268,7 @@ impl Head {
         let room = self.buffer.capacity() - kept;
         let part = room.min(usize::try_from(behind).unwrap_or(room).next_multiple_of(PAGE_BYTES));
         self.buffer.set_len(kept + part);
-        let read = file.read_exact_at(&mut self.buffer[kept..], self.at);
+        let read = queue.fill(file, &mut self.buffer[kept..], self.at);
         read.map_err(|error| failed("read", &error))?;
         self.at += part as u64;
         Ok(())

@@ -4,9 +4,9 @@
 //!
 //! The merge meets entries in key order, and the log has values in commit order. So the values are
 //! sorted first, with little RAM for any number of them: the threads that read the log
-//! ([`collect`]) fill their RAM again and again, and each time write what they have, sorted, to a
-//! temporary file ([`spills`]). The merge reads these *spills* side by side. It holds up other
-//! merges only from then on.
+//! ([`collect`]) fill a list again and again, and write each, sorted, to a temporary file
+//! ([`spills`]). The merge reads these *spills* side by side. It holds up other merges only from
+//! then on.
 //!
 //! The next sweep skips segments that a sweep has read: all short values that live there have
 //! copies, and later values are elsewhere. That is recorded in RAM only, so after an open the first

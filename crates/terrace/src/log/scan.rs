@@ -177,8 +177,8 @@ pub struct Walked {
 /// Walks the valid frames of a segment with only a frame and a request in RAM.
 pub struct FrameWalk<'a, S> {
     segment: &'a Segment,
-    /// Fills a buffer from a position in the segment.
-    read: S,
+    /// Each read is made through it; its argument is the length of the request.
+    step: S,
     segment_bytes: usize,
     window: AlignedBuffer,
     /// Offset of the window in the segment.
@@ -186,13 +186,13 @@ pub struct FrameWalk<'a, S> {
     walked: Walked,
 }
 
-impl<'a, S: FnMut(&mut [u8], u64) -> Result<()>> FrameWalk<'a, S> {
+impl<'a, S: FnMut(usize, &mut dyn FnMut() -> Result<()>) -> Result<()>> FrameWalk<'a, S> {
     /// Begins a walk.
     // A segment has at most 1 GiB.
-    pub fn new(segment: &'a Segment, segment_bytes: u64, read: S) -> Self {
+    pub fn new(segment: &'a Segment, segment_bytes: u64, step: S) -> Self {
         Self {
             segment,
-            read,
+            step,
             segment_bytes: segment_bytes as usize,
             window: AlignedBuffer::new(),
             window_at: PAGE_BYTES,
@@ -273,10 +273,11 @@ impl<'a, S: FnMut(&mut [u8], u64) -> Result<()>> FrameWalk<'a, S> {
 
     /// Reads the bytes after the window.
     fn read_on(&mut self) -> Result<()> {
-        let length = self.window.len();
+        let (length, segment) = (self.window.len(), self.segment);
         let at = self.window_at + length;
         self.window
             .set_len(length + READ_BYTES.min(self.segment_bytes.saturating_sub(at)));
-        (self.read)(&mut self.window[length..], at as u64)
+        let part = &mut self.window[length..];
+        (self.step)(part.len(), &mut || segment.read(part, at as u64))
     }
 }

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// With their values twice the least RAM of a sweep.
+/// With their values as much as the least RAM of a sweep.
 const KEYS: usize = 9_000;
 /// How long everything goes on at most.
 const TIME_MAX: Duration = Duration::from_secs(20);
@@ -318,7 +318,7 @@ fn a_sweep_whose_file_fails_is_made_again_later() {
         scan.next_values(10).unwrap();
     };
     // When it is made, when it is written for the first time and later, and when it is read.
-    let writing = [0, 3, 6].map(|after| Fault::new(FaultKind::Write).after(after));
+    let writing = [0, 1, 2].map(|after| Fault::new(FaultKind::Write).after(after));
     for fault in writing.into_iter().chain([Fault::new(FaultKind::Read)]) {
         let fault = fault.on("TERRACE.sweep");
         let before = store.stats().scan_order.sweeps;

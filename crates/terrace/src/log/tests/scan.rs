@@ -25,7 +25,11 @@ fn write(segments: &Segments, number: u32, generation: u64, frames: &[(u64, usiz
 
 /// The seqs in the image; a walk that keeps little in RAM must find the same.
 fn seqs(image: &SegmentImage, segment: &super::super::segments::Segment) -> Vec<u64> {
-    let mut walk = FrameWalk::new(segment, SEGMENT_BYTES, |part: &mut [u8], at| segment.read(part, at));
+    let mut walk = FrameWalk::new(
+        segment,
+        SEGMENT_BYTES,
+        |_, read: &mut dyn FnMut() -> crate::Result<()>| read(),
+    );
     for frame in image.frames() {
         let found = walk.next_frame().unwrap().unwrap();
         assert_eq!((found.offset, found.bytes), (frame.offset, frame.bytes));
@@ -119,7 +123,11 @@ fn a_segment_that_cannot_be_read_is_an_error() {
     disk.truncate("segments/00000000.seg", SEGMENT_BYTES - 1).unwrap();
     let error = SegmentImage::read(segment, SEGMENT_BYTES).unwrap_err();
     assert!(error.to_string().contains("segment 00000000"), "{error}");
-    let mut walk = FrameWalk::new(segment, SEGMENT_BYTES, |part: &mut [u8], at| segment.read(part, at));
+    let mut walk = FrameWalk::new(
+        segment,
+        SEGMENT_BYTES,
+        |_, read: &mut dyn FnMut() -> crate::Result<()>| read(),
+    );
     let error = walk.next_frame().unwrap_err();
     assert!(error.to_string().contains("segment 00000000"), "{error}");
 }

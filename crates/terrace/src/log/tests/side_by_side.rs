@@ -72,10 +72,14 @@ fn a_walk_finds_the_same_with_a_frame_and_a_request_in_ram() {
     for segment in full(&SimDisk::new(4)).iter() {
         let image = SegmentImage::read(segment, LONG_BYTES).unwrap();
         let mut read_bytes = 0;
-        let mut walk = FrameWalk::new(segment, LONG_BYTES, |part: &mut [u8], at| {
-            read_bytes += part.len();
-            segment.read(part, at)
-        });
+        let mut walk = FrameWalk::new(
+            segment,
+            LONG_BYTES,
+            |bytes, read: &mut dyn FnMut() -> crate::Result<()>| {
+                read_bytes += bytes;
+                read()
+            },
+        );
         for (offset, bytes) in frames(&image) {
             let frame = walk.next_frame().unwrap().unwrap();
             assert_eq!(frame.offset, offset);

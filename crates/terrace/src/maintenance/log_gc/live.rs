@@ -148,8 +148,8 @@ impl LogGc {
     /// Shows each record that is a value's home: where it begins in the segment, and its bytes.
     fn walk(&self, segment: &Segment, mut show: impl FnMut(usize, &Record<'_>, &[u8])) -> Result<Walked> {
         let engine = &self.engine;
-        let read = |part: &mut [u8], at| engine.flash_step(part.len(), || segment.read(part, at));
-        let mut walk = FrameWalk::new(segment, engine.log.segments.segment_bytes(), read);
+        let step = |bytes, read: &mut dyn FnMut() -> Result<()>| engine.flash_step(bytes, read);
+        let mut walk = FrameWalk::new(segment, engine.log.segments.segment_bytes(), step);
         while let Some(FoundFrame { offset, header, bytes }) = walk.next_frame()? {
             let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + header.payload_bytes as usize];
             for (at, record) in records(payload).filter(|(_, record)| record.body.is_home()) {

@@ -1,9 +1,11 @@
 //! Reads the log once, and writes its short values to the sweep's file, sorted as far as RAM
 //! allows.
 //!
-//! Most records of a log of overwritten values are dead, and to look each of them up in the hash
-//! index is a cache miss each. So the hash index is read first, from begin to end, and what it has
-//! is marked in a bitmap ([`Marks`]) of as many segments as fit into a part of the sweep's RAM.
+//! Most records of a log of overwritten values are dead, and to look one up in the hash index is a
+//! cache miss. So the hash index is read first, from begin to end, and what it has is marked in a
+//! bitmap ([`Marks`]) of as many segments as fit into a part of the sweep's RAM. Then pieces of the
+//! log in which anything is marked are read, and in them only the marked records: each has a
+//! checksum of its own, so frames do not matter.
 
 mod marks;
 
@@ -11,10 +13,8 @@ use super::{Places, spills::Spills, values::Values};
 use crate::{
     Result,
     engine::Engine,
-    log::{
-        format::{FRAME_HEADER_BYTES, Record, records},
-        scan::FrameWalk,
-    },
+    io::AlignedBuffer,
+    log::format::Record,
     metrics::{bucket::Bucket, count},
     scan_order::{Form, SweepRam, copy_bytes, form},
 };
@@ -86,15 +86,16 @@ impl Collecting<'_> {
                 thread.spawn_scoped(scope, || self.walk())
             };
             let threads: Vec<_> = (0..threads).map(begin).collect();
-            let outcomes = threads.into_iter().map(outcome);
-            outcomes.fold(Ok(true), |all, one| Ok(all? & one?))
+            let mut outcomes = threads.into_iter().map(outcome);
+            outcomes.try_fold(true, |all, one| Ok(all & one?))
         })
     }
 
     /// Reads segment after segment. `false` if the sweep has to end.
     fn walk(&self) -> Result<bool> {
+        let mut window = AlignedBuffer::zeroed(SweepRam::WINDOW_BYTES);
         while let Some(place) = self.segments.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            if !self.read(*place)? {
+            if !self.read(*place, &mut window)? {
                 return Ok(false);
             }
         }
@@ -102,7 +103,8 @@ impl Collecting<'_> {
     }
 
     /// Reads a segment's values. `false` if the sweep has to end.
-    fn read(&self, (number, generation): (u32, u64)) -> Result<bool> {
+    // A segment has at most 1 GiB. Records have the lower half of its generation.
+    fn read(&self, (number, generation): (u32, u64), window: &mut AlignedBuffer) -> Result<bool> {
         let engine = self.engine;
         let segments = &engine.log.segments;
         // A segment that was recycled meanwhile is skipped.
@@ -112,23 +114,23 @@ impl Collecting<'_> {
         else {
             return Ok(true);
         };
-        let living = self.living.of_segment(number);
-        let read = |part: &mut [u8], at| {
-            count(&engine.scan_order.counters.sweep_bytes, part.len() as u64);
-            engine.paid_flash_step(|| segment.read(part, at))
+        let (living, presence) = (self.living.of_segment(number), engine.presence());
+        let is_wanted = |record: &Record<'_>| {
+            let is_dead = || presence.dead(record.key, record.version(), record.attributes).is_some();
+            record.generation == generation as u32 && is_short(record) && !is_dead()
         };
-        let mut walk = FrameWalk::new(&segment, segments.segment_bytes(), read);
-        while let Some(frame) = walk.next_frame()? {
-            let payload = &frame.bytes[FRAME_HEADER_BYTES..][..frame.header.payload_bytes as usize];
-            let at = frame.offset + FRAME_HEADER_BYTES;
-            let presence = engine.presence();
-            let is_dead = |record: &Record<'_>| {
-                let why = presence.dead(record.key, record.version(), record.attributes);
-                why.is_some()
-            };
-            let marked = records(payload).filter(|(offset, _)| living.has(at + offset));
-            let found = marked.filter(|(_, record)| is_short(record) && !is_dead(record));
-            let found: Vec<_> = found.map(|(_, record)| record).collect();
+        let segment_bytes = segments.segment_bytes() as usize;
+        for at in (0..segment_bytes).step_by(SweepRam::PIECE_BYTES) {
+            let mut offsets = living.within(at..at + SweepRam::PIECE_BYTES).peekable();
+            if offsets.peek().is_none() {
+                continue;
+            }
+            window.set_len(SweepRam::WINDOW_BYTES.min(segment_bytes - at));
+            count(&engine.scan_order.counters.sweep_bytes, window.len() as u64);
+            engine.paid_flash_step(|| segment.read(window, at as u64))?;
+            // One that is damaged, or longer, is left out.
+            let found = offsets.filter_map(|offset| Record::decode(&window[offset - at..]));
+            let found: Vec<_> = found.filter(is_wanted).collect();
             if !self.collected.add(&found)? {
                 return Ok(false);
             }

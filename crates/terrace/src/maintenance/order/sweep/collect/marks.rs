@@ -1,13 +1,18 @@
-//! A bitmap of the records that live in some segments, by the hash index at a moment.
+//! A bitmap of the records that live in some segments, by the hash index at a moment, without those
+//! that are too long for short values.
 //!
 //! What is overwritten later is still marked; its copy would not be taken, since the entry has
 //! another version by then. What is moved meanwhile is missed, and scans are charged for it again.
 //!
 //! In RAM only; nothing here can fail.
 
-use crate::{engine::Engine, log::address::Address};
+use crate::{engine::Engine, hash_index::HashIndex, log::address::Address, scan_order::SweepRam};
+use std::ops::Range;
 
 const BITS: usize = u64::BITS as usize;
+/// Bytes of a segment for which there is a bit, and a word.
+const BIT_BYTES: usize = Address::ALIGNMENT_BYTES as usize;
+const WORD_BYTES: usize = BIT_BYTES * BITS;
 
 /// See the module.
 #[derive(Debug)]
@@ -26,7 +31,7 @@ impl Marks {
     /// Words of a segment of this many bytes.
     // A segment has at most 1 GiB.
     fn words_of(segment_bytes: u64) -> usize {
-        segment_bytes.div_ceil(Address::ALIGNMENT_BYTES * BITS as u64) as usize
+        segment_bytes.div_ceil(WORD_BYTES as u64) as usize
     }
 
     /// How many of these segments, at least one, this much RAM suffices for, and what they need of
@@ -45,9 +50,12 @@ impl Marks {
     pub fn of(engine: &Engine, places: &[(u32, u64)]) -> Self {
         let segment_bytes = engine.log.segments.segment_bytes();
         let mut marks = Self::none(segment_bytes, places.iter().map(|(number, _)| *number as usize));
-        engine
-            .hash_index
-            .each_record(|address, _| marks.add(address.bytes(), segment_bytes));
+        let bytes_max = HashIndex::read_bytes_max(SweepRam::RECORD_BYTES_MAX as u64);
+        engine.hash_index.each_record(|address, bytes| {
+            if bytes <= bytes_max {
+                marks.add(address.bytes(), segment_bytes);
+            }
+        });
         marks
     }
 
@@ -72,7 +80,7 @@ impl Marks {
         let Some(first) = self.segments.get(number).copied().flatten() else {
             return;
         };
-        let unit = (address % segment_bytes / Address::ALIGNMENT_BYTES) as usize;
+        let unit = (address % segment_bytes) as usize / BIT_BYTES;
         self.words[first + unit / BITS] |= 1 << (unit % BITS);
     }
 
@@ -84,13 +92,18 @@ impl Marks {
 }
 
 impl OfSegment<'_> {
-    /// Whether a record that begins at this offset in the segment lives.
-    #[inline]
-    pub fn has(self, offset: usize) -> bool {
-        let unit = offset / Address::ALIGNMENT_BYTES as usize;
-        self.0
-            .get(unit / BITS)
-            .is_some_and(|word| word >> (unit % BITS) & 1 == 1)
+    /// Offsets in the segment at which living records begin, in order, within a part of it that
+    /// begins and ends at multiples of 1 KiB.
+    pub fn within(self, part: Range<usize>) -> impl Iterator<Item = usize> {
+        let words = part.start / WORD_BYTES..(part.end / WORD_BYTES).min(self.0.len());
+        words.flat_map(move |word| {
+            let mut bits = self.0[word];
+            std::iter::from_fn(move || {
+                let bit = bits.trailing_zeros() as usize;
+                bits &= bits.checked_sub(1)?;
+                Some((word * BITS + bit) * BIT_BYTES)
+            })
+        })
     }
 }
 
@@ -110,10 +123,10 @@ mod tests {
         }
         for number in 0..8 {
             let of_segment = marks.of_segment(number);
-            let found: Vec<_> = (0..segment_bytes)
-                .step_by(16)
-                .filter(|offset| of_segment.has(*offset as usize))
-                .map(|offset| (u64::from(number), offset))
+            let parts = (0..segment_bytes as usize).step_by(4096);
+            let found: Vec<_> = parts
+                .flat_map(|at| of_segment.within(at..at + 4096))
+                .map(|offset| (u64::from(number), offset as u64))
                 .collect();
             let expected: Vec<_> = living
                 .into_iter()

@@ -464,7 +464,7 @@ fn policies_that_take_long() {
 /// call of the engine on one permit: nothing saw that it had gone. Now some are at a time, and the
 /// rest stay.
 #[test]
-fn who_has_gone_has_nothing_more_deleted() {
+fn after_a_disconnect_nothing_more_is_deleted() {
     const OBJECTS: usize = 600;
     /// Twice what is deleted in one call, which goes on to its end, and may have been the second.
     const BEGUN_MAX: usize = 100;

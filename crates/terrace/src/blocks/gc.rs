@@ -237,7 +237,7 @@ mod tests {
     /// Regression: four clients had values of 1 MB refused. One refusal in a hundred took 8 to 47
     /// ms under other load: each refusal made the thread of block GC check all blocks.
     #[test]
-    fn one_look_at_the_blocks_answers_all_who_ask_of_one_seq() {
+    fn one_look_at_the_blocks_serves_all_questions_about_one_seq() {
         let gc = BlockGcState::default();
         let as_of = |seq| AsOf {
             applied_seq: seq,

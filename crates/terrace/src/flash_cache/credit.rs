@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_reads_much_and_writes_little_may_write_more_again() {
+    fn after_many_reads_and_few_writes_more_may_be_written_again() {
         let mut credit = Credit::new(1_000);
         assert_eq!(credit.written_again_max(1_000, 10, false), 750, "nothing is read yet");
         credit.update(1_000, 0);

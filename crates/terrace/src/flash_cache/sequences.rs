@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rests_too_long_is_gone() {
+    fn a_sequence_that_rests_too_long_is_forgotten() {
         let mut heads = Heads::default();
         for step in 0..5 {
             heads.read(step, step as f64 * 10.0);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_in_order_is_known_from_the_third_step_on() {
+    fn a_sequence_is_known_from_its_third_step_on() {
         let readers = NamedReaders::new(GroupRule::LastSlash);
         assert_eq!(read(&readers, "v/a/seg-008.ts"), None);
         assert_eq!(read(&readers, "v/b/seg-009.ts"), None);

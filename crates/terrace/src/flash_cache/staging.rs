@@ -384,7 +384,7 @@ mod tests {
     /// A client that stopped reading kept the image that it filled: every other reader waited 100
     /// ms at every read, and none of them was allowed to fill it.
     #[test]
-    fn who_waited_in_vain_for_the_next_bytes_fills_the_image() {
+    fn a_reader_that_waited_in_vain_for_the_next_bytes_fills_the_image() {
         let images = Images::new(1 << 20);
         let image = fill(&images, SLICE, 8192);
         assert_eq!(image.append(0, &[1; 100]), Appended::InOrder);

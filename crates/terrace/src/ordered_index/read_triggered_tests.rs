@@ -82,7 +82,7 @@ fn runs_are_merged_once_readers_have_paid_as_much_as_that_costs() {
 }
 
 #[test]
-fn who_only_writes_has_nothing_merged_sooner() {
+fn writes_alone_merge_nothing_sooner() {
     let written = |readers_thread: bool| {
         let dir = tempfile::tempdir().unwrap();
         let (index, mut applier) = with_runs(dir.path(), 0);

@@ -91,7 +91,7 @@ mod tests {
     use crate::log::move_queue::tests::value;
 
     #[test]
-    fn who_hands_a_list_over_hears_what_became_of_it() {
+    fn a_caller_that_hands_a_list_over_learns_the_outcome() {
         let copies = Copies::default();
         assert!(copies.take().is_none());
         let copied = Copied {

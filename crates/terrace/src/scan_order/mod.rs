@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_paid_the_price_buys_and_who_has_paid_nothing_never_does() {
+    fn the_whole_price_always_buys_and_nothing_never_does() {
         let order = of_rate(1 << 20);
         assert!((0..100).all(|_| order.buys(&bill(50, 50))));
         assert!(!(0..1000).any(|_| order.buys(&bill(0, 50))));

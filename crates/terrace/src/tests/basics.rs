@@ -161,7 +161,7 @@ fn a_batch_is_whole_or_absent_and_has_one_version() {
 }
 
 #[test]
-fn of_fifty_who_race_to_create_a_key_one_wins() {
+fn of_fifty_threads_that_create_one_key_one_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     for round in 0..20 {

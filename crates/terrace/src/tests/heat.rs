@@ -242,7 +242,7 @@ fn repair_passes_over_copies() {
 }
 
 #[test]
-fn who_reads_in_order_finds_the_next_object_in_ram() {
+fn after_reads_in_order_the_next_object_is_in_ram() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(8));
     let store = Store::open(Options {
         // No copies: what is read ahead stays in RAM.
@@ -309,7 +309,7 @@ fn nothing_is_copied_for_the_reader_it_was_read_ahead_for() {
 }
 
 #[test]
-fn who_does_not_read_in_order_has_nothing_read_ahead() {
+fn without_reads_in_order_nothing_is_read_ahead() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(9));
     let store = Store::open(Options {
         promotion_bytes_per_day: Some(0),
@@ -432,7 +432,7 @@ fn a_daily_budget_is_kept() {
 /// While the disk is busy no caller with a limit to its wait begins to read it, and everything else
 /// goes on.
 #[test]
-fn who_is_impatient_is_refused_what_only_a_busy_disk_has() {
+fn an_impatient_read_of_a_busy_disk_is_refused() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
     let store = Store::open(options(dir.path(), &flash)).unwrap();
     put_title(&store, 1);

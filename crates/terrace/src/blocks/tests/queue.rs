@@ -108,7 +108,7 @@ fn neighbours_are_written_in_one_request_and_once() {
 }
 
 #[test]
-fn who_brings_more_than_the_queue_holds_waits() {
+fn more_than_the_queue_holds_has_to_wait() {
     let disk = MemoryDisk::new();
     let space = open(&disk, 64 << 20);
     let value = pattern(1 << 20, 5);

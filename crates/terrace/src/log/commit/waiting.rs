@@ -235,7 +235,7 @@ mod tests {
     /// A snapshot must show objects put just before it, so it needs the applier, and would wait as
     /// long as frames gather if it did not request otherwise.
     #[test]
-    fn who_waits_for_a_frame_does_not_wait_for_others_to_join_it() {
+    fn a_wait_for_a_frame_is_not_a_wait_for_others_to_join_it() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Options::new(dir.path())).unwrap();
         let began = Instant::now();

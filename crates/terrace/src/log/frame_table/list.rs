@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_list_sees_what_is_appended_and_misses_nothing_that_leaves() {
+    fn a_reader_of_the_list_sees_appends_and_misses_nothing_that_is_removed() {
         let list = List::default();
         assert_eq!(
             (numbers(&list.load()), list.load().last_before(|_| true)),

@@ -382,7 +382,7 @@ impl Heir for Miser {
 /// Regression: each frame that is passed on takes the room of the next one: the first reader that
 /// needed a little room would have moved everything.
 #[test]
-fn who_needs_a_little_room_does_not_move_everything() {
+fn for_a_little_room_not_everything_is_moved() {
     const VALUE_BYTES: usize = 200_000;
     let table = retaining(1 << 20);
     let unused_bytes = Arc::new(AtomicU64::new(12 << 20));

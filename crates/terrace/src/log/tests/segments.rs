@@ -192,7 +192,7 @@ fn of_a_full_device_with_its_reserve_used_one_segment_is_made_and_no_other() {
 /// Regression: each thread checked the device, found room for one segment in addition to what
 /// others may need, and created one.
 #[test]
-fn of_those_who_make_segments_at_once_each_leaves_to_others_what_the_last_has_left() {
+fn threads_that_make_segments_at_once_leave_the_same_room_to_others() {
     let disk = SimDisk::new(11);
     let mut segments = ring(&disk, 64);
     let left = Left::default();

@@ -61,7 +61,7 @@ impl Log {
 }
 
 #[test]
-fn one_sync_serves_everybody_who_committed_before_it() {
+fn one_sync_serves_all_commits_before_it() {
     let disk = SimDisk::new(1);
     let log = Log::new(&disk);
     let before = disk.counters();

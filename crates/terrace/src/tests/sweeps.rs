@@ -299,6 +299,37 @@ fn on_sim_disk(dir: &Path, disk: &SimDisk) -> Store {
     store
 }
 
+/// Of a log that is mostly long values, a sweep reads the parts in which short values begin.
+#[test]
+fn a_sweep_does_not_read_long_values() {
+    const LONG: usize = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(options(dir.path())).unwrap();
+    let buffered = PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    };
+    for number in 0..KEYS / 4 {
+        store.put_with(key(number), value(number, 1), &buffered).unwrap();
+    }
+    for number in 0..LONG {
+        let long = bytes(number as u64, 16 << 10);
+        store.put_with(format!("l/{number}"), long, &buffered).unwrap();
+    }
+    store.flush().unwrap();
+    let next = AtomicU64::new(0);
+    eventually("a sweep", || {
+        let from = next.fetch_add(10, Ordering::Relaxed) as usize % (KEYS / 4);
+        let mut scan = store.scan(ScanRange::range(key(from)..)).unwrap();
+        scan.next_values(10).unwrap();
+        store.stats().scan_order.sweeps > 0
+    });
+    let order = store.stats().scan_order;
+    assert!(order.copied > KEYS as u64 / 8, "{order:?}");
+    assert!((1..2 << 20).contains(&order.sweep_bytes), "{order:?}");
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
 /// Whatever fails of its file, a sweep costs nothing but its own work.
 #[test]
 fn a_sweep_whose_file_fails_is_made_again_later() {

@@ -54,6 +54,26 @@ fn with_disks(test: impl Fn(&dyn Disk)) {
     }
 }
 
+/// Shorter than a part, of several, and of several and a rest.
+#[test]
+fn a_long_buffer_is_filled_in_order_or_not_at_all() {
+    with_disks(|disk| {
+        for (queue, direct) in queues().iter().zip([false, true]) {
+            let file = file(disk, direct);
+            for bytes in [PAGE_BYTES, 2 * PART_BYTES, 3 * PART_BYTES + PAGE_BYTES] {
+                let mut buffer = AlignedBuffer::zeroed(bytes);
+                queue.fill(&file, &mut buffer, 2 * PAGE_BYTES as u64).unwrap();
+                let expected = (2 * PAGE_BYTES..).map(byte);
+                assert!(buffer.iter().copied().eq(expected.take(bytes)), "{bytes}");
+            }
+            let mut buffer = AlignedBuffer::zeroed(2 * PART_BYTES);
+            let over_the_end = (FILE_BYTES - PART_BYTES - PAGE_BYTES) as u64;
+            let error = queue.fill(&file, &mut buffer, over_the_end).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+        }
+    });
+}
+
 #[test]
 fn every_read_of_a_batch_is_made_and_in_its_place() {
     with_disks(|disk| {

@@ -37,7 +37,8 @@ pub(super) fn collect(
     ram: SweepRam,
     bucket: &Mutex<Bucket>,
 ) -> Result<Option<Spills>> {
-    let (segments_together, marks_bytes) = Marks::within(ram.marks_bytes(), engine, segments.len());
+    let segment_bytes = engine.log.segments.segment_bytes();
+    let (segments_together, marks_bytes) = Marks::fitting(ram.marks_bytes(), segment_bytes, segments.len());
     let list_bytes = ram.list_bytes(copied_bytes, marks_bytes);
     let collected = Collected {
         engine,

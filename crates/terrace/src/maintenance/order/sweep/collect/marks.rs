@@ -36,11 +36,7 @@ impl Marks {
 
     /// How many of these segments, at least one, this much RAM suffices for, and what they need of
     /// it.
-    pub fn within(ram_bytes: usize, engine: &Engine, segments: usize) -> (usize, usize) {
-        Self::fitting(ram_bytes, engine.log.segments.segment_bytes(), segments)
-    }
-
-    fn fitting(ram_bytes: usize, segment_bytes: u64, segments: usize) -> (usize, usize) {
+    pub fn fitting(ram_bytes: usize, segment_bytes: u64, segments: usize) -> (usize, usize) {
         let bytes = Self::words_of(segment_bytes) * size_of::<u64>();
         let together = (ram_bytes / bytes).min(segments).max(1);
         (together, together * bytes)

@@ -186,6 +186,13 @@ impl ValueCache {
         self.frames.set_share(share_bytes);
     }
 
+    /// Lends this much of its RAM to another user, until called again. What is above the rest is
+    /// evicted, frames too: they may have all the RAM that values do not use.
+    pub fn lend(&self, bytes: u64) {
+        self.values.lend(bytes);
+        self.frames.give_back(self.frames.retained_bytes());
+    }
+
     /// Keeps the value of `key` at a place, unless it would take more than an eighth of the cache.
     /// Frames leave for it, if need be. It was read from a device.
     pub fn insert(&self, place: Place, key: &[u8], value: &CachedValue) {

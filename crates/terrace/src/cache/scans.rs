@@ -37,11 +37,12 @@ use crate::{
     metrics::striped::Striped,
     mutation::{Mutation, active},
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use ranges::{Begun, InRange, Range, Table, bytes_of};
 use std::{
     ops::Bound,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Instant,
 };
 
 /// Keys of applied records that are looked up at a time: scans wait for that long.
@@ -54,8 +55,11 @@ const UNUSED_PART: u64 = 16;
 /// With less, values of emptied frames and segments would have to be evicted. Half of it is the
 /// share of the frames then, which keep a thirty-second.
 const SPARE_PART: u64 = 16;
-/// Determining that takes some 50 µs per 256 MiB, so only one scan in this many does.
-const LOOKS_AT_ROOM: u64 = 128;
+/// Determining that takes some 50 µs per 256 MiB, so one scan in this many does at most,
+const SCANS_OF_LOOK: u64 = 128;
+/// and at most this part (1/n) of a core is used for it: a scan of 50 short values in RAM takes 30
+/// µs, and the looks of one in 128 took a tenth of all processor time.
+const PART_OF_CORE: u32 = 128;
 /// Maximum of a chunk, as a fraction (1/n) of the cache's room.
 const CHUNK_PART: u64 = 64;
 /// Maximum of the chunks that one scan makes, as a fraction (1/n) of the cache's room: a scan of a
@@ -152,6 +156,8 @@ pub struct ScanCache {
     applying_seq: AtomicU64,
     /// As of the last look (`ScanCache::may_move`).
     may_move: AtomicBool,
+    /// When the next one is due.
+    next_look: Mutex<Instant>,
     /// Chunks that were begun.
     begun: AtomicU64,
     numbers: AtomicU64,
@@ -176,6 +182,7 @@ impl ScanCache {
             is_used: AtomicBool::new(false),
             applying_seq: AtomicU64::new(0),
             may_move: AtomicBool::new(false),
+            next_look: Mutex::new(Instant::now()),
             begun: AtomicU64::new(0),
             numbers: AtomicU64::new(0),
             uses: Striped::default(),
@@ -333,10 +340,20 @@ impl ScanCache {
     /// Whether values may move to chunks: there is spare room to empty the frames and segments that
     /// they leave. Checked only periodically.
     fn may_move(&self) -> bool {
-        if self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOKS_AT_ROOM) {
-            let (living_bytes, room_bytes) = self.values.living_and_room_bytes();
-            let has_room = living_bytes + room_bytes / SPARE_PART <= room_bytes;
-            self.may_move.store(has_room, Ordering::Relaxed);
+        if self
+            .begun
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(SCANS_OF_LOOK)
+            // Another thread looks.
+            && let Some(mut next_look) = self.next_look.try_lock()
+        {
+            let begin = Instant::now();
+            if begin >= *next_look {
+                let (living_bytes, room_bytes) = self.values.living_and_room_bytes();
+                let has_room = living_bytes + room_bytes / SPARE_PART <= room_bytes;
+                self.may_move.store(has_room, Ordering::Relaxed);
+                *next_look = Instant::now() + begin.elapsed() * PART_OF_CORE;
+            }
         }
         self.may_move.load(Ordering::Relaxed)
     }

@@ -533,8 +533,7 @@ impl Values {
         self.shrink();
     }
 
-    /// Lends this much of its RAM to another user, until called again: excess segments are evicted
-    /// as by [`Values::set_capacity`].
+    /// The same for a part of the capacity that another user has until this is called again.
     pub fn lend(&self, bytes: u64) {
         self.lent_bytes.store(bytes, Ordering::Relaxed);
         self.shrink();

@@ -322,6 +322,27 @@ mod tests {
         assert!((1..=200_000).contains(&sweep.live_bytes), "{sweep:?}");
     }
 
+    /// After values were written and not yet read, frames have all the RAM for values. They kept it
+    /// while a sweep had a part of it, so that the process took 64 MiB more than its limit.
+    #[test]
+    fn the_ram_that_a_sweep_borrows_is_given_back_by_frames() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options {
+            cache_bytes: 8 << 20,
+            ..Options::new(dir.path())
+        })
+        .unwrap();
+        for number in 0..8_000_u64 {
+            store.put(format!("{number}"), bytes(number, 1_000)).unwrap();
+        }
+        store.flush().unwrap();
+        let engine = store.engine();
+        let recent_bytes = || engine.log.frames.retained_bytes();
+        assert!(recent_bytes() > 6 << 20, "{}", recent_bytes());
+        engine.cache.lend(5 << 20);
+        assert!(recent_bytes() + engine.cache.bytes() <= 3 << 20, "{}", recent_bytes());
+    }
+
     /// In a store whose cache was made smaller while it was open, sweeps used half of the former
     /// size.
     #[test]

@@ -57,10 +57,10 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("error: {failure}");
+                output::tell(format_args!("error: {failure}"));
             }
             if failure.code == Code::Usage {
-                eprintln!("See `terrace --help`.");
+                output::tell("See `terrace --help`.");
             }
             failure.exit_code()
         }
@@ -68,7 +68,7 @@ pub fn run() -> ExitCode {
 }
 
 fn execute(cli: cli::Cli) -> Outcome {
-    let mut warn = |message| eprintln!("warning: {message}");
+    let mut warn = |message| output::tell(format_args!("warning: {message}"));
     let settings = settings::gather(cli.layer, cli.config, std::env::vars_os(), &mut warn)?.resolve()?;
     commands::run(cli.command, settings)
 }
@@ -86,7 +86,7 @@ fn start_logging(verbose: u8) {
     let asked = asked.and_then(|text| match text.parse::<Targets>() {
         Ok(filter) => Some(filter),
         Err(error) => {
-            eprintln!("warning: log filter `{text}` is ignored: {error}");
+            output::tell(format_args!("warning: log filter `{text}` is ignored: {error}"));
             None
         }
     });

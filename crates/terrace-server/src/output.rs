@@ -2,7 +2,10 @@
 
 use crate::failure::{Failure, Outcome};
 use serde::Serialize;
-use std::io::{self, Write as _};
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+};
 
 /// Prints a line of JSON.
 ///
@@ -20,6 +23,12 @@ pub fn print_json(value: &impl Serialize) -> Outcome {
 pub fn print(text: &str) -> Outcome {
     let mut out = io::stdout().lock();
     finish_output(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints a line to standard error. A pipe without a reader, or a log on a full disk, is no reason to
+/// end: `eprintln!` would panic.
+pub fn tell(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// A reader that went away (`terrace ls | head`) is the end of the work, not an error.

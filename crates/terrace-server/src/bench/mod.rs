@@ -222,10 +222,10 @@ impl<'a> Bench<'a> {
             // Failed writes may be missing, and failed deletions may remain.
             stage.written = 0;
             let reason = outcome.reason.as_deref().unwrap_or("unknown");
-            eprintln!(
+            output::tell(format_args!(
                 "warning: {operation}: {} requests failed, the first with: {reason}",
                 outcome.failed
-            );
+            ));
         }
         let about = About {
             name: &self.name,

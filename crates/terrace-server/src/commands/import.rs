@@ -4,7 +4,9 @@ use super::{Access, close, open, print_json};
 use crate::{
     cli::ImportArgs,
     failure::{Code, Failure, Outcome},
-    key_text, server,
+    key_text,
+    output::tell,
+    server,
     settings::Settings,
     signals,
 };
@@ -25,7 +27,7 @@ pub fn run(args: &ImportArgs, settings: Settings) -> Outcome {
     if args.json {
         print_json(&report_json(&report))?;
     } else {
-        eprintln!("{report}");
+        tell(&report);
     }
     let judged = judge(&report);
     close(&store)?;

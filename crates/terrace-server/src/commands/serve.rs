@@ -4,34 +4,39 @@
 use super::{keys, print};
 use crate::{
     cli::ServeArgs,
-    failure::Outcome,
+    failure::{Failure, Outcome},
     memory,
+    output::tell,
     server::{self, Server, Surroundings},
     settings::Settings,
     signals::Stop,
 };
+use std::io::Write as _;
 
 /// `terrace serve [--import DIR]`
 pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     let runtime = server::runtime()?;
     let stop = runtime.block_on(async { Stop::by_signals() })?;
     set_allocator();
+    server::raise_file_limit();
     let surroundings = Surroundings {
         runtime,
         stop,
         show_first_key: &mut |id, secret| {
-            eprint!(
+            let text = format!(
                 "This access key may do everything over S3. Its secret is shown this once:\n{}",
                 keys::credentials(id, secret)
             );
+            let shown = std::io::stderr().write_all(text.as_bytes());
+            shown.map_err(|error| Failure::io("writing the first access key to standard error", &error))
         },
     };
     let Some(server) = Server::open(args, settings, surroundings)? else {
-        eprintln!("stopped before the store was open");
+        tell("stopped before the store was open");
         return Ok(());
     };
     announce(&server)?;
-    server.run(|| eprintln!("stopping; once more ends at once"))
+    server.run(|| tell("stopping; once more ends at once"))
 }
 
 /// Makes the allocator keep little freed memory, and none if memory is small.
@@ -42,7 +47,9 @@ fn set_allocator() {
         memory::allocator::keep_nothing()
     };
     if let Err(error) = set {
-        eprintln!("warning: the allocator keeps what is freed for some seconds: {error}");
+        tell(format_args!(
+            "warning: the allocator keeps what is freed for some seconds: {error}"
+        ));
     }
 }
 
@@ -54,9 +61,9 @@ fn announce(server: &Server) -> Outcome {
     let s3 = s3.map(|address| format!("{scheme}://{address}/ (S3)\n"));
     print(&format!("{scheme}://{page}/\n{}", s3.unwrap_or_default()))?;
     if !page.ip().is_loopback() && !server.is_encrypted() {
-        eprintln!(
+        tell(format_args!(
             "warning: without TLS, hosts on the network path to {page} can read the page's password; see --tls-cert"
-        );
+        ));
     }
     Ok(())
 }

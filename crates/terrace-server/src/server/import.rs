@@ -4,6 +4,7 @@ use crate::{
     cli::{ImportTuning, ServeArgs},
     failure::{Failure, Outcome},
     http::ImportWatch,
+    output::tell,
     signals::Stop,
 };
 use std::{
@@ -56,14 +57,14 @@ impl Import {
             drop(bar);
             let error = match result {
                 Ok(report) => {
-                    eprintln!("{report}");
+                    tell(&report);
                     match report.outcome {
                         import::Outcome::StoreFailed(error) => Some(error.to_string()),
                         import::Outcome::Finished | import::Outcome::Stopped => None,
                     }
                 }
                 Err(error) => {
-                    eprintln!("error: {error}");
+                    tell(format_args!("error: {error}"));
                     Some(error.to_string())
                 }
             };

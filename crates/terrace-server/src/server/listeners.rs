@@ -1,5 +1,6 @@
 //! The sockets of page and S3.
 
+use super::descriptors::connections_default;
 use crate::{
     cli::ServeArgs,
     failure::{Failure, Outcome},
@@ -40,7 +41,7 @@ impl Listeners {
         };
         let all = args.connections.or(settings.connections);
         let limits = http::Limits {
-            all: all.unwrap_or(http::CONNECTIONS_DEFAULT),
+            all: all.unwrap_or_else(|| connections_default(http::CONNECTIONS_DEFAULT)),
             of_one: args.sender_connections.or(settings.sender_connections),
         };
         Ok(Self {

@@ -11,6 +11,7 @@
 //!
 //! On failure to start, the store is closed when its last handle is dropped.
 
+mod descriptors;
 mod import;
 mod listeners;
 mod serving;
@@ -23,7 +24,7 @@ use crate::{
     cli::ServeArgs,
     failure::{Failure, Outcome},
     http::{self, App, Beside, Door, Traffic, opening::Opening, read_ahead::ReadAhead},
-    memory,
+    memory, output,
     s3::{
         self, Front, Gateway, Shared,
         access_key::{self, AccessKey, Grant, Keys, Level, NewKey},
@@ -36,6 +37,7 @@ use crate::{
     signals::Stop,
     time_span::TimeSpan,
 };
+pub use descriptors::raise_file_limit;
 use import::Import;
 use listeners::Listeners;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -70,8 +72,8 @@ pub struct Surroundings<'p> {
     /// Ends it.
     pub stop: Stop,
     /// Called with the ID and the secret of an access key with all permissions, which is made if
-    /// the store has none. They are not known afterwards.
-    pub show_first_key: &'p mut dyn FnMut(&str, &str),
+    /// the store has none. They are not known afterwards: if they cannot be shown, no key is stored.
+    pub show_first_key: &'p mut dyn FnMut(&str, &str) -> Outcome,
 }
 
 /// Threads for the requests of a server.
@@ -125,7 +127,9 @@ impl Server {
         };
         let admin = runtime.block_on(async { admin::serve(served, &settings.options.flash_dir, stop.clone()) });
         if let Err(failure) = &admin {
-            eprintln!("warning: backups and changes of access keys need the server to be stopped: {failure}");
+            output::tell(format_args!(
+                "warning: backups and changes of access keys need the server to be stopped: {failure}"
+            ));
         }
         let choices = s3::Choices { access_keys, ..choices };
         let gateway = Gateway::open(&store, settings.durability, choices)?;
@@ -236,7 +240,7 @@ fn access_keys(
     store: &Store,
     s3: Option<SocketAddr>,
     secrets: Secrets,
-    show_first: &mut dyn FnMut(&str, &str),
+    show_first: &mut dyn FnMut(&str, &str) -> Outcome,
 ) -> Outcome<Arc<Keys>> {
     secrets.check(store)?;
     if let Some(address) = s3 {
@@ -312,7 +316,12 @@ fn choices(
 
 /// Makes an access key with all permissions if there is none, and shows it once. Not for an
 /// address beyond loopback: there, keys must be made explicitly.
-fn first_key(store: &Store, address: SocketAddr, secrets: &Secrets, show: &mut dyn FnMut(&str, &str)) -> Outcome {
+fn first_key(
+    store: &Store,
+    address: SocketAddr,
+    secrets: &Secrets,
+    show: &mut dyn FnMut(&str, &str) -> Outcome,
+) -> Outcome {
     if !access_key::stored(store)?.is_empty() {
         return Ok(());
     }
@@ -327,8 +336,8 @@ fn first_key(store: &Store, address: SocketAddr, secrets: &Secrets, show: &mut d
         level: Level::Admin,
     };
     let (id, key) = AccessKey::generate(&NewKey::of_default(&[everything]), store.clock());
+    show(&id, &key.secret)?;
     access_key::store(store, &id, &key, secrets)?;
-    show(&id, &key.secret);
     Ok(())
 }
 

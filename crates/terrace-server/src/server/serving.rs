@@ -65,7 +65,10 @@ impl Serving {
         let surroundings = Surroundings {
             runtime: runtime()?,
             stop: stop.clone(),
-            show_first_key: &mut |id, secret| first_key = Some((id.to_owned(), secret.to_owned())),
+            show_first_key: &mut |id, secret| {
+                first_key = Some((id.to_owned(), secret.to_owned()));
+                Ok(())
+            },
         };
         let server = Server::open(*args, settings, surroundings)?.ok_or_else(|| Failure::error("it was stopped"))?;
         let (page, s3) = server.addresses();

@@ -426,3 +426,23 @@ fn an_interrupted_put_leaves_nothing_visible() {
     assert_eq!(place.run(&["ls"]).code(0).text(), "other\n");
     place.run(&["verify"]).code(0);
 }
+
+/// With standard error on a full disk, or in a pipe that nothing reads, the program panicked and
+/// ended with 101; and a first start stored an access key whose secret nobody saw.
+#[test]
+fn without_standard_error_codes_are_the_same_and_no_unseen_key_is_stored() {
+    let place = Place::new();
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    place.write("value", "hello");
+    place.run(&["put", "key", "value"]).code(0);
+    let absent = place.command(&["get", "absent"]).stderr(full()).output().unwrap();
+    assert_eq!(absent.status.code(), Some(3));
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--s3-listen", "127.0.0.1:0"];
+    let started = place.command(&arguments).stderr(full()).output().unwrap();
+    assert_eq!(started.status.code(), Some(1));
+    assert_eq!(
+        place.run(&["key", "list", "--json"]).code(0).json(),
+        json!([]),
+        "a key that nobody knows"
+    );
+}

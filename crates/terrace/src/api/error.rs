@@ -3,6 +3,7 @@
 //! The outcome of a failed write may be unknown. The message says so then, and the store refuses
 //! further writes until it is opened again (see docs/durability.md).
 
+use rustix::io::Errno;
 use std::{io, path::PathBuf, time::Duration};
 
 /// Shorthand for a result of this crate.
@@ -152,6 +153,15 @@ impl std::fmt::Display for Tier {
     }
 }
 
+/// The error of an operation without a free file descriptor. There will be one.
+pub(crate) const NO_DESCRIPTOR: Error =
+    Error::Unavailable("too many files are open, so the store cannot open its own; raise the limit of open files");
+
+/// Whether the process or the system has too many open files.
+pub(crate) fn lacks_descriptor(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 impl Error {
     /// Wraps an operating-system error with the operation that failed.
     pub fn io(context: impl Into<String>, error: &io::Error) -> Self {
@@ -162,12 +172,15 @@ impl Error {
         }
     }
 
-    /// Like [`Error::io`], but "no space left" on `tier` becomes [`Error::OutOfSpace`].
+    /// Like [`Error::io`], but "no space left" on `tier` becomes [`Error::OutOfSpace`], and "too
+    /// many open files" [`Error::Unavailable`].
     pub fn io_on(tier: Tier, context: impl Into<String>, error: &io::Error) -> Self {
-        if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-            Self::no_room(tier, format!("{}: {error}", context.into()))
-        } else {
-            Self::io(context, error)
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::no_room(tier, format!("{}: {error}", context.into()))
+            }
+            _ if lacks_descriptor(error) => NO_DESCRIPTOR,
+            _ => Self::io(context, error),
         }
     }
 

@@ -435,7 +435,7 @@ impl Space {
         next.next_block = table.next_block;
         let bytes = match meta::store(&*self.disk, &next, &mut table.files) {
             Ok(bytes) => bytes,
-            Err(error @ Error::OutOfSpace { .. }) => return Err(error),
+            Err(error @ (Error::OutOfSpace { .. } | Error::Unavailable(_))) => return Err(error),
             Err(error) => return Err(self.fail(error.to_string())),
         };
         count(&self.counters.overhead_bytes, bytes);

@@ -196,7 +196,7 @@ impl Space {
         let listed = made
             .map_err(
                 |error| match Error::io_on(Tier::Large, format!("making {}", path.display()), &error) {
-                    error @ Error::OutOfSpace { .. } => error,
+                    error @ (Error::OutOfSpace { .. } | Error::Unavailable(_)) => error,
                     error => self.fail(error.to_string()),
                 },
             )
@@ -212,7 +212,7 @@ impl Space {
                 // After a failed sync LargeMeta may list the block or not. So it stays: an unlisted
                 // file is a dead block at the next open, a listed one that is missing would look
                 // like a loss.
-                if matches!(error, Error::OutOfSpace { .. }) {
+                if matches!(error, Error::OutOfSpace { .. } | Error::Unavailable(_)) {
                     let _ = self.disk.remove(&path);
                     self.room.give_back(PAGE);
                 }

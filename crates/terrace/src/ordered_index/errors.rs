@@ -5,8 +5,8 @@
 //! while holding them. Stored bytes must never abort the process, so every call that reads tables
 //! runs under [`guarded_read`] or [`guarded_write`], which turn a panic into `Corruption`.
 
+pub(super) use crate::api::error::{NO_DESCRIPTOR, lacks_descriptor};
 use crate::{Error, Result, Tier};
-use rustix::io::Errno;
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -37,15 +37,6 @@ pub(super) fn guarded_write<T>(context: &str, write: impl FnOnce() -> lsm_tree::
         lsm_tree::Error::Io(error) if lacks_descriptor(&error) => NO_DESCRIPTOR,
         other => translate(context, other),
     })
-}
-
-/// The error of a write without a free file descriptor.
-pub(super) const NO_DESCRIPTOR: Error =
-    Error::Unavailable("too many files are open, so the index cannot open its own; raise the limit of open files");
-
-/// Whether the process or the system has too many open files.
-pub(super) fn lacks_descriptor(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 fn guarded<T>(context: &str, call: impl FnOnce() -> T) -> Result<T> {

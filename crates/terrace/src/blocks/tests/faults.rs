@@ -341,3 +341,26 @@ fn a_block_that_is_sealed_again_and_again_counts_once() {
     let files: u64 = space.blocks().iter().map(|block| block.bytes).sum();
     assert_eq!(space.totals().allocated_bytes, files);
 }
+
+/// Connections took all file descriptors of a server. The next block could not be made, and the
+/// store refused writes until it was opened again, although nothing had been written.
+#[test]
+fn without_a_file_descriptor_a_write_is_refused_and_the_next_one_is_not() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    let value = pattern(300_000, 1);
+    for number in 0..8 {
+        disk.shared.lacks_descriptor.store(true, Ordering::SeqCst);
+        // Those that fit into the block that is open need none.
+        let refused = space.write(b"refused", b"", &value, 1);
+        assert!(
+            matches!(refused, Ok(_) | Err(Error::Unavailable(_))),
+            "{number}: {refused:?}"
+        );
+        disk.shared.lacks_descriptor.store(false, Ordering::SeqCst);
+        let written = space.write(b"key", b"", &value, 1).unwrap();
+        space.committed(&written, 2);
+    }
+    let files: u64 = space.blocks().iter().map(|block| block.bytes).sum();
+    assert_eq!(space.totals().allocated_bytes, files);
+}

@@ -2,6 +2,7 @@
 
 use crate::io::{Disk, DiskCounters, DiskFile, OpenMode, PAGE_BYTES};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::{
     collections::BTreeMap,
     io,
@@ -22,6 +23,8 @@ pub struct Shared {
     pub panics: AtomicBool,
     /// There is no room for another file.
     pub fail_new_files: AtomicBool,
+    /// The process has no free file descriptor.
+    pub lacks_descriptor: AtomicBool,
     /// Held by a test, writes of two pages and more wait.
     pub gate: Mutex<()>,
     /// Requests of writes, several buffers in one counting once; the longest of them.
@@ -56,6 +59,7 @@ impl MemoryDisk {
                 fail_writes: AtomicBool::new(false),
                 panics: AtomicBool::new(false),
                 fail_new_files: AtomicBool::new(false),
+                lacks_descriptor: AtomicBool::new(false),
                 gate: Mutex::default(),
                 requests: AtomicU64::new(0),
                 longest: AtomicU64::new(0),
@@ -96,6 +100,9 @@ impl MemoryFile {
 impl Disk for MemoryDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut files = self.files.lock();
+        if self.shared.lacks_descriptor.load(Ordering::SeqCst) {
+            return Err(Errno::MFILE.into());
+        }
         if mode.create_new {
             if files.contains_key(path) {
                 return Err(io::ErrorKind::AlreadyExists.into());

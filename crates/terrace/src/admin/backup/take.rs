@@ -32,6 +32,9 @@ pub fn take(engine: &Engine, dir: &Path, options: &BackupOptions) -> Result<Back
         .as_deref()
         .map(|onto| open_earlier(engine, onto))
         .transpose()?;
+    if options.target_disk.is_none() {
+        check_is_outside(engine, dir)?;
+    }
     let target = Target::begin(options.target_disk.as_ref(), dir)?;
     let image = StoreImage::hold(engine)?;
     let check = || {
@@ -75,6 +78,29 @@ pub fn take(engine: &Engine, dir: &Path, options: &BackupOptions) -> Result<Back
         reused_bytes: transfer.reused_bytes,
         elapsed: start.elapsed(),
     })
+}
+
+/// A backup within a tier would be among the files of the store, which removes what it does not
+/// know, and would be lost with the tier.
+fn check_is_outside(engine: &Engine, dir: &Path) -> Result<()> {
+    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    // By its existing part, since links may lead there. What does not exist has none.
+    let existing = absolute.ancestors().find_map(|part| part.canonicalize().ok());
+    let is_within = |tier: &Path| {
+        let tier = tier.canonicalize();
+        existing
+            .as_ref()
+            .zip(tier.as_ref().ok())
+            .is_some_and(|(dir, tier)| dir.starts_with(tier))
+    };
+    let options = &engine.options;
+    if is_within(&options.flash_dir) || is_within(&options.large_dir) {
+        return Err(Error::Invalid(format!(
+            "{} is in a directory of the store itself; name one beside it, or on another device",
+            dir.display()
+        )));
+    }
+    Ok(())
 }
 
 fn open_earlier(engine: &Engine, dir: &Path) -> Result<Earlier> {

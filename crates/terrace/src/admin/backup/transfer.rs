@@ -159,6 +159,10 @@ impl Transfer<'_> {
         let Some(path) = earlier.disk.host_path(&source.path) else {
             return Ok(false);
         };
+        // A file that was cut short since is copied anew. Its bytes are not read again.
+        if std::fs::metadata(&path).is_ok_and(|found| found.len() != file.length) {
+            return Ok(false);
+        }
         if !self.try_link(&path, &source.path)? {
             return Ok(false);
         }

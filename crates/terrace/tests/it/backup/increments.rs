@@ -187,3 +187,35 @@ fn an_empty_store_is_backed_up_and_a_limit_of_the_rate_is_kept() {
     assert!(report.elapsed.as_secs_f64() > least, "{report:?}");
     assert_eq!(restored(&place("slow")), contents(&store));
 }
+
+/// A file of the earlier backup that had been cut short was linked: the new backup could not be
+/// used either, and said nothing.
+#[test]
+fn a_file_of_the_earlier_backup_that_was_cut_short_is_copied_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name: &str| dir.path().join(name);
+    let store = filled(&place("store"));
+    let copies = BackupOptions {
+        copy: true,
+        ..BackupOptions::default()
+    };
+    store.backup(place("1"), &copies).unwrap();
+    let of_kind = |kind: &str| {
+        let all = files(&place("1"));
+        all.into_iter()
+            .find(|path| path.to_string_lossy().contains(kind))
+            .unwrap()
+    };
+    for path in [of_kind("/blocks/"), of_kind("/tables/")] {
+        fs::File::options()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_len(1000)
+            .unwrap();
+    }
+    let second = store.backup(place("2"), &onto(&place("1"))).unwrap();
+    assert_adds_up(&second);
+    assert!(second.reused_bytes > 0, "{second:?}");
+    assert_verifies(&place("2"));
+}

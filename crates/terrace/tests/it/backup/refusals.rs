@@ -51,6 +51,31 @@ fn a_directory_with_something_in_it_is_left_alone() {
     assert!(!place("other/flash/LOCK").exists());
 }
 
+/// The store removed such backups, as files that it does not know, or they took the place of its own
+/// temporary files.
+#[test]
+fn a_backup_is_not_made_among_the_files_of_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name: &str| dir.path().join(name);
+    let store = filled(&place("store"));
+    std::os::unix::fs::symlink(place("store/large"), place("link")).unwrap();
+    let within = [
+        "store/flash",
+        "store/flash/index.new",
+        "store/large/blocks/a/b",
+        "link/backup",
+    ];
+    for name in within {
+        refused(
+            store.backup(place(name), &BackupOptions::default()),
+            "is in a directory of the store itself",
+        );
+    }
+    assert!(!place("store/flash/index.new").exists());
+    store.backup(place("store/backup"), &BackupOptions::default()).unwrap();
+    assert_verifies(&place("store/backup"));
+}
+
 #[test]
 fn what_an_increment_cannot_be_built_on() {
     let dir = tempfile::tempdir().unwrap();

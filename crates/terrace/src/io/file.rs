@@ -34,7 +34,7 @@ use std::{
     io,
     os::{
         fd::{AsFd as _, BorrowedFd},
-        unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt},
+        unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
     sync::{
@@ -56,6 +56,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 #[derive(Debug)]
 pub struct FileDisk {
     root: PathBuf,
+    /// Device and number of that directory.
+    identity: (u64, u64),
     counters: Arc<Counters>,
     neighbours: Arc<Neighbours>,
 }
@@ -69,6 +71,7 @@ impl FileDisk {
         let root = root.into();
         create_dir_durably(&root)?;
         Ok(Self {
+            identity: identity(&root)?,
             counters: Arc::default(),
             neighbours: Neighbours::of(&root),
             root,
@@ -77,6 +80,7 @@ impl FileDisk {
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         let path = relative(path)?;
+        self.check_place()?;
         // Joining nothing would append a slash.
         Ok(if path.as_os_str().is_empty() {
             self.root.clone()
@@ -162,6 +166,17 @@ impl Disk for FileDisk {
         sync_directory(&self.resolve(path)?)
     }
 
+    fn check_place(&self) -> io::Result<()> {
+        if identity(&self.root)? == self.identity {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "{} is not the directory that was opened: it was replaced, or a file system was mounted over it; start \
+             again to use what is there now",
+            self.root.display()
+        )))
+    }
+
     fn available_bytes(&self) -> io::Result<u64> {
         let space = rustix::fs::statvfs(&self.root)
             .map_err(|error| at("ask for the free space of", &self.root, error.into()))?;
@@ -186,6 +201,12 @@ impl Disk for FileDisk {
         let to = self.resolve(to)?;
         fs::hard_link(host_path, &to).map_err(|error| at("link", &to, error))
     }
+}
+
+/// Device and number of a directory.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::metadata(path).map_err(|error| at("find", path, error))?;
+    Ok((found.dev(), found.ino()))
 }
 
 /// Creates `path` and its parents, and syncs the parent of each directory it created.

@@ -111,6 +111,14 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// # Errors
     /// Errors of the operating system.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Fails if another directory is at the place of this one by now, or a file system was mounted
+    /// over it: what is written by path would go there. Requests by path check this themselves.
+    ///
+    /// # Errors
+    /// That, and errors of the operating system.
+    fn check_place(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Bytes a process like this one may still allocate on the device.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod full_model;
 mod full_tiers;
 mod held;
 mod refusals;
+mod replaced;
 mod space;
 mod visible;
 mod way_out;

@@ -25,8 +25,8 @@ pub fn print(text: &str) -> Outcome {
     finish_output(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Prints a line to standard error. A pipe without a reader, or a log on a full disk, is no reason to
-/// end: `eprintln!` would panic.
+/// Prints a line to standard error. A pipe without a reader, or a log on a full disk, is no reason
+/// to end: `eprintln!` would panic.
 pub fn tell(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

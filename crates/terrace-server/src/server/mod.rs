@@ -72,7 +72,8 @@ pub struct Surroundings<'p> {
     /// Ends it.
     pub stop: Stop,
     /// Called with the ID and the secret of an access key with all permissions, which is made if
-    /// the store has none. They are not known afterwards: if they cannot be shown, no key is stored.
+    /// the store has none. They are not known afterwards: if they cannot be shown, no key is
+    /// stored.
     pub show_first_key: &'p mut dyn FnMut(&str, &str) -> Outcome,
 }
 

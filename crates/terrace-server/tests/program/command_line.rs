@@ -428,7 +428,7 @@ fn an_interrupted_put_leaves_nothing_visible() {
 }
 
 /// With standard error on a full disk, or in a pipe that nothing reads, the program panicked and
-/// ended with 101; and a first start stored an access key whose secret nobody saw.
+/// ended with 101; and a first start stored an access key whose secret was not shown.
 #[test]
 fn without_standard_error_codes_are_the_same_and_no_unseen_key_is_stored() {
     let place = Place::new();
@@ -443,6 +443,6 @@ fn without_standard_error_codes_are_the_same_and_no_unseen_key_is_stored() {
     assert_eq!(
         place.run(&["key", "list", "--json"]).code(0).json(),
         json!([]),
-        "a key that nobody knows"
+        "a key whose secret was not shown"
     );
 }

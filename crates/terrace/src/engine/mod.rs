@@ -292,6 +292,16 @@ impl Engine {
         Ok(None)
     }
 
+    /// Checks that the directory of the flash tier is the one that was opened. The index's library
+    /// uses paths: otherwise it would write among the files of another store.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it is not.
+    pub fn check_place_of_index(&self) -> Result<()> {
+        let checked = self.flash_disk.check_place();
+        checked.map_err(|error| Error::io("writing the index", &error))
+    }
+
     /// Does a step of background work on `bytes` of the flash tier, after callers' reads.
     pub fn flash_step<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
         self.paces.flash.step(bytes as u64, || self.is_pressed(), work)

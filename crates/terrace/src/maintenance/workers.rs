@@ -230,19 +230,12 @@ fn flush_index(engine: &Arc<Engine>) {
     }
 }
 
-/// The index's library uses paths: if another directory is at that of the flash tier, it would write
-/// among the files of another store.
-fn check_place_of_index(engine: &Engine) -> Result<()> {
-    let checked = engine.flash_disk.check_place();
-    checked.map_err(|error| Error::io("writing the index", &error))
-}
-
 /// One flush of the sealed memtables.
 ///
 /// # Errors
 /// Errors of the log or the index.
 pub fn flush_index_once(engine: &Engine) -> Result<()> {
-    check_place_of_index(engine)?;
+    engine.check_place_of_index()?;
     let mark = engine.index.flush_sealed(engine.watermark_seq())?;
     engine.log.index_full.flush_ended(None);
     if let Some(mark) = mark {
@@ -265,7 +258,7 @@ fn compact_index(engine: &Arc<Engine>) {
     let rest = |wait| engine.index_work.wait(&mut seen, wait);
     work(engine, rest, || {
         let watermark = engine.watermark_seq();
-        let compacted = check_place_of_index(engine).and_then(|()| {
+        let compacted = engine.check_place_of_index().and_then(|()| {
             if let Err(error) = engine.index.forget_states(watermark) {
                 tracing::warn!(%error, "files of the index that are no longer needed are still there; trying again");
             }

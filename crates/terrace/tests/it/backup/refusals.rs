@@ -51,8 +51,8 @@ fn a_directory_with_something_in_it_is_left_alone() {
     assert!(!place("other/flash/LOCK").exists());
 }
 
-/// The store removed such backups, as files that it does not know, or they took the place of its own
-/// temporary files.
+/// The store removed such backups, as files that it does not know, or they took the place of its
+/// own temporary files.
 #[test]
 fn a_backup_is_not_made_among_the_files_of_the_store() {
     let dir = tempfile::tempdir().unwrap();

@@ -125,6 +125,12 @@ fn shown_part(part: &PartRecord) -> Part {
     shown
 }
 
+/// Whether a marker is a common prefix that a page has shown: nothing below it comes again. It may
+/// be the key of uploads that are listed by themselves, though it ends with the delimiter.
+fn is_shown_prefix(marker: &str, prefix: &str, delimiter: Option<&str>) -> bool {
+    delimiter.is_some_and(|delimiter| list::common_prefix(marker, prefix, delimiter) == Some(marker))
+}
+
 /// ListMultipartUploads
 pub async fn uploads(
     gateway: &Arc<Gateway>,
@@ -145,9 +151,7 @@ pub async fn uploads(
     let page = gateway
         .run(move |_, store| {
             let base = keyspace::uploads(&asked.name);
-            let is_common = asked_delimiter
-                .as_deref()
-                .is_some_and(|delimiter| after_key.ends_with(delimiter));
+            let is_common = is_shown_prefix(&after_key, &asked_prefix, asked_delimiter.as_deref());
             let after = match (after_key.as_str(), after_id.as_str()) {
                 ("", _) => None,
                 (key, "") if is_common => Some(After::Shown(key)),
@@ -261,5 +265,20 @@ impl Kept {
             storage_class: Some(StorageClass::from_static(self.class.name())),
             upload_id: Some(id.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Uploads of a key that is the prefix itself were listed again on each next page.
+    #[test]
+    fn a_marker_that_ends_with_the_delimiter_may_be_a_key() {
+        assert!(is_shown_prefix("a/b/", "a/", Some("/")));
+        assert!(is_shown_prefix("a/", "", Some("/")));
+        assert!(!is_shown_prefix("a/", "a/", Some("/")));
+        assert!(!is_shown_prefix("a/b", "a/", Some("/")));
+        assert!(!is_shown_prefix("a/b/", "a/", None));
     }
 }

@@ -22,6 +22,7 @@ use super::{
     service::Service,
     signature, sts, verified, version_2,
     website::Visit,
+    xml::Document,
 };
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use http_body::Body as _;
@@ -307,6 +308,7 @@ impl Inner {
             was_read: Arc::clone(&asked.was_read),
             received: asked.exchange.received(),
             chunks,
+            document: Document::of(head).filter(|_| !is_over),
             collected: weight(head).map(|weight| Collected { ticket, weight }),
             broken: broken.clone(),
         };

@@ -1,0 +1,111 @@
+//! What a request says is taken whole, or refused: each test is a regression, in which a part of it
+//! was dropped silently, and something else was done than what was asked.
+
+use crate::{
+    code,
+    common::{Answer, Place},
+    elements,
+    protocol::bucket,
+    sign::Mode,
+};
+
+#[track_caller]
+fn is(answer: &Answer, status: u16, expected: &str) {
+    assert_eq!(code(answer), (status, expected.to_owned()), "{}", answer.text());
+}
+
+/// Text in CDATA was dropped, and text where elements belong: a lifecycle rule for `logs/` was one
+/// for the whole bucket, and a list that names `photos/cat` deleted `photos/`. So was the text of an
+/// element with a misspelt name: a block of public access blocked nothing, and a lock had no
+/// retention.
+#[test]
+fn text_in_xml() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/bucket/photos/", &[], b"v").status(200);
+    let rule = |filter: &str| {
+        format!(
+            "<LifecycleConfiguration><Rule><ID>x</ID><Status>Enabled</Status>{filter}\
+             <Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>"
+        )
+    };
+    let block =
+        |name: &str| format!("<PublicAccessBlockConfiguration><{name}>true</{name}></PublicAccessBlockConfiguration>");
+    let delete = |object: &str| format!("<Delete><Object>{object}</Object></Delete>");
+    let cors = |origin: &str| {
+        format!(
+            "<CORSConfiguration><CORSRule><AllowedOrigin>{origin}</AllowedOrigin>\
+             <AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>"
+        )
+    };
+    for (method, target, xml) in [
+        (
+            "PUT",
+            "/bucket?lifecycle",
+            rule("<Filter><Prefix><![CDATA[logs/]]></Prefix></Filter>"),
+        ),
+        ("PUT", "/bucket?lifecycle", rule("<Filter>logs/</Filter>")),
+        (
+            "PUT",
+            "/bucket?lifecycle",
+            rule("<Filter><Prefx>logs/</Prefx></Filter>"),
+        ),
+        ("PUT", "/bucket?lifecycle", rule("logs/<Filter/>")),
+        ("PUT", "/bucket?lifecycle", rule("<Filter>&#x6c;<Prefix/></Filter>")),
+        ("PUT", "/bucket?lifecycle", format!("x{}", rule("<Filter/>"))),
+        ("PUT", "/bucket?lifecycle", format!("{}x", rule("<Filter/>"))),
+        ("PUT", "/bucket?lifecycle", format!("<!DOCTYPE a>{}", rule("<Filter/>"))),
+        ("PUT", "/bucket?cors", cors("https://<![CDATA[app.]]>*")),
+        ("PUT", "/bucket?publicAccessBlock", block("BlockPublicAcl")),
+        ("POST", "/bucket?delete", delete("<Key>photos/<![CDATA[cat]]></Key>")),
+        (
+            "POST",
+            "/bucket?delete",
+            delete("<Key>photos/</Key><Versionid>1</Versionid>"),
+        ),
+        (
+            "POST",
+            "/bucket?delete",
+            delete("<Key>photos/</Key><VersionId><![CDATA[1]]></VersionId>"),
+        ),
+        (
+            "PUT",
+            "/bucket?logging",
+            "<BucketLoggingStatus><LoggingEnable/></BucketLoggingStatus>".to_owned(),
+        ),
+        (
+            "PUT",
+            "/bucket/photos/?tagging",
+            "<Tagging><TagSet><Tg/></TagSet></Tagging>".to_owned(),
+        ),
+    ] {
+        for mode in [Mode::Whole, Mode::Chunks] {
+            let answer = client.exchange(&client.sign(method, target, &[], xml.as_bytes(), mode));
+            assert_eq!(code(&answer), (400, "MalformedXML".to_owned()), "{xml}");
+        }
+    }
+    let acl = b"<AccessControlPolicy><Owner><ID>terrace</ID></Owner>x<AccessControlList/></AccessControlPolicy>";
+    is(&client.send("PUT", "/bucket?acl", &[], acl), 400, "MalformedACLError");
+    client.get("/bucket?lifecycle").status(404);
+    client.get("/bucket?publicAccessBlock").status(404);
+    client.get("/bucket/photos/").status(200);
+    // What splits a text without being one does not change it.
+    for xml in [
+        rule("<Filter><Prefix>lo<!-- x -->g<?x y?>s&#47;</Prefix></Filter>"),
+        format!(
+            "\u{feff}<?xml version=\"1.0\"?>\n<!-- x -->\n{}\n",
+            rule("\n <Filter><Prefix>logs/</Prefix></Filter>")
+        ),
+    ] {
+        client.send("PUT", "/bucket?lifecycle", &[], xml.as_bytes()).status(200);
+        let kept = client.get("/bucket?lifecycle").status(200);
+        assert_eq!(elements(&kept, "Prefix"), ["logs/"], "{}", kept.text());
+    }
+    // A policy is not XML.
+    let policy = br#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/<"}}"#;
+    client.send("PUT", "/bucket?policy", &[], policy).status(204);
+    let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value><![CDATA[b]]></Value></Tag></TagSet></Tagging>";
+    let form = client.form("bucket", &[("key", "form"), ("tagging", tags)], 0, 60);
+    is(&form, 400, "MalformedXML");
+}

@@ -7,6 +7,7 @@ use crate::{
     elements,
     protocol::bucket,
     sign::Mode,
+    upload::Upload,
 };
 
 #[track_caller]
@@ -108,4 +109,63 @@ fn text_in_xml() {
     let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value><![CDATA[b]]></Value></Tag></TagSet></Tagging>";
     let form = client.form("bucket", &[("key", "form"), ("tagging", tags)], 0, 60);
     is(&form, 400, "MalformedXML");
+}
+
+/// A header without a value counted as absent: conditions, checksums, owners and locks were not
+/// heeded.
+#[test]
+fn headers_without_a_value() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let put = || client.send("PUT", "/bucket/k", &[], b"old").status(200);
+    put();
+    let copied = ("x-amz-copy-source", "/bucket/k");
+    let upload = Upload::begin(client, "/bucket/k", &[]);
+    let tags = [upload.put(client, 1, b"new", Mode::Whole)];
+    let part = upload.part(2);
+    for (method, target, name) in [
+        ("PUT", "/bucket/k", "if-match"),
+        ("PUT", "/bucket/k", "if-none-match"),
+        ("PUT", "/bucket/k", "x-amz-checksum-sha256"),
+        ("PUT", "/bucket/k", "x-amz-object-lock-legal-hold"),
+        ("PUT", "/bucket/k", "x-amz-object-lock-mode"),
+        ("PUT", "/bucket/k", "x-amz-acl"),
+        ("DELETE", "/bucket/k", "if-match"),
+        ("DELETE", "/bucket/k", "x-amz-if-match-size"),
+        ("DELETE", "/bucket/k", "x-amz-if-match-last-modified-time"),
+        ("GET", "/bucket/k", "if-match"),
+        ("GET", "/bucket/k", "if-none-match"),
+    ] {
+        is(&client.send(method, target, &[(name, "")], b""), 400, "InvalidArgument");
+        is(
+            &client.send(method, target, &[(name, " ")], b""),
+            400,
+            "InvalidArgument",
+        );
+    }
+    is(
+        &upload.complete(client, &[("if-match", "")], &tags),
+        400,
+        "InvalidArgument",
+    );
+    for (target, name) in [
+        ("/bucket/copy", "if-none-match"),
+        ("/bucket/copy", "x-amz-copy-source-if-match"),
+        (part.as_str(), "x-amz-copy-source-range"),
+    ] {
+        let answer = client.send("PUT", target, &[copied, (name, "")], b"");
+        assert_eq!(code(&answer), (400, "InvalidArgument".to_owned()), "{name}");
+    }
+    let owner = ("x-amz-source-expected-bucket-owner", "");
+    is(
+        &client.send("PUT", "/bucket/copy", &[copied, owner], b""),
+        400,
+        "InvalidBucketOwnerAWSAccountID",
+    );
+    assert_eq!(client.get("/bucket/k").status(200).text(), "old");
+    // What may be empty: nothing is said by it.
+    for name in ["x-amz-meta-a", "x-amz-tagging", "content-type", "cache-control"] {
+        client.send("PUT", "/bucket/k", &[(name, "")], b"old").status(200);
+    }
 }

@@ -169,3 +169,56 @@ fn headers_without_a_value() {
         client.send("PUT", "/bucket/k", &[(name, "")], b"old").status(200);
     }
 }
+
+/// A policy that demands a header was satisfied by one without a value; and one that demands that
+/// nothing is overwritten by `If-None-Match` with an entity tag, which S3 does not take.
+#[test]
+fn headers_that_policies_demand() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.put("/bucket/k", b"old", Mode::Whole).status(200);
+    let deny = |start: &str, key: &str| {
+        format!(
+            r#"{{"Effect":"Deny","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/{start}*",
+            "Condition":{{"Null":{{"{key}":"true"}},"Bool":{{"s3:ObjectCreationOperation":"true"}}}}}}"#
+        )
+    };
+    let statements = [
+        deny("once", "s3:if-none-match"),
+        deny("secret", "s3:x-amz-server-side-encryption-customer-algorithm"),
+        deny("form", "s3:x-amz-grant-read"),
+    ];
+    let policy = format!(r#"{{"Version":"2012-10-17","Statement":[{}]}}"#, statements.join(","));
+    client.send("PUT", "/bucket?policy", &[], policy.as_bytes()).status(204);
+    let put = |target: &str, name, value| client.send("PUT", target, &[(name, value)], b"new");
+    put("/bucket/once", "if-none-match", "*").status(200);
+    is(&put("/bucket/once", "if-none-match", "\"x\""), 501, "NotImplemented");
+    is(&put("/bucket/once", "if-none-match", ""), 400, "InvalidArgument");
+    let upload = Upload::begin(client, "/bucket/once", &[]);
+    let tags = [upload.put(client, 1, b"new", Mode::Whole)];
+    is(
+        &upload.complete(client, &[("if-none-match", "\"x\"")], &tags),
+        501,
+        "NotImplemented",
+    );
+    let copy = [("x-amz-copy-source", "/bucket/k"), ("if-none-match", "\"x\"")];
+    is(&client.send("PUT", "/bucket/once", &copy, b""), 501, "NotImplemented");
+    let algorithm = "x-amz-server-side-encryption-customer-algorithm";
+    is(&put("/bucket/secret", algorithm, ""), 400, "InvalidArgument");
+    // Reading, a tag is what a cache has.
+    let known = [("if-none-match", "\"x\"")];
+    client.send("GET", "/bucket/k", &known, b"").status(200);
+    for (field, status, expected) in [
+        (("if-none-match", "\"x\""), 501, "NotImplemented"),
+        (("if-none-match", ""), 400, "InvalidArgument"),
+        (("if-none-match", "*"), 412, "PreconditionFailed"),
+    ] {
+        let answer = client.form("bucket", &[("key", "once"), field], 0, 60);
+        is(&answer, status, expected);
+    }
+    let empty = client.form("bucket", &[("key", "form"), ("x-amz-grant-read", "")], 0, 60);
+    is(&empty, 403, "AccessDenied");
+    assert_eq!(client.get("/bucket/once").status(200).text(), "new");
+    client.get("/bucket/secret").status(404);
+}

@@ -1,12 +1,13 @@
 //! Checks a request's XML before `s3s` parses it. `s3s` drops what it does not expect: text in CDATA
 //! sections, text where elements belong, elements with unknown names. Each changes what the rest
 //! means: a lifecycle rule without its prefix is one for the whole bucket. So they are refused here,
-//! as by S3's schema.
+//! as by S3's schema. And completes what `s3s` writes ([`refer_to_returns`]).
 
 use super::{errors, head::Head, refuse::is_subresource};
 use bytes::Bytes;
+use hyper::{Response, header};
 use quick_xml::{Reader, events::Event};
-use s3s::S3Result;
+use s3s::{Body, S3Result};
 
 /// The only subresource whose body is JSON.
 const POLICY: &str = "policy";
@@ -226,4 +227,17 @@ fn elements_of(name: &[u8]) -> Option<&'static [&'static str]> {
         ],
         _ => return None,
     })
+}
+
+/// Writes carriage returns in XML as references, since every reader takes a bare one for a line feed
+/// (XML 1.0, section 2.11), and a listed key for another. Only values have them.
+pub fn refer_to_returns(response: &mut Response<Body>) {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is_xml = kind.is_some_and(|kind| kind.as_bytes().ends_with(b"xml"));
+    let Some(xml) = response.body().bytes().filter(|xml| is_xml && xml.contains(&b'\r')) else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&xml).replace('\r', "&#13;");
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    *response.body_mut() = Body::from(text);
 }

@@ -222,3 +222,28 @@ fn headers_that_policies_demand() {
     assert_eq!(client.get("/bucket/once").status(200).text(), "new");
     client.get("/bucket/secret").status(404);
 }
+
+/// A carriage return in a key was written as it is, and every reader of XML takes that for a line
+/// feed: who deleted what was listed deleted another object.
+#[test]
+fn carriage_returns_in_keys() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/bucket/a%0Db", &[], b"v").status(200);
+    let upload = Upload::begin(client, "/bucket/a%0Db", &[]);
+    let list = b"<Delete><Object><Key>a&#13;b</Key></Object></Delete>";
+    for (method, target, body) in [
+        ("GET", "/bucket", &b""[..]),
+        ("GET", "/bucket?list-type=2", b""),
+        ("GET", "/bucket?versions", b""),
+        ("GET", "/bucket?uploads", b""),
+        ("GET", upload.target().as_str(), b""),
+        ("POST", "/bucket?delete", list),
+        ("GET", "/bucket/a%0Db", b""),
+    ] {
+        let answer = client.send(method, target, &[], body);
+        assert!(!answer.text().contains('\r'), "{target}: {}", answer.text());
+        assert_eq!(elements(&answer, "Key"), ["a&#13;b"], "{target}: {}", answer.text());
+    }
+}

@@ -6,8 +6,9 @@ use crate::{
     common::{Answer, Place},
     elements,
     protocol::bucket,
-    sign::Mode,
+    sign::{Client, Mode},
     upload::Upload,
+    version_2::ask,
 };
 
 #[track_caller]
@@ -245,5 +246,41 @@ fn carriage_returns_in_keys() {
         let answer = client.send(method, target, &[], body);
         assert!(!answer.text().contains('\r'), "{target}: {}", answer.text());
         assert_eq!(elements(&answer, "Key"), ["a&#13;b"], "{target}: {}", answer.text());
+    }
+}
+
+/// A signed request for a range whose end is beyond 2^63 got the whole object: a last position
+/// beyond the end means the end (RFC 9110, section 14.1.2).
+#[test]
+fn ranges_that_end_far_away() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let public = [("x-amz-acl", "public-read")];
+    client.send("PUT", "/bucket/k", &public, b"0123456789").status(200);
+    for (range, status, expected) in [
+        ("5-9223372036854775807", 206, "bytes 5-9/10"),
+        ("5-9223372036854775808", 206, "bytes 5-9/10"),
+        ("5-18446744073709551615", 206, "bytes 5-9/10"),
+        ("5-99999999999999999999", 206, "bytes 5-9/10"),
+        ("-99999999999999999999", 206, "bytes 0-9/10"),
+        ("9223372036854775808-", 416, "bytes */10"),
+        ("99999999999999999999-", 416, "bytes */10"),
+    ] {
+        let value = format!("bytes={range}");
+        let header = [("range", value.as_str())];
+        let line = format!("Range: {value}\r\n");
+        let url = client.presigned("GET", "/bucket/k");
+        let signed = |client: &Client, method| client.send(method, "/bucket/k", &header, b"");
+        for answer in [
+            signed(client, "GET"),
+            signed(client, "HEAD"),
+            ask(client, "GET", "/bucket/k", &line, b""),
+            ask(client, "HEAD", "/bucket/k", &line, b""),
+            ask(client, "GET", &url, &line, b""),
+        ] {
+            assert_eq!(answer.status, status, "{range}: {}", answer.text());
+            assert_eq!(answer.header("content-range"), Some(expected), "{range}");
+        }
     }
 }

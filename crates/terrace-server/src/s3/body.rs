@@ -6,6 +6,7 @@ use super::{
     digest::{self, Algorithm, Checksum, Digests},
     errors::{self, Told as _},
     head::Head,
+    xml::Document,
 };
 use crate::http::budget::{Ticket, cost_of_frame};
 use bytes::Bytes;
@@ -134,6 +135,8 @@ pub struct Watch {
     pub received: Arc<AtomicU64>,
     /// It is in chunks.
     pub chunks: Option<Chunks>,
+    /// It is XML.
+    pub document: Option<Document>,
     /// It is collected.
     pub collected: Option<Collected>,
     /// The reason of a failure.
@@ -254,6 +257,9 @@ impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>
         }
         loop {
             if let Some(data) = self.ready.pop_front() {
+                if let Some(document) = &mut self.watch.document {
+                    document.add(&data);
+                }
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
             if !self.rest.is_empty() {
@@ -271,7 +277,12 @@ impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>
             };
             self.end_waiting();
             let taken = match frame {
-                None if self.watch.chunks.is_none() && self.watch.promise.is_none() => return Poll::Ready(None),
+                None if self.watch.chunks.is_none() && self.watch.promise.is_none() => {
+                    match self.watch.document.take() {
+                        None => return Poll::Ready(None),
+                        Some(document) => document.check(),
+                    }
+                }
                 None => self.take_end(),
                 Some(Err(error)) => return Poll::Ready(Some(Err(io::Error::other(error)))),
                 Some(Ok(frame)) => match frame.into_data() {
@@ -286,7 +297,8 @@ impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>
     }
 
     fn is_end_stream(&self) -> bool {
-        let is_taken = self.watch.promise.is_none() && self.watch.chunks.is_none();
+        let watch = &self.watch;
+        let is_taken = watch.promise.is_none() && watch.chunks.is_none() && watch.document.is_none();
         is_taken && self.ready.is_empty() && self.body.is_end_stream()
     }
 

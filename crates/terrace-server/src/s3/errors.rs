@@ -3,16 +3,17 @@
 //!
 //! Details of devices and paths are only logged. Clients get only information that they can act on.
 
+use super::head::Head;
 use crate::{
     http::{budget::Exhausted, engine::NotRun},
     key_text,
     size::Size,
 };
 use hyper::{
-    HeaderMap, StatusCode,
+    HeaderMap, Response, StatusCode,
     header::{self, HeaderValue},
 };
-use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+use s3s::{Body, S3Error, S3ErrorCode, S3Result, s3_error};
 use terrace::{Error, Room};
 use terrace_objects::{
     checksum::Wrong,
@@ -358,6 +359,45 @@ pub fn missing(code: &'static str, message: &'static str) -> impl FnOnce() -> S3
 
 /// Text of the error that ends a body after a silence of its client.
 pub const STALLED: &str = "the client sent nothing for too long";
+
+/// Adds the resource and the request's number to an error's XML, as in S3.
+pub fn complete(response: &mut Response<Body>, head: &Head, is_copy: bool, number: &str) {
+    const END: &str = "</Error>";
+    let Some(xml) = response.body().bytes() else { return };
+    let Ok(text) = std::str::from_utf8(&xml) else { return };
+    let Some(front) = text.strip_suffix(END) else { return };
+    let code = |code: &str| format!("<Code>{code}</Code>");
+    let mut front = front.to_owned();
+    if !text.contains("<Message>")
+        && let Some((known, message)) = MESSAGES.iter().find(|(known, _)| text.contains(&code(known)))
+    {
+        let said = format!("{}<Message>{message}</Message>", code(known));
+        front = front.replacen(&code(known), &said, 1);
+    }
+    if head.has("acl") {
+        // XML of access control lists has an error of its own.
+        front = front.replacen(&code("MalformedXML"), &code("MalformedACLError"), 1);
+    }
+    let mut add = |name: &str, text: &str| {
+        let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        front.push_str(&format!("<{name}>{text}</{name}>"));
+    };
+    let is = |name: &str| text.contains(&code(name));
+    let (bucket, key) = head.place().unwrap_or_default();
+    // In a copy the source may be the missing one.
+    if is("NoSuchBucket") && !is_copy {
+        add("BucketName", bucket);
+    } else if is("NoSuchKey") && !is_copy {
+        add("Key", key);
+    }
+    let range = response.headers().get(header::CONTENT_RANGE);
+    if let Some(length) = range.and_then(|range| range.to_str().ok()?.strip_prefix("bytes */")) {
+        add("ActualObjectSize", length);
+    }
+    add("Resource", head.uri.path());
+    add("RequestId", number);
+    *response.body_mut() = Body::from(front + END);
+}
 
 #[cfg(test)]
 mod tests {

@@ -128,6 +128,11 @@ impl Exchange {
         Arc::clone(self.ticket.get_or_insert_with(|| Arc::new(memory.ticket(peer))))
     }
 
+    /// S3's name of its operation; empty if it is not known.
+    pub fn operation(&self) -> &str {
+        &self.noted.operation
+    }
+
     /// Whether its operation was begun.
     pub const fn has_begun(&self) -> bool {
         self.noted.has_begun

@@ -22,6 +22,7 @@ use super::{
     service::Service,
     signature, sts, verified, version_2,
     website::Visit,
+    xml::{self, Document},
 };
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use http_body::Body as _;
@@ -307,6 +308,7 @@ impl Inner {
             was_read: Arc::clone(&asked.was_read),
             received: asked.exchange.received(),
             chunks,
+            document: Document::of(head).filter(|_| !is_over),
             collected: weight(head).map(|weight| Collected { ticket, weight }),
             broken: broken.clone(),
         };
@@ -412,7 +414,11 @@ impl Inner {
         if is_refused && head.is_call {
             sts::complete_error(&mut response, &number);
         } else if is_refused {
-            complete_error(&mut response, &head, asked.is_copy, &number);
+            errors::complete(&mut response, &head, asked.is_copy, &number);
+        }
+        // Neither a site's pages nor an object's bytes are this server's XML.
+        if !head.is_site && (is_refused || exchange.operation() != "GetObject") {
+            xml::refer_to_returns(&mut response);
         }
         if let Ok(value) = HeaderValue::from_str(&number) {
             response.headers_mut().insert(REQUEST_ID.clone(), value);
@@ -535,45 +541,6 @@ impl Inner {
             cors::add(answer, rule, &question);
         }
     }
-}
-
-/// Adds the resource and the request's number to an error's XML, as in S3.
-fn complete_error(response: &mut Response<Body>, head: &Head, is_copy: bool, number: &str) {
-    const END: &str = "</Error>";
-    let Some(xml) = response.body().bytes() else { return };
-    let Ok(text) = std::str::from_utf8(&xml) else { return };
-    let Some(front) = text.strip_suffix(END) else { return };
-    let code = |code: &str| format!("<Code>{code}</Code>");
-    let mut front = front.to_owned();
-    if !text.contains("<Message>")
-        && let Some((known, message)) = errors::MESSAGES.iter().find(|(known, _)| text.contains(&code(known)))
-    {
-        let said = format!("{}<Message>{message}</Message>", code(known));
-        front = front.replacen(&code(known), &said, 1);
-    }
-    if head.has("acl") {
-        // XML of access control lists has an error of its own.
-        front = front.replacen(&code("MalformedXML"), &code("MalformedACLError"), 1);
-    }
-    let mut add = |name: &str, text: &str| {
-        let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        front.push_str(&format!("<{name}>{text}</{name}>"));
-    };
-    let is = |name: &str| text.contains(&code(name));
-    let (bucket, key) = head.place().unwrap_or_default();
-    // In a copy the source may be the missing one.
-    if is("NoSuchBucket") && !is_copy {
-        add("BucketName", bucket);
-    } else if is("NoSuchKey") && !is_copy {
-        add("Key", key);
-    }
-    let range = response.headers().get(header::CONTENT_RANGE);
-    if let Some(length) = range.and_then(|range| range.to_str().ok()?.strip_prefix("bytes */")) {
-        add("ActualObjectSize", length);
-    }
-    add("Resource", head.uri.path());
-    add("RequestId", number);
-    *response.body_mut() = Body::from(front + END);
 }
 
 /// Memory per byte of a body that is collected before the operation. Bodies of objects are not.

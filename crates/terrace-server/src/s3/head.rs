@@ -110,7 +110,7 @@ pub struct Head {
     pub version_2: Option<Version2>,
     /// It agrees to pay.
     pub pays: bool,
-    /// The ranges, if there are several.
+    /// The ranges, if there are several, or one that `s3s` does not read: its positions end at 2^63.
     pub ranges: Option<Ranges>,
 }
 
@@ -187,19 +187,18 @@ impl Head {
 
     /// Removes headers without an effect, since `s3s` would refuse them: [`idle`] ones, and an
     /// empty `Authorization`. Several ranges are removed too, since S3 never sends several; a
-    /// browser or a player, which does not sign, gets them. Headers covered by a signature stay
+    /// browser or a player, which does not sign, gets them. One that `s3s` does not read is kept for
+    /// any request. Headers covered by a signature stay
     /// until it has been verified ([`super::verified::take_out_idle`]).
     fn take_out(&mut self, headers: &mut HeaderMap) {
-        let is_covered = self.is_signed_in_header && self.version_2.is_none();
-        let idle: Vec<_> = if is_covered {
-            Vec::new()
-        } else {
-            idle(headers).collect()
-        };
-        if idle.contains(&header::RANGE) && self.method == Method::GET && !self.is_signed() {
-            self.ranges = text(headers, header::RANGE).and_then(Ranges::parse);
+        let idle: Vec<_> = idle(headers).collect();
+        if idle.contains(&header::RANGE) {
+            let may_be_many = self.method == Method::GET && !self.is_signed();
+            let ranges = text(headers, header::RANGE).and_then(Ranges::parse);
+            self.ranges = ranges.filter(|ranges| may_be_many || !ranges.are_many());
         }
-        for name in idle {
+        let is_covered = self.is_signed_in_header && self.version_2.is_none();
+        for name in idle.into_iter().filter(|_| !is_covered) {
             headers.remove(name);
         }
         if !self.is_signed_in_header {
@@ -343,7 +342,7 @@ pub fn long_head() -> S3Error {
     )
 }
 
-/// Names of headers that are ignored because they are malformed: ranges, and dates in conditions
+/// Names of headers that `s3s` must not see, most of them ignored because they are malformed: ranges, and dates in conditions
 /// (RFC 9110, sections 14.2, 13.1.3 and 13.1.4), as in S3.
 pub fn idle(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     let is_date = |text: &str| Timestamp::parse(TimestampFormat::HttpDate, text).is_ok();

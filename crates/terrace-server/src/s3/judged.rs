@@ -254,6 +254,10 @@ fn add_lock(context: &mut Context, (header, key, value): (&str, &str, &str), now
 fn add_headers(context: &mut Context, headers: &HeaderMap, now_ms: u64) {
     for (name, value) in headers {
         let Ok(value) = value.to_str() else { continue };
+        // The operation takes an empty one for absent, so a policy that demands it must too.
+        if value.trim_ascii().is_empty() {
+            continue;
+        }
         match name.as_str() {
             "user-agent" => context.add("aws:UserAgent", value),
             "referer" => context.add("aws:Referer", value),

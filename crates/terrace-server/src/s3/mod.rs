@@ -46,6 +46,7 @@ mod turn;
 pub mod verified;
 mod version_2;
 mod website;
+mod xml;
 
 use errors::Told as _;
 pub use errors::said;

@@ -7,6 +7,7 @@
 mod writes;
 
 use super::{
+    access::{EXPECTED_OWNER, EXPECTED_OWNER_OF_SOURCE, no_account},
     chunks::unsigned_length,
     class::Class,
     digest::Algorithm,
@@ -18,7 +19,7 @@ use hyper::{
     HeaderMap, Method, Version,
     header::{self, HeaderValue},
 };
-use s3s::{S3Result, s3_error};
+use s3s::{S3Error, S3Result, s3_error};
 
 /// Longest XML body: 10,000 parts with their checksums fit.
 pub const XML_BYTES_MAX: usize = 8 << 20;
@@ -27,6 +28,16 @@ pub const XML_BYTES_MAX: usize = 8 << 20;
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// Prefixes of headers for features that the service does not have.
 const NOT_SUPPORTED: [&str; 2] = ["x-amz-mfa", "x-amz-write-offset-bytes"];
+
+/// Headers of S3 that say nothing if they are empty, besides metadata: no tags, and what is checked
+/// with the signature.
+const MAY_BE_EMPTY: [&str; 5] = [
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-security-token",
+    "x-amz-tagging",
+    "x-amz-user-agent",
+];
 
 /// Storage classes whose objects S3 must restore before they can be read.
 pub const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
@@ -225,7 +236,7 @@ fn empty_names(head: &Head) -> impl Iterator<Item = &str> {
 fn refuse_fields(head: &Head) -> S3Result {
     match empty_names(head).find(|name| FILLED_FIELDS.contains(name)) {
         None => Ok(()),
-        Some(name) => Err(s3_error!(InvalidArgument, "{name} has no value.")),
+        Some(name) => Err(no_value(name)),
     }
 }
 
@@ -344,17 +355,31 @@ pub fn refuse_class(name: &str) -> S3Result {
 /// Refuses header values for features that the service does not have.
 fn refuse_values(headers: &HeaderMap) -> S3Result {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    if text("content-md5").is_some_and(|value| value.trim().is_empty()) {
-        return Err(s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid."));
-    }
-    // `s3s` ignores an empty value, and the object would not be encrypted.
-    if text("x-amz-server-side-encryption").is_some_and(str::is_empty) {
-        return Err(s3_error!(
+    text("x-amz-storage-class").map_or(Ok(()), refuse_class)?;
+    let is_empty = |value: &HeaderValue| value.as_bytes().trim_ascii().is_empty();
+    let empty = headers.iter().filter(|(_, value)| is_empty(value));
+    empty.map(|(name, _)| name.as_str()).try_for_each(refuse_empty)
+}
+
+/// Refuses a header without a value: `s3s` takes it for absent, and the condition, the checksum, the
+/// lock or the encryption that it was to have would be dropped.
+fn refuse_empty(name: &str) -> S3Result {
+    match name {
+        "content-md5" => Err(s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid.")),
+        "x-amz-server-side-encryption" => Err(s3_error!(
             InvalidArgument,
             "The encryption method specified is not supported"
-        ));
+        )),
+        EXPECTED_OWNER | EXPECTED_OWNER_OF_SOURCE => Err(no_account("")),
+        _ if MAY_BE_EMPTY.contains(&name) || name.starts_with("x-amz-meta-") => Ok(()),
+        "if-match" | "if-none-match" => Err(no_value(name)),
+        _ if name.starts_with("x-amz-") => Err(no_value(name)),
+        _ => Ok(()),
     }
-    text("x-amz-storage-class").map_or(Ok(()), refuse_class)
+}
+
+fn no_value(name: &str) -> S3Error {
+    s3_error!(InvalidArgument, "{name} has no value.")
 }
 
 #[cfg(test)]

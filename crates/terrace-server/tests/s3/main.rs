@@ -40,6 +40,7 @@ mod unreadable;
 mod upload;
 mod version_2;
 mod versions;
+mod whole;
 
 use common::{Answer, PATIENCE, Place, bytes, eventually, files};
 use service::Service;

@@ -68,7 +68,9 @@ struct Within(Arc<str>);
 struct Judged(Arc<Bucket>);
 
 /// The expected owner of a bucket.
-const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
+pub const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
+/// The same of the bucket of a copy's source.
+pub const EXPECTED_OWNER_OF_SOURCE: &str = "x-amz-source-expected-bucket-owner";
 
 /// Checks that a bucket belongs to the account that the client expects, if it expects one. An
 /// account is given by its name or its canonical ID; texts that can be neither have their own
@@ -78,14 +80,19 @@ const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
 /// `AccessDenied`, `InvalidBucketOwnerAWSAccountID`.
 pub fn check_owner(bucket: &Bucket, expected: Option<&str>) -> S3Result {
     match expected {
-        Some(expected) if !account::can_be_named(expected) => Err(errors::custom(
-            "InvalidBucketOwnerAWSAccountID",
-            StatusCode::BAD_REQUEST,
-            format!("The value of the expected bucket owner parameter must be an AWS Account ID... [{expected}]"),
-        )),
+        Some(expected) if !account::can_be_named(expected) => Err(no_account(expected)),
         Some(expected) if !account::is_named(bucket.record().owner(), expected) => Err(denied()),
         _ => Ok(()),
     }
+}
+
+/// An expected owner that can be no account.
+pub fn no_account(expected: &str) -> S3Error {
+    errors::custom(
+        "InvalidBucketOwnerAWSAccountID",
+        StatusCode::BAD_REQUEST,
+        format!("The value of the expected bucket owner parameter must be an AWS Account ID... [{expected}]"),
+    )
 }
 
 /// A request's principal: what [`Access`] noted with the request, and its signature.

@@ -206,6 +206,7 @@ impl Extras {
 
 /// Tags are XML here, and a query in headers.
 fn tags(xml: &str) -> S3Result<String> {
+    crate::s3::xml::check(xml.as_bytes())?;
     let mut reader = Deserializer::new(xml.as_bytes());
     let read = Tagging::deserialize(&mut reader).and_then(|tagging| reader.expect_eof().map(|()| tagging));
     let tagging =

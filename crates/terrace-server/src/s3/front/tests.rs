@@ -12,7 +12,7 @@ fn errors_say_what_they_are_about() {
         if body.contains("InvalidRange") {
             response.headers_mut().insert(header::CONTENT_RANGE, range);
         }
-        complete_error(&mut response, &head("GET", uri, &[]).0, is_copy, "1F");
+        errors::complete(&mut response, &head("GET", uri, &[]).0, is_copy, "1F");
         String::from_utf8(response.body().bytes().unwrap().to_vec()).unwrap()
     };
     let error = |code: &str, more: &str| {

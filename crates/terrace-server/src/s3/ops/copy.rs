@@ -195,7 +195,7 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
     let given = objects::checked_description(gateway, by, target, description!(input), locking!(input))?;
     let (if_match, if_none_match) = conditions(&request.headers)?;
     let reading = || reading(gateway, by, target, &input.key, None);
-    let requirement = requirement(reading, if_match, if_none_match);
+    let requirement = requirement(reading, if_match, if_none_match)?;
     let opened = open(gateway, &from, of_source).await?;
     check_length(opened.facts.length)?;
     let key = input.key;

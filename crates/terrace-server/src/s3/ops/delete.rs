@@ -49,7 +49,7 @@ pub async fn delete(gateway: &Arc<Gateway>, request: S3Request<DeleteObjectInput
         ),
         modified: input.if_match_last_modified_time.map(time_of),
         length: input.if_match_size,
-        ..requirement(reading, input.if_match.map(tag), None)
+        ..requirement(reading, input.if_match.map(tag), None)?
     };
     let place = gateway.place(&permit, &input.key);
     if name.is_none()
@@ -210,7 +210,7 @@ impl AskedMany {
             bypasses: bypasses(&gateway.claim(by, Action::Configure, &self.bucket), key, self.bypass),
             modified: object.last_modified_time.clone().map(time_of),
             length: object.size,
-            ..requirement(reading, if_match, None)
+            ..requirement(reading, if_match, None)?
         };
         delete_one(store, Durability::Buffered, &permit, key, name, &requirement)
     }

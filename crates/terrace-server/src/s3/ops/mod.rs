@@ -186,16 +186,27 @@ fn reading(gateway: &Gateway, by: By<'_>, bucket: &Arc<Bucket>, key: &str, name:
 
 /// The conditions of a request on the object that it replaces or deletes. An entity tag needs
 /// permission to read the object ("How to perform conditional deletes" in S3's guide).
-fn requirement(reading: impl FnOnce() -> Claim, if_match: Option<Tag>, if_none_match: Option<Tag>) -> Requirement {
-    let names_tag = [&if_match, &if_none_match]
-        .iter()
-        .any(|tag| matches!(tag, Some(Tag::Is(_))));
-    Requirement {
-        reader: names_tag.then(reading),
+///
+/// # Errors
+/// `NotImplemented` for `If-None-Match` with an entity tag, as in S3: it would hold for each object
+/// but one, and policies that demand the header are to prevent overwriting.
+fn requirement(
+    reading: impl FnOnce() -> Claim,
+    if_match: Option<Tag>,
+    if_none_match: Option<Tag>,
+) -> S3Result<Requirement> {
+    if matches!(if_none_match, Some(Tag::Is(_))) {
+        return Err(s3_error!(
+            NotImplemented,
+            "A header you provided implies functionality that is not implemented: If-None-Match other than *"
+        ));
+    }
+    Ok(Requirement {
+        reader: matches!(if_match, Some(Tag::Is(_))).then(reading),
         if_match,
         if_none_match,
         ..Requirement::default()
-    }
+    })
 }
 
 /// A condition on an entity tag, for the object model.

@@ -65,7 +65,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     let bucket = permit.bucket();
     let reading = || reading(gateway, by, bucket, &input.key, None);
     let [if_match, if_none_match] = [&input.if_match, &input.if_none_match].map(|given| given.clone().map(tag));
-    let requirement = requirement(reading, if_match, if_none_match);
+    let requirement = requirement(reading, if_match, if_none_match)?;
     let attributes = checked_description(gateway, by, bucket, description!(input), locking!(input))?;
     let sealing = encryption!(input).sealing_by(gateway, by, bucket).await?;
     let incoming = Incoming {

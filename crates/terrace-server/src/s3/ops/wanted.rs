@@ -90,7 +90,8 @@ impl Wanted {
         Ok(Self { what, only_of: None })
     }
 
-    /// Adds the headers that `s3s` does not parse: several ranges, and `If-Range`.
+    /// Adds the headers that `s3s` does not parse: several ranges, those that end beyond 2^63, and
+    /// `If-Range`.
     ///
     /// # Errors
     /// `InternalError`

@@ -69,7 +69,7 @@ pub async fn complete(
             || reading(gateway, by, permit.bucket(), &input.key, None),
             input.if_match.map(tag),
             input.if_none_match.map(tag),
-        ),
+        )?,
         checksums: declared_fields!(input),
         kind: input.checksum_type.map(|kind| kind.as_str().to_owned()),
         length: input.mpu_object_size,

@@ -1,0 +1,243 @@
+//! Checks a request's XML before `s3s` parses it. `s3s` drops what it does not expect: text in CDATA
+//! sections, text where elements belong, elements with unknown names. Each changes what the rest
+//! means: a lifecycle rule without its prefix is one for the whole bucket. So they are refused here,
+//! as by S3's schema. And completes what `s3s` writes ([`refer_to_returns`]).
+
+use super::{errors, head::Head, refuse::is_subresource};
+use bytes::Bytes;
+use hyper::{Response, header};
+use quick_xml::{Reader, events::Event};
+use s3s::{Body, S3Result};
+
+/// The only subresource whose body is JSON.
+const POLICY: &str = "policy";
+
+/// The XML of a request, as it arrives. It shares the memory of what is collected for `s3s`.
+#[derive(Debug, Default)]
+pub struct Document(Vec<Bytes>);
+
+impl Document {
+    /// `None` if the body of a request with this head is not XML.
+    pub fn of(head: &Head) -> Option<Self> {
+        let mut named = head
+            .query
+            .iter()
+            .map(|(name, _)| name)
+            .filter(|name| is_subresource(name));
+        let is_policy = head.has(POLICY) && named.all(|name| name == POLICY);
+        (head.is_xml && !head.is_form && !head.is_call && !is_policy).then(Self::default)
+    }
+
+    /// Adds a piece.
+    pub fn add(&mut self, piece: &Bytes) {
+        self.0.push(piece.clone());
+    }
+
+    /// Checks all of it.
+    ///
+    /// # Errors
+    /// `MalformedXML`
+    pub fn check(self) -> S3Result {
+        match self.0.as_slice() {
+            [] => Ok(()),
+            [whole] => check(whole),
+            pieces => check(&pieces.concat()),
+        }
+    }
+}
+
+/// An element that is not closed yet.
+struct Open {
+    /// The names of the elements that it may have; `None` if it has text, or is not known.
+    may_have: Option<&'static [&'static str]>,
+    has_text: bool,
+    has_elements: bool,
+}
+
+/// Checks XML.
+///
+/// # Errors
+/// `MalformedXML`
+pub fn check(xml: &[u8]) -> S3Result {
+    let mut reader = Reader::from_reader(xml);
+    let mut open: Vec<Open> = Vec::new();
+    // Documents of operations that do not exist here are unknown.
+    let mut is_known = false;
+    loop {
+        let is_allowed = match reader.read_event().map_err(|_| errors::malformed_xml())? {
+            Event::Eof => return Ok(()),
+            Event::Start(start) => {
+                is_known |= open.is_empty() && elements_of(start.name().as_ref()).is_some();
+                let is_allowed = begin(&mut open, start.name().as_ref());
+                let may_have = elements_of(start.name().as_ref()).filter(|_| is_known);
+                open.push(Open {
+                    may_have,
+                    has_text: false,
+                    has_elements: false,
+                });
+                is_allowed
+            }
+            Event::Empty(empty) => begin(&mut open, empty.name().as_ref()),
+            Event::End(_) => open.pop().is_some(),
+            Event::Text(text) => text.iter().all(u8::is_ascii_whitespace) || has_text(&mut open),
+            Event::GeneralRef(_) => has_text(&mut open),
+            Event::CData(_) | Event::DocType(_) => false,
+            // They are no part of a text, and `s3s` joins what is around them.
+            Event::Comment(_) | Event::PI(_) | Event::Decl(_) => true,
+        };
+        if !is_allowed {
+            return Err(errors::malformed_xml());
+        }
+    }
+}
+
+/// Begins an element. `false` if it may not be there.
+fn begin(open: &mut [Open], name: &[u8]) -> bool {
+    let Some(around) = open.last_mut() else { return true };
+    around.has_elements = true;
+    let is_known = around
+        .may_have
+        .is_none_or(|names| names.iter().any(|known| known.as_bytes() == name));
+    is_known && !around.has_text
+}
+
+/// Adds text to the innermost element. `false` if it may have none.
+fn has_text(open: &mut [Open]) -> bool {
+    let Some(around) = open.last_mut() else { return false };
+    around.has_text = true;
+    around.may_have.is_none() && !around.has_elements
+}
+
+/// The elements that an element of this name may have, in any document that an operation takes.
+/// `None` for elements with text. A name means the same in all of them, or they are joined.
+fn elements_of(name: &[u8]) -> Option<&'static [&'static str]> {
+    Some(match name {
+        b"AbortIncompleteMultipartUpload" => &["DaysAfterInitiation"],
+        b"AccelerateConfiguration" => &["Status"],
+        b"AccessControlList" | b"TargetGrants" => &["Grant"],
+        b"AccessControlPolicy" => &["AccessControlList", "Owner"],
+        b"And" | b"Filter" => &[
+            "And",
+            "ObjectSizeGreaterThan",
+            "ObjectSizeLessThan",
+            "Prefix",
+            "S3Key",
+            "Tag",
+        ],
+        b"ApplyServerSideEncryptionByDefault" => &["KMSMasterKeyID", "SSEAlgorithm"],
+        b"Bucket" => &["DataRedundancy", "Type"],
+        b"BucketLoggingStatus" => &["LoggingEnabled"],
+        b"CORSConfiguration" => &["CORSRule"],
+        b"CORSRule" => &[
+            "AllowedHeader",
+            "AllowedMethod",
+            "AllowedOrigin",
+            "ExposeHeader",
+            "ID",
+            "MaxAgeSeconds",
+        ],
+        b"CompleteMultipartUpload" => &["Part"],
+        b"Condition" => &["HttpErrorCodeReturnedEquals", "KeyPrefixEquals"],
+        b"CreateBucketConfiguration" => &["Bucket", "Location", "LocationConstraint"],
+        b"DefaultRetention" => &["Days", "Mode", "Years"],
+        b"Delete" => &["Object", "Quiet"],
+        b"ErrorDocument" => &["Key"],
+        b"EventBridgeConfiguration" | b"SimplePrefix" => &[],
+        b"Expiration" => &["Date", "Days", "ExpiredObjectDeleteMarker"],
+        b"FilterRule" => &["Name", "Value"],
+        b"Grant" => &["Grantee", "Permission"],
+        b"Grantee" => &["DisplayName", "EmailAddress", "ID", "URI"],
+        b"IndexDocument" => &["Suffix"],
+        b"LegalHold" => &["Status"],
+        b"LifecycleConfiguration" | b"OwnershipControls" | b"ServerSideEncryptionConfiguration" => &["Rule"],
+        b"Location" => &["Name", "Type"],
+        b"LoggingEnabled" => &["TargetBucket", "TargetGrants", "TargetObjectKeyFormat", "TargetPrefix"],
+        b"NoncurrentVersionExpiration" | b"NoncurrentVersionTransition" => {
+            &["NewerNoncurrentVersions", "NoncurrentDays", "StorageClass"]
+        }
+        b"NotificationConfiguration" => &[
+            "CloudFunctionConfiguration",
+            "EventBridgeConfiguration",
+            "QueueConfiguration",
+            "TopicConfiguration",
+        ],
+        b"Object" => &["ETag", "Key", "LastModifiedTime", "Size", "VersionId"],
+        b"ObjectLockConfiguration" => &["ObjectLockEnabled", "Rule"],
+        b"Owner" => &["DisplayName", "ID"],
+        // Some clients send back what ListParts says of a part.
+        b"Part" => &[
+            "ChecksumCRC32",
+            "ChecksumCRC32C",
+            "ChecksumCRC64NVME",
+            "ChecksumSHA1",
+            "ChecksumSHA256",
+            "ETag",
+            "LastModified",
+            "PartNumber",
+            "Size",
+        ],
+        b"PartitionedPrefix" => &["PartitionDateSource"],
+        b"PublicAccessBlockConfiguration" => &[
+            "BlockPublicAcls",
+            "BlockPublicPolicy",
+            "IgnorePublicAcls",
+            "RestrictPublicBuckets",
+        ],
+        b"QueueConfiguration" | b"TopicConfiguration" | b"CloudFunctionConfiguration" => {
+            &["CloudFunction", "Event", "Filter", "Id", "Queue", "Topic"]
+        }
+        b"Redirect" | b"RedirectAllRequestsTo" => &[
+            "HostName",
+            "HttpRedirectCode",
+            "Protocol",
+            "ReplaceKeyPrefixWith",
+            "ReplaceKeyWith",
+        ],
+        b"RequestPaymentConfiguration" => &["Payer"],
+        b"Retention" => &["Mode", "RetainUntilDate"],
+        b"RoutingRule" => &["Condition", "Redirect"],
+        b"RoutingRules" => &["RoutingRule"],
+        b"Rule" => &[
+            "AbortIncompleteMultipartUpload",
+            "ApplyServerSideEncryptionByDefault",
+            "BucketKeyEnabled",
+            "DefaultRetention",
+            "Expiration",
+            "Filter",
+            "ID",
+            "NoncurrentVersionExpiration",
+            "NoncurrentVersionTransition",
+            "ObjectOwnership",
+            "Prefix",
+            "Status",
+            "Transition",
+        ],
+        b"S3Key" => &["FilterRule"],
+        b"Tag" => &["Key", "Value"],
+        b"TagSet" => &["Tag"],
+        b"Tagging" => &["TagSet"],
+        b"TargetObjectKeyFormat" => &["PartitionedPrefix", "SimplePrefix"],
+        b"Transition" => &["Date", "Days", "StorageClass"],
+        b"VersioningConfiguration" => &["MfaDelete", "Status"],
+        b"WebsiteConfiguration" => &[
+            "ErrorDocument",
+            "IndexDocument",
+            "RedirectAllRequestsTo",
+            "RoutingRules",
+        ],
+        _ => return None,
+    })
+}
+
+/// Writes carriage returns in XML as references, since every reader takes a bare one for a line feed
+/// (XML 1.0, section 2.11), and a listed key for another. Only values have them.
+pub fn refer_to_returns(response: &mut Response<Body>) {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is_xml = kind.is_some_and(|kind| kind.as_bytes().ends_with(b"xml"));
+    let Some(xml) = response.body().bytes().filter(|xml| is_xml && xml.contains(&b'\r')) else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&xml).replace('\r', "&#13;");
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    *response.body_mut() = Body::from(text);
+}

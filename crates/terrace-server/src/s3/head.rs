@@ -110,7 +110,7 @@ pub struct Head {
     pub version_2: Option<Version2>,
     /// It agrees to pay.
     pub pays: bool,
-    /// The ranges, if there are several, or one that `s3s` does not read: its positions end at 2^63.
+    /// The ranges, if there are several, or one that `s3s` does not read: it ends beyond 2^63.
     pub ranges: Option<Ranges>,
 }
 
@@ -187,9 +187,9 @@ impl Head {
 
     /// Removes headers without an effect, since `s3s` would refuse them: [`idle`] ones, and an
     /// empty `Authorization`. Several ranges are removed too, since S3 never sends several; a
-    /// browser or a player, which does not sign, gets them. One that `s3s` does not read is kept for
-    /// any request. Headers covered by a signature stay
-    /// until it has been verified ([`super::verified::take_out_idle`]).
+    /// browser or a player, which does not sign, gets them. One that `s3s` does not read is kept
+    /// for any request. Headers covered by a signature stay until it has been verified
+    /// ([`super::verified::take_out_idle`]).
     fn take_out(&mut self, headers: &mut HeaderMap) {
         let idle: Vec<_> = idle(headers).collect();
         if idle.contains(&header::RANGE) {
@@ -342,8 +342,9 @@ pub fn long_head() -> S3Error {
     )
 }
 
-/// Names of headers that `s3s` must not see, most of them ignored because they are malformed: ranges, and dates in conditions
-/// (RFC 9110, sections 14.2, 13.1.3 and 13.1.4), as in S3.
+/// Names of headers that `s3s` must not see. They are ignored because they are malformed: ranges,
+/// and dates in conditions (RFC 9110, sections 14.2, 13.1.3 and 13.1.4), as in S3; but for ranges
+/// that only `s3s` does not read.
 pub fn idle(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     let is_date = |text: &str| Timestamp::parse(TimestampFormat::HttpDate, text).is_ok();
     // `s3s` reads a missing number as 0.

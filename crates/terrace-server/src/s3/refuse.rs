@@ -361,8 +361,8 @@ fn refuse_values(headers: &HeaderMap) -> S3Result {
     empty.map(|(name, _)| name.as_str()).try_for_each(refuse_empty)
 }
 
-/// Refuses a header without a value: `s3s` takes it for absent, and the condition, the checksum, the
-/// lock or the encryption that it was to have would be dropped.
+/// Refuses a header without a value: `s3s` takes it for absent, and the condition, the checksum,
+/// the lock or the encryption that it was to have would be dropped.
 fn refuse_empty(name: &str) -> S3Result {
     match name {
         "content-md5" => Err(s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid.")),

@@ -1,7 +1,7 @@
-//! Checks a request's XML before `s3s` parses it. `s3s` drops what it does not expect: text in CDATA
-//! sections, text where elements belong, elements with unknown names. Each changes what the rest
-//! means: a lifecycle rule without its prefix is one for the whole bucket. So they are refused here,
-//! as by S3's schema. And completes what `s3s` writes ([`refer_to_returns`]).
+//! Checks a request's XML before `s3s` parses it. `s3s` drops what it does not expect: text in
+//! CDATA sections, text where elements belong, elements with unknown names. Each changes what the
+//! rest means: a lifecycle rule without its prefix is one for the whole bucket. So they are refused
+//! here, as by S3's schema. And completes what `s3s` writes ([`refer_to_returns`]).
 
 use super::{errors, head::Head, refuse::is_subresource};
 use bytes::Bytes;
@@ -11,6 +11,196 @@ use s3s::{Body, S3Result};
 
 /// The only subresource whose body is JSON.
 const POLICY: &str = "policy";
+
+/// What each element with elements may have, by its name, in order. A name means the same in all
+/// documents, or what it may have in each is joined.
+const ELEMENTS: [(&str, &[&str]); 58] = [
+    ("AbortIncompleteMultipartUpload", &["DaysAfterInitiation"]),
+    ("AccelerateConfiguration", &["Status"]),
+    ("AccessControlList", &["Grant"]),
+    ("AccessControlPolicy", &["AccessControlList", "Owner"]),
+    (
+        "And",
+        &[
+            "And",
+            "ObjectSizeGreaterThan",
+            "ObjectSizeLessThan",
+            "Prefix",
+            "S3Key",
+            "Tag",
+        ],
+    ),
+    (
+        "ApplyServerSideEncryptionByDefault",
+        &["KMSMasterKeyID", "SSEAlgorithm"],
+    ),
+    ("Bucket", &["DataRedundancy", "Type"]),
+    ("BucketLoggingStatus", &["LoggingEnabled"]),
+    ("CORSConfiguration", &["CORSRule"]),
+    (
+        "CORSRule",
+        &[
+            "AllowedHeader",
+            "AllowedMethod",
+            "AllowedOrigin",
+            "ExposeHeader",
+            "ID",
+            "MaxAgeSeconds",
+        ],
+    ),
+    (
+        "CloudFunctionConfiguration",
+        &["CloudFunction", "Event", "Filter", "Id", "Queue", "Topic"],
+    ),
+    ("CompleteMultipartUpload", &["Part"]),
+    ("Condition", &["HttpErrorCodeReturnedEquals", "KeyPrefixEquals"]),
+    (
+        "CreateBucketConfiguration",
+        &["Bucket", "Location", "LocationConstraint"],
+    ),
+    ("DefaultRetention", &["Days", "Mode", "Years"]),
+    ("Delete", &["Object", "Quiet"]),
+    ("ErrorDocument", &["Key"]),
+    ("EventBridgeConfiguration", &[]),
+    ("Expiration", &["Date", "Days", "ExpiredObjectDeleteMarker"]),
+    (
+        "Filter",
+        &[
+            "And",
+            "ObjectSizeGreaterThan",
+            "ObjectSizeLessThan",
+            "Prefix",
+            "S3Key",
+            "Tag",
+        ],
+    ),
+    ("FilterRule", &["Name", "Value"]),
+    ("Grant", &["Grantee", "Permission"]),
+    ("Grantee", &["DisplayName", "EmailAddress", "ID", "URI"]),
+    ("IndexDocument", &["Suffix"]),
+    ("LegalHold", &["Status"]),
+    ("LifecycleConfiguration", &["Rule"]),
+    ("Location", &["Name", "Type"]),
+    (
+        "LoggingEnabled",
+        &["TargetBucket", "TargetGrants", "TargetObjectKeyFormat", "TargetPrefix"],
+    ),
+    (
+        "NoncurrentVersionExpiration",
+        &["NewerNoncurrentVersions", "NoncurrentDays", "StorageClass"],
+    ),
+    (
+        "NoncurrentVersionTransition",
+        &["NewerNoncurrentVersions", "NoncurrentDays", "StorageClass"],
+    ),
+    (
+        "NotificationConfiguration",
+        &[
+            "CloudFunctionConfiguration",
+            "EventBridgeConfiguration",
+            "QueueConfiguration",
+            "TopicConfiguration",
+        ],
+    ),
+    ("Object", &["ETag", "Key", "LastModifiedTime", "Size", "VersionId"]),
+    ("ObjectLockConfiguration", &["ObjectLockEnabled", "Rule"]),
+    ("Owner", &["DisplayName", "ID"]),
+    ("OwnershipControls", &["Rule"]),
+    // Some clients send back what ListParts says of a part.
+    (
+        "Part",
+        &[
+            "ChecksumCRC32",
+            "ChecksumCRC32C",
+            "ChecksumCRC64NVME",
+            "ChecksumSHA1",
+            "ChecksumSHA256",
+            "ETag",
+            "LastModified",
+            "PartNumber",
+            "Size",
+        ],
+    ),
+    ("PartitionedPrefix", &["PartitionDateSource"]),
+    (
+        "PublicAccessBlockConfiguration",
+        &[
+            "BlockPublicAcls",
+            "BlockPublicPolicy",
+            "IgnorePublicAcls",
+            "RestrictPublicBuckets",
+        ],
+    ),
+    (
+        "QueueConfiguration",
+        &["CloudFunction", "Event", "Filter", "Id", "Queue", "Topic"],
+    ),
+    (
+        "Redirect",
+        &[
+            "HostName",
+            "HttpRedirectCode",
+            "Protocol",
+            "ReplaceKeyPrefixWith",
+            "ReplaceKeyWith",
+        ],
+    ),
+    (
+        "RedirectAllRequestsTo",
+        &[
+            "HostName",
+            "HttpRedirectCode",
+            "Protocol",
+            "ReplaceKeyPrefixWith",
+            "ReplaceKeyWith",
+        ],
+    ),
+    ("RequestPaymentConfiguration", &["Payer"]),
+    ("Retention", &["Mode", "RetainUntilDate"]),
+    ("RoutingRule", &["Condition", "Redirect"]),
+    ("RoutingRules", &["RoutingRule"]),
+    (
+        "Rule",
+        &[
+            "AbortIncompleteMultipartUpload",
+            "ApplyServerSideEncryptionByDefault",
+            "BucketKeyEnabled",
+            "DefaultRetention",
+            "Expiration",
+            "Filter",
+            "ID",
+            "NoncurrentVersionExpiration",
+            "NoncurrentVersionTransition",
+            "ObjectOwnership",
+            "Prefix",
+            "Status",
+            "Transition",
+        ],
+    ),
+    ("S3Key", &["FilterRule"]),
+    ("ServerSideEncryptionConfiguration", &["Rule"]),
+    ("SimplePrefix", &[]),
+    ("Tag", &["Key", "Value"]),
+    ("TagSet", &["Tag"]),
+    ("Tagging", &["TagSet"]),
+    ("TargetGrants", &["Grant"]),
+    ("TargetObjectKeyFormat", &["PartitionedPrefix", "SimplePrefix"]),
+    (
+        "TopicConfiguration",
+        &["CloudFunction", "Event", "Filter", "Id", "Queue", "Topic"],
+    ),
+    ("Transition", &["Date", "Days", "StorageClass"]),
+    ("VersioningConfiguration", &["MfaDelete", "Status"]),
+    (
+        "WebsiteConfiguration",
+        &[
+            "ErrorDocument",
+            "IndexDocument",
+            "RedirectAllRequestsTo",
+            "RoutingRules",
+        ],
+    ),
+];
 
 /// The XML of a request, as it arrives. It shares the memory of what is collected for `s3s`.
 #[derive(Debug, Default)]
@@ -109,128 +299,14 @@ fn has_text(open: &mut [Open]) -> bool {
 }
 
 /// The elements that an element of this name may have, in any document that an operation takes.
-/// `None` for elements with text. A name means the same in all of them, or they are joined.
+/// `None` for elements with text.
 fn elements_of(name: &[u8]) -> Option<&'static [&'static str]> {
-    Some(match name {
-        b"AbortIncompleteMultipartUpload" => &["DaysAfterInitiation"],
-        b"AccelerateConfiguration" => &["Status"],
-        b"AccessControlList" | b"TargetGrants" => &["Grant"],
-        b"AccessControlPolicy" => &["AccessControlList", "Owner"],
-        b"And" | b"Filter" => &[
-            "And",
-            "ObjectSizeGreaterThan",
-            "ObjectSizeLessThan",
-            "Prefix",
-            "S3Key",
-            "Tag",
-        ],
-        b"ApplyServerSideEncryptionByDefault" => &["KMSMasterKeyID", "SSEAlgorithm"],
-        b"Bucket" => &["DataRedundancy", "Type"],
-        b"BucketLoggingStatus" => &["LoggingEnabled"],
-        b"CORSConfiguration" => &["CORSRule"],
-        b"CORSRule" => &[
-            "AllowedHeader",
-            "AllowedMethod",
-            "AllowedOrigin",
-            "ExposeHeader",
-            "ID",
-            "MaxAgeSeconds",
-        ],
-        b"CompleteMultipartUpload" => &["Part"],
-        b"Condition" => &["HttpErrorCodeReturnedEquals", "KeyPrefixEquals"],
-        b"CreateBucketConfiguration" => &["Bucket", "Location", "LocationConstraint"],
-        b"DefaultRetention" => &["Days", "Mode", "Years"],
-        b"Delete" => &["Object", "Quiet"],
-        b"ErrorDocument" => &["Key"],
-        b"EventBridgeConfiguration" | b"SimplePrefix" => &[],
-        b"Expiration" => &["Date", "Days", "ExpiredObjectDeleteMarker"],
-        b"FilterRule" => &["Name", "Value"],
-        b"Grant" => &["Grantee", "Permission"],
-        b"Grantee" => &["DisplayName", "EmailAddress", "ID", "URI"],
-        b"IndexDocument" => &["Suffix"],
-        b"LegalHold" => &["Status"],
-        b"LifecycleConfiguration" | b"OwnershipControls" | b"ServerSideEncryptionConfiguration" => &["Rule"],
-        b"Location" => &["Name", "Type"],
-        b"LoggingEnabled" => &["TargetBucket", "TargetGrants", "TargetObjectKeyFormat", "TargetPrefix"],
-        b"NoncurrentVersionExpiration" | b"NoncurrentVersionTransition" => {
-            &["NewerNoncurrentVersions", "NoncurrentDays", "StorageClass"]
-        }
-        b"NotificationConfiguration" => &[
-            "CloudFunctionConfiguration",
-            "EventBridgeConfiguration",
-            "QueueConfiguration",
-            "TopicConfiguration",
-        ],
-        b"Object" => &["ETag", "Key", "LastModifiedTime", "Size", "VersionId"],
-        b"ObjectLockConfiguration" => &["ObjectLockEnabled", "Rule"],
-        b"Owner" => &["DisplayName", "ID"],
-        // Some clients send back what ListParts says of a part.
-        b"Part" => &[
-            "ChecksumCRC32",
-            "ChecksumCRC32C",
-            "ChecksumCRC64NVME",
-            "ChecksumSHA1",
-            "ChecksumSHA256",
-            "ETag",
-            "LastModified",
-            "PartNumber",
-            "Size",
-        ],
-        b"PartitionedPrefix" => &["PartitionDateSource"],
-        b"PublicAccessBlockConfiguration" => &[
-            "BlockPublicAcls",
-            "BlockPublicPolicy",
-            "IgnorePublicAcls",
-            "RestrictPublicBuckets",
-        ],
-        b"QueueConfiguration" | b"TopicConfiguration" | b"CloudFunctionConfiguration" => {
-            &["CloudFunction", "Event", "Filter", "Id", "Queue", "Topic"]
-        }
-        b"Redirect" | b"RedirectAllRequestsTo" => &[
-            "HostName",
-            "HttpRedirectCode",
-            "Protocol",
-            "ReplaceKeyPrefixWith",
-            "ReplaceKeyWith",
-        ],
-        b"RequestPaymentConfiguration" => &["Payer"],
-        b"Retention" => &["Mode", "RetainUntilDate"],
-        b"RoutingRule" => &["Condition", "Redirect"],
-        b"RoutingRules" => &["RoutingRule"],
-        b"Rule" => &[
-            "AbortIncompleteMultipartUpload",
-            "ApplyServerSideEncryptionByDefault",
-            "BucketKeyEnabled",
-            "DefaultRetention",
-            "Expiration",
-            "Filter",
-            "ID",
-            "NoncurrentVersionExpiration",
-            "NoncurrentVersionTransition",
-            "ObjectOwnership",
-            "Prefix",
-            "Status",
-            "Transition",
-        ],
-        b"S3Key" => &["FilterRule"],
-        b"Tag" => &["Key", "Value"],
-        b"TagSet" => &["Tag"],
-        b"Tagging" => &["TagSet"],
-        b"TargetObjectKeyFormat" => &["PartitionedPrefix", "SimplePrefix"],
-        b"Transition" => &["Date", "Days", "StorageClass"],
-        b"VersioningConfiguration" => &["MfaDelete", "Status"],
-        b"WebsiteConfiguration" => &[
-            "ErrorDocument",
-            "IndexDocument",
-            "RedirectAllRequestsTo",
-            "RoutingRules",
-        ],
-        _ => return None,
-    })
+    let at = ELEMENTS.binary_search_by(|(known, _)| known.as_bytes().cmp(name));
+    at.ok().map(|at| ELEMENTS[at].1)
 }
 
-/// Writes carriage returns in XML as references, since every reader takes a bare one for a line feed
-/// (XML 1.0, section 2.11), and a listed key for another. Only values have them.
+/// Writes carriage returns in XML as references, since every reader takes a bare one for a line
+/// feed (XML 1.0, section 2.11), and a listed key for another. Only values have them.
 pub fn refer_to_returns(response: &mut Response<Body>) {
     let kind = response.headers().get(header::CONTENT_TYPE);
     let is_xml = kind.is_some_and(|kind| kind.as_bytes().ends_with(b"xml"));
@@ -240,4 +316,16 @@ pub fn refer_to_returns(response: &mut Response<Body>) {
     let text = String::from_utf8_lossy(&xml).replace('\r', "&#13;");
     response.headers_mut().remove(header::CONTENT_LENGTH);
     *response.body_mut() = Body::from(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_found() {
+        assert!(ELEMENTS.is_sorted_by_key(|(name, _)| *name));
+        assert_eq!(elements_of(b"Filter").map(<[_]>::len), Some(6));
+        assert_eq!(elements_of(b"Prefix"), None);
+    }
 }

@@ -1,7 +1,7 @@
 //! Tests of manifests: bytes, damage, formats, the lock.
 #![allow(clippy::unwrap_used)]
 use super::{
-    lock::{LOCK_PATIENCE, lock_within},
+    lock::{LOCK_PATIENCE, lock_file, lock_within},
     *,
 };
 use std::time::Duration;
@@ -190,7 +190,67 @@ fn a_lock_is_given_back_though_a_copy_of_its_file_is_still_open() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options::new(dir.path());
     let held = lock(&options).unwrap().unwrap();
-    let _of_another_process = held.0.try_clone().unwrap();
+    let _of_another_process: Vec<_> = held.0.iter().map(|file| file.try_clone().unwrap()).collect();
     drop(held);
     assert!(lock_within(&options, Duration::ZERO).is_ok());
+}
+
+/// A copy of the flash tier was opened with the large tier of a store in use. Each writer deleted
+/// the blocks of the other as unreferenced: only the flash tier was locked.
+#[test]
+fn a_large_tier_has_one_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new(dir.path());
+    let copied = Options {
+        flash_dir: dir.path().join("copy"),
+        ..options.clone()
+    };
+    let held = lock(&options).unwrap();
+    let second = lock_within(&copied, Duration::ZERO);
+    assert!(matches!(&second, Err(Error::Locked(path)) if *path == options.large_dir));
+    let reading = Options {
+        read_only: true,
+        ..copied.clone()
+    };
+    assert!(matches!(lock_within(&reading, Duration::ZERO), Err(Error::Locked(_))));
+    drop(held);
+    let readers = [(); 2].map(|()| lock_within(&reading, Duration::ZERO).unwrap());
+    assert!(matches!(lock_within(&options, Duration::ZERO), Err(Error::Locked(_))));
+    drop(readers);
+    assert!(lock_within(&copied, Duration::ZERO).is_ok());
+}
+
+/// After `LOCK` was deleted under a server, a second writer made its own and was admitted.
+#[test]
+fn a_deleted_lock_file_admits_no_second_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new(dir.path());
+    let _held = lock(&options).unwrap();
+    std::fs::remove_file(options.flash_dir.join(LOCK_FILE)).unwrap();
+    assert!(matches!(lock_within(&options, Duration::ZERO), Err(Error::Locked(_))));
+}
+
+#[test]
+fn one_directory_for_both_tiers_does_not_wait_for_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::new(dir.path());
+    options.large_dir.clone_from(&options.flash_dir);
+    assert!(lock_within(&options, Duration::ZERO).is_ok());
+}
+
+/// On a file system that was remounted read-only after errors nothing could be read from a store:
+/// a reader opened `LOCK` for writing.
+#[test]
+fn a_reader_needs_no_right_to_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new(dir.path());
+    drop(lock(&options).unwrap());
+    let opened = lock_file(&Options {
+        read_only: true,
+        ..options
+    });
+    // The superuser, as which tests may run, is refused nothing on a writable file system. What is
+    // asked of the kernel is the mode of the file descriptor.
+    let refused = opened.unwrap().unwrap().set_len(1);
+    assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
 }

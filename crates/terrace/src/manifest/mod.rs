@@ -402,11 +402,12 @@ impl Manifest {
             }
             (Some(_), None) => refuse(
                 &options.large_dir,
-                "the store's large tier is not here; give the directory it was created with",
+                "the store's large tier is not here; is its file system mounted? Give the directory it was created with",
             ),
             (None, Some(_)) => refuse(
                 &options.flash_dir,
-                "the store's flash tier is not here; give the directory it was created with, or run `terrace repair`",
+                "the store's flash tier is not here; is its file system mounted? Give the directory it was created with; \
+                 `terrace repair` is only for a flash tier that is lost for good, and loses what was on it",
             ),
             (None, None) if !options.create || options.read_only => refuse(
                 &options.flash_dir,

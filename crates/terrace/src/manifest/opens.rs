@@ -6,7 +6,8 @@
 //! an odd count on flash is a raise that was cut short, beside which nothing was written yet.
 //!
 //! The count is kept out of the manifest so that programs that know nothing of it can open the
-//! store: they leave it as it is on both tiers, where it stays equal. A tier without one counts as 0.
+//! store: they leave it as it is on both tiers, where it stays equal. A tier without one counts as
+//! 0.
 
 use super::Manifest;
 use crate::{

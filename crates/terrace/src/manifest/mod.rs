@@ -18,6 +18,7 @@
 
 mod lock;
 pub mod marks;
+mod opens;
 
 pub use lock::{Lock, lock};
 
@@ -27,6 +28,7 @@ use crate::{
     io::{Disk, OpenMode, replace},
 };
 use lock::LOCK_FILE;
+use opens::Opens;
 use std::{
     hash::{BuildHasher, Hasher},
     path::Path,
@@ -365,6 +367,11 @@ impl Manifest {
                     mended.push(note);
                 }
             }
+            let store_id = manifest.store_id;
+            if let Some(note) = Opens::read(store_id, flash, large)?.raise(store_id, flash, large)? {
+                tracing::warn!("{note}");
+                mended.push(note);
+            }
         }
         Ok(manifest)
     }
@@ -376,6 +383,7 @@ impl Manifest {
         let refuse = |path: &Path, reason: &str| Err(Error::not_a_store(path, reason));
         match (on_flash, on_large) {
             (Some(on_flash), Some(on_large)) if on_flash.store_id == on_large.store_id => {
+                Opens::read(on_flash.store_id, flash, large)?.check(options)?;
                 if options.read_only {
                     return Ok(on_flash);
                 }
@@ -394,11 +402,12 @@ impl Manifest {
             }
             (Some(_), None) => refuse(
                 &options.large_dir,
-                "the store's large tier is not here; give the directory it was created with",
+                "the store's large tier is not here; is its file system mounted? Give the directory it was created with",
             ),
             (None, Some(_)) => refuse(
                 &options.flash_dir,
-                "the store's flash tier is not here; give the directory it was created with, or run `terrace repair`",
+                "the store's flash tier is not here; is its file system mounted? Give the directory it was created with; \
+                 `terrace repair` is only for a flash tier that is lost for good, and loses what was on it",
             ),
             (None, None) if !options.create || options.read_only => refuse(
                 &options.flash_dir,
@@ -430,6 +439,14 @@ impl Manifest {
                 Self::create(options, flash, large, new_store_id())
             }
         }
+    }
+
+    /// Makes the tiers ones of each other at the end of a repair, whatever copies they were.
+    ///
+    /// # Errors
+    /// Errors of the devices.
+    pub fn settle_opens(&self, flash: &dyn Disk, large: &dyn Disk) -> Result<()> {
+        Opens::read(self.store_id, flash, large)?.settle(self.store_id, flash, large)
     }
 
     fn create(options: &Options, flash: &dyn Disk, large: &dyn Disk, store_id: u64) -> Result<Self> {

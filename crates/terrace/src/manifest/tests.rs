@@ -1,7 +1,7 @@
 //! Tests of manifests: bytes, damage, formats, the lock.
 #![allow(clippy::unwrap_used)]
 use super::{
-    lock::{LOCK_PATIENCE, lock_within},
+    lock::{LOCK_PATIENCE, lock_file, lock_within},
     *,
 };
 use std::time::Duration;
@@ -190,7 +190,144 @@ fn a_lock_is_given_back_though_a_copy_of_its_file_is_still_open() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options::new(dir.path());
     let held = lock(&options).unwrap().unwrap();
-    let _of_another_process = held.0.try_clone().unwrap();
+    let _of_another_process: Vec<_> = held.0.iter().map(|file| file.try_clone().unwrap()).collect();
     drop(held);
     assert!(lock_within(&options, Duration::ZERO).is_ok());
+}
+
+/// A copy of the flash tier was opened with the large tier of a store in use. Each writer deleted
+/// the blocks of the other as unreferenced: only the flash tier was locked.
+#[test]
+fn a_large_tier_has_one_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new(dir.path());
+    let copied = Options {
+        flash_dir: dir.path().join("copy"),
+        ..options.clone()
+    };
+    let held = lock(&options).unwrap();
+    let second = lock_within(&copied, Duration::ZERO);
+    assert!(matches!(&second, Err(Error::Locked(path)) if *path == options.large_dir));
+    let reading = Options {
+        read_only: true,
+        ..copied.clone()
+    };
+    assert!(matches!(lock_within(&reading, Duration::ZERO), Err(Error::Locked(_))));
+    drop(held);
+    let readers = [(); 2].map(|()| lock_within(&reading, Duration::ZERO).unwrap());
+    assert!(matches!(lock_within(&options, Duration::ZERO), Err(Error::Locked(_))));
+    drop(readers);
+    assert!(lock_within(&copied, Duration::ZERO).is_ok());
+}
+
+/// After `LOCK` was deleted under a server, a second writer made its own and was admitted.
+#[test]
+fn a_deleted_lock_file_admits_no_second_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new(dir.path());
+    let _held = lock(&options).unwrap();
+    std::fs::remove_file(options.flash_dir.join(LOCK_FILE)).unwrap();
+    assert!(matches!(lock_within(&options, Duration::ZERO), Err(Error::Locked(_))));
+}
+
+#[test]
+fn one_directory_for_both_tiers_does_not_wait_for_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::new(dir.path());
+    options.large_dir.clone_from(&options.flash_dir);
+    assert!(lock_within(&options, Duration::ZERO).is_ok());
+}
+
+/// On a file system that was remounted read-only after errors nothing could be read from a store:
+/// a reader opened `LOCK` for writing.
+#[test]
+fn a_reader_needs_no_right_to_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new(dir.path());
+    drop(lock(&options).unwrap());
+    let opened = lock_file(&Options {
+        read_only: true,
+        ..options
+    });
+    // The superuser, as which tests may run, is refused nothing on a writable file system. What is
+    // asked of the kernel is the mode of the file descriptor.
+    let refused = opened.unwrap().unwrap().set_len(1);
+    assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn golden_bytes_of_a_count() {
+    let bytes = opens::encode(MANIFEST.store_id, Tier::Large, 6);
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, "544552524f50454e8934a64f0200000088776655443322110600000000000000");
+    assert_eq!(opens::decode(&bytes, MANIFEST.store_id, Tier::Large), Some(6));
+    assert_eq!(opens::decode(&bytes, MANIFEST.store_id, Tier::Flash), None);
+    assert_eq!(opens::decode(&bytes, 1, Tier::Large), None);
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes;
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(opens::decode(&flipped, MANIFEST.store_id, Tier::Large), None);
+    }
+}
+
+const COUNT: &str = "TERRACE.opens";
+
+/// Whatever a power cut leaves of the counts, the tiers are accepted, and copies of before the open
+/// that was cut, and of after it, are told from those of after the next one.
+#[test]
+fn a_power_cut_while_an_open_is_counted_is_no_obstacle() {
+    let options = Options::new("nowhere");
+    for survival in crate::io::Survival::ALL {
+        for earlier in 0..2 {
+            for operations in 0..40 {
+                let (flash, large) = (crate::io::SimDisk::new(operations), crate::io::SimDisk::new(99));
+                MANIFEST.write(&flash, Tier::Flash).unwrap();
+                MANIFEST.write_large(&large).unwrap();
+                for _ in 0..earlier {
+                    open(&options, &flash, &large).unwrap();
+                }
+                // The power of both goes at the same operation of each: before, within, or after.
+                for disk in [&flash, &large] {
+                    disk.set_survival(survival);
+                    disk.cut_after(operations);
+                }
+                let _ = open(&options, &flash, &large);
+                for disk in [&flash, &large] {
+                    disk.power_cut();
+                    disk.restore_power();
+                }
+                let copies = [&flash, &large].map(|disk| disk.read_file(COUNT).ok());
+                open(&options, &flash, &large).unwrap();
+                for (disk, copied) in [&flash, &large].into_iter().zip(copies) {
+                    let newer = disk.read_file(COUNT).unwrap();
+                    match copied {
+                        Some(bytes) => disk.put_file(COUNT, &bytes).unwrap(),
+                        None => disk.remove(Path::new(COUNT)).unwrap(),
+                    }
+                    let refused = open(&options, &flash, &large).unwrap_err();
+                    assert!(refused.to_string().contains("is an older copy"), "{refused}");
+                    disk.put_file(COUNT, &newer).unwrap();
+                }
+                open(&options, &flash, &large).unwrap();
+            }
+        }
+    }
+}
+
+/// A damaged count proves nothing, and is no reason to keep a store closed.
+#[test]
+fn a_damaged_count_is_mended_and_told() {
+    let options = Options::new("nowhere");
+    for damaged in 0..2 {
+        let disks = [crate::io::SimDisk::new(1), crate::io::SimDisk::new(2)];
+        let [flash, large] = &disks;
+        MANIFEST.write(flash, Tier::Flash).unwrap();
+        MANIFEST.write_large(large).unwrap();
+        open(&options, flash, large).unwrap();
+        disks[damaged].put_file(COUNT, b"").unwrap();
+        let mut mended = Vec::new();
+        Manifest::open(&options, flash, large, &mut mended).unwrap();
+        assert_eq!(mended, ["TERRACE.opens was damaged and was written anew"]);
+        open(&options, flash, large).unwrap();
+    }
 }

@@ -10,6 +10,7 @@ mod churn;
 mod common;
 mod faults;
 mod model;
+mod older_copy;
 mod repair;
 mod written;
 

@@ -511,6 +511,7 @@ fn leftovers_of_a_repair_that_was_killed_are_removed() {
         "LOCK",
         "TERRACE",
         "TERRACE.copy",
+        "TERRACE.opens",
         "TERRACE.reserve",
         "index",
         "segments",

@@ -97,6 +97,8 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     survey.note_unread(&mut notes);
     let objects = builder.finish(survey.highest_seq())?;
     install::install(&options.flash_dir)?;
+    // Last: an open before would take values that are not in the new index for dead ones.
+    manifest.settle_opens(&*flash_disk, &*large_disk)?;
     Ok(RepairReport {
         objects,
         notes: notes.into_lines(),

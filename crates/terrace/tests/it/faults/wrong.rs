@@ -37,8 +37,14 @@ fn swapped_and_foreign_tiers_are_refused() {
     };
     refused(swapped, "swap");
     let alone = Bench::new(9);
-    refused(with(&one, &alone), "large tier is not here");
-    refused(with(&alone, &one), "flash tier is not here");
+    refused(
+        with(&one, &alone),
+        "large tier is not here; is its file system mounted?",
+    );
+    refused(
+        with(&alone, &one),
+        "flash tier is not here; is its file system mounted?",
+    );
     Store::open(with(&one, &one)).unwrap();
 }
 

@@ -18,13 +18,17 @@ use crate::{
     cli::{BenchCommand, Command},
     failure::{Code, Failure, Outcome},
     key_text,
-    output::{finish_output, print, print_json},
+    output::{finish_output, print, print_json, tell},
     settings::Settings,
     time_span::Moment,
 };
 use rustix::fs::Mode;
 use serde::{Serialize, de::DeserializeOwned};
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
 use terrace::{ObjectInfo, Store};
 
 /// Runs a command.
@@ -79,7 +83,24 @@ fn open(settings: &Settings, access: Access) -> Outcome<Store> {
     let mut options = settings.options.clone();
     options.read_only = access == Access::Look;
     options.create = access == Access::Create;
-    Ok(Store::open(options)?)
+    let store = Store::open(options)?;
+    if access != Access::Look {
+        warn_of_owner(&settings.options.flash_dir);
+    }
+    Ok(store)
+}
+
+/// Warns if root has opened another user's store: a server of that user could not read the files
+/// which root makes now.
+fn warn_of_owner(flash_dir: &Path) {
+    let owner = flash_dir.metadata().map_or(0, |found| found.uid());
+    if owner != 0 && rustix::process::geteuid().is_root() {
+        tell(format_args!(
+            "warning: the store belongs to the user with ID {owner}, and what root writes to it now is hidden from it; run \
+             this as that user, or give it the files: chown -R --from=root {owner} {}",
+            flash_dir.display()
+        ));
+    }
 }
 
 /// Makes a call of the admin table: here, or, while a server has the store, by that server.

@@ -446,3 +446,20 @@ fn without_standard_error_codes_are_the_same_and_no_unseen_key_is_stored() {
         "a key whose secret was not shown"
     );
 }
+
+/// A backup by root, while the service was down, left files that the service could not read.
+#[test]
+fn root_is_warned_of_files_in_the_store_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: only root can give a store to another user");
+        return;
+    }
+    let place = Place::new();
+    place.write("value", "hello");
+    place.run(&["put", "key", "value"]).code(0);
+    let (user, store) = (Some(65_534), place.path("terrace-data"));
+    std::os::unix::fs::chown(store.join("flash"), user, user).unwrap();
+    let warning = "belongs to the user with ID 65534";
+    assert!(place.run(&["put", "key", "value"]).code(0).error().contains(warning));
+    assert!(!place.run(&["get", "key"]).code(0).error().contains(warning));
+}

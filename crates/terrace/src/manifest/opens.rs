@@ -5,6 +5,10 @@
 //! then the flash tier's again, each durably and before anything else of the store is written. So
 //! an odd count on flash is a raise that was cut short, beside which nothing was written yet.
 //!
+//! `TERRACE.opens.copy` has the same count, as of the end of the last open at least: without it a
+//! tier that has lost one small file would be taken for a copy of before there were counts. A tier
+//! has the higher of the two. The copy needs no sync, since it only matters without the other.
+//!
 //! The count is kept out of the manifest so that programs that know nothing of it can open the
 //! store: they leave it as it is on both tiers, where it stays equal. A tier without one counts as
 //! 0.
@@ -19,6 +23,7 @@ use std::{io, path::Path};
 
 /// Its name begins like the manifest's: it is as much a file of the store's root.
 const FILE: &str = "TERRACE.opens";
+const COPY: &str = "TERRACE.opens.copy";
 const MAGIC: [u8; 8] = *b"TERROPEN";
 /// Length of the file: within one sector, which a power cut leaves as it was or as it was written.
 const BYTES: usize = 32;
@@ -119,7 +124,9 @@ impl Opens {
             write(flash, Tier::Flash, count + 1)?;
             count += 2;
             write(large, Tier::Large, count)?;
-            write(flash, Tier::Flash, count)
+            write(flash, Tier::Flash, count)?;
+            copy(large, store_id, Tier::Large, count)?;
+            copy(flash, store_id, Tier::Flash, count)
         };
         match raise() {
             Err(error @ Error::OutOfSpace { .. }) => tracing::warn!("this open for writing is not counted: {error}"),
@@ -138,7 +145,9 @@ impl Opens {
     pub(super) fn settle(self, store_id: u64, flash: &dyn Disk, large: &dyn Disk) -> Result<()> {
         let count = self.settled() + 2;
         write(large, store_id, Tier::Large, count)?;
-        write(flash, store_id, Tier::Flash, count)
+        write(flash, store_id, Tier::Flash, count)?;
+        copy(large, store_id, Tier::Large, count)?;
+        copy(flash, store_id, Tier::Flash, count)
     }
 
     /// The even number that is not below either.
@@ -152,26 +161,45 @@ impl Opens {
 }
 
 fn read(disk: &dyn Disk, store_id: u64, tier: Tier) -> io::Result<Count> {
-    let file = match disk.open(Path::new(FILE), OpenMode::READ) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Count::Known(0)),
-        Err(error) => return Err(error),
+    let of = |name: &str| -> io::Result<Option<Count>> {
+        let file = match disk.open(Path::new(name), OpenMode::READ) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = [0; BYTES];
+        let length = file.read_up_to_at(&mut bytes, 0)?;
+        let count = decode(&bytes[..length], store_id, tier);
+        Ok(Some(count.map_or(Count::Damaged, Count::Known)))
     };
-    let mut bytes = [0; BYTES];
-    let length = file.read_up_to_at(&mut bytes, 0)?;
-    Ok(decode(&bytes[..length], store_id, tier).map_or(Count::Damaged, Count::Known))
+    Ok(match (of(FILE)?, of(COPY)?) {
+        (Some(Count::Known(one)), Some(Count::Known(other))) => Count::Known(one.max(other)),
+        (Some(Count::Known(count)), _) | (_, Some(Count::Known(count))) => Count::Known(count),
+        (None, None) => Count::Known(0),
+        _ => Count::Damaged,
+    })
 }
 
-/// Writes over the file: a full file system has room for that, and one sync is enough.
+/// Writes the count, durably.
 fn write(disk: &dyn Disk, store_id: u64, tier: Tier, count: u64) -> Result<()> {
-    let bytes = encode(store_id, tier, count);
-    let write = || match disk.open(Path::new(FILE), OpenMode::WRITE) {
+    write_over(disk, FILE, &encode(store_id, tier, count), true)
+        .map_err(|error| Error::io_on(tier, format!("write {FILE} of the {tier} tier"), &error))
+}
+
+/// Writes the copy of a count that is durable.
+fn copy(disk: &dyn Disk, store_id: u64, tier: Tier, count: u64) -> Result<()> {
+    write_over(disk, COPY, &encode(store_id, tier, count), false)
+        .map_err(|error| Error::io_on(tier, format!("write {COPY} of the {tier} tier"), &error))
+}
+
+/// Writes over a file: a full file system has room for that, and one sync is enough.
+fn write_over(disk: &dyn Disk, name: &str, bytes: &[u8], is_synced: bool) -> io::Result<()> {
+    match disk.open(Path::new(name), OpenMode::WRITE) {
         Ok(file) => {
-            file.write_all_at(&bytes, 0)?;
-            file.sync_data()
+            file.write_all_at(bytes, 0)?;
+            if is_synced { file.sync_data() } else { Ok(()) }
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => replace(disk, FILE, &bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => replace(disk, name, bytes),
         Err(error) => Err(error),
-    };
-    write().map_err(|error| Error::io_on(tier, format!("write {FILE} of the {tier} tier"), &error))
+    }
 }

@@ -270,7 +270,21 @@ fn golden_bytes_of_a_count() {
     }
 }
 
-const COUNT: &str = "TERRACE.opens";
+const COUNTS: [&str; 2] = ["TERRACE.opens", "TERRACE.opens.copy"];
+
+/// A tier's count and its copy.
+fn counts(disk: &crate::io::SimDisk) -> [Option<Vec<u8>>; 2] {
+    COUNTS.map(|name| disk.read_file(name).ok())
+}
+
+fn set_counts(disk: &crate::io::SimDisk, counts: [Option<Vec<u8>>; 2]) {
+    for (name, bytes) in COUNTS.into_iter().zip(counts) {
+        match bytes {
+            Some(bytes) => disk.put_file(name, &bytes).unwrap(),
+            None => drop(disk.remove(Path::new(name))),
+        }
+    }
+}
 
 /// Whatever a power cut leaves of the counts, the tiers are accepted, and copies of before the open
 /// that was cut, and of after it, are told from those of after the next one.
@@ -296,17 +310,14 @@ fn a_power_cut_while_an_open_is_counted_is_no_obstacle() {
                     disk.power_cut();
                     disk.restore_power();
                 }
-                let copies = [&flash, &large].map(|disk| disk.read_file(COUNT).ok());
+                let copies = [&flash, &large].map(|disk| counts(disk));
                 open(&options, &flash, &large).unwrap();
                 for (disk, copied) in [&flash, &large].into_iter().zip(copies) {
-                    let newer = disk.read_file(COUNT).unwrap();
-                    match copied {
-                        Some(bytes) => disk.put_file(COUNT, &bytes).unwrap(),
-                        None => disk.remove(Path::new(COUNT)).unwrap(),
-                    }
+                    let newer = counts(disk);
+                    set_counts(disk, copied);
                     let refused = open(&options, &flash, &large).unwrap_err();
                     assert!(refused.to_string().contains("is an older copy"), "{refused}");
-                    disk.put_file(COUNT, &newer).unwrap();
+                    set_counts(disk, newer);
                 }
                 open(&options, &flash, &large).unwrap();
             }
@@ -314,17 +325,35 @@ fn a_power_cut_while_an_open_is_counted_is_no_obstacle() {
     }
 }
 
-/// A damaged count proves nothing, and is no reason to keep a store closed.
+/// A damaged count proves nothing, and is no reason to keep a store closed; nor is a file that is
+/// gone, or an older one, while the tier has the other.
 #[test]
-fn a_damaged_count_is_mended_and_told() {
+fn damaged_counts_are_mended_and_one_of_two_is_enough() {
     let options = Options::new("nowhere");
-    for damaged in 0..2 {
+    let one = |file: usize, bytes: Option<Vec<u8>>| {
+        move |mut counts: [Option<Vec<u8>>; 2]| {
+            counts[file] = bytes.clone();
+            counts
+        }
+    };
+    for tier in 0..2 {
         let disks = [crate::io::SimDisk::new(1), crate::io::SimDisk::new(2)];
         let [flash, large] = &disks;
         MANIFEST.write(flash, Tier::Flash).unwrap();
         MANIFEST.write_large(large).unwrap();
         open(&options, flash, large).unwrap();
-        disks[damaged].put_file(COUNT, b"").unwrap();
+        let older = counts(&disks[tier]);
+        open(&options, flash, large).unwrap();
+        for file in 0..2 {
+            for bytes in [None, Some(Vec::new()), older[file].clone()] {
+                set_counts(&disks[tier], one(file, bytes)(counts(&disks[tier])));
+                let mut mended = Vec::new();
+                Manifest::open(&options, flash, large, &mut mended).unwrap();
+                assert_eq!(mended, Vec::<String>::new());
+                assert_eq!(counts(&disks[tier])[0], counts(&disks[tier])[1]);
+            }
+        }
+        set_counts(&disks[tier], [Some(Vec::new()), Some(Vec::new())]);
         let mut mended = Vec::new();
         Manifest::open(&options, flash, large, &mut mended).unwrap();
         assert_eq!(mended, ["TERRACE.opens was damaged and was written anew"]);

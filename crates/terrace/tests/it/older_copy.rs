@@ -77,8 +77,10 @@ fn a_store_without_counts_is_opened_and_gets_them() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path());
     put(&options, "first");
-    let counts = [&options.flash_dir, &options.large_dir].map(|dir| dir.join("TERRACE.opens"));
-    for count in &counts {
+    let tiers = [&options.flash_dir, &options.large_dir];
+    let counts = ["TERRACE.opens", "TERRACE.opens.copy"].map(|name| tiers.map(|dir| dir.join(name)));
+    let counts = counts.as_flattened();
+    for count in counts {
         fs::remove_file(count).unwrap();
     }
     let reading = Options {

@@ -512,6 +512,7 @@ fn leftovers_of_a_repair_that_was_killed_are_removed() {
         "TERRACE",
         "TERRACE.copy",
         "TERRACE.opens",
+        "TERRACE.opens.copy",
         "TERRACE.reserve",
         "index",
         "segments",

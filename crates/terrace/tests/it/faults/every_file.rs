@@ -340,11 +340,6 @@ fn serve(
         }
         Err(Error::Corruption { .. } | Error::NotAStore { .. }) => {
             tally.refused.insert(file.to_owned());
-            // Without its count a tier may be a copy of before there were counts. A repair
-            // accepts it.
-            if file.ends_with("TERRACE.opens") {
-                return None;
-            }
             // The log has all commits, so the store must open.
             assert!(
                 !(fixture.is_young && fixture.is_closed),

@@ -56,7 +56,9 @@ const DIRECTORY_MODE: u32 = 0o700;
 #[derive(Debug)]
 pub struct FileDisk {
     root: PathBuf,
-    /// Device and number of that directory.
+    /// That directory, and its device and number. Some file systems (overlayfs) give one that was
+    /// not in use for a while another number, so it is kept open.
+    _directory: File,
     identity: (u64, u64),
     counters: Arc<Counters>,
     neighbours: Arc<Neighbours>,
@@ -70,8 +72,11 @@ impl FileDisk {
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         create_dir_durably(&root)?;
+        let directory = File::open(&root).map_err(|error| at("open", &root, error))?;
+        let found = directory.metadata().map_err(|error| at("find", &root, error))?;
         Ok(Self {
-            identity: identity(&root)?,
+            _directory: directory,
+            identity: (found.dev(), found.ino()),
             counters: Arc::default(),
             neighbours: Neighbours::of(&root),
             root,

@@ -41,6 +41,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("mark_payload", mark_payload),
     ("nats_answer", nats_answer),
     ("object_attributes", object_attributes),
+    ("open_count", open_count),
     ("page_query", page_query),
     ("part_list", part_list),
     ("policy", policy),

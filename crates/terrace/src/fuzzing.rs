@@ -2,7 +2,7 @@
 //! interface.
 
 use crate::{
-    Attributes,
+    Attributes, Tier,
     admin::backup::{BackupManifest, end_line},
     api::expiry,
     engine::mark::MarkPayload,
@@ -17,7 +17,7 @@ use crate::{
     },
     io::SimDisk,
     log::address::Address,
-    manifest::Manifest,
+    manifest::{Manifest, opens},
     visibility::range_tombstones::DeletedRange,
 };
 use std::path::Path;
@@ -26,6 +26,19 @@ use std::path::Path;
 #[must_use]
 pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     Manifest::decode(bytes).ok().map(|manifest| manifest.encode().to_vec())
+}
+
+/// Decodes a count of opens, of the store and the tier that it says it is of; returns its encoding.
+#[must_use]
+pub fn open_count(bytes: &[u8]) -> Option<Vec<u8>> {
+    let store_id = u64::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
+    let tier = if bytes.get(12) == Some(&2) {
+        Tier::Large
+    } else {
+        Tier::Flash
+    };
+    let count = opens::decode(bytes, store_id, tier)?;
+    Some(opens::encode(store_id, tier, count).to_vec())
 }
 
 /// Decodes the manifest of a backup; returns its encoding.

@@ -28,6 +28,25 @@ pub fn manifest(data: &[u8]) -> bool {
     })
 }
 
+/// A count of opens that is read encodes to the bytes it was read from.
+///
+/// # Panics
+/// If a property is broken.
+pub fn open_count(data: &[u8]) -> bool {
+    let check = |bytes: &[u8]| {
+        let encoded = fuzzing::open_count(bytes);
+        assert!(
+            encoded.as_deref().is_none_or(|encoded| encoded == bytes),
+            "not canonical"
+        );
+        encoded.is_some()
+    };
+    as_is_and_signed(data, check, |bytes| {
+        let end = bytes.len();
+        sign_at(bytes, 8, 12..end);
+    })
+}
+
 /// What is read of a backup's manifest encodes to one that reads the same.
 ///
 /// # Panics

@@ -18,7 +18,7 @@
 
 mod lock;
 pub mod marks;
-mod opens;
+pub mod opens;
 
 pub use lock::{Lock, lock};
 

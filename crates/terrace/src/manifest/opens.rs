@@ -41,7 +41,7 @@ enum Count {
 pub(super) struct Opens(Count, Count);
 
 /// The bytes of a count.
-pub(super) fn encode(store_id: u64, tier: Tier, count: u64) -> [u8; BYTES] {
+pub fn encode(store_id: u64, tier: Tier, count: u64) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[12] = Manifest::number(tier);
@@ -53,7 +53,7 @@ pub(super) fn encode(store_id: u64, tier: Tier, count: u64) -> [u8; BYTES] {
 }
 
 /// The count in these bytes, if they are of this store's tier.
-pub(super) fn decode(bytes: &[u8], store_id: u64, tier: Tier) -> Option<u64> {
+pub fn decode(bytes: &[u8], store_id: u64, tier: Tier) -> Option<u64> {
     let is_sound = bytes.len() == BYTES
         && bytes[..8] == MAGIC
         && u32_at(bytes, 8)? == crc32c::crc32c(&bytes[12..])

@@ -310,7 +310,7 @@ fn a_power_cut_while_an_open_is_counted_is_no_obstacle() {
                     disk.power_cut();
                     disk.restore_power();
                 }
-                let copies = [&flash, &large].map(|disk| counts(disk));
+                let copies = [&flash, &large].map(counts);
                 open(&options, &flash, &large).unwrap();
                 for (disk, copied) in [&flash, &large].into_iter().zip(copies) {
                     let newer = counts(disk);
@@ -344,8 +344,8 @@ fn damaged_counts_are_mended_and_one_of_two_is_enough() {
         open(&options, flash, large).unwrap();
         let older = counts(&disks[tier]);
         open(&options, flash, large).unwrap();
-        for file in 0..2 {
-            for bytes in [None, Some(Vec::new()), older[file].clone()] {
+        for (file, older) in older.iter().enumerate() {
+            for bytes in [None, Some(Vec::new()), older.clone()] {
                 set_counts(&disks[tier], one(file, bytes)(counts(&disks[tier])));
                 let mut mended = Vec::new();
                 Manifest::open(&options, flash, large, &mut mended).unwrap();

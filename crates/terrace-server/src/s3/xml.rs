@@ -12,6 +12,26 @@ use s3s::{Body, S3Result};
 /// The only subresource whose body is JSON.
 const POLICY: &str = "policy";
 
+/// What filters of lifecycle and notification rules may have, and their `And`.
+const FILTER: &[&str] = &[
+    "And",
+    "ObjectSizeGreaterThan",
+    "ObjectSizeLessThan",
+    "Prefix",
+    "S3Key",
+    "Tag",
+];
+/// What redirects of web sites may have, of one request or of all.
+const REDIRECT: &[&str] = &[
+    "HostName",
+    "HttpRedirectCode",
+    "Protocol",
+    "ReplaceKeyPrefixWith",
+    "ReplaceKeyWith",
+];
+/// What the target of a notification may have, whatever its kind.
+const NOTIFICATION: &[&str] = &["CloudFunction", "Event", "Filter", "Id", "Queue", "Topic"];
+
 /// What each element with elements may have, by its name, in order. A name means the same in all
 /// documents, or what it may have in each is joined.
 const ELEMENTS: [(&str, &[&str]); 58] = [
@@ -19,17 +39,7 @@ const ELEMENTS: [(&str, &[&str]); 58] = [
     ("AccelerateConfiguration", &["Status"]),
     ("AccessControlList", &["Grant"]),
     ("AccessControlPolicy", &["AccessControlList", "Owner"]),
-    (
-        "And",
-        &[
-            "And",
-            "ObjectSizeGreaterThan",
-            "ObjectSizeLessThan",
-            "Prefix",
-            "S3Key",
-            "Tag",
-        ],
-    ),
+    ("And", FILTER),
     (
         "ApplyServerSideEncryptionByDefault",
         &["KMSMasterKeyID", "SSEAlgorithm"],
@@ -48,10 +58,7 @@ const ELEMENTS: [(&str, &[&str]); 58] = [
             "MaxAgeSeconds",
         ],
     ),
-    (
-        "CloudFunctionConfiguration",
-        &["CloudFunction", "Event", "Filter", "Id", "Queue", "Topic"],
-    ),
+    ("CloudFunctionConfiguration", NOTIFICATION),
     ("CompleteMultipartUpload", &["Part"]),
     ("Condition", &["HttpErrorCodeReturnedEquals", "KeyPrefixEquals"]),
     (
@@ -63,17 +70,7 @@ const ELEMENTS: [(&str, &[&str]); 58] = [
     ("ErrorDocument", &["Key"]),
     ("EventBridgeConfiguration", &[]),
     ("Expiration", &["Date", "Days", "ExpiredObjectDeleteMarker"]),
-    (
-        "Filter",
-        &[
-            "And",
-            "ObjectSizeGreaterThan",
-            "ObjectSizeLessThan",
-            "Prefix",
-            "S3Key",
-            "Tag",
-        ],
-    ),
+    ("Filter", FILTER),
     ("FilterRule", &["Name", "Value"]),
     ("Grant", &["Grantee", "Permission"]),
     ("Grantee", &["DisplayName", "EmailAddress", "ID", "URI"]),
@@ -131,30 +128,9 @@ const ELEMENTS: [(&str, &[&str]); 58] = [
             "RestrictPublicBuckets",
         ],
     ),
-    (
-        "QueueConfiguration",
-        &["CloudFunction", "Event", "Filter", "Id", "Queue", "Topic"],
-    ),
-    (
-        "Redirect",
-        &[
-            "HostName",
-            "HttpRedirectCode",
-            "Protocol",
-            "ReplaceKeyPrefixWith",
-            "ReplaceKeyWith",
-        ],
-    ),
-    (
-        "RedirectAllRequestsTo",
-        &[
-            "HostName",
-            "HttpRedirectCode",
-            "Protocol",
-            "ReplaceKeyPrefixWith",
-            "ReplaceKeyWith",
-        ],
-    ),
+    ("QueueConfiguration", NOTIFICATION),
+    ("Redirect", REDIRECT),
+    ("RedirectAllRequestsTo", REDIRECT),
     ("RequestPaymentConfiguration", &["Payer"]),
     ("Retention", &["Mode", "RetainUntilDate"]),
     ("RoutingRule", &["Condition", "Redirect"]),
@@ -185,10 +161,7 @@ const ELEMENTS: [(&str, &[&str]); 58] = [
     ("Tagging", &["TagSet"]),
     ("TargetGrants", &["Grant"]),
     ("TargetObjectKeyFormat", &["PartitionedPrefix", "SimplePrefix"]),
-    (
-        "TopicConfiguration",
-        &["CloudFunction", "Event", "Filter", "Id", "Queue", "Topic"],
-    ),
+    ("TopicConfiguration", NOTIFICATION),
     ("Transition", &["Date", "Days", "StorageClass"]),
     ("VersioningConfiguration", &["MfaDelete", "Status"]),
     (

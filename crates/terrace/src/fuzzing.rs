@@ -20,7 +20,7 @@ use crate::{
     manifest::{Manifest, opens},
     visibility::range_tombstones::DeletedRange,
 };
-use std::path::Path;
+use std::{ops::Range, path::Path};
 
 /// Decodes a manifest; returns its encoding.
 #[must_use]
@@ -60,17 +60,24 @@ pub fn mark_payload(bytes: &[u8]) -> Option<Vec<u8>> {
     MarkPayload::decode(bytes).map(|payload| payload.encode())
 }
 
-/// What a mark holds, for the seeds: segments as number and generation, ranges as seq, first key
-/// and end, blocks as number and live bytes.
+/// What a mark holds, for the seeds: segments as number and generation, runs of segments in use,
+/// ranges as seq, first key and end, blocks as number and live bytes.
 #[must_use]
-pub fn encode_mark_payload(over_uses: &[(u32, u64)], ranges: &[(u64, &[u8], &[u8])], live: &[(u64, u64)]) -> Vec<u8> {
+pub fn encode_mark_payload(
+    over_uses: &[(u32, u64)],
+    in_use: &[Range<u32>],
+    ranges: &[(u64, &[u8], &[u8])],
+    live: &[(u64, u64)],
+) -> Vec<u8> {
     let range = |(seq, start, end): &(u64, &[u8], &[u8])| DeletedRange {
         seq: *seq,
         start: (*start).into(),
         end: (*end).into(),
     };
     MarkPayload {
+        store_id: 7,
         over_uses: over_uses.to_vec(),
+        in_use: in_use.to_vec(),
         ranges: ranges.iter().map(range).collect(),
         live: Some(live.to_vec()),
         ..MarkPayload::empty()

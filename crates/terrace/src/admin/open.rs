@@ -9,7 +9,7 @@ use crate::{
     Error, Options, Result,
     accounting::Accounting,
     admin::{
-        lost,
+        lost::Gone,
         repair::rebuild::{self, Rebuilt},
     },
     api::expiry::Expiring,
@@ -245,28 +245,23 @@ pub fn open(mut options: Options) -> Result<Engine> {
     options.validate()?;
     let (index, mark) = open_index(&options, &manifest, (&flash_disk, &large_disk), &mut findings)?;
     let (large, report) = open_large(&options, &manifest, &large_disk)?;
-    let gone = |block: &u64| format!("block {block:016x} is gone; the values in it are lost");
     let Findings { mut damage, mended } = findings;
-    damage.extend(report.missing.iter().map(gone));
+    damage.extend(report.losses());
     let accounting = Accounting::default();
     let persisted_seq = mark.as_ref().map_or(0, |mark| mark.applied_seq);
     let payload = mark
         .as_ref()
         .map_or_else(|| Ok(MarkPayload::empty()), MarkPayload::of)?;
+    payload.check_store(manifest.store_id, &options.flash_dir.join("index"))?;
     accounting.restore(payload.homes);
-    if let Some(live) = payload.live {
-        large.restore_live(&live);
-    } else {
-        tracing::info!("counting what lives in blocks: the index's mark counts in another way");
-        let counted = count_live(&index, persisted_seq)?;
-        large.restore_live(&counted.into_iter().collect::<Vec<_>>());
-    }
+    restore_live(&large, payload.live, &index, persisted_seq)?;
     let segments = open_segments(&options, &manifest, &flash_disk)?;
     segments.free_over_uses(&payload.over_uses);
+    segments.note_swept(&payload.swept);
     let pool = Arc::new(FramePool::for_overlay(options.tuning.overlay_bytes));
     let mut recovered = log::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;
     damage.append(&mut recovered.damage);
-    damage.extend(lost::name_lost(&index, &segments, &report.missing, &recovered.frames));
+    damage.extend(Gone::of(&payload.in_use, &segments, &report).name_lost(&index, &segments, &recovered.frames));
     let mut ranges = payload.ranges;
     ranges.extend(
         recovered
@@ -317,6 +312,19 @@ fn set_reserve_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace)
     let left = log.reserve.left();
     large.leave_to_index(Arc::clone(&left.by_cleaning));
     log.segments.leave_of_reserve(left);
+    Ok(())
+}
+
+/// Tells the large space what lives in its blocks.
+fn restore_live(large: &LargeSpace, live: Option<Vec<(u64, u64)>>, index: &OrderedIndex, seq: u64) -> Result<()> {
+    let live = match live {
+        Some(live) => live,
+        None => {
+            tracing::info!("counting what lives in blocks: the index's mark counts in another way");
+            count_live(index, seq)?.into_iter().collect()
+        }
+    };
+    large.restore_live(&live);
     Ok(())
 }
 

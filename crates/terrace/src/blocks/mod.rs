@@ -136,8 +136,21 @@ pub struct OpenReport {
     pub unlisted: Vec<u64>,
     /// Blocks in LargeMeta without a file: their values are lost.
     pub missing: Vec<u64>,
+    /// Blocks whose files are shorter than LargeMeta says, with their length: values at their ends
+    /// are lost.
+    pub cut: Vec<(u64, u64)>,
     /// Files in the block directory that belong to another store, or to none. They are left alone.
     pub foreign: Vec<String>,
+}
+
+impl OpenReport {
+    /// What is lost, as messages.
+    pub fn losses(&self) -> impl Iterator<Item = String> {
+        let gone = |block| format!("block {block:016x} is gone; the values in it are lost");
+        let cut = |(block, at)| format!("block {block:016x} ends at byte {at}; the values behind that are lost");
+        let missing = self.missing.iter().copied().map(gone);
+        missing.chain(self.cut.iter().copied().map(cut))
+    }
 }
 
 /// A block, for statistics and repair.

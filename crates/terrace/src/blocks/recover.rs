@@ -148,7 +148,11 @@ fn reconcile(
     for &number in present {
         match listed.blocks.get(&number) {
             Some(block) if matches!(block.state, BlockState::Sealed | BlockState::Draining) => {
-                blocks.insert(number, *block);
+                let bytes = file_bytes(disk, number)?.min(block.bytes);
+                if bytes < block.bytes {
+                    report.cut.push((number, bytes));
+                }
+                blocks.insert(number, MetaBlock { bytes, ..*block });
                 continue;
             }
             Some(block) if matches!(block.state, BlockState::Drained(_)) => {
@@ -182,6 +186,13 @@ fn reconcile(
     let lost = gone.filter(|(_, block)| !matches!(block.state, BlockState::Drained(_)));
     report.missing.extend(lost.map(|(&number, _)| number));
     Ok(blocks)
+}
+
+/// The length of a block's file.
+fn file_bytes(disk: &dyn Disk, number: u64) -> Result<u64> {
+    let path = block_path(number);
+    let length = disk.open(&path, OpenMode::READ).and_then(|file| file.len());
+    length.map_err(|error| Error::io(format!("asking for the length of {}", path.display()), &error))
 }
 
 /// Whether a block's header says it is another store's. A damaged header is no evidence of that.

@@ -15,28 +15,41 @@ use crate::{
     Error, HomeStats, KEY_BYTES_MAX, Result,
     api::clock::NEVER_MS,
     codec::{Reader, push_varint},
-    log::free_list::OverUse,
+    log::free_list::Use,
     ordered_index::IndexMark,
     visibility::range_tombstones::DeletedRange,
 };
+use std::{ops::Range, path::Path};
 
 /// Older payloads begin with a number of objects. Read as such a number, the magic is more than an
 /// index can have.
 const MAGIC: [u8; 8] = *b"TRCMARKP";
-const FORMAT_VERSION: u32 = 1;
-/// Maximum number of segments listed: there is a mark per memtable, so it must stay small. The rest
-/// count as used until they are drained.
+const FORMAT_VERSION: u32 = 2;
+/// It has neither the store nor the segments in use or swept.
+const VERSION_WITHOUT_STORE: u32 = 1;
+/// Maximum number of segments listed, and of runs of segments in use: there is a mark per memtable,
+/// so it must stay small. Free segments that are not listed count as used until they are drained;
+/// runs that are not listed are not missed if their files are gone.
 pub const LISTED_MAX: usize = 4096;
+
+/// Numbers of segments that follow each other.
+pub type Run = Range<u32>;
 
 /// Contents of a mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkPayload {
+    /// The store that the index belongs to; 0 in older formats, which do not say.
+    pub store_id: u64,
     /// No object expires before this.
     pub earliest_ms: u64,
     /// Objects and bytes in the index, in the flash log, and in blocks.
     pub homes: [HomeStats; 3],
     /// Segments that may be written again, by number.
-    pub over_uses: Vec<OverUse>,
+    pub over_uses: Vec<Use>,
+    /// Segments that may have live records, by number: entries may lead into them.
+    pub in_use: Vec<Run>,
+    /// Uses of segments whose short values were all copied by sweeps, by number.
+    pub swept: Vec<Use>,
     /// Range deletions that may still hide entries, by seq.
     pub ranges: Vec<DeletedRange>,
     /// Live bytes of blocks, by number; blocks that are not listed have none. `None`: they must be
@@ -49,9 +62,12 @@ impl Engine {
     pub fn mark_payload(&self, applied_seq: u64) -> MarkPayload {
         let ranges = self.log.ranges.up_to(applied_seq);
         MarkPayload {
+            store_id: self.manifest.store_id,
             earliest_ms: self.expiring.earliest_ms(),
             homes: self.accounting.homes(),
             over_uses: self.log.segments.over_uses(applied_seq),
+            in_use: self.log.segments.in_use(applied_seq),
+            swept: self.log.segments.swept_uses(),
             ranges: ranges.iter().map(|range| DeletedRange::clone(range)).collect(),
             live: Some(self.large.account()),
         }
@@ -62,9 +78,12 @@ impl MarkPayload {
     /// The payload of an empty store.
     pub const fn empty() -> Self {
         Self {
+            store_id: 0,
             earliest_ms: NEVER_MS,
             homes: [HomeStats { objects: 0, bytes: 0 }; 3],
             over_uses: Vec::new(),
+            in_use: Vec::new(),
+            swept: Vec::new(),
             ranges: Vec::new(),
             live: Some(Vec::new()),
         }
@@ -83,22 +102,35 @@ impl MarkPayload {
         })
     }
 
+    /// Refuses the index of another store, of which nothing may be read or removed here.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`].
+    pub fn check_store(&self, store_id: u64, index_dir: &Path) -> Result<()> {
+        if self.store_id == store_id || self.store_id == 0 {
+            return Ok(());
+        }
+        Err(Error::not_a_store(
+            index_dir,
+            format!(
+                "this index belongs to the store {:016x}, and the directory around it to {store_id:016x}; put the right index there, or move this one away and run `terrace repair`, which makes another from segments and blocks",
+                self.store_id
+            ),
+        ))
+    }
+
     /// Encodes the payload.
     // There are far fewer; keys are at most 4096 bytes long.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&self.store_id.to_le_bytes());
         out.extend_from_slice(&self.earliest_ms.to_le_bytes());
         for home in &self.homes {
             out.extend_from_slice(&home.objects.to_le_bytes());
             out.extend_from_slice(&home.bytes.to_le_bytes());
         }
-        let over_uses = &self.over_uses[..self.over_uses.len().min(LISTED_MAX)];
-        out.extend_from_slice(&(over_uses.len() as u32).to_le_bytes());
-        for (number, generation) in over_uses {
-            out.extend_from_slice(&number.to_le_bytes());
-            out.extend_from_slice(&generation.to_le_bytes());
-        }
+        push_uses(&mut out, &self.over_uses);
         out.extend_from_slice(&(self.ranges.len() as u32).to_le_bytes());
         for range in &self.ranges {
             out.extend_from_slice(&range.seq.to_le_bytes());
@@ -115,6 +147,15 @@ impl MarkPayload {
             push_varint(&mut out, bytes);
             last = block;
         }
+        let in_use = &self.in_use[..self.in_use.len().min(LISTED_MAX)];
+        out.extend_from_slice(&(in_use.len() as u32).to_le_bytes());
+        let mut end = 0;
+        for run in in_use {
+            push_varint(&mut out, u64::from(run.start - end));
+            push_varint(&mut out, u64::from(run.end - run.start));
+            end = run.end;
+        }
+        push_uses(&mut out, &self.swept);
         out
     }
 
@@ -125,15 +166,20 @@ impl MarkPayload {
             return Self::decode_parts(rest);
         }
         rest.bytes(MAGIC.len())?;
-        if rest.u32()? != FORMAT_VERSION {
+        let version = rest.u32()?;
+        let has_store = version == FORMAT_VERSION;
+        if !has_store && version != VERSION_WITHOUT_STORE {
             return None;
         }
         let payload = Self {
+            store_id: if has_store { rest.u64()? } else { 0 },
             earliest_ms: rest.u64()?,
             homes: homes(&mut rest)?,
-            over_uses: over_uses(&mut rest)?,
+            over_uses: uses(&mut rest)?,
             ranges: ranges(&mut rest)?,
             live: Some(live(&mut rest)?),
+            in_use: if has_store { in_use(&mut rest)? } else { Vec::new() },
+            swept: if has_store { uses(&mut rest)? } else { Vec::new() },
         };
         rest.0.is_empty().then_some(payload)
     }
@@ -150,7 +196,7 @@ impl MarkPayload {
             ..Self::empty()
         };
         if has_part(&mut rest, b"TRFS")? {
-            payload.over_uses = over_uses(&mut rest)?;
+            payload.over_uses = uses(&mut rest)?;
         }
         if has_part(&mut rest, b"TRDR")? {
             payload.earliest_ms = rest.u64()?;
@@ -182,12 +228,41 @@ fn homes(rest: &mut Reader<'_>) -> Option<[HomeStats; 3]> {
     Some([home()?, home()?, home()?])
 }
 
-fn over_uses(rest: &mut Reader<'_>) -> Option<Vec<OverUse>> {
+fn in_use(rest: &mut Reader<'_>) -> Option<Vec<Run>> {
     let count = rest.u32()? as usize;
     if count > LISTED_MAX {
         return None;
     }
-    let mut list: Vec<OverUse> = Vec::new();
+    let mut runs: Vec<Run> = Vec::new();
+    for _ in 0..count {
+        let before = runs.last().map(|run| run.end);
+        let gap = u32::try_from(rest.varint()?).ok()?;
+        let length = u32::try_from(rest.varint()?).ok()?;
+        let start = before.unwrap_or(0).checked_add(gap)?;
+        // Runs that touch are one run.
+        if length == 0 || before.is_some() && gap == 0 {
+            return None;
+        }
+        runs.push(start..start.checked_add(length)?);
+    }
+    Some(runs)
+}
+
+fn push_uses(out: &mut Vec<u8>, uses: &[Use]) {
+    let uses = &uses[..uses.len().min(LISTED_MAX)];
+    out.extend_from_slice(&(uses.len() as u32).to_le_bytes());
+    for (number, generation) in uses {
+        out.extend_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&generation.to_le_bytes());
+    }
+}
+
+fn uses(rest: &mut Reader<'_>) -> Option<Vec<Use>> {
+    let count = rest.u32()? as usize;
+    if count > LISTED_MAX {
+        return None;
+    }
+    let mut list: Vec<Use> = Vec::new();
     for _ in 0..count {
         let (number, generation) = (rest.u32()?, rest.u64()?);
         if generation == 0 || list.last().is_some_and(|(before, _)| *before >= number) {

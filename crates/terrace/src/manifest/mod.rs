@@ -43,7 +43,7 @@ const MIGRATING: u8 = 1;
 /// or all of them are there.
 const SETTLED: u8 = 2;
 /// The format of new stores, and of older ones once they are opened for writing.
-const FORMAT_VERSION: u32 = 4;
+const FORMAT_VERSION: u32 = 5;
 /// Minimum segments of a new store: the one being written, the next one, two reserved for log GC,
 /// and one segment's worth of space for the index.
 const SEGMENTS_AT_FIRST: u64 = 5;

@@ -10,7 +10,7 @@ const MANIFEST: Manifest = Manifest {
     store_id: 0x1122_3344_5566_7788,
     tier: 1,
     segment_bytes: 0x4_0000,
-    format_version: 4,
+    format_version: 5,
     placed: None,
 };
 
@@ -26,6 +26,7 @@ fn golden_bytes_of_all_formats() {
         (2, "54455252414345315c01d93d02000000"),
         (3, "5445525241434531f6f5b79903000000"),
         (4, "5445525241434531b3a18bea04000000"),
+        (5, "54455252414345311955e54e05000000"),
     ] {
         let manifest = Manifest {
             format_version,
@@ -48,6 +49,7 @@ fn the_flash_tiers_says_how_values_are_placed() {
     for (is_settled, head, flag) in [(false, "651fd91e", "01"), (true, "f2be3097", "02")] {
         let placed = Placed { is_settled, ..PLACED };
         let manifest = Manifest {
+            format_version: 4,
             placed: Some(placed),
             ..MANIFEST
         };
@@ -137,7 +139,7 @@ fn an_older_store_is_raised_when_it_is_written_and_only_then() {
             "{operations} operations"
         );
         open(&options, &flash, &large).unwrap();
-        assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (4, 4));
+        assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (5, 5));
     }
 }
 
@@ -157,7 +159,7 @@ fn a_flipped_bit_or_another_length_is_refused() {
 #[test]
 fn a_newer_format_is_told_from_damage() {
     let mut bytes = MANIFEST.encode();
-    for (version, expected) in [(0, NotAManifest::Unreadable), (5, NotAManifest::Newer(5))] {
+    for (version, expected) in [(0, NotAManifest::Unreadable), (6, NotAManifest::Newer(6))] {
         bytes[12] = version;
         let checksum = crc32c::crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&checksum.to_le_bytes());

@@ -110,7 +110,7 @@ fn a_store_of_format_1_is_read_and_then_raised() {
     Store::repair(small_options(dir.path())).unwrap();
     for manifest in &manifests {
         let mut bytes = std::fs::read(manifest).unwrap();
-        assert_eq!(bytes[12], 4);
+        assert_eq!(bytes[12], 5);
         bytes[12] = 1;
         bytes[33..].fill(0);
         let checksum = crc32c::crc32c(&bytes[12..]);
@@ -132,7 +132,7 @@ fn a_store_of_format_1_is_read_and_then_raised() {
     assert_eq!(manifests.each_ref().map(|path| format_version(path)), [1, 1]);
     let store = open(dir.path());
     assert_eq!(count(&store), 4);
-    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [4, 4]);
+    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [5, 5]);
     let brief = PutOptions {
         expiry: Expiry::After(Duration::from_secs(3600)),
         ..PutOptions::default()
@@ -214,7 +214,7 @@ fn a_store_of_format_3_is_read_and_then_raised() {
     assert!(placed.exists());
     let store = Store::open(options.clone()).unwrap();
     check_format_3(&store, true);
-    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [4, 4]);
+    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [5, 5]);
     assert!(!placed.exists());
     eventually("looking for misplaced values", || !store.stats().placement.migrating);
     store.put("new", "one").unwrap();
@@ -242,7 +242,7 @@ fn a_store_of_format_3_is_repaired_and_raised() {
     };
     Store::repair(options.clone()).unwrap();
     let manifests = ["flash", "large"].map(|tier| dir.path().join(tier).join("TERRACE"));
-    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [4, 4]);
+    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [5, 5]);
     let store = Store::open(options).unwrap();
     check_format_3(&store, true);
     assert_eq!(store.verify().unwrap().errors, [""; 0]);

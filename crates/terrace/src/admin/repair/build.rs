@@ -354,6 +354,8 @@ impl<'a> Builder<'a> {
         self.seq = self.seq.max(highest_seq);
         // Something may have expired already.
         let payload = MarkPayload {
+            store_id: self.segments.store_id(),
+            in_use: self.segments.in_use(self.seq),
             earliest_ms: 0,
             homes: self.accounting.homes(),
             live: Some(self.large.account()),

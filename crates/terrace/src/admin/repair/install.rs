@@ -7,6 +7,7 @@
 use super::{OldIndex, notes::Notes, survey::Survey};
 use crate::{
     Error, Result, Tier,
+    engine::mark::MarkPayload,
     ordered_index::{IndexOptions, OrderedIndex, SetAside, mend, set_damaged_aside},
 };
 use std::{
@@ -86,8 +87,8 @@ pub fn is_between(flash_dir: &Path) -> Result<bool> {
 ///
 /// # Errors
 /// `OutOfSpace`, if that keeps tables from being replaced by their copies: without them more would
-/// be lost.
-pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Result<Option<OldIndex>> {
+/// be lost. [`Error::NotAStore`] if it is another store's.
+pub fn open_old(flash_dir: &Path, store_id: u64, survey: &Survey, notes: &mut Notes) -> Result<Option<OldIndex>> {
     let newest_old = old_ones(flash_dir).ok().and_then(|numbers| numbers.last().copied());
     let candidates = [
         Some(flash_dir.join(CURRENT)),
@@ -108,7 +109,12 @@ pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Result<
             opened = OrderedIndex::open(&directory, IndexOptions::default());
         }
         match opened {
-            Ok((index, Some(_))) => return Ok(Some(Arc::new(index))),
+            Ok((index, Some(mark))) => {
+                if let Some(payload) = MarkPayload::decode(&mark.payload) {
+                    payload.check_store(store_id, &directory)?;
+                }
+                return Ok(Some(Arc::new(index)));
+            }
             Ok((_, None)) => "it is empty".clone_into(&mut reason),
             Err(error) => reason = error.to_string(),
         }

@@ -74,7 +74,7 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     note_large(&opened, &mut notes);
     let mut survey = Survey::of_log(&segments, mended, &mut notes);
     survey.add_blocks(&large, &mut notes);
-    let old = install::open_old(&options.flash_dir, &survey, &mut notes)?;
+    let old = install::open_old(&options.flash_dir, manifest.store_id, &survey, &mut notes)?;
     if let Some(old) = &old {
         survey.compare_end(old.applied_seq(), &mut notes);
     }
@@ -146,9 +146,7 @@ fn note_large(opened: &OpenReport, notes: &mut Notes) {
     for number in &opened.damaged_meta {
         notes.add(format!("LargeMeta {number:016x} is damaged and was passed over"));
     }
-    for block in &opened.missing {
-        notes.add(format!("block {block:016x} is gone; the values in it are lost"));
-    }
+    opened.losses().for_each(|loss| notes.add(loss));
     for name in &opened.foreign {
         notes.add(format!(
             "file {name} among the blocks is not of this store and was left alone"

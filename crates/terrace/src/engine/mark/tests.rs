@@ -13,9 +13,12 @@ fn range(seq: u64, start: &[u8], end: &[u8]) -> DeletedRange {
 fn payload() -> MarkPayload {
     let home = |objects, bytes| HomeStats { objects, bytes };
     MarkPayload {
+        store_id: 0x2827_2625_2423_2221,
         earliest_ms: 0x1817_1615_1413_1211,
         homes: [home(1, 5), home(2, 300), home(1, 1 << 33)],
         over_uses: vec![(5, 6), (0x0403_0201, 0x1817_1615_1413_1211)],
+        in_use: vec![0..5, 6..0x0403_0201],
+        swept: vec![(7, 9)],
         ranges: vec![range(0x0807_0605_0403_0201, b"a", b"b"), range(u64::MAX, b"xyz", b"")],
         live: Some(vec![(1, 5), (300, 1 << 33)]),
     }
@@ -38,11 +41,13 @@ const RANGES: &str = concat!(
     "ffffffffffffffff0300000078797a",
 );
 const LIVE: &str = "02000000000000000105ab028080808020";
+const IN_USE: &str = concat!("02000000", "0005", "01fb838c20");
+const SWEPT: &str = concat!("01000000", "070000000900000000000000");
 
 #[test]
 fn golden_bytes() {
-    let head = concat!("5452434d41524b50", "01000000", "1112131415161718");
-    let expected = bytes_of(&[head, HOMES, SEGMENTS, RANGES, LIVE].concat());
+    let head = concat!("5452434d41524b50", "02000000", "2122232425262728", "1112131415161718");
+    let expected = bytes_of(&[head, HOMES, SEGMENTS, RANGES, LIVE, IN_USE, SWEPT].concat());
     assert_eq!(payload().encode(), expected);
     assert_eq!(MarkPayload::decode(&expected), Some(payload()));
     for length in 0..expected.len() {
@@ -50,8 +55,25 @@ fn golden_bytes() {
     }
     assert_eq!(MarkPayload::decode(&[&expected[..], &[0]].concat()), None);
     let mut newer = expected;
-    newer[8] = 2;
+    newer[8] = 3;
     assert_eq!(MarkPayload::decode(&newer), None);
+}
+
+/// Payloads of format 4 do not say of which store they are, nor which segments are in use.
+#[test]
+fn what_format_4_has_is_read() {
+    let head = concat!("5452434d41524b50", "01000000", "1112131415161718");
+    let old = MarkPayload {
+        store_id: 0,
+        in_use: Vec::new(),
+        swept: Vec::new(),
+        ..payload()
+    };
+    let bytes = bytes_of(&[head, HOMES, SEGMENTS, RANGES, LIVE].concat());
+    assert_eq!(MarkPayload::decode(&bytes), Some(old.clone()));
+    assert!(old.check_store(1, Path::new("")).is_ok());
+    assert!(payload().check_store(0x2827_2625_2423_2221, Path::new("")).is_ok());
+    assert!(payload().check_store(1, Path::new("")).is_err());
 }
 
 #[test]
@@ -63,6 +85,9 @@ fn what_older_formats_have_is_read() {
     // As a store of format 3 wrote it,
     let whole = bytes_of(&[HOMES, &segments, &ranges, &live].concat());
     let of_format_3 = MarkPayload {
+        store_id: 0,
+        in_use: Vec::new(),
+        swept: Vec::new(),
         live: None,
         ..payload()
     };
@@ -119,9 +144,21 @@ fn what_no_writer_writes_is_refused() {
         live: Some(vec![(7, 5), (7, 6)]),
         ..payload()
     });
+    // Runs of segments that are empty, touch, or end behind the last number.
+    for runs in [
+        "0100000000",
+        "020000000001",
+        "02000000000100",
+        "0200000000010001",
+        "01000000018080808010",
+    ] {
+        let bytes = MarkPayload::empty().encode();
+        let bytes = [&bytes[..bytes.len() - 8], &bytes_of(runs), &[0; 4]].concat();
+        assert_eq!(MarkPayload::decode(&bytes), None, "{runs}");
+    }
     // Numbers of items for which the bytes have no room.
     let bytes = MarkPayload::empty().encode();
-    for at in [68, 72, 76] {
+    for at in [76, 80, 84, bytes.len() - 8, bytes.len() - 4] {
         let mut huge = bytes.clone();
         huge[at..at + 4].fill(0xff);
         assert_eq!(MarkPayload::decode(&huge), None, "at {at}");

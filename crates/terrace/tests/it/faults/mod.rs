@@ -12,6 +12,7 @@ mod full;
 mod full_model;
 mod full_tiers;
 mod held;
+mod missing;
 mod refusals;
 mod replaced;
 mod space;

@@ -53,14 +53,14 @@ fn a_newer_format_is_refused() {
     let bench = filled(3, 10);
     for disk in [&bench.flash, &bench.large] {
         let mut manifest = disk.read_file("TERRACE").unwrap();
-        manifest[12..16].copy_from_slice(&5_u32.to_le_bytes());
+        manifest[12..16].copy_from_slice(&6_u32.to_le_bytes());
         let checksum = crc32c::crc32c(&manifest[12..]);
         manifest[8..12].copy_from_slice(&checksum.to_le_bytes());
         disk.put_file("TERRACE", &manifest).unwrap();
     }
     let error = bench.open().unwrap_err();
     assert!(matches!(error, Error::NotAStore { .. }), "{error}");
-    assert!(error.to_string().contains("format 5"), "{error}");
+    assert!(error.to_string().contains("format 6"), "{error}");
 }
 
 #[test]

@@ -330,6 +330,43 @@ fn a_sweep_does_not_read_long_values() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
+/// The values in the segment that was being written had to wait for a second sweep, and another
+/// merge of the whole index: of two million values the last fifth, for four more seconds. And what
+/// was swept was forgotten by the next open, so that it could be swept again.
+#[test]
+fn a_sweep_copies_what_the_segment_has_that_is_being_written() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), SimDisk::new(2));
+    let store = on_sim_disk(dir.path(), &disk);
+    let segments = &store.engine().log.segments;
+    let is_open = |address| {
+        let number = (address / segments.segment_bytes()) as u32;
+        segments.get(number).unwrap().state() == SegmentState::Open
+    };
+    eventually("a sweep", || {
+        store.scan(ScanRange::all()).unwrap().next_values(10).unwrap();
+        store.stats().scan_order.sweeps > 0
+    });
+    let in_open = entries(&store)
+        .into_iter()
+        .filter(|entry| matches!(entry.home, Home::Flash { address } if is_open(address)));
+    let (copied, not): (Vec<_>, Vec<_>) = in_open.partition(|entry| entry.sound_copy().is_some());
+    assert!(copied.len() > 100 && not.is_empty(), "{}, {}", copied.len(), not.len());
+    // More is written into it, and swept once it is full.
+    assert!(segments.in_state(SegmentState::Open).all(|segment| !segment.is_swept()));
+    let swept = segments.swept_uses();
+    assert!(!swept.is_empty());
+    // A mark is made when there is something to persist.
+    store.put("k/later", "value").unwrap();
+    store.close().unwrap();
+    drop(store);
+    let again = Options {
+        flash_disk: Some(Arc::new(disk)),
+        ..options(dir.path())
+    };
+    let store = Store::open(again).unwrap();
+    assert_eq!(store.engine().log.segments.swept_uses(), swept);
+}
+
 /// Whatever fails of its file, a sweep costs nothing but its own work.
 #[test]
 fn a_sweep_whose_file_fails_is_made_again_later() {

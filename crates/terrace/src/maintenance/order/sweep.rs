@@ -8,9 +8,10 @@
 //! ([`spills`]). The merge reads these *spills* side by side. It holds up other merges only from
 //! then on.
 //!
-//! The next sweep skips segments that a sweep has read: all short values that live there have
-//! copies, and later values are elsewhere. That is recorded in RAM only, so after an open the first
-//! sweep covers the whole log, at its full price.
+//! The next sweep skips full segments that a sweep has read: all short values that live there have
+//! copies, and later values are elsewhere. The index's mark lists them for the next open. The
+//! segment that is being written is read as far as it is, too: the values in it would cost another
+//! merge of the whole index.
 //!
 //! Invariants: RAM is bounded. A segment is pinned while it is read. An entry gets only the value
 //! of its own key and version. Before the merge the index has flushed the entries of these
@@ -59,17 +60,27 @@ const EARNED_TOGETHER: u64 = 1 << 20;
 /// Segments, with their generations.
 type Places = Vec<(u32, u64)>;
 
+/// What a sweep reads.
+struct Bought {
+    /// All short values in these have copies afterwards.
+    full: Places,
+    /// These are still being written, or applied.
+    growing: Places,
+    /// Bytes of the copies, about.
+    copied_bytes: u64,
+}
+
 impl Orderer {
     /// Sweeps the log if the charges of scans are sufficient. `false` if there was nothing to do.
     pub(super) fn sweep(&self) -> bool {
         let engine = &self.engine;
-        let Some((segments, copied_bytes)) = bought(engine) else {
+        let Some(bought) = bought(engine) else {
             return false;
         };
         // Once: while it is lent, the cache is smaller.
         let ram = ram(engine);
         engine.cache.lend(ram.bytes() as u64);
-        if let Err(error) = self.sweep_segments(&segments, copied_bytes, ram) {
+        if let Err(error) = self.sweep_segments(&bought, ram) {
             tracing::warn!(%error, "a sweep of the log for scans failed");
         }
         engine.cache.lend(0);
@@ -77,15 +88,16 @@ impl Orderer {
         true
     }
 
-    fn sweep_segments(&self, segments: &Places, copied_bytes: u64, ram: SweepRam) -> Result<()> {
+    fn sweep_segments(&self, bought: &Bought, ram: SweepRam) -> Result<()> {
         let engine = &self.engine;
         let bucket = Mutex::new(Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)));
-        let Some(spills) = collect(engine, (segments, copied_bytes), ram, &bucket)? else {
+        let segments = [&bought.full[..], &bought.growing].concat();
+        let Some(spills) = collect(engine, (&segments, bought.copied_bytes), ram, &bucket)? else {
             return Ok(());
         };
         if self.flush_index() {
             let values = spills.in_order(ram.bytes(), &engine.read_queue)?;
-            self.merge_with_copies(segments, values, bucket.into_inner());
+            self.merge_with_copies(&bought.full, values, bucket.into_inner());
         }
         Ok(())
     }
@@ -113,7 +125,7 @@ impl Orderer {
         true
     }
 
-    fn merge_with_copies(&self, segments: &Places, values: InOrder, bucket: Bucket) {
+    fn merge_with_copies(&self, full: &Places, values: InOrder, bucket: Bucket) {
         let engine = &self.engine;
         let told = Arc::new(Told::default());
         let source = LogInOrder {
@@ -128,7 +140,7 @@ impl Orderer {
             Ok(true) => {
                 count(&engine.scan_order.counters.copied, told.copied.load(Ordering::Relaxed));
                 if !told.has_ended.load(Ordering::Relaxed) {
-                    let pinned = segments.iter().filter_map(|(number, generation)| {
+                    let pinned = full.iter().filter_map(|(number, generation)| {
                         let segment = engine.log.segments.pin(*number)?;
                         Some((segment, *generation))
                     });
@@ -228,9 +240,17 @@ fn is_due(segment: &Segment, applied_seq: u64) -> bool {
     segment.state() == SegmentState::Sealed && segment.last_seq() <= applied_seq && !segment.is_swept()
 }
 
-/// The segments to be swept, if the charges of scans are sufficient: full ones. And the bytes of
-/// the copies, about.
-fn bought(engine: &Engine) -> Option<(Places, u64)> {
+/// Whether a segment will be due soon. What it has by now, the hash index and the index know.
+fn is_growing(segment: &Segment, applied_seq: u64) -> bool {
+    match segment.state() {
+        SegmentState::Open => true,
+        SegmentState::Sealed => segment.last_seq() > applied_seq,
+        _ => false,
+    }
+}
+
+/// The segments to be swept, if there are full ones and the charges of scans are sufficient.
+fn bought(engine: &Engine) -> Option<Bought> {
     // Called at each turn: if nothing was scanned since, the segments need not be visited.
     if !engine.scan_order.has_paid_for_sweep() || must_end(engine) || is_behind(engine) {
         return None;
@@ -240,13 +260,24 @@ fn bought(engine: &Engine) -> Option<(Places, u64)> {
         return None;
     }
     let applied_seq = engine.index.applied_seq();
-    let segments = engine.log.segments.iter();
-    let due: Vec<_> = segments.filter(|segment| is_due(segment, applied_seq)).collect();
-    let (sweep, mean_bytes) = work(engine, &due);
-    let place = |segment: &&Segment| (segment.number, segment.generation());
+    let segments = || engine.log.segments.iter();
+    let full: Vec<_> = segments().filter(|segment| is_due(segment, applied_seq)).collect();
+    // By themselves they are not worth a merge of the index.
+    let is_worth = !full.is_empty();
+    let growing = segments().filter(|segment| is_worth && is_growing(segment, applied_seq));
+    let growing: Vec<_> = growing.collect();
+    let (sweep, mean_bytes) = work(engine, &[&full[..], &growing].concat());
+    let places = |segments: &[&Segment]| {
+        let place = |segment: &&Segment| (segment.number, segment.generation());
+        segments.iter().map(place).collect()
+    };
     let is_bought = has_room(engine, sweep.written_bytes(mean_bytes))
         && engine.scan_order.buys_sweep(sweep, mean_bytes, ram(engine));
-    is_bought.then(|| (due.iter().map(place).collect(), sweep.copied_bytes(mean_bytes)))
+    is_bought.then(|| Bought {
+        full: places(&full),
+        growing: places(&growing),
+        copied_bytes: sweep.copied_bytes(mean_bytes),
+    })
 }
 
 /// What reading these segments takes, and the mean length of the values in the log.
@@ -258,7 +289,11 @@ fn work(engine: &Engine, due: &[&Segment]) -> (Sweep, u64) {
     let live_bytes: u64 = due.iter().map(|segment| segment.live_bytes()).sum();
     let live_bytes = live_bytes / HashIndex::read_bytes_max_of_value(mean_bytes) * mean_bytes;
     let sweep = Sweep {
-        bytes: due.iter().map(|segment| segment.end_bytes()).sum(),
+        // The end of an open segment is not known.
+        bytes: due
+            .iter()
+            .map(|segment| segment.end_bytes().max(segment.live_bytes()))
+            .sum(),
         live_bytes: live_bytes.min(flash.bytes),
         index_bytes: engine.index.disk_bytes(),
     };

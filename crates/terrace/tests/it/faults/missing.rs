@@ -72,11 +72,14 @@ fn a_missing_segment_is_named_with_its_keys_by_the_open() {
 #[test]
 fn all_segments_are_missed() {
     let bench = closed(32);
+    // Where frames were written one by one, the log was full, and the first values went to blocks.
+    let in_log = bench.open().unwrap().stats().flash.objects;
+    assert!(in_log > 0);
     for segment in bench.flash.files().into_iter().filter(|file| file.ends_with(".seg")) {
         bench.flash.remove(Path::new(&segment)).unwrap();
     }
     let (lost, _) = lost_and_named(&bench, "without segments");
-    assert_eq!(lost, 200);
+    assert_eq!(lost as u64, in_log);
 }
 
 /// Segments that were emptied after the index's mark, or never used, are not missed.

@@ -12,6 +12,7 @@ mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
+mod copies;
 mod downloads;
 mod encryption;
 mod events;

@@ -4,7 +4,7 @@
 //! piece by piece while the source is read. An object copied onto itself, which is how S3 changes
 //! metadata, keeps its bytes where they are.
 
-use super::{Answered, Conditions, Verdict, check_key, objects, precondition_failed, reading, requirement};
+use super::{ATTEMPTS, Answered, Conditions, Verdict, check_key, objects, precondition_failed, reading, requirement};
 use crate::s3::ops::said;
 use crate::s3::{errors, ops::tag};
 use crate::{
@@ -196,23 +196,18 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
     let (if_match, if_none_match) = conditions(&request.headers)?;
     let reading = || reading(gateway, by, target, &input.key, None);
     let requirement = requirement(reading, if_match, if_none_match)?;
-    let opened = open(gateway, &from, of_source).await?;
-    check_length(opened.facts.length)?;
-    let key = input.key;
-    if let Some(tagging) = opened.facts.tagging().filter(|_| !retags) {
-        may_retag(&from, &opened, &gateway.claim(by, Action::Write, target), &key, tagging)?;
-    }
-    let attributes = merge(&opened.facts.description(), &given, replaces, retags);
-    let copied = source_version(&from, &opened);
-    // With versioning a copy has its own bytes. Encrypted sources and targets are written again.
-    let is_plain = sealing.is_none() && opened.facts.encryption.is_none();
-    let told = sealing.as_ref().map(Sealing::told);
-    let kept = if is_same && is_plain && algorithms.is_empty() && target.versioning() == Versioning::Never {
-        rewrite(gateway, permit, key, opened, attributes, requirement).await?
-    } else {
-        let as_asked = (attributes, sealing, requirement);
-        duplicate(gateway, (permit, key), opened, as_asked, algorithms).await?
+    let asked = Asked {
+        claim: gateway.claim(by, Action::Write, target),
+        conditions: of_source,
+        given,
+        replaces,
+        retags,
+        requirement,
+        sealing,
+        algorithms,
     };
+    let told = asked.sealing.as_ref().map(Sealing::told);
+    let (kept, copied) = make(gateway, (permit, input.key), &from, is_same, asked).await?;
     let modified = UNIX_EPOCH + Duration::from_secs(kept.modified_ms / 1000);
     let mut result = CopyObjectResult {
         e_tag: Some(ETag::Strong(kept.etag)),
@@ -230,6 +225,63 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
     };
     set_encryption_of_new!(output, told);
     Ok(S3Response::new(output))
+}
+
+/// What a request asks of a copy, besides its source and its key.
+struct Asked {
+    /// The claim to write it, which is asked again about the tags that are copied.
+    claim: Claim,
+    /// Conditions on the source.
+    conditions: Conditions,
+    /// The description in the request, and whether it replaces the source's, and its tags.
+    given: Attributes,
+    replaces: bool,
+    retags: bool,
+    /// Conditions on the object that is replaced.
+    requirement: Requirement,
+    sealing: Option<Sealing>,
+    algorithms: Vec<Algorithm>,
+}
+
+/// Makes the copy. Returns it, and the source's version for the answer.
+///
+/// An object that is copied onto itself may change between its reading and the commit. Then it is
+/// read again, and everything is decided again from what was read: the commit fails unless that is
+/// what is replaced.
+async fn make(
+    gateway: &Arc<Gateway>,
+    (permit, key): (Permit, String),
+    from: &Source,
+    is_same: bool,
+    asked: Asked,
+) -> S3Result<(Kept, Option<String>)> {
+    for _ in 0..ATTEMPTS {
+        let opened = open(gateway, from, asked.conditions.clone()).await?;
+        check_length(opened.facts.length)?;
+        if let Some(tagging) = opened.facts.tagging().filter(|_| !asked.retags) {
+            may_retag(from, &opened, &asked.claim, &key, tagging)?;
+        }
+        let attributes = merge(&opened.facts.description(), &asked.given, asked.replaces, asked.retags);
+        let copied = source_version(from, &opened);
+        // With versioning a copy has its own bytes. Encrypted sources and targets are written
+        // again.
+        let is_plain = asked.sealing.is_none() && opened.facts.encryption.is_none();
+        let stays = is_same && is_plain && asked.algorithms.is_empty();
+        if !stays || permit.bucket().versioning() != Versioning::Never {
+            let as_asked = (attributes, asked.sealing, asked.requirement);
+            let kept = duplicate(gateway, (permit, key), opened, as_asked, asked.algorithms).await?;
+            return Ok((kept, copied));
+        }
+        asked.requirement.check(Some(&opened.facts)).told()?;
+        let place = (permit.clone(), key.clone());
+        if let Some(kept) = rewrite(gateway, place, opened, attributes).await? {
+            return Ok((kept, copied));
+        }
+    }
+    Err(s3_error!(
+        OperationAborted,
+        "The object is being replaced all the time while it is copied onto itself. Try again."
+    ))
 }
 
 /// Refuses copies in one request that are too long for one put.
@@ -292,17 +344,14 @@ fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: boo
     attributes
 }
 
-/// Replaces an object's attributes; its bytes stay.
+/// Replaces an object's attributes; its bytes stay. `None` if it is no longer the object that was
+/// opened, for which the permission and the conditions were decided.
 async fn rewrite(
     gateway: &Arc<Gateway>,
-    permit: Permit,
-    key: String,
+    (permit, key): (Permit, String),
     opened: Opened,
     description: Attributes,
-    requirement: Requirement,
-) -> S3Result<Kept> {
-    // The permission was checked for this object: it is replaced only if it has not changed.
-    requirement.check(Some(&opened.facts)).told()?;
+) -> S3Result<Option<Kept>> {
     gateway
         .run(move |gateway, store| {
             let modified_ms = store.clock().now_ms();
@@ -319,20 +368,21 @@ async fn rewrite(
                 key: &key,
             };
             // Its values belong to exactly this version.
-            if !commit::redescribe(place, opened.place(), opened.facts.version, &new).told()? {
-                return Err(s3_error!(
-                    OperationAborted,
-                    "The object was replaced while it was being copied onto itself. Try again."
-                ));
-            }
-            Ok(Kept {
+            let is_done = commit::redescribe(place, opened.place(), opened.facts.version, &new).told()?;
+            let expiration = permit.bucket().expiration(Subject {
+                key: &key,
+                length: opened.facts.length,
+                tagging: record::tagging(&attributes),
+                written_ms: modified_ms,
+            });
+            Ok(is_done.then_some(Kept {
                 etag: opened.facts.etag.clone(),
                 attributes,
                 modified_ms,
                 version: None,
                 commit: None,
-                expiration: permit.bucket().expiration(Subject::of(&key, &opened.facts)),
-            })
+                expiration,
+            }))
         })
         .await
 }

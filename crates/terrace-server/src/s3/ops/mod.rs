@@ -136,7 +136,9 @@ fn change_here(
     changed.map_err(|Failed(error)| error)
 }
 
-/// How often rewriting a record is retried because it was replaced meanwhile.
+/// How often rewriting a record is tried. A try fails only if another commit has replaced the
+/// record meanwhile, so this many in a row mean that clients keep replacing it; a bound, since each
+/// reads the record again.
 const ATTEMPTS: usize = 64;
 
 /// Gives an object, or a version, the attributes that `change` makes of the stored ones. Its bytes
@@ -236,7 +238,7 @@ pub fn signed(number: u64) -> i64 {
 }
 
 /// Conditions of a request that reads.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Conditions {
     /// `If-Match`
     pub if_match: Option<ETagCondition>,

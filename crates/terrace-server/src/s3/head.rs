@@ -27,7 +27,7 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use terrace_objects::text::percent_decode_path;
+use terrace_objects::{record::METADATA_PREFIX, text::percent_decode_path};
 
 /// Most names in a query. No operation needs a quarter of it; each costs some hundred bytes while
 /// the request exists, and may be two bytes long.
@@ -115,9 +115,10 @@ pub struct Head {
 }
 
 impl Head {
-    /// Parses a head, and removes headers that only this code reads. The second result is an error
+    /// Parses a head, joins lines of metadata, and removes headers that only this code reads. The second result is an error
     /// for repeated or too long values.
     pub fn read(parts: &mut Parts, peer: Peer, hosts: Hosts<'_>) -> (Arc<Self>, S3Result) {
+        join_metadata(&mut parts.headers);
         let (path, query) = (parts.uri.path(), parts.uri.query());
         let pairs = form_urlencoded::parse(query.unwrap_or("").as_bytes()).into_owned();
         let mut pairs: Vec<_> = pairs.take(QUERY_NAMES_MAX + 1).collect();
@@ -280,6 +281,25 @@ impl Head {
             .filter(|(_, (name, _))| !signature::is_of_signature(name))
             .map(|(pair, _)| pair);
         shown.collect::<Vec<_>>().join("&")
+    }
+}
+
+/// Joins lines of metadata with the same name: their values with commas, in order, as S3 stores
+/// them, and as both versions of signatures cover them. `s3s` refuses such lines.
+fn join_metadata(headers: &mut HeaderMap) {
+    if headers.len() == headers.keys_len() {
+        return;
+    }
+    let is_metadata = |name: &&HeaderName| name.as_str().starts_with(METADATA_PREFIX);
+    let is_repeated = |name: &&HeaderName| headers.get_all(*name).iter().count() > 1;
+    let names = headers.keys().filter(is_metadata).filter(is_repeated);
+    for name in names.cloned().collect::<Vec<_>>() {
+        let values = headers.get_all(&name).iter();
+        let values: Vec<_> = values.map(|value| value.as_bytes().trim_ascii()).collect();
+        // What is valid in parts is valid joined.
+        if let Ok(joined) = HeaderValue::from_bytes(&values.join(&b","[..])) {
+            headers.insert(name, joined);
+        }
     }
 }
 

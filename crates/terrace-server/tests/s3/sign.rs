@@ -196,8 +196,14 @@ impl Client {
         if matches!(mode, Mode::ChunksWithTrailer | Mode::UnsignedWithTrailer) {
             all.push(("x-amz-trailer".to_owned(), "x-amz-checksum-crc32c".to_owned()));
         }
-        all.sort();
-        let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
+        // Lines of one name stay in order, and are signed as one.
+        all.sort_by(|one, other| one.0.cmp(&other.0));
+        let joined = |lines: &[(String, String)]| {
+            let values: Vec<_> = lines.iter().map(|(_, value)| value.as_str()).collect();
+            (lines[0].0.clone(), values.join(","))
+        };
+        let signed: Vec<_> = all.chunk_by(|one, other| one.0 == other.0).map(joined).collect();
+        let names: Vec<_> = signed.iter().map(|(name, _)| name.as_str()).collect();
         let names = names.join(";");
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query: Vec<_> = query
@@ -211,7 +217,7 @@ impl Client {
                 }
             })
             .collect();
-        let lines: String = all.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+        let lines: String = signed.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
         let canonical = format!("{method}\n{path}\n{}\n{lines}\n{names}\n{payload}", query.join("&"));
         let signature = scope.sign("AWS4-HMAC-SHA256", &sha256(canonical.as_bytes()));
         let body = match mode {

@@ -273,3 +273,47 @@ fn ranges_that_end_far_away() {
         }
     }
 }
+
+/// Lines of metadata with the same name were refused, where S3 joins their values with commas, in
+/// order. The signature covers them joined, so a line that is added is not covered.
+#[test]
+fn lines_of_metadata() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let lines = [
+        ("x-amz-meta-seen", "paris"),
+        ("x-amz-meta-other", "1"),
+        ("X-Amz-Meta-Seen", "Aachen, twice"),
+    ];
+    let is_joined = |target: &str| {
+        let got = client.get(target).status(200);
+        assert_eq!(got.header("x-amz-meta-seen"), Some("paris,Aachen, twice"), "{target}");
+    };
+    client.send("PUT", "/bucket/k", &lines, b"v").status(200);
+    is_joined("/bucket/k");
+    let upload = Upload::begin(client, "/bucket/parts", &lines);
+    let tags = [upload.put(client, 1, b"v", Mode::Whole)];
+    upload.complete(client, &[], &tags).status(200);
+    is_joined("/bucket/parts");
+    let mut copy = vec![
+        ("x-amz-copy-source", "/bucket/parts"),
+        ("x-amz-metadata-directive", "REPLACE"),
+    ];
+    copy.extend(lines);
+    client.send("PUT", "/bucket/copy", &copy, b"").status(200);
+    is_joined("/bucket/copy");
+    let mut added = client.sign("PUT", "/bucket/added", &lines, b"v", Mode::Whole);
+    added.head = added
+        .head
+        .replacen("x-amz-meta-other", "x-amz-meta-seen: rome\r\nx-amz-meta-other", 1);
+    is(&client.exchange(&added), 403, "SignatureDoesNotMatch");
+    client.get("/bucket/added").status(404);
+    let long = "x".repeat(700);
+    let long = [("x-amz-meta-a", long.as_str()); 3];
+    is(
+        &client.send("PUT", "/bucket/long", &long, b"v"),
+        400,
+        "MetadataTooLarge",
+    );
+}

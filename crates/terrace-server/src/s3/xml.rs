@@ -1,7 +1,8 @@
 //! Checks a request's XML before `s3s` parses it. `s3s` drops what it does not expect: text in
-//! CDATA sections, text where elements belong, elements with unknown names. Each changes what the
-//! rest means: a lifecycle rule without its prefix is one for the whole bucket. So they are refused
-//! here, as by S3's schema. And completes what `s3s` writes ([`refer_to_returns`]).
+//! CDATA sections, text where elements belong, elements with unknown names, what follows the digits
+//! of a number. Each changes what the rest means: a lifecycle rule without its prefix is one for the
+//! whole bucket. So they are refused here, as by S3's schema. And completes what `s3s` writes
+//! ([`refer_to_returns`]).
 
 use super::{errors, head::Head, refuse::is_subresource};
 use bytes::Bytes;
@@ -175,6 +176,22 @@ const ELEMENTS: [(&str, &[&str]); 58] = [
     ),
 ];
 
+/// The elements with a number. `s3s` reads one up to the first byte that is no digit: objects due
+/// after `1O` days would be deleted after one. Dates and truths it reads whole, and statuses of web
+/// sites are text to it.
+const NUMBERS: [&str; 10] = [
+    "Days",
+    "DaysAfterInitiation",
+    "MaxAgeSeconds",
+    "NewerNoncurrentVersions",
+    "NoncurrentDays",
+    "ObjectSizeGreaterThan",
+    "ObjectSizeLessThan",
+    "PartNumber",
+    "Size",
+    "Years",
+];
+
 /// The XML of a request, as it arrives. It shares the memory of what is collected for `s3s`.
 #[derive(Debug, Default)]
 pub struct Document(Vec<Bytes>);
@@ -213,6 +230,7 @@ impl Document {
 struct Open {
     /// The names of the elements that it may have; `None` if it has text, or is not known.
     may_have: Option<&'static [&'static str]>,
+    is_number: bool,
     has_text: bool,
     has_elements: bool,
 }
@@ -235,6 +253,7 @@ pub fn check(xml: &[u8]) -> S3Result {
                 let may_have = elements_of(start.name().as_ref()).filter(|_| is_known);
                 open.push(Open {
                     may_have,
+                    is_number: is_known && NUMBERS.iter().any(|name| name.as_bytes() == start.name().as_ref()),
                     has_text: false,
                     has_elements: false,
                 });
@@ -242,8 +261,9 @@ pub fn check(xml: &[u8]) -> S3Result {
             }
             Event::Empty(empty) => begin(&mut open, empty.name().as_ref()),
             Event::End(_) => open.pop().is_some(),
+            Event::Text(text) if is_of_number(&open) => is_number(&text, &open) && has_text(&mut open),
             Event::Text(text) => text.iter().all(u8::is_ascii_whitespace) || has_text(&mut open),
-            Event::GeneralRef(_) => has_text(&mut open),
+            Event::GeneralRef(_) => !is_of_number(&open) && has_text(&mut open),
             Event::CData(_) | Event::DocType(_) => false,
             // They are no part of a text, and `s3s` joins what is around them.
             Event::Comment(_) | Event::PI(_) | Event::Decl(_) => true,
@@ -269,6 +289,22 @@ fn has_text(open: &mut [Open]) -> bool {
     let Some(around) = open.last_mut() else { return false };
     around.has_text = true;
     around.may_have.is_none() && !around.has_elements
+}
+
+/// Whether the innermost element has a number.
+fn is_of_number(open: &[Open]) -> bool {
+    open.last().is_some_and(|around| around.is_number)
+}
+
+/// Whether a text can be in the number of the innermost element: digits, and a sign before the first
+/// of them. Comments may split a number, as any text.
+fn is_number(text: &[u8], open: &[Open]) -> bool {
+    let is_first = open.last().is_some_and(|around| !around.has_text);
+    let digits = match text {
+        [b'+' | b'-', digits @ ..] if is_first => digits,
+        digits => digits,
+    };
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
 /// The elements that an element of this name may have, in any document that an operation takes.

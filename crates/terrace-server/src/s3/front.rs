@@ -303,12 +303,16 @@ impl Inner {
         if let Some(trailer) = chunks.as_ref().and_then(Chunks::trailer) {
             parts.extensions.insert(trailer);
         }
+        let document = Document::of(head).filter(|_| !is_over);
+        if let Some(kept) = document.as_ref().and_then(Document::kept) {
+            parts.extensions.insert(kept);
+        }
         let watch = Watch {
             promise,
             was_read: Arc::clone(&asked.was_read),
             received: asked.exchange.received(),
             chunks,
-            document: Document::of(head).filter(|_| !is_over),
+            document,
             collected: weight(head).map(|weight| Collected { ticket, weight }),
             broken: broken.clone(),
         };

@@ -1,14 +1,15 @@
 //! Checks a request's XML before `s3s` parses it. `s3s` drops what it does not expect: text in
 //! CDATA sections, text where elements belong, elements with unknown names, what follows the digits
 //! of a number. Each changes what the rest means: a lifecycle rule without its prefix is one for the
-//! whole bucket. So they are refused here, as by S3's schema. And completes what `s3s` writes
-//! ([`refer_to_returns`]).
+//! whole bucket. So they are refused here, as by S3's schema. Also keeps the XML of which `s3s` does
+//! not read a part ([`Kept`]), and completes what `s3s` writes ([`refer_to_returns`]).
 
 use super::{errors, head::Head, refuse::is_subresource};
 use bytes::Bytes;
-use hyper::{Response, header};
+use hyper::{Method, Response, header};
 use quick_xml::{Reader, events::Event};
 use s3s::{Body, S3Result};
+use std::sync::{Arc, OnceLock};
 
 /// The only subresource whose body is JSON.
 const POLICY: &str = "policy";
@@ -35,7 +36,7 @@ const NOTIFICATION: &[&str] = &["CloudFunction", "Event", "Filter", "Id", "Queue
 
 /// What each element with elements may have, by its name, in order. A name means the same in all
 /// documents, or what it may have in each is joined.
-const ELEMENTS: [(&str, &[&str]); 58] = [
+const ELEMENTS: [(&str, &[&str]); 59] = [
     ("AbortIncompleteMultipartUpload", &["DaysAfterInitiation"]),
     ("AccelerateConfiguration", &["Status"]),
     ("AccessControlList", &["Grant"]),
@@ -64,7 +65,7 @@ const ELEMENTS: [(&str, &[&str]); 58] = [
     ("Condition", &["HttpErrorCodeReturnedEquals", "KeyPrefixEquals"]),
     (
         "CreateBucketConfiguration",
-        &["Bucket", "Location", "LocationConstraint"],
+        &["Bucket", "Location", "LocationConstraint", "Tags"],
     ),
     ("DefaultRetention", &["Days", "Mode", "Years"]),
     ("Delete", &["Object", "Quiet"]),
@@ -160,6 +161,7 @@ const ELEMENTS: [(&str, &[&str]); 58] = [
     ("Tag", &["Key", "Value"]),
     ("TagSet", &["Tag"]),
     ("Tagging", &["TagSet"]),
+    ("Tags", &["Tag"]),
     ("TargetGrants", &["Grant"]),
     ("TargetObjectKeyFormat", &["PartitionedPrefix", "SimplePrefix"]),
     ("TopicConfiguration", NOTIFICATION),
@@ -192,9 +194,24 @@ const NUMBERS: [&str; 10] = [
     "Years",
 ];
 
+/// The XML of a request that makes a bucket, once it has arrived and been checked: `s3s` does not
+/// read the tags in it. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Kept(Arc<OnceLock<Bytes>>);
+
+impl Kept {
+    /// The XML; empty if there is none.
+    pub fn bytes(&self) -> &[u8] {
+        self.0.get().map_or(&[], |xml| xml)
+    }
+}
+
 /// The XML of a request, as it arrives. It shares the memory of what is collected for `s3s`.
 #[derive(Debug, Default)]
-pub struct Document(Vec<Bytes>);
+pub struct Document {
+    pieces: Vec<Bytes>,
+    kept: Option<Kept>,
+}
 
 impl Document {
     /// `None` if the body of a request with this head is not XML.
@@ -205,12 +222,21 @@ impl Document {
             .map(|(name, _)| name)
             .filter(|name| is_subresource(name));
         let is_policy = head.has(POLICY) && named.all(|name| name == POLICY);
-        (head.is_xml && !head.is_form && !head.is_call && !is_policy).then(Self::default)
+        let makes_bucket = head.method == Method::PUT && !head.is_of_object() && !head.has_subresource;
+        (head.is_xml && !head.is_form && !head.is_call && !is_policy).then(|| Self {
+            pieces: Vec::new(),
+            kept: makes_bucket.then(Kept::default),
+        })
+    }
+
+    /// What the operation may read of it, beside what `s3s` does.
+    pub fn kept(&self) -> Option<Kept> {
+        self.kept.clone()
     }
 
     /// Adds a piece.
     pub fn add(&mut self, piece: &Bytes) {
-        self.0.push(piece.clone());
+        self.pieces.push(piece.clone());
     }
 
     /// Checks all of it.
@@ -218,11 +244,17 @@ impl Document {
     /// # Errors
     /// `MalformedXML`
     pub fn check(self) -> S3Result {
-        match self.0.as_slice() {
-            [] => Ok(()),
-            [whole] => check(whole),
-            pieces => check(&pieces.concat()),
+        let whole = match self.pieces.as_slice() {
+            [] => return Ok(()),
+            [whole] => whole.clone(),
+            pieces => pieces.concat().into(),
+        };
+        check(&whole)?;
+        if let Some(Kept(kept)) = self.kept {
+            // A body ends once.
+            let _ = kept.set(whole);
         }
+        Ok(())
     }
 }
 

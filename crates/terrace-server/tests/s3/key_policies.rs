@@ -303,3 +303,23 @@ fn a_bucket_that_is_made_again_has_a_policy() {
     assert!(!own.get("/mine?acl").status(200).text().contains("AllUsers"));
     maker.send("PUT", "/mine", &[], b"").status(200);
 }
+
+/// The tags in the body of CreateBucket need the action that sets them, as those in a request of
+/// their own.
+#[test]
+fn tags_of_a_new_bucket_need_their_action() {
+    let place = Place::new();
+    let service = filled(&place);
+    let statement = |actions: &str| format!(r#"{{"Effect":"Allow","Action":[{actions}],"Resource":"*"}}"#);
+    let maker = key_with(&place, &service, "terrace", &statement(r#""s3:CreateBucket""#));
+    let both = statement(r#""s3:CreateBucket","s3:PutBucketTagging""#);
+    let tagger = key_with(&place, &service, "terrace", &both);
+    let tagged = "<CreateBucketConfiguration><Tags><Tag><Key>a</Key><Value>1</Value></Tag></Tags>\
+        </CreateBucketConfiguration>";
+    denied(&maker.send("PUT", "/new", &[], tagged.as_bytes()));
+    service.client.get("/new?location").status(404);
+    tagger.send("PUT", "/new", &[], tagged.as_bytes()).status(200);
+    maker
+        .send("PUT", "/other", &[], b"<CreateBucketConfiguration/>")
+        .status(200);
+}

@@ -374,6 +374,52 @@ fn ranges_that_end_far_away() {
     }
 }
 
+/// Tags of a new bucket were refused as malformed XML. They are the bucket's, as by
+/// PutBucketTagging, and what that refuses makes no bucket.
+#[test]
+fn tags_of_a_new_bucket() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let make = |name: &str, tags: &str, mode: Mode| {
+        let xml = format!(
+            "<CreateBucketConfiguration><LocationConstraint>us-east-1</LocationConstraint>\
+             <Tags>{tags}</Tags></CreateBucketConfiguration>"
+        );
+        client.exchange(&client.sign("PUT", &format!("/{name}"), &[], xml.as_bytes(), mode))
+    };
+    let tag = |name: &str, value: &str| format!("<Tag><Key>{name}</Key><Value>{value}</Value></Tag>");
+    let two = tag("team", "a&#43;b") + &tag("cost", "12");
+    for (name, mode) in [("whole", Mode::Whole), ("chunks", Mode::Chunks)] {
+        make(name, &two, mode).status(200);
+        let kept = client.get(&format!("/{name}?tagging")).status(200);
+        assert_eq!(elements(&kept, "Key"), ["team", "cost"]);
+        assert_eq!(elements(&kept, "Value"), ["a+b", "12"]);
+    }
+    make("without", "", Mode::Whole).status(200);
+    is(&client.get("/without?tagging"), 404, "NoSuchTagSet");
+    // A bucket that exists keeps its tags.
+    make("whole", &tag("other", "1"), Mode::Whole).status(200);
+    assert_eq!(
+        elements(&client.get("/whole?tagging").status(200), "Key"),
+        ["team", "cost"]
+    );
+    let twice = tag("a", "1") + &tag("a", "2");
+    let many: String = (0..51).map(|number| tag(&number.to_string(), "x")).collect();
+    for (tags, expected) in [
+        (twice.as_str(), "InvalidTag"),
+        (&tag("aws:x", "1"), "InvalidTag"),
+        (&tag("a", "!"), "InvalidTag"),
+        (&many, "BadRequest"),
+        ("<Tag><Key>a</Key><Worth>1</Worth></Tag>", "MalformedXML"),
+        ("<Key>a</Key>", "MalformedXML"),
+    ] {
+        is(&make("wrong", tags, Mode::Whole), 400, expected);
+        client.get("/wrong?tagging").status(404);
+    }
+    is(&client.get("/wrong?location"), 404, "NoSuchBucket");
+}
+
 /// Lines of metadata with the same name were refused, where S3 joins their values with commas, in
 /// order. The signature covers them joined, so a line that is added is not covered.
 #[test]

@@ -1,14 +1,16 @@
 //! Buckets: list, create, head, delete, location, versioning.
 
-use super::{Answered, acl, change_here, ownership, set};
+use super::{Answered, acl, change_here, ownership, set, tagging};
 use crate::asked_acl;
 use crate::s3::{
-    Gateway, REGION, account,
+    Gateway, REGION, access, account,
     bucket::{Record, Versioning},
     errors::{self, Told as _},
+    judged::Asker,
     lock::Settings,
+    xml,
 };
-use hyper::{HeaderMap, StatusCode};
+use hyper::{HeaderMap, StatusCode, http::Extensions};
 use s3s::{
     S3Request, S3Response, S3Result,
     dto::{
@@ -100,6 +102,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
         ownership: input.object_ownership.as_ref().map(ownership::ownership).transpose()?,
         account: account.as_deref().map(str::to_owned),
         location: constraint,
+        tags: tags_of(&request.extensions, &name)?,
         ..Record::default()
     };
     acl::of_new_bucket(gateway, &mut record, &asked)?;
@@ -109,8 +112,8 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
             let owner = record.owner().to_owned();
             match gateway.buckets.create(store, &name, record) {
                 // In S3's first region, which this server uses by default, making an existing
-                // bucket of one's own again succeeds and sets the list ("CreateBucket" in the API
-                // reference).
+                // bucket of one's own again succeeds and sets the list, and nothing else
+                // ("CreateBucket" in the API reference).
                 Err(ObjectError::BucketExists) => {
                     change_here(&gateway.buckets, store, &name, |record| {
                         // It may have been replaced.
@@ -133,6 +136,20 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
     Ok(S3Response::new(CreateBucketOutput {
         location: Some(location),
     }))
+}
+
+/// The tags that a request to make a bucket gives it, if it may.
+///
+/// # Errors
+/// `AccessDenied`, and as PutBucketTagging.
+fn tags_of(extensions: &Extensions, bucket: &str) -> S3Result<Vec<(String, String)>> {
+    let xml = extensions.get::<xml::Kept>();
+    let tags = xml.map_or_else(|| Ok(Vec::new()), |xml| tagging::of_new_bucket(xml.bytes()))?;
+    let may_tag = |asker: &Asker| asker.may_also("s3:PutBucketTagging", &Record::default(), bucket);
+    if !tags.is_empty() && !extensions.get::<Asker>().is_none_or(may_tag) {
+        return Err(access::denied());
+    }
+    Ok(tags)
 }
 
 /// The location of a bucket that was requested in this region: the given constraint, if it names

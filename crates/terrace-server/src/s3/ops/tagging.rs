@@ -13,11 +13,12 @@ use hyper::{HeaderMap, StatusCode, header::HeaderValue};
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
     dto::{
-        DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetBucketTaggingInput, GetBucketTaggingOutput,
-        GetObjectTaggingInput, GetObjectTaggingOutput, PutBucketTaggingInput, PutBucketTaggingOutput,
+        BucketInfo, DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetBucketTaggingInput, GetBucketTaggingOutput,
+        GetObjectTaggingInput, GetObjectTaggingOutput, LocationInfo, PutBucketTaggingInput, PutBucketTaggingOutput,
         PutObjectTaggingInput, PutObjectTaggingOutput, Tag,
     },
     s3_error,
+    xml::{DeResult, Deserializer},
 };
 use std::{collections::BTreeSet, sync::Arc};
 use terrace_objects::tags;
@@ -223,6 +224,34 @@ pub async fn put_of_bucket(
 ) -> Answered<PutBucketTaggingOutput> {
     let tags = from_set(request.input.tagging.tag_set, BUCKET_TAGS_MAX)?;
     set(gateway, request.input.bucket, |record| record.tags = tags).await
+}
+
+/// The tags in the XML of a request that makes a bucket, which `s3s` does not read.
+///
+/// # Errors
+/// `MalformedXML`, and as PutBucketTagging.
+pub fn of_new_bucket(xml: &[u8]) -> S3Result<Vec<(String, String)>> {
+    if xml.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut tags = None;
+    let mut reader = Deserializer::new(xml);
+    let configuration = |reader: &mut Deserializer<'_>| {
+        reader.for_each_element(|reader, name| match name {
+            b"Tags" if tags.is_none() => {
+                tags = Some(reader.list_content("Tag")?);
+                Ok(())
+            }
+            b"Bucket" => reader.content::<BucketInfo>().map(drop),
+            b"Location" => reader.content::<LocationInfo>().map(drop),
+            // A second list is not read, so what follows its start is an error.
+            b"Tags" => Ok(()),
+            _ => reader.text(|_| Ok(())),
+        })
+    };
+    let read: DeResult = reader.named_element("CreateBucketConfiguration", configuration);
+    read.map_err(|_| errors::malformed_xml())?;
+    from_set(tags.unwrap_or_default(), BUCKET_TAGS_MAX)
 }
 
 #[cfg(test)]

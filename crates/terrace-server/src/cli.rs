@@ -92,8 +92,8 @@ pub enum Command {
     /// Rebuild the index and the block list from segments and blocks
     ///
     /// For a store that does not open. Stop all processes that use it first. The report lists what
-    /// could not be recovered.
-    Repair(JsonArgs),
+    /// could not be recovered. A tier whose directory is empty or missing is refused: mount it.
+    Repair(RepairArgs),
     /// Back up a store, in use or not, to a directory
     ///
     /// A running `serve` executes the command while it serves requests. If the directory is on the
@@ -113,6 +113,19 @@ pub enum Command {
     Capacity(CapacityArgs),
     /// Measure an S3 server
     Bench(BenchCommandArgs),
+}
+
+/// Arguments of `repair`.
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// One tier is lost for good: keep only what the other has
+    ///
+    /// Everything that was on the lost tier is forgotten. Its directory may be empty or missing.
+    #[arg(long)]
+    pub without_tier: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `capacity`.

@@ -458,7 +458,9 @@ impl Store {
     /// open. Takes some 100 bytes of RAM and the key for each key, deleted ones included.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::NotAStore`], errors of the devices.
+    /// [`Error::Invalid`] if one tier has nothing of a store, unless
+    /// [`Options::repair_without_tier`] permits it; [`Error::Locked`], [`Error::NotAStore`], errors
+    /// of the devices.
     pub fn repair(options: Options) -> Result<RepairReport> {
         repair::repair(options)
     }

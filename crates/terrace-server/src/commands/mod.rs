@@ -58,7 +58,7 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
         },
         Command::Top(args) => top::top(&args, &settings),
         Command::Verify(args) => store::verify(args.json, settings),
-        Command::Repair(args) => store::repair(args.json, settings),
+        Command::Repair(args) => store::repair(&args, settings),
         Command::Backup(args) => backup::backup(&args, &settings),
         Command::Restore(args) => backup::restore(&args, &settings),
         Command::Capacity(args) => capacity::run(&args, &settings),

@@ -2,6 +2,7 @@
 
 use super::{Access, open, print, print_json};
 use crate::{
+    cli::RepairArgs,
     failure::{Code, Failure, Outcome},
     report,
     settings::Settings,
@@ -9,7 +10,7 @@ use crate::{
 };
 use serde_json::json;
 use std::fmt::Write as _;
-use terrace::Store;
+use terrace::{Options, Store};
 
 /// `terrace stat`
 pub fn stat(json: bool, settings: Settings) -> Outcome {
@@ -59,9 +60,12 @@ pub fn verify(json: bool, settings: Settings) -> Outcome {
 }
 
 /// `terrace repair`
-pub fn repair(json: bool, settings: Settings) -> Outcome {
-    let report = Store::repair(settings.options)?;
-    if json {
+pub fn repair(args: &RepairArgs, settings: Settings) -> Outcome {
+    let report = Store::repair(Options {
+        repair_without_tier: args.without_tier,
+        ..settings.options
+    })?;
+    if args.json {
         return print_json(&json!({ "objects": report.objects, "notes": report.notes }));
     }
     let mut text = String::new();

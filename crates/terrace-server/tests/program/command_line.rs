@@ -351,6 +351,30 @@ fn stat_verify_and_repair() {
     assert_eq!(place.run(&["get", "large"]).code(0).0.stdout, large);
 }
 
+/// Regression: `repair` of a store whose large tier was not mounted printed a note, ended with 0, and
+/// everything on that tier was forgotten.
+#[test]
+fn repair_of_half_a_store_must_be_asked_for() {
+    let place = Place::new();
+    let large = bytes(1 << 20);
+    place.run_with_input(&["put", "large", "-"], &large).code(0);
+    place.run_with_input(&["put", "small", "-"], b"small").code(0);
+    let (tier, away) = (place.path("terrace-data/large"), place.path("away"));
+    std::fs::rename(&tier, &away).unwrap();
+    std::fs::create_dir(&tier).unwrap();
+    let error = place.run(&["repair"]).code(2).error();
+    for said in ["terrace-data/large", "mounted", "--without-tier"] {
+        assert!(error.contains(said), "{said}: {error}");
+    }
+    std::fs::remove_dir_all(&tier).unwrap();
+    std::fs::rename(&away, &tier).unwrap();
+    assert_eq!(place.run(&["get", "large"]).code(0).0.stdout, large);
+    std::fs::remove_dir_all(&tier).unwrap();
+    place.run(&["repair"]).code(2);
+    place.run(&["repair", "--without-tier"]).code(0);
+    assert_eq!(place.run(&["get", "small"]).code(0).text(), "small");
+}
+
 #[test]
 fn stat_tells_what_opening_found_damaged() {
     let place = Place::new();

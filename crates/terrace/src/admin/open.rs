@@ -33,7 +33,11 @@ use crate::{
 };
 use std::{collections::BTreeMap, ops::Bound, path::Path, sync::Arc};
 
-fn disk(given: Option<&Arc<dyn Disk>>, dir: &Path, read_only: bool) -> Result<Arc<dyn Disk>> {
+/// The disk at a tier's directory, unless one is given.
+///
+/// # Errors
+/// Errors of the operating system; [`Error::NotAStore`] if it is only read and there is none.
+pub(super) fn disk(given: Option<&Arc<dyn Disk>>, dir: &Path, read_only: bool) -> Result<Arc<dyn Disk>> {
     if let Some(disk) = given {
         return Ok(Arc::clone(disk));
     }

@@ -407,7 +407,7 @@ impl Manifest {
             (None, Some(_)) => refuse(
                 &options.flash_dir,
                 "the store's flash tier is not here; is its file system mounted? Give the directory it was created with; \
-                 `terrace repair` is only for a flash tier that is lost for good, and loses what was on it",
+                 `terrace repair --without-tier` is only for one that is lost for good, and loses what was on it",
             ),
             (None, None) if !options.create || options.read_only => refuse(
                 &options.flash_dir,
@@ -439,6 +439,14 @@ impl Manifest {
                 Self::create(options, flash, large, new_store_id())
             }
         }
+    }
+
+    /// Whether a disk has nothing of a store's tier, as one that is not mounted.
+    pub fn is_unused(disk: &dyn Disk) -> bool {
+        let is_of_store = |name: &String| is_ours(name) && name != LOCK_FILE;
+        let names = disk.list(Path::new(""));
+        let directories = ["segments", "blocks", "meta"];
+        names.is_ok_and(|names| !names.iter().any(is_of_store)) && directories.iter().all(|name| is_empty(disk, name))
     }
 
     /// Makes the tiers ones of each other at the end of a repair, whatever copies they were.

@@ -15,6 +15,8 @@ use terrace::{
     io::{Fault, FaultKind, SimDisk},
 };
 
+mod without_tier;
+
 fn options(dir: &Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
@@ -53,6 +55,14 @@ impl Bench {
 
     fn repair(&self) -> RepairReport {
         Store::repair(options(self.dir.path())).unwrap()
+    }
+
+    /// Options for a repair although a whole tier is gone.
+    fn without_tier(&self) -> Options {
+        Options {
+            repair_without_tier: true,
+            ..options(self.dir.path())
+        }
     }
 
     fn put(&mut self, store: &Store, key: &str, value: Vec<u8>) {
@@ -452,42 +462,6 @@ fn a_damaged_block_loses_what_was_in_the_damage_and_names_it() {
     bench.model.remove("plain/004");
     bench.model.remove("plain/009");
     bench.check(&store);
-}
-
-#[test]
-fn with_the_flash_tier_gone_the_blocks_give_what_they_have() {
-    let mut bench = Bench::filled();
-    fs::remove_dir_all(bench.path("flash")).unwrap();
-    let error = Store::repair(options(bench.dir.path())).unwrap_err();
-    assert!(
-        matches!(error, Error::NotAStore { .. }) && error.to_string().contains("create it empty"),
-        "{error}"
-    );
-    fs::create_dir(bench.path("flash")).unwrap();
-    let report = bench.repair();
-    assert!(
-        report.notes.iter().any(|note| note.contains("cannot be known")),
-        "{report:?}"
-    );
-    let store = bench.open();
-    let newest = bench.model.values().map(|item| item.2).max().unwrap();
-    let mut stale = 0;
-    for item in store.scan(ScanRange::all()).unwrap() {
-        let item = item.unwrap();
-        let key = String::from_utf8(item.key.to_vec()).unwrap();
-        match bench.model.get(&key) {
-            Some((value, attributes, version)) if item.info.version == *version => {
-                assert_eq!(item.value().unwrap(), *value);
-                assert_eq!(&item.info.attributes, attributes);
-            }
-            // Overwritten with a small value, or deleted: it cannot be known which.
-            _ => stale += 1,
-        }
-    }
-    let large = bench.model.values().filter(|item| item.0.len() >= 16 << 10).count();
-    assert!(report.objects as usize == large + stale, "{large} {stale} {report:?}");
-    bench.put(&store, "new", bytes(1, 100));
-    assert!(bench.model["new"].2 > newest);
 }
 
 #[test]

@@ -35,7 +35,13 @@ mod notes;
 pub mod rebuild;
 mod survey;
 
-use crate::{Error, Options, Result, admin::open, blocks::OpenReport, hash_index::checkpoint, manifest};
+use crate::{
+    Error, Options, Result, Tier,
+    admin::open,
+    blocks::OpenReport,
+    hash_index::checkpoint,
+    manifest::{self, Manifest},
+};
 use build::Builder;
 use notes::Notes;
 use std::sync::Arc;
@@ -53,12 +59,15 @@ pub struct RepairReport {
 /// Repairs a store that is not open.
 ///
 /// # Errors
-/// [`Error::Locked`], [`Error::NotAStore`], the devices'.
+/// [`Error::Locked`], [`Error::NotAStore`], [`Error::Invalid`] if a tier has nothing of a store and
+/// [`Options::repair_without_tier`] is off, the devices'.
 pub fn repair(mut options: Options) -> Result<RepairReport> {
     options.read_only = false;
-    options.create = false;
     refuse_absent(&options)?;
+    // The directory of a tier that is lost may be missing.
+    options.create = true;
     let _lock = manifest::lock(&options)?;
+    options.create = false;
     let (flash_disk, large_disk) = open::disks(&mut options)?;
     let mut notes = Notes::default();
     let manifest = identity::mend(&options, &*flash_disk, &*large_disk, &mut notes)?;
@@ -105,23 +114,34 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     })
 }
 
-/// A tier whose directory is not even there is more likely a wrong path than a loss.
+/// Refuses a store of which a tier has nothing, unless the options permit it: it is more likely that
+/// a path is wrong, or a file system not mounted, than that all of it is lost.
 fn refuse_absent(options: &Options) -> Result<()> {
     let tiers = [
-        (&options.flash_dir, options.flash_disk.is_none()),
-        (&options.large_dir, options.large_disk.is_none()),
+        (Tier::Flash, &options.flash_dir, options.flash_disk.as_ref()),
+        (Tier::Large, &options.large_dir, options.large_disk.as_ref()),
     ];
-    for (dir, is_real) in tiers {
-        if is_real && !dir.is_dir() {
-            return Err(Error::NotAStore {
-                path: dir.clone(),
-                reason:
-                    "there is no such directory; check the path, or create it empty if everything on this tier is lost"
-                        .to_owned(),
-            });
+    let mut absent = Vec::new();
+    for (tier, dir, disk) in tiers {
+        let is_there = disk.is_some() || dir.is_dir();
+        if !is_there || (!dir.join("index").exists() && Manifest::is_unused(&*open::disk(disk, dir, false)?)) {
+            absent.push((tier, dir));
         }
     }
-    Ok(())
+    match absent[..] {
+        [] => Ok(()),
+        [_] if options.repair_without_tier => Ok(()),
+        [(tier, dir)] => Err(Error::invalid(format!(
+            "the {tier} tier is not here: {} is empty or missing; is its file system mounted, and the path right? If the \
+             tier is lost for good, repair with `--without-tier` (`Options::repair_without_tier`), which keeps only what \
+             the other tier has",
+            dir.display()
+        ))),
+        _ => Err(Error::not_a_store(
+            &options.flash_dir,
+            "no manifest, segment or block of a store is here; check the paths",
+        )),
+    }
 }
 
 /// Options without a capacity: existing values are kept even if the large tier exceeds it.

@@ -237,6 +237,23 @@ pub(super) fn open_segments(options: &Options, manifest: &Manifest, disk: &Arc<d
     )
 }
 
+/// Checks the options for a store with segments of this length.
+///
+/// # Errors
+/// [`Error::Invalid`], and errors of the operating system.
+pub(super) fn judge(options: &Options, segment_bytes: u64, large: &dyn Disk) -> Result<()> {
+    let options = Options {
+        segment_bytes,
+        ..options.clone()
+    };
+    options.validate()?;
+    if options.read_only {
+        return Ok(());
+    }
+    let others_bytes = fixed_bytes(&Reserve::planned(&options, large)?);
+    options.validate_flash_capacity(options.flash_capacity_bytes, others_bytes)
+}
+
 /// Opens everything. No thread runs yet.
 ///
 /// # Errors
@@ -244,9 +261,9 @@ pub(super) fn open_segments(options: &Options, manifest: &Manifest, disk: &Arc<d
 pub fn open(mut options: Options) -> Result<Engine> {
     let (flash_disk, large_disk) = disks(&mut options)?;
     let mut findings = Findings::default();
-    let manifest = Manifest::open(&options, &*flash_disk, &*large_disk, &mut findings.mended)?;
+    let judge = |segment_bytes| judge(&options, segment_bytes, &*large_disk);
+    let manifest = Manifest::open(&options, &*flash_disk, &*large_disk, judge, &mut findings.mended)?;
     options.segment_bytes = manifest.segment_bytes;
-    options.validate()?;
     let (index, mark) = open_index(&options, &manifest, (&flash_disk, &large_disk), &mut findings)?;
     let (large, report) = open_large(&options, &manifest, &large_disk)?;
     let Findings { mut damage, mended } = findings;
@@ -310,9 +327,6 @@ pub fn open(mut options: Options) -> Result<Engine> {
 /// Creates the reserve, and sets how much of the device creators of segments and blocks leave.
 fn set_reserve_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Result<()> {
     log.reserve = Arc::new(Reserve::open(options, &**large.disk())?);
-    if !options.read_only {
-        options.validate_flash_capacity(options.flash_capacity_bytes, fixed_bytes(&log.reserve))?;
-    }
     let left = log.reserve.left();
     large.leave_to_index(Arc::clone(&left.by_cleaning));
     log.segments.leave_of_reserve(left);

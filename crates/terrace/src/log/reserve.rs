@@ -103,6 +103,27 @@ impl Reserve {
         if options.read_only {
             return Ok(Self::none());
         }
+        let reserve = Self::planned(options, large)?;
+        if let Err(error) = reserve.make() {
+            // It may have been used before the open, all of it or all except the commits' part.
+            reserve.begin_use();
+            while reserve.segments_left() > 0 && !reserve.has_room_for_segments() {
+                reserve.take_segment();
+            }
+            tracing::warn!(
+                %error,
+                bytes = reserve.bytes,
+                "the flash device has no room for the reserve: nothing new is taken until something was deleted"
+            );
+        }
+        Ok(reserve)
+    }
+
+    /// What it will be, before it is created.
+    ///
+    /// # Errors
+    /// Errors of the operating system, if the directory cannot be used.
+    pub fn planned(options: &Options, large: &dyn Disk) -> Result<Self> {
         let dir = &options.flash_dir;
         let disk = FileDisk::new(dir).map_err(|error| Error::io_on(Tier::Flash, dir.display().to_string(), &error))?;
         let is_shared = on_one_device(&disk, large);
@@ -120,7 +141,7 @@ impl Reserve {
                 block_bytes,
             ));
         }
-        let reserve = Self {
+        Ok(Self {
             is_shared,
             files,
             bytes,
@@ -133,20 +154,7 @@ impl Reserve {
             segments: AtomicU32::new(0),
             left: Left::default(),
             tried_at: Mutex::default(),
-        };
-        if let Err(error) = reserve.make() {
-            // It may have been used before the open, all of it or all except the commits' part.
-            reserve.begin_use();
-            while reserve.segments_left() > 0 && !reserve.has_room_for_segments() {
-                reserve.take_segment();
-            }
-            tracing::warn!(
-                %error,
-                bytes,
-                "the flash device has no room for the reserve: nothing new is taken until something was deleted"
-            );
-        }
-        Ok(reserve)
+        })
     }
 
     /// The reserve of a read-only store.

@@ -15,7 +15,7 @@ const MANIFEST: Manifest = Manifest {
 };
 
 fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Manifest> {
-    Manifest::open(options, flash, large, &mut Vec::new())
+    Manifest::open(options, flash, large, |_| Ok(()), &mut Vec::new())
 }
 
 #[test]
@@ -350,14 +350,14 @@ fn damaged_counts_are_mended_and_one_of_two_is_enough() {
             for bytes in [None, Some(Vec::new()), older.clone()] {
                 set_counts(&disks[tier], one(file, bytes)(counts(&disks[tier])));
                 let mut mended = Vec::new();
-                Manifest::open(&options, flash, large, &mut mended).unwrap();
+                Manifest::open(&options, flash, large, |_| Ok(()), &mut mended).unwrap();
                 assert_eq!(mended, Vec::<String>::new());
                 assert_eq!(counts(&disks[tier])[0], counts(&disks[tier])[1]);
             }
         }
         set_counts(&disks[tier], [Some(Vec::new()), Some(Vec::new())]);
         let mut mended = Vec::new();
-        Manifest::open(&options, flash, large, &mut mended).unwrap();
+        Manifest::open(&options, flash, large, |_| Ok(()), &mut mended).unwrap();
         assert_eq!(mended, ["TERRACE.opens was damaged and was written anew"]);
         open(&options, flash, large).unwrap();
     }

@@ -3,7 +3,8 @@
 use super::{Hands, bytes, eventually, open, small_options, timed_options};
 use crate::{Durability, Expiry, PutOptions, ScanRange, Store};
 use std::{
-    path::Path,
+    collections::BTreeMap,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -228,6 +229,59 @@ fn a_store_of_format_3_is_read_and_then_raised() {
         "how values are placed is remembered"
     );
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+/// All files of a store but its locks, which say nothing.
+fn files_of(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for item in std::fs::read_dir(dir).unwrap() {
+        let path = item.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_of(&path));
+        } else if path.file_name().unwrap() != "LOCK" {
+            let bytes = std::fs::read(&path).unwrap();
+            found.insert(path, bytes);
+        }
+    }
+    found
+}
+
+/// Regression: an open, or a repair, whose settings do not fit the store was refused after it had
+/// raised the store to the newest format: the program that wrote the store did not open it any more,
+/// though nobody had. What is refused has written nothing.
+#[test]
+fn a_refused_open_leaves_a_store_of_format_3_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(include_str!("stores/format-3.txt"), dir.path());
+    let before = files_of(dir.path());
+    let fitting = crate::Options {
+        log_capacity_bytes: Some(2 << 20),
+        ..timed_options(dir.path(), &Hands::new())
+    };
+    // Too large for a segment of this store, though not for the one in the settings.
+    let wide = crate::Options {
+        segment_bytes: 1 << 20,
+        log_capacity_bytes: None,
+        size_threshold_bytes: 200 << 10,
+        ..fitting.clone()
+    };
+    // The shortest log, and nothing beside it.
+    let short = crate::Options {
+        flash_capacity_bytes: 8 * fitting.segment_bytes,
+        ..fitting.clone()
+    };
+    for (option, options) in [("size threshold", wide.clone()), ("flash capacity", short)] {
+        let refused = Store::open(options).map(drop);
+        assert!(
+            matches!(&refused, Err(crate::Error::Invalid(reason)) if reason.contains(option)),
+            "{refused:?}"
+        );
+        assert!(files_of(dir.path()) == before, "{option}: something was written");
+    }
+    let refused = Store::repair(wide);
+    assert!(matches!(refused, Err(crate::Error::Invalid(_))), "{refused:?}");
+    assert!(files_of(dir.path()) == before, "a repair wrote something");
+    check_format_3(&Store::open(fitting).unwrap(), true);
 }
 
 /// A repair writes a mark of the newest format, so it raises the store before.

@@ -6,6 +6,7 @@
 use super::notes::Notes;
 use crate::{
     Error, Options, Result,
+    admin::open,
     blocks::format::decode_block_header,
     io::{AlignedBuffer, Disk, OpenMode, PAGE_BYTES},
     log::format::SegmentHeader,
@@ -16,9 +17,12 @@ use std::path::Path;
 /// The store's manifest; missing and damaged ones are rewritten.
 ///
 /// # Errors
-/// [`Error::NotAStore`] if the identity of the store cannot be determined, or sources disagree.
+/// [`Error::NotAStore`] if the identity of the store cannot be determined, or sources disagree;
+/// [`Error::Invalid`] if the options do not fit the store.
 pub fn mend(options: &Options, flash: &dyn Disk, large: &dyn Disk, notes: &mut Notes) -> Result<Manifest> {
-    let (manifest, written) = Manifest::mend(options, flash, large, || from_headers(options, flash, large))?;
+    let otherwise = || from_headers(options, flash, large);
+    let judge = |segment_bytes| open::judge(options, segment_bytes, large);
+    let (manifest, written) = Manifest::mend(options, flash, large, otherwise, judge)?;
     for tier in written {
         notes.add(format!(
             "the manifest of the {tier} tier was missing or damaged; it was written anew"

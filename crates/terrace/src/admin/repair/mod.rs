@@ -72,7 +72,6 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     let mut notes = Notes::default();
     let manifest = identity::mend(&options, &*flash_disk, &*large_disk, &mut notes)?;
     options.segment_bytes = manifest.segment_bytes;
-    options.validate()?;
     install::remove_unfinished(&options.flash_dir)?;
     // The checkpoint belongs to the former index, and is deleted before there is another.
     checkpoint::remove(&*flash_disk).map_err(|error| Error::io("remove the checkpoint of the hash index", &error))?;

@@ -13,12 +13,8 @@ use crate::{
     error::{ObjectError, ObjectResult},
     keyspace::Id,
 };
-use std::{
-    collections::HashMap,
-    fmt,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
-use terrace::{Attributes, ObjectInfo, Version};
+use std::{collections::HashMap, fmt, time::SystemTime};
+use terrace::{Attributes, Clock, ObjectInfo, Version};
 
 /// Entity tag with quotes; the same attribute as imports write.
 const ETAG: &str = "etag";
@@ -275,7 +271,7 @@ impl Facts {
             length: number(LENGTH).filter(|_| is_elsewhere).unwrap_or(info.length),
             etag: etag.map_or_else(|| format!("{:x}-{:08x}", info.version.0, info.checksum), str::to_owned),
             // Whole seconds, so that listings and headers, which have no fractions, agree.
-            modified: UNIX_EPOCH + Duration::from_secs(modified_ms / 1000),
+            modified: Clock::of_ms(modified_ms / 1000 * 1000),
             modified_ms,
             values,
             order,

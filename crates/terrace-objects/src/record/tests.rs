@@ -1,6 +1,7 @@
 //! Tests of an object's attributes.
 #![allow(clippy::unwrap_used)]
 use super::*;
+use std::time::UNIX_EPOCH;
 use terrace::HomeKind;
 
 fn info(attributes: Attributes) -> ObjectInfo {

@@ -29,8 +29,9 @@ use std::{
     pin::pin,
     sync::Arc,
     task::Poll,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
+use terrace::Clock;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpSocket, TcpStream},
@@ -167,7 +168,7 @@ pub async fn serve<S, B, L: Accept>(
             continue;
         };
         let stream = outgoing(stream, &place, traffic.clone());
-        let (http, service, stopped) = (http.clone(), service_for(peer), stopped.clone());
+        let (http, service, stopped) = (dated(&http), service_for(peer), stopped.clone());
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
             let outcome = match acceptor {
@@ -217,6 +218,14 @@ async fn encrypted<S: AsyncRead + AsyncWrite + Unpin>(
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
     None
+}
+
+/// The same with a date in answers, if the clock has one: hyper panics at a date that it cannot
+/// write, and answers of a server without a clock need none (RFC 9110, section 6.6.1).
+fn dated(http: &Builder) -> Builder {
+    let (mut http, now) = (http.clone(), SystemTime::now());
+    http.auto_date_header(Clock::dated(now) == now);
+    http
 }
 
 /// Serves a connection until it ends, the server stops, or its place is needed.

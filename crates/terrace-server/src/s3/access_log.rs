@@ -21,6 +21,7 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, SystemTime},
 };
+use terrace::Clock;
 
 /// Limit of the queue in bytes: the lines that a fast server writes in some seconds.
 const WAITING_BYTES_MAX: usize = 4 << 20;
@@ -185,8 +186,8 @@ fn cut(text: &str) -> Cow<'_, str> {
 /// `2026-01-31T12:00:00.000Z`
 fn rfc3339(time: SystemTime) -> String {
     let mut text = Vec::new();
-    // Writing to a Vec cannot fail; a year outside the format writes nothing.
-    let _ = s3s::dto::Timestamp::from(time).format(s3s::dto::TimestampFormat::DateTime, &mut text);
+    // Writing to a Vec cannot fail.
+    let _ = s3s::dto::Timestamp::from(Clock::dated(time)).format(s3s::dto::TimestampFormat::DateTime, &mut text);
     String::from_utf8(text).unwrap_or_default()
 }
 

@@ -25,8 +25,9 @@ use s3s::{
 use std::{
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::SystemTime,
 };
+use terrace::Clock;
 use terrace_objects::{record::METADATA_PREFIX, text::percent_decode_path};
 
 /// Most names in a query. No operation needs a quarter of it; each costs some hundred bytes while
@@ -60,7 +61,7 @@ pub struct Peer {
 impl Peer {
     /// The same as a time.
     pub fn arrived(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_millis(self.arrived_ms)
+        Clock::of_ms(self.arrived_ms)
     }
 }
 
@@ -115,8 +116,8 @@ pub struct Head {
 }
 
 impl Head {
-    /// Parses a head, joins lines of metadata, and removes headers that only this code reads. The second result is an error
-    /// for repeated or too long values.
+    /// Parses a head, joins lines of metadata, and removes headers that only this code reads. The
+    /// second result is an error for repeated or too long values.
     pub fn read(parts: &mut Parts, peer: Peer, hosts: Hosts<'_>) -> (Arc<Self>, S3Result) {
         join_metadata(&mut parts.headers);
         let (path, query) = (parts.uri.path(), parts.uri.query());

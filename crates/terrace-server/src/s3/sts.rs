@@ -26,11 +26,8 @@ use s3s::{
     route::S3Route,
     s3_error,
 };
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{collections::BTreeMap, sync::Arc};
+use terrace::Clock;
 
 /// Longest body of a call.
 const CALL_BYTES_MAX: usize = 8 << 10;
@@ -394,8 +391,7 @@ fn assumed(made: &Made, account: &str, key: &str, name: &str, expires_ms: u64) -
 fn given(made: &Made, expires_ms: u64) -> String {
     let mut end = Vec::new();
     // Writing to a Vec cannot fail.
-    let _ = Timestamp::from(UNIX_EPOCH + Duration::from_secs(expires_ms / 1000))
-        .format(TimestampFormat::DateTime, &mut end);
+    let _ = Timestamp::from(Clock::of_ms(expires_ms / 1000 * 1000)).format(TimestampFormat::DateTime, &mut end);
     let end = String::from_utf8(end).unwrap_or_default();
     let Made { id, secret, token } = made;
     format!(

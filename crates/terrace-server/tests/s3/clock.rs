@@ -338,3 +338,49 @@ fn events_are_given_up_after_a_day() {
         metrics.contains("\nterrace_s3_events_lost_total 1\n").then_some(())
     });
 }
+
+/// Regression: dates end with the year 9999, and a time after it, or before 1970, ended the request
+/// that was to tell it in a panic. A retention until the end of 9999 in a western time zone made
+/// its object unreadable, a rule for uploads with the most days their beginning impossible, and
+/// with a clock that is set wrong nothing could be put or read any more. Such a clock now stands at
+/// the first or the last time that dates have.
+#[test]
+fn times_that_have_no_date() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let abort = "<AbortIncompleteMultipartUpload><DaysAfterInitiation>2147483647</DaysAfterInitiation>\
+        </AbortIncompleteMultipartUpload>";
+    walk(client, &[("", abort)]);
+    let begun = client.send("POST", "/bucket/k?uploads", &[], b"").status(200);
+    assert_eq!(begun.header("x-amz-abort-date"), None);
+    let locked = [("x-amz-bucket-object-lock-enabled", "true")];
+    client.send("PUT", "/locked", &locked, b"").status(200);
+    let retention = [
+        ("x-amz-object-lock-mode", "GOVERNANCE"),
+        ("x-amz-object-lock-retain-until-date", "9999-12-31T23:59:59-12:00"),
+    ];
+    client.send("PUT", "/locked/k", &retention, b"v").status(200);
+    let got = client.get("/locked/k").status(200);
+    assert_eq!(
+        got.header("x-amz-object-lock-retain-until-date"),
+        Some("9999-12-31T23:59:59.999Z")
+    );
+    client
+        .send("PUT", "/bucket?acl", &[("x-amz-acl", "public-read-write")], b"")
+        .status(200);
+    place.clock.pass(DAY * 366 * 8_100);
+    let ask = |method: &str, path: &str, headers: &str| anonymous(&client.address, method, path, headers);
+    let readable = "Content-Length: 0\r\nx-amz-acl: public-read\r\n";
+    assert_eq!(ask("PUT", "/bucket/late", readable), 200);
+    for (method, path) in [
+        ("HEAD", "/bucket/late"),
+        ("GET", "/bucket/late"),
+        ("GET", "/bucket?list-type=2"),
+        ("GET", "/bucket?versions"),
+        ("GET", "/bucket/none"),
+    ] {
+        let expected = if path.ends_with("none") { 404 } else { 200 };
+        assert_eq!(ask(method, path, ""), expected, "{method} {path}");
+    }
+}

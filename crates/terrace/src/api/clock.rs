@@ -4,16 +4,20 @@
 //! Invariant: in the engine only expiry uses the time of day. Durations are measured by the
 //! monotonic clock.
 //!
-//! On failure: a time before 1970 counts as 1970.
+//! On failure: a clock before 1970 stands at its beginning, one after the year 9999 at its end, and
+//! the log says so once: whatever writes dates has no others, and some of it panics.
 
 use std::{
     fmt,
-    sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    sync::{Arc, Once},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// No object expires at this time or later.
 pub const NEVER_MS: u64 = u64::MAX;
+
+/// The last millisecond of the year 9999.
+const LATEST_MS: u64 = 253_402_300_799_999;
 
 /// Milliseconds since 1970.
 pub fn to_ms(time: SystemTime) -> u64 {
@@ -31,10 +35,32 @@ impl Clock {
         Self(Arc::new(now))
     }
 
-    /// Its present time.
+    /// Its present time, or the nearest one that dates have ([`Clock::dated`]).
     #[must_use]
     pub fn now(&self) -> SystemTime {
-        (self.0)()
+        static WARNED: Once = Once::new();
+        let now = (self.0)();
+        let dated = Self::dated(now);
+        if dated != now {
+            WARNED.call_once(|| {
+                tracing::warn!(
+                    "the clock is set to a time before 1970 or after the year 9999: the nearest of them is used; set it right"
+                );
+            });
+        }
+        dated
+    }
+
+    /// The nearest time from 1970 to the year 9999: those that dates in texts and headers have.
+    #[must_use]
+    pub fn dated(time: SystemTime) -> SystemTime {
+        time.clamp(UNIX_EPOCH, Self::of_ms(LATEST_MS))
+    }
+
+    /// The time so many milliseconds after 1970, at most the last one of the year 9999.
+    #[must_use]
+    pub fn of_ms(ms: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(ms.min(LATEST_MS))
     }
 
     /// The same in milliseconds since 1970.
@@ -57,8 +83,31 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Seconds since 1970, for dates shown to people; 0 if the clock is before that. No correctness
-/// depends on it.
+/// Seconds since 1970, for dates shown to people. No correctness depends on it.
 pub fn unix_seconds() -> u64 {
-    to_ms(SystemTime::now()) / 1000
+    Clock::default().now_ms() / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: with a clock beyond the dates that texts have, what wrote one panicked.
+    #[test]
+    fn a_clock_stays_within_dates() {
+        const LATE: Duration = Duration::from_millis(LATEST_MS + 1);
+        let latest = Clock::of_ms(LATEST_MS);
+        for (time, expected) in [
+            (UNIX_EPOCH - Duration::from_secs(1), UNIX_EPOCH),
+            (UNIX_EPOCH, UNIX_EPOCH),
+            (UNIX_EPOCH + LATE, latest),
+            (UNIX_EPOCH + LATE * 30, latest),
+            (latest, latest),
+        ] {
+            let clock = Clock::new(move || time);
+            assert_eq!((clock.now(), clock.now_ms()), (expected, to_ms(expected)));
+        }
+        assert_eq!(Clock::of_ms(u64::MAX), latest);
+        assert_eq!(to_ms(latest), LATEST_MS);
+    }
 }

@@ -8,6 +8,7 @@ use hyper::{HeaderMap, Response, StatusCode, Version, header};
 use parking_lot::Mutex;
 use s3s::{Body, S3Error};
 use std::{sync::Arc, time::SystemTime};
+use terrace::Clock;
 
 /// Longest field of free length: address, user agent, referrer.
 const FIELD_BYTES_MAX: usize = 2 << 10;
@@ -258,7 +259,7 @@ fn or_dash(text: String) -> String {
 /// `06/Feb/2019:00:00:38 +0000`
 fn clf_time(time: SystemTime) -> String {
     // `Wed, 06 Feb 2019 00:00:38 GMT`
-    let text = httpdate::fmt_http_date(time);
+    let text = httpdate::fmt_http_date(Clock::dated(time));
     let parts: Vec<_> = text.split(' ').collect();
     match parts.as_slice() {
         [_, day, month, year, time, _] => format!("{day}/{month}/{year}:{time} +0000"),

@@ -23,6 +23,7 @@ use super::{
     policy::Verdict,
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use terrace::Clock;
 
 /// The principal that writes logs, in policies.
 pub const SERVICE: &str = "logging.s3.amazonaws.com";
@@ -104,8 +105,8 @@ fn day_of(time: SystemTime) -> u64 {
 /// `2026-01-31T12:30:00`
 fn seconds_text(time: SystemTime) -> String {
     let mut text = Vec::new();
-    // Writing to a Vec cannot fail; a year out of range gives nothing.
-    let _ = s3s::dto::Timestamp::from(time).format(s3s::dto::TimestampFormat::DateTime, &mut text);
+    // Writing to a Vec cannot fail.
+    let _ = s3s::dto::Timestamp::from(Clock::dated(time)).format(s3s::dto::TimestampFormat::DateTime, &mut text);
     let text = String::from_utf8(text).unwrap_or_default();
     text.split(['.', 'Z']).next().unwrap_or("").to_owned()
 }

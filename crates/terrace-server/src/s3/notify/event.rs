@@ -3,7 +3,7 @@
 use super::{Cause, Happened, Rule, What};
 use crate::s3::{REGION, account, bucket::Bucket, ops::listings::Encoding};
 use serde_json::{Value, json};
-use std::time::{Duration, UNIX_EPOCH};
+use terrace::Clock;
 
 /// The event name in rules. `None` if rules cannot name it.
 pub fn name(happened: &Happened<'_>, cause: &Cause) -> Option<&'static str> {
@@ -35,8 +35,8 @@ fn form_encoded(key: &str) -> String {
 /// `2026-01-31T12:30:00.000Z`
 fn time(ms: u64) -> String {
     let mut text = Vec::new();
-    // Writing to a Vec cannot fail; a year out of range gives nothing.
-    let time = s3s::dto::Timestamp::from(UNIX_EPOCH + Duration::from_millis(ms));
+    // Writing to a Vec cannot fail.
+    let time = s3s::dto::Timestamp::from(Clock::of_ms(ms));
     let _ = time.format(s3s::dto::TimestampFormat::DateTime, &mut text);
     String::from_utf8(text).unwrap_or_default()
 }
@@ -124,8 +124,10 @@ mod tests {
         notify::{Kind, Targets},
         versions::Name,
     };
-    use std::sync::Arc;
-    use terrace::Clock;
+    use std::{
+        sync::Arc,
+        time::{Duration, UNIX_EPOCH},
+    };
 
     fn cause(operation: &str) -> Cause {
         Cause {

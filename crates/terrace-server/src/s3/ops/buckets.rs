@@ -1,6 +1,6 @@
 //! Buckets: list, create, head, delete, location, versioning.
 
-use super::{Answered, acl, change_here, ownership, set, tagging};
+use super::{Answered, acl, change_here, ownership, said, set, tagging};
 use crate::asked_acl;
 use crate::s3::{
     Gateway, REGION, access, account,
@@ -20,14 +20,11 @@ use s3s::{
         GetBucketLocationOutput, GetBucketReplicationInput, GetBucketReplicationOutput, GetBucketRequestPaymentInput,
         GetBucketRequestPaymentOutput, GetBucketVersioningInput, GetBucketVersioningOutput, HeadBucketInput,
         HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Payer, PutBucketRequestPaymentInput,
-        PutBucketRequestPaymentOutput, PutBucketVersioningInput, PutBucketVersioningOutput, Timestamp,
+        PutBucketRequestPaymentOutput, PutBucketVersioningInput, PutBucketVersioningOutput,
     },
     s3_error,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::sync::Arc;
 use terrace_objects::error::ObjectError;
 
 /// ListBuckets: those of the key's account that it may use.
@@ -59,9 +56,7 @@ pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> Answered
         .take(limit)
         .map(|bucket| Bucket {
             bucket_region: has_parameter.then(|| region_of(&bucket.record()).to_owned()),
-            creation_date: Some(Timestamp::from(
-                UNIX_EPOCH + Duration::from_millis(bucket.record().created_ms),
-            )),
+            creation_date: Some(said::time(bucket.record().created_ms)),
             name: Some(bucket.name.clone()),
         })
         .collect();

@@ -37,13 +37,10 @@ use hyper::{
 };
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
-    dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, ETagCondition, Timestamp},
+    dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, ETagCondition},
     s3_error,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::sync::Arc;
 use terrace::{Attributes, VALUE_BYTES_MAX};
 use terrace_objects::error::ObjectError;
 use terrace_objects::keep::Kept;
@@ -208,10 +205,9 @@ pub async fn object(gateway: &Arc<Gateway>, request: S3Request<CopyObjectInput>)
     };
     let told = asked.sealing.as_ref().map(Sealing::told);
     let (kept, copied) = make(gateway, (permit, input.key), &from, is_same, asked).await?;
-    let modified = UNIX_EPOCH + Duration::from_secs(kept.modified_ms / 1000);
     let mut result = CopyObjectResult {
         e_tag: Some(ETag::Strong(kept.etag)),
-        last_modified: Some(Timestamp::from(modified)),
+        last_modified: Some(said::second(kept.modified_ms)),
         ..CopyObjectResult::default()
     };
     set_checksums!(result, digest::stored(&kept.attributes));

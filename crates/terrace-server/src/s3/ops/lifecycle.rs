@@ -2,7 +2,7 @@
 
 mod transitions;
 
-use crate::s3::ops::{Answered, change_here, check_has_digest};
+use crate::s3::ops::{Answered, change_here, check_has_digest, said};
 use crate::s3::{
     Gateway, errors,
     keyspace::KEY_BYTES_MAX,
@@ -18,11 +18,7 @@ use s3s::{
     },
     s3_error,
 };
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Most rules of a bucket.
 const RULES_MAX: usize = 1000;
@@ -373,7 +369,7 @@ fn shown_expiration(expire: Expire) -> LifecycleExpiration {
     match expire {
         Expire::Days(days) => shown.days = i32::try_from(days).ok(),
         Expire::DateMs(ms) => {
-            shown.date = UNIX_EPOCH.checked_add(Duration::from_millis(ms)).map(Timestamp::from);
+            shown.date = Some(said::time(ms));
         }
         Expire::Markers(wanted) => shown.expired_object_delete_marker = Some(wanted),
     }
@@ -385,6 +381,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use s3s::dto;
+    use std::time::{Duration, UNIX_EPOCH};
 
     fn rule(change: impl FnOnce(&mut LifecycleRule)) -> LifecycleRule {
         let mut rule = LifecycleRule {

@@ -1,6 +1,6 @@
 //! Object lock: of buckets, and of versions.
 
-use super::{Answered, change_bucket, check_has_digest, redescribe};
+use super::{Answered, change_bucket, check_has_digest, redescribe, said};
 use crate::s3::judged;
 use crate::s3::{
     Gateway,
@@ -27,10 +27,7 @@ use s3s::{
     },
     s3_error,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::sync::Arc;
 use terrace::Attributes;
 
 /// Longest default retention.
@@ -69,7 +66,7 @@ fn future(time: &Timestamp, now_ms: u64) -> S3Result<u64> {
 
 /// The end of a retention.
 pub fn until(retention: Retention) -> Timestamp {
-    Timestamp::from(UNIX_EPOCH + Duration::from_millis(retention.until_ms))
+    said::time(retention.until_ms)
 }
 
 /// Takes the lock fields out of an input; three inputs have the same fields.

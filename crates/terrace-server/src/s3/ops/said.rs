@@ -22,8 +22,8 @@ use hyper::{
     http::Extensions,
 };
 use s3s::dto::{Timestamp, TimestampFormat};
-use std::time::UNIX_EPOCH;
-use terrace::HomeKind;
+use std::time::SystemTime;
+use terrace::{Clock, HomeKind};
 use terrace_objects::text::percent_encode;
 
 static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
@@ -168,11 +168,24 @@ fn expires(facts: &Facts) -> Option<Timestamp> {
     Timestamp::parse(TimestampFormat::HttpDate, text).ok()
 }
 
+/// A stored time in answers, at most the end of the year 9999.
+pub fn time(ms: u64) -> Timestamp {
+    Timestamp::from(Clock::of_ms(ms))
+}
+
+/// The same in whole seconds.
+pub fn second(ms: u64) -> Timestamp {
+    time(ms / 1000 * 1000)
+}
+
+/// Whether answers can tell a time: their dates end with the year 9999.
+fn has_date(time: SystemTime) -> bool {
+    Clock::dated(time) == time
+}
+
 /// The header of a current object's expiry: time and rule.
 pub fn expiration(due: Expiration) -> Option<String> {
-    let ms = due.at.duration_since(UNIX_EPOCH).ok()?.as_millis();
-    // The format ends with the year 9999.
-    let date = (ms < 253_402_300_800_000).then(|| httpdate::fmt_http_date(due.at))?;
+    let date = has_date(due.at).then(|| httpdate::fmt_http_date(due.at))?;
     let id = percent_encode(&due.rule);
     Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
 }
@@ -180,7 +193,7 @@ pub fn expiration(due: Expiration) -> Option<String> {
 /// The headers of an upload's abortion: time and rule.
 pub fn abortion(bucket: &Bucket, key: &str, upload: Id) -> (Option<Timestamp>, Option<String>) {
     let due = bucket.abortion(key, upload.ms());
-    due.map_or((None, None), |due| {
+    due.filter(|due| has_date(due.at)).map_or((None, None), |due| {
         (Some(Timestamp::from(due.at)), Some(percent_encode(&due.rule)))
     })
 }
@@ -218,7 +231,7 @@ pub fn location(noted: &Extensions, headers: &HeaderMap, bucket: &str, key: &str
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn when_it_expires() {

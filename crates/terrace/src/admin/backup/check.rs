@@ -8,15 +8,11 @@ use super::{
     manifest::{BackupFile, BackupManifest},
 };
 use crate::{
-    Error, Options, Result, VerifyReport, Version,
+    Clock, Error, Options, Result, VerifyReport, Version,
     io::{AlignedBuffer, Disk, OpenMode},
     manifest::{MANIFEST_BYTES, Manifest},
 };
-use std::{
-    io,
-    path::Path,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{io, path::Path};
 use xxhash_rust::xxh3::Xxh3;
 
 const CHUNK_BYTES: usize = 1 << 20;
@@ -36,7 +32,7 @@ pub fn verify(
     progress.start(manifest.bytes());
     let mut check = BackupCheck {
         version: Version(manifest.seq),
-        taken_at: UNIX_EPOCH + Duration::from_secs(manifest.time_s),
+        taken_at: Clock::of_ms(manifest.time_s.saturating_mul(1000)),
         files: manifest.files.len() as u64,
         compared_bytes: 0,
         linked_bytes: 0,

@@ -24,14 +24,10 @@ use s3s::{
     dto::{
         ChecksumAlgorithm, ChecksumType, CommonPrefix, ETag, Initiator, ListMultipartUploadsInput,
         ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload, Owner, Part, StorageClass,
-        Timestamp,
     },
     s3_error,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::sync::Arc;
 use terrace::{ObjectInfo, ScanItem, ScanRange};
 use terrace_objects::upload::UploadRecord;
 
@@ -45,10 +41,6 @@ fn initiator(owner: Owner) -> Initiator {
         display_name: owner.display_name,
         id: owner.id,
     }
-}
-
-fn time(milliseconds: u64) -> Timestamp {
-    Timestamp::from(UNIX_EPOCH + Duration::from_secs(milliseconds / 1000))
 }
 
 /// ListParts
@@ -116,7 +108,7 @@ pub async fn parts(gateway: &Arc<Gateway>, request: S3Request<ListPartsInput>) -
 fn shown_part(part: &PartRecord) -> Part {
     let mut shown = Part {
         e_tag: Some(ETag::Strong(part.etag())),
-        last_modified: Some(time(part.modified_ms)),
+        last_modified: Some(said::second(part.modified_ms)),
         part_number: Some(i32::from(part.number)),
         size: Some(signed(part.length)),
         ..Part::default()
@@ -258,7 +250,7 @@ impl Kept {
         MultipartUpload {
             checksum_algorithm: algorithm.map(|algorithm| ChecksumAlgorithm::from_static(algorithm.name())),
             checksum_type: kind.map(|kind| ChecksumType::from_static(kind.name())),
-            initiated: Some(time(id.ms())),
+            initiated: Some(said::second(id.ms())),
             initiator: Some(initiator(owner.clone())),
             key: Some(key.to_owned()),
             owner: Some(owner),

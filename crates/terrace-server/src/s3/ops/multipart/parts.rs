@@ -11,23 +11,17 @@ use crate::{
         errors::{self, Told as _},
         head::Head,
         keyspace,
-        ops::{copy, objects},
+        ops::{copy, objects, said},
         receive::{self, Incoming, Received, Stored, Target},
     },
     set_checksums, set_encryption, source_conditions, source_customer,
 };
 use s3s::{
     S3Request, S3Response, S3Result,
-    dto::{
-        CopyPartResult, ETag, Range, Timestamp, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
-        UploadPartOutput,
-    },
+    dto::{CopyPartResult, ETag, Range, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput},
     s3_error,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::sync::Arc;
 use terrace::{Attributes, Batch, Condition, Error, Store};
 
 /// How often registering a part is retried because the same part was sent at the same time.
@@ -130,10 +124,9 @@ pub async fn copy(gateway: &Arc<Gateway>, request: S3Request<UploadPartCopyInput
     let part = gateway
         .run(move |gateway, store| register(gateway, store, &upload, stored))
         .await?;
-    let modified = UNIX_EPOCH + Duration::from_secs(part.modified_ms / 1000);
     let mut result = CopyPartResult {
         e_tag: Some(ETag::Strong(part.etag())),
-        last_modified: Some(Timestamp::from(modified)),
+        last_modified: Some(said::second(part.modified_ms)),
         ..CopyPartResult::default()
     };
     set_checksums!(result, digest::stored(&part.attributes));

@@ -1,8 +1,8 @@
 //! Checks a request's XML before `s3s` parses it. `s3s` drops what it does not expect: text in
 //! CDATA sections, text where elements belong, elements with unknown names, what follows the digits
-//! of a number. Each changes what the rest means: a lifecycle rule without its prefix is one for the
-//! whole bucket. So they are refused here, as by S3's schema. Also keeps the XML of which `s3s` does
-//! not read a part ([`Kept`]), and completes what `s3s` writes ([`refer_to_returns`]).
+//! of a number. Each changes what the rest means: a lifecycle rule without its prefix is one for
+//! the whole bucket. So they are refused here, as by S3's schema. Also keeps the XML of which `s3s`
+//! does not read a part ([`Kept`]), and completes what `s3s` writes ([`refer_to_returns`]).
 
 use super::{errors, head::Head, refuse::is_subresource};
 use bytes::Bytes;
@@ -328,8 +328,8 @@ fn is_of_number(open: &[Open]) -> bool {
     open.last().is_some_and(|around| around.is_number)
 }
 
-/// Whether a text can be in the number of the innermost element: digits, and a sign before the first
-/// of them. Comments may split a number, as any text.
+/// Whether a text can be in the number of the innermost element: digits, and a sign before the
+/// first of them. Comments may split a number, as any text.
 fn is_number(text: &[u8], open: &[Open]) -> bool {
     let is_first = open.last().is_some_and(|around| !around.has_text);
     let digits = match text {

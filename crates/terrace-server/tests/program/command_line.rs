@@ -351,8 +351,8 @@ fn stat_verify_and_repair() {
     assert_eq!(place.run(&["get", "large"]).code(0).0.stdout, large);
 }
 
-/// Regression: `repair` of a store whose large tier was not mounted printed a note, ended with 0, and
-/// everything on that tier was forgotten.
+/// Regression: `repair` of a store whose large tier was not mounted printed a note, ended with 0,
+/// and everything on that tier was forgotten.
 #[test]
 fn repair_of_half_a_store_must_be_asked_for() {
     let place = Place::new();

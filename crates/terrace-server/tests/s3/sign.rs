@@ -96,6 +96,12 @@ fn time_of(now: SystemTime, from_now: i64) -> String {
     )
 }
 
+/// Lines of one name as the signature covers them.
+fn joined(lines: &[(String, String)]) -> (String, String) {
+    let values: Vec<_> = lines.iter().map(|(_, value)| value.as_str()).collect();
+    (lines[0].0.clone(), values.join(","))
+}
+
 struct Scope {
     time: String,
     service: &'static str,
@@ -198,10 +204,6 @@ impl Client {
         }
         // Lines of one name stay in order, and are signed as one.
         all.sort_by(|one, other| one.0.cmp(&other.0));
-        let joined = |lines: &[(String, String)]| {
-            let values: Vec<_> = lines.iter().map(|(_, value)| value.as_str()).collect();
-            (lines[0].0.clone(), values.join(","))
-        };
         let signed: Vec<_> = all.chunk_by(|one, other| one.0 == other.0).map(joined).collect();
         let names: Vec<_> = signed.iter().map(|(name, _)| name.as_str()).collect();
         let names = names.join(";");

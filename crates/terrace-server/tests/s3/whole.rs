@@ -80,33 +80,44 @@ fn text_in_xml() {
     is(&form, 400, "MalformedXML");
 }
 
-/// A number was read up to its first letter: objects due after `1O` days, with the letter O, were
-/// deleted after one. Dates and truths were read whole, and are still.
-#[test]
-fn numbers_in_xml() {
-    let place = Place::new();
-    let service = bucket(&place);
-    let client = &service.client;
-    let lifecycle = |action: &str| {
-        format!(
-            "<LifecycleConfiguration><Rule><ID>x</ID><Status>Enabled</Status>\
-             <Filter><Prefix>logs/</Prefix></Filter>{action}</Rule></LifecycleConfiguration>"
-        )
-    };
-    let expires = |what: &str| lifecycle(&format!("<Expiration>{what}</Expiration>"));
-    let put = |target: &'static str, xml: String| ("PUT", target, xml);
-    let locked = [("x-amz-bucket-object-lock-enabled", "true")];
-    client.send("PUT", "/locked", &locked, b"").status(200);
-    let days = |days: &str| put("/bucket?lifecycle", expires(&format!("<Days>{days}</Days>")));
-    let upload = Upload::begin(client, "/bucket/k", &[]);
-    let etag = upload.put(client, 1, b"v", Mode::Whole);
-    let complete = upload.target();
-    let parts = |number: &str| {
-        format!(
-            "<CompleteMultipartUpload><Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>\
-             </CompleteMultipartUpload>"
-        )
-    };
+/// A lifecycle configuration with this action.
+fn acting(action: &str) -> String {
+    format!(
+        "<LifecycleConfiguration><Rule><ID>x</ID><Status>Enabled</Status>\
+         <Filter><Prefix>logs/</Prefix></Filter>{action}</Rule></LifecycleConfiguration>"
+    )
+}
+
+/// One that deletes objects after so many days.
+fn days(days: &str) -> String {
+    acting(&format!("<Expiration><Days>{days}</Days></Expiration>"))
+}
+
+/// Settings with a number that is none, or with another value with something behind it; with where
+/// they are put.
+fn wrong_settings() -> Vec<(&'static str, String)> {
+    let numbers = [
+        "1O",
+        "1 0",
+        "1.5",
+        "1\n",
+        "1-",
+        "1<!-- -->+5",
+        "1&#48;",
+        "-",
+        "",
+        "99999999999999999999",
+    ];
+    let actions = [
+        "<Expiration><Date>2099-01-01T00:00:00ZZ</Date></Expiration>",
+        "<Expiration><Date>2099-01-01</Date></Expiration>",
+        "<Expiration><ExpiredObjectDeleteMarker>truely</ExpiredObjectDeleteMarker></Expiration>",
+        "<AbortIncompleteMultipartUpload><DaysAfterInitiation>7d</DaysAfterInitiation>\
+         </AbortIncompleteMultipartUpload>",
+        "<NoncurrentVersionExpiration><NoncurrentDays>3d</NoncurrentDays></NoncurrentVersionExpiration>",
+        "<NoncurrentVersionExpiration><NoncurrentDays>3</NoncurrentDays>\
+         <NewerNoncurrentVersions>2x</NewerNoncurrentVersions></NoncurrentVersionExpiration>",
+    ];
     let locks = |time: &str| {
         format!(
             "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention>\
@@ -118,65 +129,55 @@ fn numbers_in_xml() {
     let filter = "<Filter><ObjectSizeGreaterThan>5MB</ObjectSizeGreaterThan></Filter>";
     let block = "<PublicAccessBlockConfiguration><BlockPublicAcls>true1</BlockPublicAcls>\
          </PublicAccessBlockConfiguration>";
+    let rules = numbers.map(days).into_iter().chain(actions.map(acting));
+    let mut wrong: Vec<_> = rules
+        .chain([rule(filter)])
+        .map(|xml| ("/bucket?lifecycle", xml))
+        .collect();
+    wrong.extend([
+        ("/bucket?cors", cors.to_owned()),
+        ("/bucket?publicAccessBlock", block.to_owned()),
+        ("/locked?object-lock", locks("<Days>1O</Days>")),
+        ("/locked?object-lock", locks("<Years>1y</Years>")),
+    ]);
+    wrong
+}
+
+/// A number was read up to its first letter: objects due after `1O` days, with the letter O, were
+/// deleted after one. Dates and truths were read whole, and are still.
+#[test]
+fn numbers_in_xml() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let locked = [("x-amz-bucket-object-lock-enabled", "true")];
+    client.send("PUT", "/locked", &locked, b"").status(200);
+    let upload = Upload::begin(client, "/bucket/k", &[]);
+    let etag = upload.put(client, 1, b"v", Mode::Whole);
+    let complete = upload.target();
+    let parts = |number: &str| {
+        format!(
+            "<CompleteMultipartUpload><Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>\
+             </CompleteMultipartUpload>"
+        )
+    };
     let delete = "<Delete><Object><Key>a</Key><Size>1k</Size></Object></Delete>";
-    for (method, target, xml) in [
-        days("1O"),
-        days("1 0"),
-        days("1.5"),
-        days("1\n"),
-        days("1-"),
-        days("1<!-- -->+5"),
-        days("1&#48;"),
-        days("-"),
-        days(""),
-        days("99999999999999999999"),
-        put("/bucket?lifecycle", expires("<Date>2099-01-01T00:00:00ZZ</Date>")),
-        put("/bucket?lifecycle", expires("<Date>2099-01-01</Date>")),
-        put(
-            "/bucket?lifecycle",
-            expires("<ExpiredObjectDeleteMarker>truely</ExpiredObjectDeleteMarker>"),
-        ),
-        put(
-            "/bucket?lifecycle",
-            lifecycle(
-                "<AbortIncompleteMultipartUpload><DaysAfterInitiation>7d</DaysAfterInitiation>\
-                 </AbortIncompleteMultipartUpload>",
-            ),
-        ),
-        put(
-            "/bucket?lifecycle",
-            lifecycle("<NoncurrentVersionExpiration><NoncurrentDays>3d</NoncurrentDays></NoncurrentVersionExpiration>"),
-        ),
-        put(
-            "/bucket?lifecycle",
-            lifecycle(
-                "<NoncurrentVersionExpiration><NoncurrentDays>3</NoncurrentDays>\
-                 <NewerNoncurrentVersions>2x</NewerNoncurrentVersions></NoncurrentVersionExpiration>",
-            ),
-        ),
-        put("/bucket?lifecycle", rule(filter)),
-        put("/bucket?cors", cors.to_owned()),
-        put("/bucket?publicAccessBlock", block.to_owned()),
-        put("/locked?object-lock", locks("<Days>1O</Days>")),
-        put("/locked?object-lock", locks("<Years>1y</Years>")),
-        ("POST", "/bucket?delete", delete.to_owned()),
-        ("POST", &complete, parts("1st")),
-    ] {
+    let put = |(target, xml)| ("PUT", target, xml);
+    let mut wrong: Vec<(&str, &str, String)> = wrong_settings().into_iter().map(put).collect();
+    wrong.push(("POST", "/bucket?delete", delete.to_owned()));
+    wrong.push(("POST", &complete, parts("1st")));
+    for (method, target, xml) in wrong {
         let answer = client.send(method, target, &[], xml.as_bytes());
         assert_eq!(code(&answer), (400, "MalformedXML".to_owned()), "{xml}");
     }
-    client.get("/bucket?lifecycle").status(404);
+    let target = "/bucket?lifecycle";
+    client.get(target).status(404);
     for number in ["10", "+10", "1<!-- x -->0"] {
-        let (method, target, xml) = days(number);
-        client.send(method, target, &[], xml.as_bytes()).status(200);
+        client.send("PUT", target, &[], days(number).as_bytes()).status(200);
         assert_eq!(elements(&client.get(target).status(200), "Days"), ["10"], "{number}");
     }
-    let (method, target, xml) = days("-1");
-    is(
-        &client.send(method, target, &[], xml.as_bytes()),
-        400,
-        "InvalidArgument",
-    );
+    let negative = client.send("PUT", target, &[], days("-1").as_bytes());
+    is(&negative, 400, "InvalidArgument");
     client.send("POST", &complete, &[], parts("1").as_bytes()).status(200);
 }
 

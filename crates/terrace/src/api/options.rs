@@ -60,9 +60,9 @@ pub struct Options {
     /// Open for reading only: no commit, no flush. Several processes may do so at a time, but not
     /// while one has the store open for writing.
     pub read_only: bool,
-    /// [`crate::Store::repair`] may go on if one tier has nothing of a store: everything that was on
-    /// that tier is forgotten. Off by default, since it is more likely that its file system is not
-    /// mounted.
+    /// [`crate::Store::repair`] may go on if one tier has nothing of a store: everything that was
+    /// on that tier is forgotten. Off by default, since it is more likely that its file system is
+    /// not mounted.
     pub repair_without_tier: bool,
     /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128
     /// KiB. It may be changed at any open: it applies to new values immediately, and old ones are

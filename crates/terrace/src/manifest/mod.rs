@@ -349,9 +349,9 @@ impl Manifest {
             .map_err(|error| Error::io_on(tier, format!("write the manifest of the {tier} tier"), &error))
     }
 
-    /// Reads the manifests of both tiers, or creates the store. `judge` is called with the length of
-    /// the store's segments before anything is written: settings that do not fit the store leave it
-    /// as it is. Descriptions of repaired damage are appended to `mended`.
+    /// Reads the manifests of both tiers, or creates the store. `judge` is called with the length
+    /// of the store's segments before anything is written: settings that do not fit the store leave
+    /// it as it is. Descriptions of repaired damage are appended to `mended`.
     ///
     /// # Errors
     /// [`Error::NotAStore`] if the directories hold something else, not the same store, or nothing
@@ -430,27 +430,8 @@ impl Manifest {
                 "there is no store here; check the path, or create one by putting or importing something",
             ),
             (None, None) => {
-                for (disk, dir, directory) in [
-                    (flash, &options.flash_dir, "segments"),
-                    (large, &options.large_dir, "blocks"),
-                ] {
-                    // Under a new store's identity they would be foreign, and written over.
-                    if disk.list(Path::new(directory)).is_ok_and(|names| !names.is_empty()) {
-                        let reason = format!(
-                            "its {directory} are here, but its manifest is not on either tier; run `terrace repair`"
-                        );
-                        return refuse(dir, &reason);
-                    }
-                    if disk
-                        .list(Path::new(""))
-                        .is_ok_and(|names| names.iter().any(|name| !is_ours(name)))
-                    {
-                        return refuse(
-                            dir,
-                            "the directory is not empty and holds no store; choose an empty or new one",
-                        );
-                    }
-                }
+                refuse_used(flash, &options.flash_dir, "segments")?;
+                refuse_used(large, &options.large_dir, "blocks")?;
                 judge(options.segment_bytes)?;
                 check_room(options, flash, options.segment_bytes)?;
                 Self::create(options, flash, large, new_store_id())
@@ -541,6 +522,21 @@ fn is_ours(name: &str) -> bool {
 
 fn is_empty(disk: &dyn Disk, directory: &str) -> bool {
     disk.list(Path::new(directory)).is_ok_and(|names| names.is_empty())
+}
+
+/// Refuses to create a tier in a directory that has something in it.
+fn refuse_used(disk: &dyn Disk, dir: &Path, directory: &str) -> Result<()> {
+    // Under a new store's identity they would be foreign, and written over.
+    if disk.list(Path::new(directory)).is_ok_and(|names| !names.is_empty()) {
+        let reason = format!("its {directory} are here, but its manifest is not on either tier; run `terrace repair`");
+        return Err(Error::not_a_store(dir, reason));
+    }
+    let names = disk.list(Path::new(""));
+    if names.is_ok_and(|names| names.iter().any(|name| !is_ours(name))) {
+        let reason = "the directory is not empty and holds no store; choose an empty or new one";
+        return Err(Error::not_a_store(dir, reason));
+    }
+    Ok(())
 }
 
 /// Refuses a flash tier without segments whose device has no room for the segments needed for a

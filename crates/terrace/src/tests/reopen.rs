@@ -247,8 +247,9 @@ fn files_of(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Regression: an open, or a repair, whose settings do not fit the store was refused after it had
-/// raised the store to the newest format: the program that wrote the store did not open it any more,
-/// though nobody had. What is refused has written nothing.
+/// raised the store to the newest format: the program that wrote the store did not open it any
+/// more, though the store had never been opened by a newer one. What is refused has written
+/// nothing.
 #[test]
 fn a_refused_open_leaves_a_store_of_format_3_as_it_is() {
     let dir = tempfile::tempdir().unwrap();

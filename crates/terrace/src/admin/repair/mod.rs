@@ -113,8 +113,8 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     })
 }
 
-/// Refuses a store of which a tier has nothing, unless the options permit it: it is more likely that
-/// a path is wrong, or a file system not mounted, than that all of it is lost.
+/// Refuses a store of which a tier has nothing, unless the options permit it: it is more likely
+/// that a path is wrong, or a file system not mounted, than that all of it is lost.
 fn refuse_absent(options: &Options) -> Result<()> {
     let tiers = [
         (Tier::Flash, &options.flash_dir, options.flash_disk.as_ref()),

@@ -32,9 +32,9 @@ fn with_the_flash_tier_gone_the_blocks_give_what_they_have() {
     assert!(bench.model["new"].2 > newest);
 }
 
-/// Regression: a tier whose file system was not mounted, so that its directory was empty, counted as
-/// lost: the repair noted that its manifest was missing, and forgot everything on it. The loss of a
-/// whole tier must be said, and before that nothing is written.
+/// Regression: a tier whose file system was not mounted, so that its directory was empty, counted
+/// as lost: the repair noted that its manifest was missing, and forgot everything on it. The loss
+/// of a whole tier must be said, and before that nothing is written.
 #[test]
 fn a_tier_that_is_not_there_is_not_forgotten_unasked() {
     for tier in ["flash", "large"] {

@@ -9,6 +9,10 @@ const FREEING_PUT_BYTES_MAX: usize = 4 << 10;
 
 /// Objects to commit as one group. A later operation replaces an earlier one on the same key.
 ///
+/// Values from the size threshold on may be of any number and length. Everything else of a batch,
+/// with keys and attributes, is one frame, and must fit into one segment of the log; a longer batch
+/// is refused.
+///
 /// A batch that deletes something and puts no more than 4 KiB is accepted on a full device, like a
 /// delete. One that frees at least twice the bytes that it puts is accepted there within bounds;
 /// see [`Batch::frees`].

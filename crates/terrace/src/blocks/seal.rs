@@ -95,8 +95,9 @@ impl LargeSpace {
     }
 
     /// Deletes dead blocks, each with the seq at which its last live value died. Together they cost
-    /// what one costs: two versions of LargeMeta and a sync of the directory. Returns those
-    /// that were deleted; one that is not dead, or is being read, is left for later.
+    /// what one costs: two versions of LargeMeta and a sync of the directory. Returns those that
+    /// were deleted; one that is not dead, or is being read, is left for later, and one whose file
+    /// the system does not remove for the next open.
     ///
     /// # Errors
     /// `OutOfSpace`: LargeMeta could not be written, and nothing was deleted. `Failed`, I/O errors:
@@ -135,12 +136,15 @@ impl LargeSpace {
         for number in &numbers {
             space.handles.remove(number);
         }
-        space.remove_files(&numbers)?;
-        for (block, _) in &leaving {
-            space.forget(block);
-        }
-        space.unlist(numbers.iter().copied())?;
-        Ok(numbers)
+        let removed = space.remove_files(&numbers)?;
+        let is_removed = |block: &&Arc<Block>| removed.contains(&block.number);
+        leaving
+            .iter()
+            .map(|(block, _)| block)
+            .filter(is_removed)
+            .for_each(|block| space.forget(block));
+        space.unlist(removed.iter().copied())?;
+        Ok(removed)
     }
 }
 
@@ -309,23 +313,34 @@ impl Space {
                 listed.state = BlockState::Drained(0);
             }
         })?;
-        let removed = self.blocks.write().remove(&number);
-        self.remove_files(&[number])?;
-        self.room.give_back(removed.map_or(0, |block| block.allocated_bytes()));
-        self.unlist([number])
+        let block = self.blocks.write().remove(&number);
+        let removed = self.remove_files(&[number])?;
+        if !removed.is_empty() {
+            self.room.give_back(block.map_or(0, |block| block.allocated_bytes()));
+        }
+        self.unlist(removed)
     }
 
-    /// Removes the files of blocks, durably.
-    pub(super) fn remove_files(&self, numbers: &[u64]) -> Result<()> {
+    /// Removes the files of blocks that LargeMeta lists as drained, durably. Returns which: one
+    /// that the system does not remove stays listed and keeps its space until the next open, which
+    /// tries again. Nothing reads it.
+    ///
+    /// # Errors
+    /// `Failed` if the directory cannot be synced: then the files may be there again after a crash.
+    pub(super) fn remove_files(&self, numbers: &[u64]) -> Result<Vec<u64>> {
+        let mut removed = Vec::with_capacity(numbers.len());
         for &number in numbers {
             let path = block_path(number);
             match self.disk.remove(&path) {
-                // Another thread deleted it first; the deletion must still be made durable.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed.map_err(|error| self.fail(format!("removing {}: {error}", path.display())))?,
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::error!(%error, path = %path.display(), "a dead block cannot be removed; the next open tries again");
+                }
+                // Or another thread deleted it first; the deletion must still be made durable.
+                _ => removed.push(number),
             }
         }
         unless(Mutation::BlockRemoval, || self.disk.sync_dir(Path::new(BLOCK_DIR)))
-            .map_err(|error| self.fail(format!("removing blocks: {error}")))
+            .map_err(|error| self.fail(format!("removing blocks: {error}")))?;
+        Ok(removed)
     }
 }

@@ -60,7 +60,8 @@ impl Snapshot {
         Ok(self.entry(key, seq)?.map(Described::from))
     }
 
-    /// The version of the last commit it sees.
+    /// The version of the last commit it sees. Once the log has failed, it may be that of a commit
+    /// that failed with it, which the snapshot does not see.
     #[must_use]
     pub fn version(&self) -> Version {
         Version(self.0.seq.seq)

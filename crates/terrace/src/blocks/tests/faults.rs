@@ -104,6 +104,41 @@ fn a_deletion_without_room_for_large_meta_deletes_all_or_nothing() {
     assert!(!outcomes[0] && outcomes[outcomes.len() - 2], "{outcomes:?}");
 }
 
+/// Regression: a dead block whose file could not be removed ended all writes until the next open.
+#[test]
+fn a_block_that_cannot_be_removed_is_removed_by_the_next_open() {
+    let disk = SimDisk::new(1);
+    let open = || LargeSpace::open(Arc::new(disk.clone()), options(64 << 10)).unwrap();
+    let (space, _) = open();
+    for version in 1..=3 {
+        let found = space.write(b"key", b"", &pattern(70_000, version), version).unwrap();
+        space.abandoned(&found);
+    }
+    space.seal_ready().unwrap();
+    space.accounting_complete();
+    let dead = space.dead_blocks();
+    let before = space.totals().rest_bytes;
+    disk.set_fault(Some(Fault::new(FaultKind::Write).on(format!("{:016x}.blk", dead[1]))));
+    let deleted = space
+        .delete(&dead.iter().map(|&number| (number, 9)).collect::<Vec<_>>())
+        .unwrap();
+    disk.set_fault(None);
+    assert_eq!(deleted, [dead[0], dead[2]]);
+    assert_eq!(space.totals().rest_bytes, before / 3, "its space is in use");
+    assert_eq!((space.failure(), space.dead_blocks()), (None, vec![]));
+    space.write(b"key", b"", b"1", 4).unwrap();
+    let exists = || {
+        disk.files()
+            .iter()
+            .any(|file| file.ends_with(&format!("{:016x}.blk", dead[1])))
+    };
+    assert!(exists());
+    drop(space);
+    let (space, report) = open();
+    assert_eq!((report.missing, report.unlisted), (vec![], vec![]));
+    assert!(!exists() && space.totals().rest_bytes < before / 3);
+}
+
 #[test]
 fn a_footer_that_does_not_fit_is_written_later() {
     let disk = MemoryDisk::new();

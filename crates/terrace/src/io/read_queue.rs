@@ -23,7 +23,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Instant,
 };
@@ -34,6 +34,13 @@ thread_local! {
     static RING: RefCell<Option<Ring>> = const { RefCell::new(None) };
 }
 
+/// Reads under way at a time, by all batches, while they share the device with work that callers
+/// wait for ([`ReadQueue::share`]). A device gives each request about the same: beside 64 reads of
+/// 1 KiB under way on an NVMe drive sixteen threads had 780 MiB/s, beside 224 430. With 64 the
+/// drive made 86,000 reads a second, with 256 93,000.
+const TOGETHER: usize = 64;
+/// And by one batch, however many there are.
+const TOGETHER_MIN: usize = 4;
 /// Length of the reads that fill a long buffer together.
 const PART_BYTES: usize = 128 << 10;
 
@@ -43,6 +50,19 @@ pub struct ReadQueue {
     pool: ReadPool,
     /// The kernel has no rings for this process.
     is_refused: AtomicBool,
+    /// Batches that are being read.
+    batches: AtomicUsize,
+    /// How many [`Shared`] there are.
+    sharing: AtomicUsize,
+}
+
+/// Batches leave a part of the device to others, for as long as this is there.
+pub struct Shared<'a>(&'a ReadQueue);
+
+impl Drop for Shared<'_> {
+    fn drop(&mut self) {
+        self.0.sharing.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// One read of a batch.
@@ -97,6 +117,20 @@ impl QueuedRead {
 }
 
 impl ReadQueue {
+    /// Has batches leave a part of the device to work that callers wait for.
+    pub fn share(&self) -> Shared<'_> {
+        self.sharing.fetch_add(1, Ordering::Relaxed);
+        Shared(self)
+    }
+
+    /// Reads of one batch under way at a time, with so many batches.
+    fn together(&self, batches: usize) -> usize {
+        match self.sharing.load(Ordering::Relaxed) {
+            0 => usize::MAX,
+            _ => (TOGETHER / batches).max(TOGETHER_MIN),
+        }
+    }
+
     /// Makes all of these reads and returns them in the same order.
     pub fn read(&self, mut reads: Vec<QueuedRead>) -> Vec<QueuedRead> {
         if reads.len() > 1 {
@@ -149,13 +183,15 @@ impl ReadQueue {
             return;
         }
         let began = Instant::now();
+        let together = self.together(self.batches.fetch_add(1, Ordering::Relaxed) + 1);
         // A thread that is ending has none any more.
         let _ = RING.try_with(|slot| {
             let Ok(mut slot) = slot.try_borrow_mut() else { return };
             if let Some(ring) = self.usable(&mut slot) {
-                ring.read(reads);
+                ring.read(reads, together);
             }
         });
+        self.batches.fetch_sub(1, Ordering::Relaxed);
         let made = reads.iter().filter(|read| read.is_made());
         // The device's time for each: the wait for the others does not count.
         let took = began.elapsed() / u32::try_from(made.clone().count().max(1)).unwrap_or(u32::MAX);

@@ -70,9 +70,10 @@ impl Ring {
         !self.is_broken && self.process == process::id()
     }
 
-    /// Makes the reads that have a descriptor and can be handed to the kernel as they are.
-    pub(super) fn read(&mut self, reads: &mut [QueuedRead]) {
-        for part in reads.chunks_mut(ENTRIES) {
+    /// Makes the reads that have a descriptor and can be handed to the kernel as they are, so many
+    /// together.
+    pub(super) fn read(&mut self, reads: &mut [QueuedRead], together: usize) {
+        for part in reads.chunks_mut(together.clamp(1, ENTRIES)) {
             if self.is_broken {
                 return;
             }

@@ -102,7 +102,7 @@ fn what_was_not_handed_over_is_never_read() {
     drop(flight(&mut ring, &mut reads));
     assert!(!ring.is_usable(), "another call would hand the entry over");
     writer.write_all(&[7; BYTES]).unwrap();
-    ring.read(&mut reads);
+    ring.read(&mut reads, ENTRIES);
     drop(ring);
     assert_eq!(reads[0].buffer.as_ptr(), buffer, "nothing else has it");
     assert!(!reads[0].is_made());

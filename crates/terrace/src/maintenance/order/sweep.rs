@@ -80,9 +80,12 @@ impl Orderer {
         // Once: while it is lent, the cache is smaller.
         let ram = ram(engine);
         engine.cache.lend(ram.bytes() as u64);
+        // Scans that read the log have hundreds of reads under way, and would leave it nothing.
+        let shared = engine.read_queue.share();
         if let Err(error) = self.sweep_segments(&bought, ram) {
             tracing::warn!(%error, "a sweep of the log for scans failed");
         }
+        drop(shared);
         engine.cache.lend(0);
         engine.scan_order.swept();
         true

@@ -158,7 +158,12 @@ fn index(seeds: &mut Seeds) {
 /// The mark and its payload.
 fn mark(seeds: &mut Seeds) {
     let ranges: [(u64, &[u8], &[u8]); 2] = [(5, b"a", b"b"), (1 << 40, b"film/", b"")];
-    let payload = fuzzing::encode_mark_payload(&[(1, 9), (70, 1 << 40)], &[0..3, 4..400], &ranges, &[(1, 5), (300, 1 << 33)]);
+    let payload = fuzzing::encode_mark_payload(
+        &[(1, 9), (70, 1 << 40)],
+        &[0..3, 4..400],
+        &ranges,
+        &[(1, 5), (300, 1 << 33)],
+    );
     seeds.insert("mark_payload/of-all".to_owned(), payload.clone());
     let none = fuzzing::encode_mark_payload(&[], &[], &[], &[]);
     seeds.insert("mark_payload/of-none".to_owned(), none);

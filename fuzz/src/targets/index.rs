@@ -97,7 +97,8 @@ pub fn mark_payload(data: &[u8]) -> bool {
         Some(&encoded),
         "it reads differently"
     );
-    if data.starts_with(&encoded[..8]) {
+    // Magic and version.
+    if data.starts_with(&encoded[..12]) {
         assert!(encoded.len() <= data.len(), "the canonical form is longer");
     }
     true

@@ -30,7 +30,7 @@ mod tests;
 
 use super::{
     Place, ValueCache,
-    chunk::{CHUNK_BYTES_MAX, Chunk, PAIR_BYTES_MAX},
+    chunk::{CHUNK_BYTES_MAX, Chunk, PAIR_BYTES_MAX, SHORT_CHUNK_BYTES_MAX},
 };
 use crate::{
     api::stats::ScanCacheStats,
@@ -51,6 +51,13 @@ const CHANGED_TOGETHER: usize = 64;
 const TABLE_PART: u64 = 32;
 /// Second copies are made while this fraction (1/n) of the cache's room is unused.
 const UNUSED_PART: u64 = 16;
+/// With less, other values are evicted for a chunk of them, which scans must have paid for: so many
+/// uses of chunks for each. To make one takes about as long as two scans of 50 through the index,
+/// and most of those that a cache has no room for are evicted unused.
+const USES_FOR_CHUNK: u64 = 8;
+/// Without that, one scan in this many makes some nevertheless: otherwise there would never be any
+/// in a cache that gets have filled.
+const SCANS_OF_TRIAL: u64 = 64;
 /// Longer values move to chunks while this fraction (1/n) of all RAM for values is free or dead.
 /// With less, values of emptied frames and segments would have to be evicted. Half of it is the
 /// share of the frames then, which keep a thirty-second.
@@ -93,6 +100,8 @@ pub struct Making {
     seq: u64,
     /// The chunk that they are made of, if they are.
     from: Option<u64>,
+    /// Other values are evicted for them.
+    evicts: bool,
 }
 
 /// Which of the index's pairs may be put into chunks.
@@ -162,6 +171,8 @@ pub struct ScanCache {
     begun: AtomicU64,
     numbers: AtomicU64,
     uses: Striped<Uses>,
+    /// Uses that were spent on chunks for which other values were evicted.
+    spent_uses: AtomicU64,
     made: AtomicU64,
     made_bytes: AtomicU64,
     dropped: AtomicU64,
@@ -186,6 +197,7 @@ impl ScanCache {
             begun: AtomicU64::new(0),
             numbers: AtomicU64::new(0),
             uses: Striped::default(),
+            spent_uses: AtomicU64::new(0),
             made: AtomicU64::new(0),
             made_bytes: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -272,12 +284,15 @@ impl ScanCache {
     /// Begins chunks from `start` on, of what a snapshot of this seq shows. `None` if something is
     /// applied that it does not, or if there is no room.
     pub fn begin(&self, start: &[u8], seq: u64) -> Option<(Making, Takes)> {
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let has_unused = self.values.unused_bytes() > self.values.capacity_bytes() / UNUSED_PART;
         let takes = Takes {
-            short: self.values.unused_bytes() > self.values.capacity_bytes() / UNUSED_PART,
-            long: self.may_move(),
+            short: has_unused || number.is_multiple_of(SCANS_OF_TRIAL) || self.have_uses_paid(),
+            long: self.may_move(number),
         };
         let has_room = takes.short || takes.long;
-        let making = has_room.then(|| self.begin_in(&mut self.table.write(), start, seq, None))??;
+        let mut making = has_room.then(|| self.begin_in(&mut self.table.write(), start, seq, None))??;
+        making.evicts = takes.short && !has_unused;
         Some((making, takes))
     }
 
@@ -315,7 +330,12 @@ impl ScanCache {
             table.begun.pop();
             self.note_bytes(table);
         }
-        shows_all.then_some(Making { number, seq, from })
+        shows_all.then_some(Making {
+            number,
+            seq,
+            from,
+            evicts: false,
+        })
     }
 
     /// The chunk for the range of this key could not be made. Drops the range, if it has not
@@ -337,13 +357,20 @@ impl ScanCache {
         }
     }
 
+    /// Whether chunks were used often enough for another one, for which other values are evicted.
+    /// No more uses are saved up than for a cache full of chunks.
+    fn have_uses_paid(&self) -> bool {
+        let uses = self.uses.sum(|uses| &uses.chunks);
+        let chunks = self.values.capacity_bytes() / SHORT_CHUNK_BYTES_MAX as u64;
+        let forgotten = uses.saturating_sub(chunks * USES_FOR_CHUNK);
+        let spent = self.spent_uses.fetch_max(forgotten, Ordering::Relaxed).max(forgotten);
+        spent + USES_FOR_CHUNK <= uses
+    }
+
     /// Whether values may move to chunks: there is spare room to empty the frames and segments that
     /// they leave. Checked only periodically.
-    fn may_move(&self) -> bool {
-        if self
-            .begun
-            .fetch_add(1, Ordering::Relaxed)
-            .is_multiple_of(SCANS_OF_LOOK)
+    fn may_move(&self, number: u64) -> bool {
+        if number.is_multiple_of(SCANS_OF_LOOK)
             // Another thread looks.
             && let Some(mut next_look) = self.next_look.try_lock()
         {
@@ -399,6 +426,11 @@ impl ScanCache {
             }
         }
         self.made.fetch_add(kept.len() as u64, Ordering::Relaxed);
+        if making.evicts {
+            let second_copies = kept.iter().filter(|(chunk, _)| !chunk.is_home()).count() as u64;
+            self.spent_uses
+                .fetch_add(second_copies * USES_FOR_CHUNK, Ordering::Relaxed);
+        }
         for number in gone {
             self.values.take(place(number));
         }

@@ -197,7 +197,22 @@ fn chunks_take_no_room_of_values() {
     for number in 0..2000 {
         cache.values.insert(Place::block(1, number), b"key", &value);
     }
-    assert!(cache.begin(b"x", 0).is_none_or(|(_, takes)| !takes.short));
+    let begin = || cache.begin(b"x", 0).filter(|(_, takes)| takes.short);
+    assert!(begin().is_none());
+
+    // Unless scans have used chunks so often that another one is worth it,
+    (0..USES_FOR_CHUNK).for_each(|_| cache.count_use(1));
+    let (begun, _) = begin().unwrap();
+    assert!(cache.finish(&begun, vec![made("x", "z", &["x"])], |_| true));
+    assert!(begin().is_none(), "they are spent");
+    // and but for one of many.
+    let trials = (0..10 * SCANS_OF_TRIAL).filter(|_| begin().is_some()).count();
+    assert_eq!(trials as u64, 10);
+    // A store whose chunks were used all day does not make them of a scan of everything.
+    (0..1_000_000).for_each(|_| cache.count_use(1));
+    assert!(begin().is_some());
+    let saved_up = cache.uses.sum(|uses| &uses.chunks) - cache.spent_uses.load(Ordering::Relaxed);
+    assert!((USES_FOR_CHUNK..2_000).contains(&saved_up), "{saved_up}");
 }
 
 /// A chunk that is the home of a value for each key.

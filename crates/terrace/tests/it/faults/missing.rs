@@ -131,7 +131,9 @@ fn a_block_that_was_cut_is_named_with_its_keys_by_the_open() {
             let copy = bench.fork();
             copy.large.truncate(&block, left).unwrap();
             let (lost, damage) = lost_and_named(&copy, &format!("{block} with {left} of {length}"));
-            assert!(damage.contains(&format!("ends at byte {left};")), "{damage}");
+            // One that was being written has no length in LargeMeta, and may have no value yet.
+            let is_named = damage.contains(&format!("ends at byte {left};"));
+            assert!(is_named || lost == 0, "{damage}");
             had_losses += u32::from(lost > 0);
             // It is told once: LargeMeta now has what is there.
             let damage = copy.open().unwrap().stats().damage;

@@ -5,7 +5,7 @@
 //! control. The file is appended to, so it may be truncated at any time. Only its owner can read
 //! it. Signature parameters of a query are left out.
 
-use super::{figures::Figures, front::number_text, head::Head};
+use super::{figures::Figures, front::number_text, head::Head, ops::said::date_text};
 use serde_json::{Value, json};
 use std::{
     borrow::Cow,
@@ -21,7 +21,6 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, SystemTime},
 };
-use terrace::Clock;
 
 /// Limit of the queue in bytes: the lines that a fast server writes in some seconds.
 const WAITING_BYTES_MAX: usize = 4 << 20;
@@ -155,7 +154,7 @@ impl Entry<'_> {
         let milliseconds = |time: Duration| Value::from((time.as_secs_f64() * 1e6).round() / 1e3);
         let head = self.head;
         let line = json!({
-            "time": rfc3339(self.time),
+            "time": date_text(self.time),
             "id": number_text(head.peer.number),
             "peer": self.peer(),
             "key": self.key,
@@ -181,14 +180,6 @@ fn cut(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     Cow::Owned(format!("{}…", &text[..text.floor_char_boundary(FIELD_BYTES_MAX)]))
-}
-
-/// `2026-01-31T12:00:00.000Z`
-fn rfc3339(time: SystemTime) -> String {
-    let mut text = Vec::new();
-    // Writing to a Vec cannot fail.
-    let _ = s3s::dto::Timestamp::from(Clock::dated(time)).format(s3s::dto::TimestampFormat::DateTime, &mut text);
-    String::from_utf8(text).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::{
     exchange::note,
     head::{Head, Peer},
     judged,
-    ops::tagging,
+    ops::{said::date_text, tagging},
     policy::{Caller, Policy},
     session::{self, Bounds, Made},
 };
@@ -19,13 +19,7 @@ use hyper::{
     header::{self, HeaderValue},
     http::Extensions,
 };
-use s3s::{
-    Body, S3Request, S3Response, S3Result,
-    auth::Credentials,
-    dto::{Timestamp, TimestampFormat},
-    route::S3Route,
-    s3_error,
-};
+use s3s::{Body, S3Request, S3Response, S3Result, auth::Credentials, route::S3Route, s3_error};
 use std::{collections::BTreeMap, sync::Arc};
 use terrace::Clock;
 
@@ -389,10 +383,7 @@ fn assumed(made: &Made, account: &str, key: &str, name: &str, expires_ms: u64) -
 
 /// A session's credentials, in the form of answers.
 fn given(made: &Made, expires_ms: u64) -> String {
-    let mut end = Vec::new();
-    // Writing to a Vec cannot fail.
-    let _ = Timestamp::from(Clock::of_ms(expires_ms / 1000 * 1000)).format(TimestampFormat::DateTime, &mut end);
-    let end = String::from_utf8(end).unwrap_or_default();
+    let end = date_text(Clock::of_ms(expires_ms / 1000 * 1000));
     let Made { id, secret, token } = made;
     format!(
         "<Credentials><AccessKeyId>{id}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey>\

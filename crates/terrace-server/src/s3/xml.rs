@@ -179,8 +179,8 @@ const ELEMENTS: [(&str, &[&str]); 59] = [
 ];
 
 /// The elements with a number. `s3s` reads one up to the first byte that is no digit: objects due
-/// after `1O` days would be deleted after one. Dates and truths it reads whole, and statuses of web
-/// sites are text to it.
+/// after `1O` days would be deleted after one. Dates and booleans it reads whole, and statuses of
+/// web sites are text to it.
 const NUMBERS: [&str; 10] = [
     "Days",
     "DaysAfterInitiation",

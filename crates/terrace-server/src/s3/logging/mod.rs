@@ -20,10 +20,10 @@ use super::{
     acl::List,
     bucket::Record,
     keyspace::{self, KEY_BYTES_MAX},
+    ops::said::date_text,
     policy::Verdict,
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use terrace::Clock;
 
 /// The principal that writes logs, in policies.
 pub const SERVICE: &str = "logging.s3.amazonaws.com";
@@ -104,10 +104,7 @@ fn day_of(time: SystemTime) -> u64 {
 
 /// `2026-01-31T12:30:00`
 fn seconds_text(time: SystemTime) -> String {
-    let mut text = Vec::new();
-    // Writing to a Vec cannot fail.
-    let _ = s3s::dto::Timestamp::from(Clock::dated(time)).format(s3s::dto::TimestampFormat::DateTime, &mut text);
-    let text = String::from_utf8(text).unwrap_or_default();
+    let text = date_text(time);
     text.split(['.', 'Z']).next().unwrap_or("").to_owned()
 }
 

@@ -1,7 +1,11 @@
 //! Events as S3 writes them ("Event message structure" in its guide).
 
 use super::{Cause, Happened, Rule, What};
-use crate::s3::{REGION, account, bucket::Bucket, ops::listings::Encoding};
+use crate::s3::{
+    REGION, account,
+    bucket::Bucket,
+    ops::{listings::Encoding, said::date_text},
+};
 use serde_json::{Value, json};
 use terrace::Clock;
 
@@ -32,15 +36,6 @@ fn form_encoded(key: &str) -> String {
     Encoding::URL.apply(key).replace("%20", "+")
 }
 
-/// `2026-01-31T12:30:00.000Z`
-fn time(ms: u64) -> String {
-    let mut text = Vec::new();
-    // Writing to a Vec cannot fail.
-    let time = s3s::dto::Timestamp::from(Clock::of_ms(ms));
-    let _ = time.format(s3s::dto::TimestampFormat::DateTime, &mut text);
-    String::from_utf8(text).unwrap_or_default()
-}
-
 /// An event as stored: all of it except `sequencer`, which is the number of its commit.
 pub fn record(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &Happened<'_>) -> String {
     let name = event.strip_prefix("s3:").unwrap_or(event);
@@ -65,7 +60,7 @@ pub fn record(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened
         "eventVersion": if is_newer { "2.3" } else { "2.1" },
         "eventSource": "aws:s3",
         "awsRegion": REGION,
-        "eventTime": time(cause.clock.now_ms()),
+        "eventTime": date_text(Clock::of_ms(cause.clock.now_ms())),
         "eventName": name,
         "userIdentity": { "principalId": principal },
         "requestParameters": {
@@ -96,7 +91,7 @@ pub fn test_event(bucket: &str, number: &str, now_ms: u64) -> String {
     let event = json!({
         "Service": "Amazon S3",
         "Event": "s3:TestEvent",
-        "Time": time(now_ms),
+        "Time": date_text(Clock::of_ms(now_ms)),
         "Bucket": bucket,
         "RequestId": number,
         "HostId": "",

@@ -23,12 +23,12 @@ use s3s::{
         ObjectLockEnabled, ObjectLockLegalHold, ObjectLockLegalHoldStatus, ObjectLockRetention,
         ObjectLockRetentionMode, ObjectLockRule, PutObjectLegalHoldInput, PutObjectLegalHoldOutput,
         PutObjectLockConfigurationInput, PutObjectLockConfigurationOutput, PutObjectRetentionInput,
-        PutObjectRetentionOutput, Timestamp, TimestampFormat,
+        PutObjectRetentionOutput, Timestamp,
     },
     s3_error,
 };
 use std::sync::Arc;
-use terrace::Attributes;
+use terrace::{Attributes, Clock};
 
 /// Longest default retention.
 const DAYS_MAX: u32 = 36_500;
@@ -85,10 +85,8 @@ macro_rules! locking {
 }
 
 /// The same as headers have it.
-pub fn until_text(retention: Retention) -> Option<String> {
-    let mut text = Vec::new();
-    until(retention).format(TimestampFormat::DateTime, &mut text).ok()?;
-    String::from_utf8(text).ok()
+pub fn until_text(retention: Retention) -> String {
+    said::date_text(Clock::of_ms(retention.until_ms))
 }
 
 /// A retention as headers of a request.
@@ -98,7 +96,7 @@ fn as_headers(retention: Retention) -> HeaderMap {
         "x-amz-object-lock-mode",
         HeaderValue::from_static(retention.mode.name()),
     );
-    let until = until_text(retention).and_then(|text| HeaderValue::from_str(&text).ok());
+    let until = HeaderValue::from_str(&until_text(retention)).ok();
     headers.extend(until.map(|until| (HeaderName::from_static("x-amz-object-lock-retain-until-date"), until)));
     headers
 }

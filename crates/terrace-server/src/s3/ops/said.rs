@@ -121,7 +121,7 @@ impl Said<'_> {
             ),
             (
                 "x-amz-object-lock-retain-until-date",
-                retention.and_then(super::lock::until_text),
+                retention.map(super::lock::until_text),
             ),
             (
                 "x-amz-object-lock-legal-hold",
@@ -176,6 +176,14 @@ pub fn time(ms: u64) -> Timestamp {
 /// The same in whole seconds.
 pub fn second(ms: u64) -> Timestamp {
     time(ms / 1000 * 1000)
+}
+
+/// The nearest time that has a date, as text: `2026-01-31T12:00:00.000Z`
+pub fn date_text(time: SystemTime) -> String {
+    let mut text = Vec::new();
+    // Writing to a Vec cannot fail.
+    let _ = Timestamp::from(Clock::dated(time)).format(TimestampFormat::DateTime, &mut text);
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// Whether answers can tell a time: their dates end with the year 9999.

@@ -63,13 +63,18 @@ pub fn disks(options: &mut Options) -> Result<(Arc<dyn Disk>, Arc<dyn Disk>)> {
     Ok((flash, large))
 }
 
-fn try_index(options: &Options, dir: &Path) -> Result<(OrderedIndex, Option<IndexMark>)> {
+/// Opens the ordered index, unless it is another store's: that is neither mended nor replaced.
+fn try_index(options: &Options, store_id: u64, dir: &Path) -> Result<(OrderedIndex, Option<IndexMark>)> {
     let index_options = IndexOptions {
         cache_bytes: options.tuning.index_cache_bytes,
         guards: !options.read_only,
         ..IndexOptions::on_tier(options.tuning.memtable_bytes, options.flash_capacity_bytes)
     };
-    OrderedIndex::open(dir, index_options)
+    let opened = OrderedIndex::open(dir, index_options)?;
+    if let Some(mark) = &opened.1 {
+        MarkPayload::check_store(mark, store_id, dir)?;
+    }
+    Ok(opened)
 }
 
 /// Damage found during the open.
@@ -118,14 +123,17 @@ fn open_or_mend(
         let reason = "an exchange for a new index was cut short";
         (dir.display().to_string(), reason.to_owned(), false)
     } else {
-        let mut opened = try_index(options, &dir);
+        let mut opened = try_index(options, manifest.store_id, &dir);
+        if matches!(opened, Err(Error::NotAStore { .. })) {
+            return opened;
+        }
         // A table on a sector that has died is an error of the system, and may have a copy, too.
         let cannot_be_read = matches!(opened, Err(Error::Corruption { .. } | Error::Io { .. }));
         let is_damaged = cannot_be_read || noted_damage(&dir).is_some() || noted_unreadable(&dir);
         if is_damaged && !options.read_only {
             drop(opened);
             mend(&dir)?.into_iter().for_each(|note| findings.mended(note));
-            opened = try_index(options, &dir);
+            opened = try_index(options, manifest.store_id, &dir);
         }
         match (opened, noted_damage(&dir)) {
             (Ok(opened), Some(_)) if options.read_only => return Ok(opened),
@@ -166,7 +174,7 @@ fn open_or_mend(
             })?;
         }
     }
-    try_index(options, &dir)
+    try_index(options, manifest.store_id, &dir)
 }
 
 /// Sets damaged tables of the index aside. If that fails, one that is usable stays as it is.
@@ -241,7 +249,7 @@ pub(super) fn open_segments(options: &Options, manifest: &Manifest, disk: &Arc<d
 ///
 /// # Errors
 /// [`Error::Invalid`], and errors of the operating system.
-pub(super) fn judge(options: &Options, segment_bytes: u64, large: &dyn Disk) -> Result<()> {
+pub(super) fn check_options(options: &Options, segment_bytes: u64, large: &dyn Disk) -> Result<()> {
     let options = Options {
         segment_bytes,
         ..options.clone()
@@ -261,8 +269,8 @@ pub(super) fn judge(options: &Options, segment_bytes: u64, large: &dyn Disk) -> 
 pub fn open(mut options: Options) -> Result<Engine> {
     let (flash_disk, large_disk) = disks(&mut options)?;
     let mut findings = Findings::default();
-    let judge = |segment_bytes| judge(&options, segment_bytes, &*large_disk);
-    let manifest = Manifest::open(&options, &*flash_disk, &*large_disk, judge, &mut findings.mended)?;
+    let check = |segment_bytes| check_options(&options, segment_bytes, &*large_disk);
+    let manifest = Manifest::open(&options, &*flash_disk, &*large_disk, check, &mut findings.mended)?;
     options.segment_bytes = manifest.segment_bytes;
     let (index, mark) = open_index(&options, &manifest, (&flash_disk, &large_disk), &mut findings)?;
     let (large, report) = open_large(&options, &manifest, &large_disk)?;
@@ -273,7 +281,6 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let payload = mark
         .as_ref()
         .map_or_else(|| Ok(MarkPayload::empty()), MarkPayload::of)?;
-    payload.check_store(manifest.store_id, &options.flash_dir.join("index"))?;
     accounting.restore(payload.homes);
     restore_live(&large, payload.live, &index, persisted_seq)?;
     let segments = open_segments(&options, &manifest, &flash_disk)?;

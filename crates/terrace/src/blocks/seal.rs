@@ -110,7 +110,7 @@ impl LargeSpace {
         }
         // Before they leave the table; see [`LargeSpace::is_giving_room`].
         let _leaving = Leaving::begin(space);
-        let leaving: Vec<(Arc<Block>, u64)> = {
+        let mut leaving: Vec<(Arc<Block>, u64)> = {
             let mut blocks = space.blocks.write();
             let taken = dead
                 .iter()
@@ -132,19 +132,17 @@ impl LargeSpace {
             space.blocks.write().extend(back);
             return Err(error);
         }
-        let numbers: Vec<u64> = leaving.iter().map(|(block, _)| block.number).collect();
-        for number in &numbers {
-            space.handles.remove(number);
+        leaving.retain(|(block, _)| {
+            space.handles.remove(&block.number);
+            space.remove_file(block.number)
+        });
+        space.sync_removals()?;
+        for (block, _) in &leaving {
+            space.forget(block);
         }
-        let removed = space.remove_files(&numbers)?;
-        let is_removed = |block: &&Arc<Block>| removed.contains(&block.number);
-        leaving
-            .iter()
-            .map(|(block, _)| block)
-            .filter(is_removed)
-            .for_each(|block| space.forget(block));
-        space.unlist(removed.iter().copied())?;
-        Ok(removed)
+        let numbers: Vec<u64> = leaving.iter().map(|(block, _)| block.number).collect();
+        space.unlist(numbers.iter().copied())?;
+        Ok(numbers)
     }
 }
 
@@ -314,33 +312,36 @@ impl Space {
             }
         })?;
         let block = self.blocks.write().remove(&number);
-        let removed = self.remove_files(&[number])?;
-        if !removed.is_empty() {
-            self.room.give_back(block.map_or(0, |block| block.allocated_bytes()));
+        let is_removed = self.remove_file(number);
+        self.sync_removals()?;
+        if !is_removed {
+            return Ok(());
         }
-        self.unlist(removed)
+        self.room.give_back(block.map_or(0, |block| block.allocated_bytes()));
+        self.unlist([number])
     }
 
-    /// Removes the files of blocks that LargeMeta lists as drained, durably. Returns which: one
-    /// that the system does not remove stays listed and keeps its space until the next open, which
-    /// tries again. Nothing reads it.
+    /// Removes the file of a block that LargeMeta lists as drained. `false` if the system does not:
+    /// then the block stays listed, and keeps its space until the next open, which tries again.
+    /// Nothing reads it.
+    fn remove_file(&self, number: u64) -> bool {
+        let path = block_path(number);
+        match self.disk.remove(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::error!(%error, path = %path.display(), "a dead block cannot be removed; the next open tries again");
+                false
+            }
+            // Or another thread deleted it first; the deletion must still be made durable.
+            _ => true,
+        }
+    }
+
+    /// Makes removals durable.
     ///
     /// # Errors
     /// `Failed` if the directory cannot be synced: then the files may be there again after a crash.
-    pub(super) fn remove_files(&self, numbers: &[u64]) -> Result<Vec<u64>> {
-        let mut removed = Vec::with_capacity(numbers.len());
-        for &number in numbers {
-            let path = block_path(number);
-            match self.disk.remove(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::error!(%error, path = %path.display(), "a dead block cannot be removed; the next open tries again");
-                }
-                // Or another thread deleted it first; the deletion must still be made durable.
-                _ => removed.push(number),
-            }
-        }
+    fn sync_removals(&self) -> Result<()> {
         unless(Mutation::BlockRemoval, || self.disk.sync_dir(Path::new(BLOCK_DIR)))
-            .map_err(|error| self.fail(format!("removing blocks: {error}")))?;
-        Ok(removed)
+            .map_err(|error| self.fail(format!("removing blocks: {error}")))
     }
 }

@@ -102,19 +102,20 @@ impl MarkPayload {
         })
     }
 
-    /// Refuses the index of another store, of which nothing may be read or removed here.
+    /// Refuses the index of another store, by its mark: nothing of it may be read or removed here.
+    /// A mark that cannot be read does not say.
     ///
     /// # Errors
     /// [`Error::NotAStore`].
-    pub fn check_store(&self, store_id: u64, index_dir: &Path) -> Result<()> {
-        if self.store_id == store_id || self.store_id == 0 {
+    pub fn check_store(mark: &IndexMark, store_id: u64, index_dir: &Path) -> Result<()> {
+        let found = Self::decode(&mark.payload).map_or(0, |payload| payload.store_id);
+        if found == store_id || found == 0 {
             return Ok(());
         }
         Err(Error::not_a_store(
             index_dir,
             format!(
-                "this index belongs to the store {:016x}, and the directory around it to {store_id:016x}; put the right index there, or move this one away and run `terrace repair`, which makes another from segments and blocks",
-                self.store_id
+                "this index belongs to the store {found:016x}, and the directory around it to {store_id:016x}; put the right index there, or move this one away and run `terrace repair`, which makes another from segments and blocks",
             ),
         ))
     }

@@ -243,18 +243,18 @@ impl Manifest {
     }
 
     /// The store's manifest, for repair: a tier without a valid one gets it from its copy, from the
-    /// other tier, or from `otherwise` (store id and segment length). `judge` is called as by
+    /// other tier, or from `otherwise` (store id and segment length). `check` is called as by
     /// [`Manifest::open`]. Also returns the tiers whose manifests were rewritten.
     ///
     /// # Errors
     /// [`Error::NotAStore`] if the identity of the store cannot be determined, or the tiers are of
-    /// two stores; `judge`'s.
+    /// two stores; `check`'s.
     pub fn mend(
         options: &Options,
         flash: &dyn Disk,
         large: &dyn Disk,
         otherwise: impl FnOnce() -> Result<Option<(u64, u64)>>,
-        judge: impl FnOnce(u64) -> Result<()>,
+        check: impl FnOnce(u64) -> Result<()>,
     ) -> Result<(Self, Vec<Tier>)> {
         marks::refuse_marked(options, flash)?;
         let tiers = [
@@ -284,7 +284,7 @@ impl Manifest {
                 Self::new(store_id, segment_bytes)
             }
         };
-        judge(manifest.segment_bytes)?;
+        check(manifest.segment_bytes)?;
         let mut written = Vec::new();
         // The large tier's first. What a repair writes is of the newest format.
         for (tier, disk, found) in own.into_iter().rev() {
@@ -349,21 +349,21 @@ impl Manifest {
             .map_err(|error| Error::io_on(tier, format!("write the manifest of the {tier} tier"), &error))
     }
 
-    /// Reads the manifests of both tiers, or creates the store. `judge` is called with the length
+    /// Reads the manifests of both tiers, or creates the store. `check` is called with the length
     /// of the store's segments before anything is written: settings that do not fit the store leave
     /// it as it is. Descriptions of repaired damage are appended to `mended`.
     ///
     /// # Errors
     /// [`Error::NotAStore`] if the directories hold something else, not the same store, or nothing
-    /// and `create` is off; `judge`'s.
+    /// and `create` is off; `check`'s.
     pub fn open(
         options: &Options,
         flash: &dyn Disk,
         large: &dyn Disk,
-        judge: impl Fn(u64) -> Result<()>,
+        check: impl Fn(u64) -> Result<()>,
         mended: &mut Vec<String>,
     ) -> Result<Self> {
-        let manifest = Self::open_or_create(options, flash, large, judge)?;
+        let manifest = Self::open_or_create(options, flash, large, check)?;
         if !options.read_only {
             // The large tier's first, as when it is raised.
             let on_large = manifest.of(Tier::Large);
@@ -389,7 +389,7 @@ impl Manifest {
         options: &Options,
         flash: &dyn Disk,
         large: &dyn Disk,
-        judge: impl Fn(u64) -> Result<()>,
+        check: impl Fn(u64) -> Result<()>,
     ) -> Result<Self> {
         marks::refuse_marked(options, flash)?;
         let on_flash = Self::read(flash, Tier::Flash, &options.flash_dir)?;
@@ -398,7 +398,7 @@ impl Manifest {
         match (on_flash, on_large) {
             (Some(on_flash), Some(on_large)) if on_flash.store_id == on_large.store_id => {
                 Opens::read(on_flash.store_id, flash, large)?.check(options)?;
-                judge(on_flash.segment_bytes)?;
+                check(on_flash.segment_bytes)?;
                 if options.read_only {
                     return Ok(on_flash);
                 }
@@ -411,7 +411,7 @@ impl Manifest {
             }
             (Some(_), Some(_)) => refuse(&options.large_dir, OF_ANOTHER_STORE),
             (Some(on_flash), None) if is_empty(flash, "segments") && options.create && !options.read_only => {
-                judge(on_flash.segment_bytes)?;
+                check(on_flash.segment_bytes)?;
                 check_room(options, flash, on_flash.segment_bytes)?;
                 on_flash.write_large(large)?;
                 on_flash.raise(flash, Tier::Flash)
@@ -432,7 +432,7 @@ impl Manifest {
             (None, None) => {
                 refuse_used(flash, &options.flash_dir, "segments")?;
                 refuse_used(large, &options.large_dir, "blocks")?;
-                judge(options.segment_bytes)?;
+                check(options.segment_bytes)?;
                 check_room(options, flash, options.segment_bytes)?;
                 Self::create(options, flash, large, new_store_id())
             }

@@ -21,8 +21,8 @@ use std::path::Path;
 /// [`Error::Invalid`] if the options do not fit the store.
 pub fn mend(options: &Options, flash: &dyn Disk, large: &dyn Disk, notes: &mut Notes) -> Result<Manifest> {
     let otherwise = || from_headers(options, flash, large);
-    let judge = |segment_bytes| open::judge(options, segment_bytes, large);
-    let (manifest, written) = Manifest::mend(options, flash, large, otherwise, judge)?;
+    let check = |segment_bytes| open::check_options(options, segment_bytes, large);
+    let (manifest, written) = Manifest::mend(options, flash, large, otherwise, check)?;
     for tier in written {
         notes.add(format!(
             "the manifest of the {tier} tier was missing or damaged; it was written anew"

@@ -110,9 +110,7 @@ pub fn open_old(flash_dir: &Path, store_id: u64, survey: &Survey, notes: &mut No
         }
         match opened {
             Ok((index, Some(mark))) => {
-                if let Some(payload) = MarkPayload::decode(&mark.payload) {
-                    payload.check_store(store_id, &directory)?;
-                }
+                MarkPayload::check_store(&mark, store_id, &directory)?;
                 return Ok(Some(Arc::new(index)));
             }
             Ok((_, None)) => "it is empty".clone_into(&mut reason),

@@ -71,9 +71,16 @@ fn what_format_4_has_is_read() {
     };
     let bytes = bytes_of(&[head, HOMES, SEGMENTS, RANGES, LIVE].concat());
     assert_eq!(MarkPayload::decode(&bytes), Some(old.clone()));
-    assert!(old.check_store(1, Path::new("")).is_ok());
-    assert!(payload().check_store(0x2827_2625_2423_2221, Path::new("")).is_ok());
-    assert!(payload().check_store(1, Path::new("")).is_err());
+    let check = |payload: &MarkPayload, store_id| {
+        let mark = IndexMark {
+            applied_seq: 1,
+            payload: payload.encode().into(),
+        };
+        MarkPayload::check_store(&mark, store_id, Path::new(""))
+    };
+    assert!(check(&old, 1).is_ok());
+    assert!(check(&payload(), 0x2827_2625_2423_2221).is_ok());
+    assert!(check(&payload(), 1).is_err());
 }
 
 #[test]

@@ -159,6 +159,12 @@ fn the_index_of_another_store_is_refused_and_left_alone() {
     );
     let refused = Store::repair(bench.options()).unwrap_err();
     assert!(matches!(refused, Error::NotAStore { .. }), "{refused}");
+    // One that is noted as damaged would be mended, or built anew from this store's log.
+    let note = bench.index_dir().join("damaged");
+    fs::write(&note, "a block was damaged").unwrap();
+    let refused = bench.open().unwrap_err();
+    assert!(matches!(refused, Error::NotAStore { .. }), "{refused}");
+    fs::remove_file(&note).unwrap();
 
     // It is still whole, for the store that it belongs to.
     fs::remove_dir_all(other.index_dir()).unwrap();

@@ -151,14 +151,17 @@ impl ReadQueue {
     ///
     /// # Errors
     /// As [`DiskFile::read_exact_at`]; what the buffer has is then unknown.
-    pub fn fill(&self, file: &Arc<dyn DiskFile>, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let parts = (0..buffer.len()).step_by(PART_BYTES);
-        let reads = parts.map(|at| {
-            let part = AlignedBuffer::zeroed(PART_BYTES.min(buffer.len() - at));
-            QueuedRead::new(Arc::clone(file), offset + at as u64, part)
+    pub fn fill(&self, file: &Arc<dyn DiskFile>, buffers: &mut [(&mut [u8], u64)]) -> io::Result<()> {
+        let reads = buffers.iter().flat_map(|(buffer, offset)| {
+            let parts = (0..buffer.len()).step_by(PART_BYTES);
+            parts.map(move |at| {
+                let part = AlignedBuffer::zeroed(PART_BYTES.min(buffer.len() - at));
+                QueuedRead::new(Arc::clone(file), offset + at as u64, part)
+            })
         });
         let reads = self.read(reads.collect());
-        for (part, read) in buffer.chunks_mut(PART_BYTES).zip(reads) {
+        let parts = buffers.iter_mut().flat_map(|(buffer, _)| buffer.chunks_mut(PART_BYTES));
+        for (part, read) in parts.zip(reads) {
             read.outcome.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()))?;
             part.copy_from_slice(&read.buffer);
         }

@@ -40,7 +40,7 @@ pub fn charge(
         }
     }
     ordered.reads = ordered.reads.saturating_sub(READS_IN_ORDER);
-    engine.scan_order.pay_for_sweep(copied.reads);
+    engine.scan_order.sweep.pay(copied.reads);
     if (copied.reads, ordered.reads) == (0, 0) {
         return;
     }
@@ -56,7 +56,8 @@ pub fn charge(
         bill.add(form, item.key.len(), entry.length, record_bytes);
     }
     for (form, bill) in [(Form::Copied, copied), (Form::Ordered, ordered)] {
-        if engine.scan_order.buys(&bill) {
+        let comes_anyway = form == Form::Copied && engine.scan_order.sweep.is_near();
+        if !comes_anyway && engine.scan_order.buys(&bill) {
             let bought = items.iter().zip(values).filter(|(item, _)| form_of(item) == Some(form));
             engine.scan_order.enqueue(bought.filter_map(value_of));
         }

@@ -11,16 +11,19 @@
 //!
 //! A scan triggers rewrites only of values that it has read one by one. There is a price of the
 //! whole log as well: when the charges have reached the cost of reading the log once sequentially
-//! and of copying the short values in it, that is done ([`Sweep`]).
+//! and of copying the short values in it, that is done ([`Sweep`]). What scans will soon have paid
+//! for in this way is not copied range by range before.
 //!
 //! All prices are in bytes that the device writes in the same time.
 //!
 //! Invariant: without scans that read values nothing is rewritten. For values lost on their way
 //! ([`MoveQueue`], [`Copies`]) scans are charged again.
 
+mod charges;
 mod copies;
 mod sweep;
 
+pub use charges::SweepCharges;
 pub use copies::{Copied, Copies};
 pub use sweep::{Sweep, SweepRam, copy_bytes};
 
@@ -104,12 +107,8 @@ pub struct ScanOrder {
     pub queue: MoveQueue,
     /// Short values on their way to the applier.
     pub copies: Copies,
-    /// Charges for a sweep since the last one, by reads of short values.
-    paid_for_sweep: AtomicU64,
-    /// How much of that was found to be too little.
-    too_little_for_sweep: AtomicU64,
-    /// Percentage of its price that must be paid.
-    sweep_price_percent: u64,
+    /// Charges for a sweep, by reads of short values.
+    pub sweep: SweepCharges,
     throws: AtomicU64,
     /// Counters of moves.
     pub counters: ScanOrderCounters,
@@ -122,10 +121,8 @@ impl ScanOrder {
         let is_on = options.tuning.order_bytes_per_second > 0;
         Self {
             queue: MoveQueue::new(if is_on { bytes_max } else { 0 }),
-            sweep_price_percent: u64::from(options.tuning.sweep_price_percent),
             copies: Copies::default(),
-            paid_for_sweep: AtomicU64::new(0),
-            too_little_for_sweep: AtomicU64::new(0),
+            sweep: SweepCharges::new(options.tuning.sweep_price_percent),
             throws: AtomicU64::new(0),
             counters: ScanOrderCounters::default(),
         }
@@ -168,35 +165,9 @@ impl ScanOrder {
         taken
     }
 
-    /// A scan has read this many short values from the device, one by one.
-    pub fn pay_for_sweep(&self, reads: u64) {
-        self.paid_for_sweep.fetch_add(reads * READ_PRICE, Ordering::Relaxed);
-    }
-
-    /// Whether anything was charged for a sweep since the charges were last found too low.
-    pub fn has_paid_for_sweep(&self) -> bool {
-        self.paid_for_sweep.load(Ordering::Relaxed) != self.too_little_for_sweep.load(Ordering::Relaxed)
-    }
-
-    /// Whether the charges are sufficient for a sweep, for this mean length of values in the log
-    /// and this much RAM. If so, they are spent.
-    #[must_use]
-    pub fn buys_sweep(&self, sweep: Sweep, mean_bytes: u64, ram: SweepRam) -> bool {
-        let paid = self.paid_for_sweep.load(Ordering::Relaxed);
-        let price = sweep.price(mean_bytes, ram);
-        let is_enough = price.is_some_and(|price| paid >= price / 100 * self.sweep_price_percent);
-        let is_paid = sweep.bytes > 0 && paid > 0 && is_enough;
-        let too_little = if is_paid { 0 } else { paid };
-        if is_paid {
-            self.paid_for_sweep.store(0, Ordering::Relaxed);
-        }
-        self.too_little_for_sweep.store(too_little, Ordering::Relaxed);
-        is_paid
-    }
-
-    /// A sweep has ended. Charges made meanwhile are dropped, since it saves those reads.
+    /// A sweep has ended.
     pub fn swept(&self) {
-        self.paid_for_sweep.store(0, Ordering::Relaxed);
+        self.sweep.swept();
         self.counters.sweeps.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -20,6 +20,9 @@ const THREADS_MIN: usize = 2;
 const THREADS_MAX: usize = 16;
 /// One of them for each so much RAM: its window of the log is a small part of that.
 const RAM_BYTES_OF_THREAD: usize = 4 << 20;
+/// One list of values is written at a time for so many of them, beside the one that they fill: a
+/// device that scans keep busy takes 10 ms and more for one.
+const THREADS_OF_LIST: usize = 4;
 /// Values that are sorted together: as many as fit into a core's cache. Longer lists keep a core
 /// busy for tens of milliseconds, and the 99th percentile of reads beside a sweep is 2.1 times that
 /// of reads alone with 11 MiB, 1.7 with 2 MiB, 1.4 with this.
@@ -65,12 +68,17 @@ impl SweepRam {
         (self.0 / RAM_BYTES_OF_THREAD).clamp(THREADS_MIN, THREADS_MAX)
     }
 
+    /// Lists of values that are sorted and written at a time.
+    pub fn lists_written(self) -> usize {
+        (self.threads() / THREADS_OF_LIST).max(1)
+    }
+
     /// How much of it marks which records live, at most.
     pub const fn marks_bytes(self) -> usize {
         self.0 / MARKS_SHARE
     }
 
-    /// Values that are sorted together, of so many in all, beside as many that are being written
+    /// Values that are sorted together, of so many in all, beside the lists that are being written
     /// and this many bytes of marks.
     // At most the RAM.
     pub fn list_bytes(self, copied_bytes: u64, marks_bytes: usize) -> usize {
@@ -80,7 +88,7 @@ impl SweepRam {
 
     fn list_bytes_max(self, marks_bytes: usize) -> u64 {
         let windows_bytes = self.threads() * Self::WINDOW_BYTES;
-        (self.0.saturating_sub(windows_bytes + marks_bytes) / 2) as u64
+        (self.0.saturating_sub(windows_bytes + marks_bytes) / (1 + self.lists_written())) as u64
     }
 }
 
@@ -128,7 +136,7 @@ mod tests {
     fn a_sweep_is_bought_once_reads_have_cost_as_much_as_all_of_it() {
         let order = of_rate(1 << 20);
         let ram = SweepRam(RAM_BYTES_MAX as usize);
-        assert!(!order.has_paid_for_sweep());
+        assert!(!order.sweep.has_grown());
         let sweep = Sweep {
             bytes: 1 << 20,
             live_bytes: 500_000,
@@ -139,33 +147,30 @@ mod tests {
         let copies = 5_000 * 156;
         let price = (sweep.bytes + copies) / LONG_READ_PART + sweep.index_bytes + 2 * copies;
         let reads = (price / 100 * 100).div_ceil(READ_PRICE);
-        assert!(!order.buys_sweep(sweep, 100, ram), "no scans");
-        order.pay_for_sweep(reads - 1);
-        assert!(order.has_paid_for_sweep());
-        assert!(!order.buys_sweep(sweep, 100, ram));
-        assert!(
-            !order.buys_sweep(Sweep::default(), 100, ram),
-            "nothing is left to sweep"
-        );
-        assert!(!order.has_paid_for_sweep(), "no need to ask again");
-        order.pay_for_sweep(1);
-        assert!(order.has_paid_for_sweep());
-        assert!(order.buys_sweep(sweep, 100, ram));
-        assert!(!order.buys_sweep(sweep, 100, ram), "it is spent");
+        assert!(!order.sweep.buy(sweep, 100, ram), "no scans");
+        order.sweep.pay(reads - 1);
+        assert!(order.sweep.has_grown());
+        assert!(!order.sweep.buy(sweep, 100, ram));
+        assert!(!order.sweep.buy(Sweep::default(), 100, ram), "nothing is left to sweep");
+        assert!(!order.sweep.has_grown(), "no need to ask again");
+        order.sweep.pay(1);
+        assert!(order.sweep.has_grown());
+        assert!(order.sweep.buy(sweep, 100, ram));
+        assert!(!order.sweep.buy(sweep, 100, ram), "it is spent");
         // Charges made during a sweep are dropped.
-        order.pay_for_sweep(10 * reads);
+        order.sweep.pay(10 * reads);
         order.swept();
-        assert!(!order.buys_sweep(sweep, 100, ram));
+        assert!(!order.sweep.buy(sweep, 100, ram));
         // The same values in a log of ten times as much cost as much more.
         let large = Sweep {
             bytes: sweep.bytes * 10,
             live_bytes: sweep.live_bytes * 10,
             index_bytes: sweep.index_bytes * 10,
         };
-        order.pay_for_sweep(9 * reads);
-        assert!(!order.buys_sweep(large, 100, ram));
-        order.pay_for_sweep(reads);
-        assert!(order.buys_sweep(large, 100, ram));
+        order.sweep.pay(9 * reads);
+        assert!(!order.sweep.buy(large, 100, ram));
+        order.sweep.pay(reads);
+        assert!(order.sweep.buy(large, 100, ram));
     }
 
     #[test]
@@ -180,13 +185,13 @@ mod tests {
             live_bytes: values * 100,
             index_bytes: 0,
         };
-        order.pay_for_sweep(1 << 40);
+        order.sweep.pay(1 << 40);
         let least = SweepRam::of_cache(0);
-        assert!(!order.buys_sweep(sweep(values + 1), 100, least));
-        assert!(order.buys_sweep(sweep(values), 100, least));
+        assert!(!order.sweep.buy(sweep(values + 1), 100, least));
+        assert!(order.sweep.buy(sweep(values), 100, least));
     }
 
-    /// Marks, two lists of values and the threads' windows, together.
+    /// Marks, lists of values and the threads' windows, together.
     #[test]
     fn the_parts_of_the_ram_are_no_more_than_all_of_it() {
         for (cache_bytes, threads) in [(0, 2), (16 << 20, 2), (64 << 20, 8), (1 << 30, 16)] {
@@ -195,8 +200,9 @@ mod tests {
             for marks_bytes in [0, 100_000, ram.marks_bytes()] {
                 let list_bytes = ram.list_bytes(u64::MAX, marks_bytes);
                 let windows_bytes = ram.threads() * SweepRam::WINDOW_BYTES;
-                assert!(2 * list_bytes + marks_bytes + windows_bytes <= ram.bytes());
-                assert!(list_bytes >= ram.bytes() / 9);
+                let lists_bytes = (1 + ram.lists_written()) * list_bytes;
+                assert!(lists_bytes + marks_bytes + windows_bytes <= ram.bytes());
+                assert!(list_bytes >= ram.bytes() / 13);
             }
             assert!(ram.list_bytes(1000, 0) <= LIST_BYTES as usize);
         }

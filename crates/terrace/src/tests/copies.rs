@@ -124,7 +124,7 @@ fn a_sweep_copies_what_no_scan_has_read_and_writes_nothing_to_the_log() {
     assert!(store.stats().written.flash_bytes() >= log_bytes);
     // Segments that were swept are not read again, however much is paid.
     let swept_bytes = store.stats().scan_order.sweep_bytes;
-    store.engine().scan_order.pay_for_sweep(1_000_000);
+    store.engine().scan_order.sweep.pay(1_000_000);
     std::thread::sleep(std::time::Duration::from_millis(200));
     assert_eq!(store.stats().scan_order.sweep_bytes, swept_bytes);
     assert_sound(&store);

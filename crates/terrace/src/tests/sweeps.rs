@@ -425,7 +425,7 @@ fn where_the_device_has_no_room_scans_write_nothing() {
         order().dropped_no_room > 1_000
     });
     assert_eq!((order().sweeps, order().sweep_bytes, order().copied), (0, 0, 0));
-    assert!(engine.scan_order.has_paid_for_sweep(), "it can be had later");
+    assert!(engine.scan_order.sweep.has_grown(), "it can be had later");
     disk.set_capacity(None);
     eventually("a sweep", || {
         scan();

@@ -62,13 +62,22 @@ fn a_long_buffer_is_filled_in_order_or_not_at_all() {
             let file = file(disk, direct);
             for bytes in [PAGE_BYTES, 2 * PART_BYTES, 3 * PART_BYTES + PAGE_BYTES] {
                 let mut buffer = AlignedBuffer::zeroed(bytes);
-                queue.fill(&file, &mut buffer, 2 * PAGE_BYTES as u64).unwrap();
+                queue.fill(&file, &mut [(&mut buffer, 2 * PAGE_BYTES as u64)]).unwrap();
                 let expected = (2 * PAGE_BYTES..).map(byte);
                 assert!(buffer.iter().copied().eq(expected.take(bytes)), "{bytes}");
             }
+            // Several, of which one is empty.
+            let mut buffers = [3 * PART_BYTES + PAGE_BYTES, 0, PAGE_BYTES].map(AlignedBuffer::zeroed);
+            let [one, none, other] = &mut buffers;
+            queue
+                .fill(&file, &mut [(one, PAGE_BYTES as u64), (none, 0), (other, 0)])
+                .unwrap();
+            for (buffer, from) in buffers.iter().zip([PAGE_BYTES, 0, 0]) {
+                assert!(buffer.iter().copied().eq((from..).map(byte).take(buffer.len())));
+            }
             let mut buffer = AlignedBuffer::zeroed(2 * PART_BYTES);
             let over_the_end = (FILE_BYTES - PART_BYTES - PAGE_BYTES) as u64;
-            let error = queue.fill(&file, &mut buffer, over_the_end).unwrap_err();
+            let error = queue.fill(&file, &mut [(&mut buffer, over_the_end)]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
         }
     });

@@ -54,6 +54,10 @@ const RUNS_BEHIND_MAX: usize = 2;
 const RUNS_BEHIND_GIVEN_UP: usize = apply::RUNS_BEHIND_MAX / 2;
 /// Entries between two looks at that.
 const RUNS_LOOK: u32 = 4096;
+/// Spills that are read on at a time while scans pay for it, by reads of the device that the sweep
+/// makes needless: one at a time the merge would wait for the device half of its time. Otherwise
+/// gets would wait for so many reads.
+const SPILLS_TOGETHER: usize = 8;
 /// Bytes of copies between two waits for the rate limit.
 const EARNED_TOGETHER: u64 = 1 << 20;
 
@@ -99,7 +103,7 @@ impl Orderer {
             return Ok(());
         };
         if self.flush_index() {
-            let values = spills.in_order(ram.bytes(), &engine.read_queue)?;
+            let values = spills.in_order(ram.bytes(), &engine.read_queue, together(engine))?;
             self.merge_with_copies(&bought.full, values, bucket.into_inner());
         }
         Ok(())
@@ -186,7 +190,8 @@ impl CopySource for LogInOrder {
             return None;
         }
         let queue = &self.engine.read_queue;
-        let value = self.values.value(key, entry.version.0, entry.checksum, queue);
+        let of_entry = (key, entry.version.0, entry.checksum);
+        let value = self.values.value(of_entry, queue, together(&self.engine));
         let copy = value.unwrap_or_else(|error| {
             tracing::warn!(%error, "a sweep of the log for scans ends early");
             self.told.has_ended.store(true, Ordering::Relaxed);
@@ -216,8 +221,17 @@ impl LogInOrder {
     /// up. Returns whether the sweep continues.
     fn earn(&mut self) -> bool {
         let engine = &self.engine;
-        let given_bytes = std::mem::take(&mut self.given_bytes);
+        let given_bytes = engine.scan_order.sweep.take(std::mem::take(&mut self.given_bytes));
         self.bucket.wait(given_bytes, || must_end(engine) || is_behind(engine))
+    }
+}
+
+/// Spills that are read on at a time.
+fn together(engine: &Engine) -> usize {
+    if engine.scan_order.sweep.is_paying() {
+        SPILLS_TOGETHER
+    } else {
+        1
     }
 }
 
@@ -255,11 +269,12 @@ fn is_growing(segment: &Segment, applied_seq: u64) -> bool {
 /// The segments to be swept, if there are full ones and the charges of scans are sufficient.
 fn bought(engine: &Engine) -> Option<Bought> {
     // Called at each turn: if nothing was scanned since, the segments need not be visited.
-    if !engine.scan_order.has_paid_for_sweep() || must_end(engine) || is_behind(engine) {
+    if !engine.scan_order.sweep.has_grown() {
         return None;
     }
     // What lives where is asked of the hash index, which has to be filled.
-    if engine.refilling.load(Ordering::Acquire) {
+    if must_end(engine) || is_behind(engine) || engine.refilling.load(Ordering::Acquire) {
+        engine.scan_order.sweep.is_impossible();
         return None;
     }
     let applied_seq = engine.index.applied_seq();
@@ -274,8 +289,11 @@ fn bought(engine: &Engine) -> Option<Bought> {
         let place = |segment: &&Segment| (segment.number, segment.generation());
         segments.iter().map(place).collect()
     };
-    let is_bought = has_room(engine, sweep.written_bytes(mean_bytes))
-        && engine.scan_order.buys_sweep(sweep, mean_bytes, ram(engine));
+    if !has_room(engine, sweep.written_bytes(mean_bytes)) {
+        engine.scan_order.sweep.is_impossible();
+        return None;
+    }
+    let is_bought = engine.scan_order.sweep.buy(sweep, mean_bytes, ram(engine));
     is_bought.then(|| Bought {
         full: places(&full),
         growing: places(&growing),

@@ -43,7 +43,10 @@ pub(super) fn collect(
     let collected = Collected {
         engine,
         filling: Mutex::new(Values::of(list_bytes)),
-        writing: Mutex::new(Values::of(list_bytes)),
+        writing: (0..ram.lists_written())
+            .map(|_| Mutex::new(Values::of(list_bytes)))
+            .collect(),
+        written: AtomicUsize::new(0),
         spills: Spills::create(&*engine.flash_disk, engine.options.tuning.direct_io)?,
         bucket,
     };
@@ -140,11 +143,13 @@ impl Collecting<'_> {
     }
 }
 
-/// Values that the threads have found: one list is filled while the other is sorted and written.
+/// Values that the threads have found: one list is filled while others are sorted and written.
 struct Collected<'a> {
     engine: &'a Engine,
     filling: Mutex<Values>,
-    writing: Mutex<Values>,
+    writing: Vec<Mutex<Values>>,
+    /// Lists that were full, of which each takes the place in `writing` that was used least recently.
+    written: AtomicUsize,
     spills: Spills,
     bucket: &'a Mutex<Bucket>,
 }
@@ -158,7 +163,8 @@ impl Collected<'_> {
         for record in records {
             filling.add(record);
             if filling.is_full() {
-                let mut writing = self.writing.lock();
+                let number = self.written.fetch_add(1, Ordering::Relaxed);
+                let mut writing = self.writing[number % self.writing.len()].lock();
                 std::mem::swap(&mut *filling, &mut *writing);
                 drop(filling);
                 self.write(&mut writing)?;
@@ -171,6 +177,7 @@ impl Collected<'_> {
             .iter()
             .map(|record| (record.key.len(), record.body.value().len()));
         let bytes = lengths.map(|(key, value)| copy_bytes(key, value as u64)).sum();
+        let bytes = self.engine.scan_order.sweep.take(bytes);
         Ok(self.bucket.lock().wait(bytes, || super::must_end(self.engine)))
     }
 

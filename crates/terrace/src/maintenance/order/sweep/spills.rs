@@ -21,7 +21,7 @@ use crate::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::{
-    cmp::Ordering,
+    cmp::{Ordering, Reverse},
     collections::{BinaryHeap, binary_heap::PeekMut},
     io,
     path::Path,
@@ -40,6 +40,8 @@ const WRITE_BYTES: usize = 1 << 20;
 /// RAM for reading a spill, at most, and at least: for the longest item, and a page at each end.
 const READ_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES_MIN: usize = crate::scan_order::SweepRam::SPILL_READ_BYTES;
+/// A spill that can wait is read on if there is room for this much.
+const READ_PART_BYTES_MIN: usize = 64 << 10;
 const _: () = assert!(READ_BYTES_MIN >= ITEM_BYTES + crate::KEY_BYTES_MAX + 256 + 2 * PAGE_BYTES);
 
 /// The file while it is written, by several threads.
@@ -120,29 +122,33 @@ impl Spills {
         Ok(written)
     }
 
-    /// Reads all of it in the order of keys, with this much RAM.
+    /// Reads all of it in the order of keys, with this much RAM, so many spills at a time.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn in_order(self, ram_bytes: usize, queue: &ReadQueue) -> Result<InOrder> {
+    pub fn in_order(self, ram_bytes: usize, queue: &ReadQueue, together: usize) -> Result<InOrder> {
         let spills = self.spills.into_inner();
         let share = ram_bytes / spills.len().max(1) / PAGE_BYTES * PAGE_BYTES;
         let read_bytes = share.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
-        let mut heads = BinaryHeap::with_capacity(spills.len());
-        for (at, left) in spills {
-            let mut head = Head {
-                key: Vec::new(),
-                length: 0,
-                buffer: AlignedBuffer::with_capacity(read_bytes),
-                passed: 0,
-                at,
-                left,
-            };
-            if head.next(&self.file, queue)? {
-                heads.push(head);
+        let head = |(at, left)| Head {
+            key: Vec::new(),
+            length: 0,
+            buffer: AlignedBuffer::with_capacity(read_bytes),
+            passed: 0,
+            at,
+            left,
+        };
+        let mut heads: Vec<_> = spills.into_iter().map(head).collect();
+        for group in heads.chunks_mut(together) {
+            read_on(&self.file, queue, group.iter_mut())?;
+            for head in group {
+                head.take()?;
             }
         }
-        Ok(InOrder { file: self.file, heads })
+        Ok(InOrder {
+            file: self.file,
+            heads: heads.into(),
+        })
     }
 }
 
@@ -184,13 +190,19 @@ pub(super) struct InOrder {
 
 impl InOrder {
     /// The value of this version of a key. Keys ascend from call to call, and only the first call
-    /// for a key finds a value.
+    /// for a key finds a value. Where a spill has to be read, that is done by `queue`, of so many
+    /// spills at a time.
     ///
     /// # Errors
     /// Errors of the device, or [`Error::Corruption`].
-    pub fn value(&mut self, key: &[u8], version: u64, checksum: u32, queue: &ReadQueue) -> Result<Option<Bytes>> {
+    pub fn value(
+        &mut self,
+        (key, version, checksum): (&[u8], u64, u32),
+        queue: &ReadQueue,
+        together: usize,
+    ) -> Result<Option<Bytes>> {
         let mut found = None;
-        while let Some(mut head) = self.heads.peek_mut() {
+        while let Some(head) = self.heads.peek() {
             if head.key.as_slice() > key {
                 break;
             }
@@ -201,12 +213,49 @@ impl InOrder {
                 }
                 found = Some(Bytes::copy_from_slice(item.value));
             }
-            if !head.next(&self.file, queue)? {
-                PeekMut::pop(head);
+            if let Some(head) = self.pass_first()? {
+                self.read_on(head, queue, together)?;
             }
         }
         Ok(found)
     }
+
+    /// Passes the first item. Returns its head, taken out, if its spill has to be read on.
+    fn pass_first(&mut self) -> Result<Option<Head>> {
+        let Some(mut head) = self.heads.peek_mut() else {
+            return Ok(None);
+        };
+        head.pass();
+        if head.left > 0 && head.has_next() {
+            head.take()?;
+            return Ok(None);
+        }
+        Ok(Some(PeekMut::pop(head)).filter(|head| head.left > 0))
+    }
+
+    /// Reads on in the spill of this head, and in others that have used up most of what was read.
+    fn read_on(&mut self, mut head: Head, queue: &ReadQueue, together: usize) -> Result<()> {
+        let mut others = std::mem::take(&mut self.heads).into_vec();
+        let count = others.len().min(together - 1);
+        if count > 0 {
+            others.select_nth_unstable_by_key(count - 1, |head| Reverse(head.room()));
+        }
+        let worth = others[..count]
+            .iter_mut()
+            .filter(|head| head.room() >= READ_PART_BYTES_MIN);
+        read_on(&self.file, queue, std::iter::once(&mut head).chain(worth))?;
+        head.take()?;
+        others.push(head);
+        self.heads = others.into();
+        Ok(())
+    }
+}
+
+/// Fills the buffers of these heads.
+fn read_on<'a>(file: &Arc<dyn DiskFile>, queue: &ReadQueue, heads: impl Iterator<Item = &'a mut Head>) -> Result<()> {
+    let mut parts: Vec<_> = heads.map(Head::make_room).collect();
+    let read = queue.fill(file, &mut parts);
+    read.map_err(|error| failed("read", &error))
 }
 
 fn damaged() -> Error {
@@ -233,17 +282,20 @@ impl Head {
         parse(&self.buffer[self.passed..]).ok_or_else(damaged)
     }
 
-    /// Goes on to the next item. `false`: there is none.
-    fn next(&mut self, file: &Arc<dyn DiskFile>, queue: &ReadQueue) -> Result<bool> {
+    /// Passes the present item.
+    fn pass(&mut self) {
         self.passed += self.length;
         self.left -= self.length as u64;
         self.length = 0;
-        if self.left == 0 {
-            return Ok(false);
-        }
-        if parse(&self.buffer[self.passed..]).is_none() {
-            self.read_on(file, queue)?;
-        }
+    }
+
+    /// Whether the buffer has the whole item that comes next.
+    fn has_next(&self) -> bool {
+        parse(&self.buffer[self.passed..]).is_some()
+    }
+
+    /// The next item in the buffer is the present one from now on.
+    fn take(&mut self) -> Result<()> {
         let mut key = std::mem::take(&mut self.key);
         let item = self.item()?;
         let length = item_bytes(&item);
@@ -255,23 +307,29 @@ impl Head {
         if length as u64 > self.left {
             return Err(damaged());
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Fills the buffer, without the pages that are passed.
-    fn read_on(&mut self, file: &Arc<dyn DiskFile>, queue: &ReadQueue) -> Result<()> {
+    /// Bytes that can be read into the buffer: behind what it has, without the pages that are
+    /// passed.
+    fn room(&self) -> usize {
+        let kept = self.buffer.len() - self.passed / PAGE_BYTES * PAGE_BYTES;
+        let behind = self.left.saturating_sub((self.buffer.len() - self.passed) as u64);
+        let room = self.buffer.capacity() - kept;
+        room.min(usize::try_from(behind).unwrap_or(room).next_multiple_of(PAGE_BYTES))
+    }
+
+    /// Drops the pages that are passed. Returns the room behind the others, which is to be filled,
+    /// and where from.
+    fn make_room(&mut self) -> (&mut [u8], u64) {
+        let (room, from) = (self.room(), self.at);
         let dropped = self.passed / PAGE_BYTES * PAGE_BYTES;
         let kept = self.buffer.len() - dropped;
         self.buffer.copy_within(dropped.., 0);
         self.passed -= dropped;
-        let behind = self.left.saturating_sub((kept - self.passed) as u64);
-        let room = self.buffer.capacity() - kept;
-        let part = room.min(usize::try_from(behind).unwrap_or(room).next_multiple_of(PAGE_BYTES));
-        self.buffer.set_len(kept + part);
-        let read = queue.fill(file, &mut self.buffer[kept..], self.at);
-        read.map_err(|error| failed("read", &error))?;
-        self.at += part as u64;
-        Ok(())
+        self.buffer.set_len(kept + room);
+        self.at += room as u64;
+        (&mut self.buffer[kept..], from)
     }
 }
 

@@ -56,21 +56,34 @@ fn spilled(disk: &SimDisk) -> Spills {
 
 fn found(values: &mut InOrder, number: usize) -> Result<Option<Bytes>> {
     let checksum = crc32c::crc32c(&value(number));
-    values.value(&key(number), number as u64, checksum, &ReadQueue::default())
+    let of_entry = (&key(number)[..], number as u64, checksum);
+    values.value(of_entry, &ReadQueue::default(), 1 + number % 5)
 }
 
 #[test]
 fn all_values_come_in_the_order_of_their_keys() {
     let disk = SimDisk::new(1);
-    for ram_bytes in [0, 1 << 20, 1 << 30] {
-        let mut values = spilled(&disk).in_order(ram_bytes, &ReadQueue::default()).unwrap();
+    for (ram_bytes, together) in [
+        (0, 1),
+        (0, 8),
+        (1 << 20, 1),
+        (1 << 20, 8),
+        (1 << 20, 1000),
+        (1 << 30, 8),
+    ] {
+        let mut values = spilled(&disk)
+            .in_order(ram_bytes, &ReadQueue::default(), together)
+            .unwrap();
         for number in 0..COUNT {
             // Some keys are not looked up.
             if number % 10 != 3 {
                 assert_eq!(found(&mut values, number).unwrap().unwrap(), value(number), "{number}");
             }
         }
-        assert_eq!(values.value(b"z", 1, 1, &ReadQueue::default()).unwrap(), None);
+        assert_eq!(
+            values.value((b"z", 1, 1), &ReadQueue::default(), together).unwrap(),
+            None
+        );
     }
 }
 
@@ -85,32 +98,16 @@ fn another_version_of_a_key_is_not_given() {
     // Versions of one key, from two threads.
     add(&mut values, 3, 9);
     spill(&spills, &mut values).unwrap();
-    let mut values = spills.in_order(1 << 20, &ReadQueue::default()).unwrap();
+    let mut values = spills.in_order(1 << 20, &ReadQueue::default(), 3).unwrap();
+    let mut value_of = |number, version, checksum| {
+        let of_entry = (&key(number)[..], version, checksum);
+        values.value(of_entry, &ReadQueue::default(), 1).unwrap()
+    };
     let checksum = |number| crc32c::crc32c(&value(number));
-    assert_eq!(
-        values.value(&key(1), 4, checksum(1), &ReadQueue::default()).unwrap(),
-        None
-    );
-    assert_eq!(
-        values
-            .value(&key(2), 6, checksum(2) + 1, &ReadQueue::default())
-            .unwrap(),
-        None
-    );
-    assert_eq!(
-        values
-            .value(&key(3), 7, checksum(3), &ReadQueue::default())
-            .unwrap()
-            .unwrap(),
-        value(3)
-    );
-    assert_eq!(
-        values
-            .value(&key(4), 8, checksum(4), &ReadQueue::default())
-            .unwrap()
-            .unwrap(),
-        value(4)
-    );
+    assert_eq!(value_of(1, 4, checksum(1)), None);
+    assert_eq!(value_of(2, 6, checksum(2) + 1), None);
+    assert_eq!(value_of(3, 7, checksum(3)).unwrap(), value(3));
+    assert_eq!(value_of(4, 8, checksum(4)).unwrap(), value(4));
 }
 
 /// The file takes space of the device while it is in use, and has no name that a crash, or another
@@ -128,7 +125,7 @@ fn the_file_gives_its_space_back_when_it_is_closed() {
     let spills = spilled(&disk);
     assert_eq!(disk.list(Path::new("")).unwrap(), [""; 0]);
     assert!(free_bytes() < before - (2 << 20));
-    let values = spills.in_order(0, &ReadQueue::default()).unwrap();
+    let values = spills.in_order(0, &ReadQueue::default(), 1).unwrap();
     assert!(free_bytes() < before - (2 << 20));
     drop(values);
     assert_eq!(free_bytes(), before);
@@ -148,7 +145,7 @@ fn damage_is_detected_or_costs_copies() {
         let mut aligned = AlignedBuffer::new();
         aligned.extend_from_slice(&page);
         spills.file.write_all_at(&aligned, at).unwrap();
-        let Ok(mut values) = spills.in_order(1 << 20, &ReadQueue::default()) else {
+        let Ok(mut values) = spills.in_order(1 << 20, &ReadQueue::default(), 3) else {
             is_detected += 1;
             continue;
         };
@@ -182,5 +179,5 @@ fn errors_of_the_device_are_told() {
     disk.set_fault(None);
     spill(&spills, &mut values).unwrap();
     disk.fail_after(0, FaultKind::Read);
-    assert!(spills.in_order(0, &ReadQueue::default()).is_err());
+    assert!(spills.in_order(0, &ReadQueue::default(), 1).is_err());
 }

@@ -30,7 +30,7 @@ mod tests;
 
 use super::{
     Place, ValueCache,
-    chunk::{CHUNK_BYTES_MAX, Chunk, PAIR_BYTES_MAX, SHORT_CHUNK_BYTES_MAX},
+    chunk::{CHUNK_BYTES_MAX, Chunk, PAIR_BYTES_MAX, Pair, SHORT_CHUNK_BYTES_MAX},
 };
 use crate::{
     api::stats::ScanCacheStats,
@@ -260,6 +260,21 @@ impl ScanCache {
                 self.find(key, seq, end)
             }
         }
+    }
+
+    /// Passes the pair of a key to `take`, if a chunk has it: as it is now, or, while a batch with
+    /// that key is being applied, as it was before.
+    pub fn pair_of<R>(&self, key: &[u8], take: impl FnOnce(&Pair<'_>) -> R) -> Option<R> {
+        if !self.is_used.load(Ordering::Relaxed) {
+            return None;
+        }
+        let table = self.table.read();
+        let (_, range) = table.at(key)?;
+        let number = range.chunk.filter(|_| !range.has_changed(key))?.number;
+        drop(table);
+        let chunk = self.values.chunk(place(number))?;
+        let pair = chunk.pair(chunk.first_from(key))?;
+        (pair.key == key).then(|| take(&pair))
     }
 
     /// Counts pairs of a chunk that were handed out.

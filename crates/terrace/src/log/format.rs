@@ -282,9 +282,10 @@ impl<'a> Body<'a> {
         !self.is_move() && !matches!(self, Self::DeleteRange { .. })
     }
 
-    /// Whether applying it gives a key another version or value, or removes the key.
+    /// Whether applying it gives a key another version or value, or removes the key. No object has
+    /// version 0: a drop of it only gives the applier a turn.
     pub const fn changes_object(&self) -> bool {
-        self.answers_for_key() || matches!(self, Self::Drop { .. })
+        self.answers_for_key() || matches!(self, Self::Drop { version: 1.. })
     }
 
     /// Whether this record, if it is the newest one of its value, is the value's home: only such

@@ -26,7 +26,7 @@ pub mod scan;
 mod small_reads;
 pub mod snapshot;
 
-use crate::cache::{CachedValue, Place};
+use crate::cache::{CachedValue, Place, chunk::Pair};
 use crate::{
     Error, HomeKind, Object, RamAnswer, Result, Version,
     blocks::{Source, ValueReader},
@@ -69,6 +69,17 @@ impl Hit {
             value,
             checksum: Some(entry.checksum),
             home: entry.home.kind(),
+        }
+    }
+
+    /// A copy of a pair of a chunk.
+    fn of_pair(pair: &Pair<'_>) -> Self {
+        Self {
+            version: Version(pair.version),
+            attributes: Bytes::copy_from_slice(pair.attributes),
+            value: Bytes::copy_from_slice(pair.value),
+            checksum: Some(pair.checksum),
+            home: pair.home,
         }
     }
 
@@ -228,6 +239,9 @@ fn read_flash(
         InRam::Read(found) => return Ok(found),
         InRam::Absent(place) => place,
     };
+    if let Some(hit) = in_chunk(engine, key, version) {
+        return Ok(Some(hit));
+    }
     let read = engine.paces.flash.read();
     // A record is shorter than a segment.
     let outcome = read_record(&engine.log.segments, address, expected_bytes as usize, |record| {
@@ -272,6 +286,16 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
         }
         _ => InRam::Absent(Some(place)),
     }
+}
+
+/// The value of a key that the log has, from a chunk of scanned pairs. It stays there alone: a copy
+/// in the cache would take its RAM twice.
+fn in_chunk(engine: &Engine, key: &[u8], version: Option<Version>) -> Option<Hit> {
+    let is_wanted = |pair: &Pair<'_>| version.is_none_or(|version| version.0 == pair.version);
+    let wanted = |pair: &Pair<'_>| is_wanted(pair).then(|| Hit::of_pair(pair));
+    let hit = engine.scan_cache.pair_of(key, wanted)??;
+    engine.metrics.answered(AnsweredBy::Cache, hit.bytes());
+    Some(hit)
 }
 
 /// Whether a record is the one that is wanted; any version will do if there is none.
@@ -433,7 +457,10 @@ fn locate_in_ram(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result
         Located::Record(found) => match flash_in_ram(engine, key, found.address, None) {
             InRam::Read(Some(hit)) => Located::Here(hit.living(key, presence)),
             InRam::Read(None) => Located::Elsewhere,
-            InRam::Absent(_) => Located::Record(found),
+            InRam::Absent(_) => match in_chunk(engine, key, None) {
+                Some(hit) => Located::Here(hit.living(key, presence)),
+                None => Located::Record(found),
+            },
         },
         located => located,
     })

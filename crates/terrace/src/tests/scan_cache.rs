@@ -1,10 +1,14 @@
 //! Scans that take what earlier ones have read out of chunks: they show what scans of the index
 //! show.
 
+mod gets;
 mod homes;
 
 use super::{Hands, bytes, eventually, open, small_options, timed_options};
-use crate::{Condition, Durability, Expiry, Options, PutOptions, Scan, ScanCacheStats, ScanRange, Snapshot, Store};
+use crate::{
+    Condition, Durability, Expiry, Options, PutOptions, Scan, ScanCacheStats, ScanRange, Snapshot, Store,
+    cache::chunk::Pair,
+};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -379,7 +383,7 @@ fn scans_beside_writers(value_bytes: usize) -> ScanCacheStats {
         put(&store, &key(number), value_of(0));
     }
     let is_over = AtomicBool::new(false);
-    let scans = AtomicU64::new(0);
+    let (scans, found_in_chunks) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let (store, counts, is_over, value_of) = (&store, &counts, &is_over, &value_of);
@@ -400,7 +404,7 @@ fn scans_beside_writers(value_bytes: usize) -> ScanCacheStats {
         }
         let scanners: Vec<_> = (0..3)
             .map(|seed| {
-                let (store, counts, scans) = (&store, &counts, &scans);
+                let (store, counts, scans, found_in_chunks) = (&store, &counts, &scans, &found_in_chunks);
                 scope.spawn(move || {
                     let mut rng = StdRng::seed_from_u64(seed);
                     for _ in 0..4000 {
@@ -413,7 +417,14 @@ fn scans_beside_writers(value_bytes: usize) -> ScanCacheStats {
                             let count = u64::from_le_bytes(value.unwrap()[..8].try_into().unwrap());
                             assert!(count >= least[number as usize], "{} is {count}", key(number));
                         }
-                        scans.fetch_add(1, Ordering::Relaxed);
+                        if scans.fetch_add(1, Ordering::Relaxed) % 16 == 0 {
+                            // So does a get that takes it out of a chunk.
+                            store.engine().log.wait_applied().unwrap();
+                            let count = |pair: &Pair<'_>| u64::from_le_bytes(pair.value[..8].try_into().unwrap());
+                            let count = store.engine().scan_cache.pair_of(key(from).as_bytes(), count);
+                            assert!(count.is_none_or(|count| count >= least[from as usize]));
+                            found_in_chunks.fetch_add(count.is_some().into(), Ordering::Relaxed);
+                        }
                     }
                 })
             })
@@ -422,5 +433,6 @@ fn scans_beside_writers(value_bytes: usize) -> ScanCacheStats {
         is_over.store(true, Ordering::SeqCst);
         assert!(outcomes.iter().all(Result::is_ok), "a scan has missed something");
     });
+    assert!(found_in_chunks.into_inner() > 0);
     store.stats().scan_cache
 }

@@ -35,6 +35,11 @@ impl Range {
         self.end.is_empty() || *key < *self.end
     }
 
+    /// Whether this key has changed since its chunk was made.
+    pub(super) fn has_changed(&self, key: &[u8]) -> bool {
+        self.changed.binary_search_by(|changed| (**changed).cmp(key)).is_ok()
+    }
+
     fn changed_bytes(&self) -> u64 {
         self.changed.iter().map(|key| bytes_of_changed(key)).sum()
     }

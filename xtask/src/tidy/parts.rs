@@ -48,7 +48,7 @@ const PARTS: &[(&str, &str)] = &[
     ("maintenance/small_moves",    "flash_cache index log"),
     ("maintenance/workers",        "block_gc expiring index index_work large log \
                                   mark_wanted options persisted_seq recycle_work"),
-    ("read",                       "cache hash_index index large log metrics paces"),
+    ("read",                       "cache hash_index index large log metrics paces scan_cache"),
     ("read/describe",              "cache hash_index index log"),
     ("read/from_log",              "log metrics paces read_queue"),
     ("read/in_order",              "options scan_order"),

@@ -161,8 +161,8 @@ pub struct Tuning {
     /// moves.
     pub migrate_bytes_per_second: u64,
     /// Maximum rate, in bytes per second, of rewrites charged to scans: small values are rewritten
-    /// in key order once reading them one by one has cost as much as rewriting them. 64 MiB; 0
-    /// disables these rewrites.
+    /// in key order once reading them one by one has cost as much as rewriting them. A sweep of the
+    /// log may exceed it by what scans pay meanwhile. 64 MiB; 0 disables these rewrites.
     pub order_bytes_per_second: u64,
     /// A sweep, which copies short values of the whole log into their index entries, reads the log
     /// and merges the index. It begins when scans have paid this percentage of its cost. 100, the

@@ -5,10 +5,7 @@ mod gets;
 mod homes;
 
 use super::{Hands, bytes, eventually, open, small_options, timed_options};
-use crate::{
-    Condition, Durability, Expiry, Options, PutOptions, Scan, ScanCacheStats, ScanRange, Snapshot, Store,
-    cache::chunk::Pair,
-};
+use crate::{Condition, Durability, Expiry, Options, PutOptions, Scan, ScanCacheStats, ScanRange, Snapshot, Store};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -376,8 +373,7 @@ fn scans_beside_writers(value_bytes: usize) -> ScanCacheStats {
         value.resize(value_bytes, 0);
         value
     };
-    // Each writer counts up in keys of its own, which lie between the others', and takes every
-    // seventh out now and then.
+    // Each writer counts up in keys of its own, which lie between the others'.
     let counts: Vec<AtomicU64> = (0..100).map(|_| AtomicU64::new(0)).collect();
     for number in 0..100 {
         put(&store, &key(number), value_of(0));
@@ -418,10 +414,7 @@ fn scans_beside_writers(value_bytes: usize) -> ScanCacheStats {
                             assert!(count >= least[number as usize], "{} is {count}", key(number));
                         }
                         if scans.fetch_add(1, Ordering::Relaxed) % 16 == 0 {
-                            // So does a get that takes it out of a chunk.
-                            store.engine().log.wait_applied().unwrap();
-                            let count = |pair: &Pair<'_>| u64::from_le_bytes(pair.value[..8].try_into().unwrap());
-                            let count = store.engine().scan_cache.pair_of(key(from).as_bytes(), count);
+                            let count = gets::count_in_chunk(store, &key(from));
                             assert!(count.is_none_or(|count| count >= least[from as usize]));
                             found_in_chunks.fetch_add(count.is_some().into(), Ordering::Relaxed);
                         }

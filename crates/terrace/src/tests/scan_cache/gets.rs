@@ -1,7 +1,10 @@
 //! Gets of short values that are in RAM in chunks alone.
 
 use super::*;
-use crate::{cache::Place, key_hash};
+use crate::{
+    cache::{Place, chunk::Pair},
+    key_hash,
+};
 
 /// Takes a value out of the cache, where it is by its place.
 fn leave_to_chunk(store: &Store, key: &str) {
@@ -11,6 +14,15 @@ fn leave_to_chunk(store: &Store, key: &str) {
     eventually("filling", || found().is_some());
     let place = found().and_then(|found| Place::in_log(&engine.log.segments, found.address));
     engine.cache.take(place.unwrap());
+}
+
+/// What a value counted up to that a get would take out of a chunk, after everything that was
+/// acknowledged.
+pub(super) fn count_in_chunk(store: &Store, key: &str) -> Option<u64> {
+    let engine = store.engine();
+    engine.log.wait_applied().unwrap();
+    let count = |pair: &Pair<'_>| u64::from_le_bytes(pair.value[..8].try_into().unwrap());
+    engine.scan_cache.pair_of(key.as_bytes(), count)
 }
 
 /// Each get read the device, and put a second copy of the value into the cache.

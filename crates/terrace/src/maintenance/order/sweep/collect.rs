@@ -148,7 +148,7 @@ struct Collected<'a> {
     engine: &'a Engine,
     filling: Mutex<Values>,
     writing: Vec<Mutex<Values>>,
-    /// Lists that were full, of which each takes the place in `writing` that was used least recently.
+    /// Lists that were full: each takes the place in `writing` that was used least recently.
     written: AtomicUsize,
     spills: Spills,
     bucket: &'a Mutex<Bucket>,

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// Records this near to each other are read at once: to read on costs a device less than another
 /// request.
-const GAP_BYTES_MAX: u64 = 16 << 10;
+pub const GAP_BYTES_MAX: u64 = 16 << 10;
 /// One read for several records has at most so much, so that several are under way.
 const STRETCH_BYTES_MAX: u64 = 256 << 10;
 

@@ -134,6 +134,30 @@ fn longer_values_that_were_scanned_are_read_together() {
     assert_sound(&store);
 }
 
+/// A scan that began in what was in order and went on behind it had all of it written again: of
+/// scans of 50 pairs from random keys twice as much as there is.
+#[test]
+fn what_lies_together_is_not_written_again_for_its_neighbours() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = shuffled(dir.path(), 4_000);
+    let scan = |from, to| {
+        let mut scan = store.scan(ScanRange::range(key(from)..key(to))).unwrap();
+        scan.visit_values(1_000, |_, value| assert_eq!(value.unwrap().len(), 4_000))
+            .unwrap();
+        settle(&store);
+    };
+    for (from, to, expected) in [(0, 100, 100), (50, 150, 150), (90, 110, 150), (20, 160, 160)] {
+        scan(from, to);
+        assert_eq!(ordered(&store), expected, "{from} to {to}");
+    }
+    // A value in between that was overwritten lies alone, but to read one costs less than order.
+    put(&store, 70, 1, 4_000);
+    store.flush().unwrap();
+    scan(20, 120);
+    assert_eq!(ordered(&store), 160);
+    assert_sound(&store);
+}
+
 fn paid_and_moved(stats: &Stats) -> (u64, u64, u64) {
     let order = &stats.scan_order;
     let moved = order.moved + order.copied + order.sweeps;

@@ -1,11 +1,13 @@
 //! Computes S3's checksums of a stream, and combines those of parts.
 //!
-//! MD5 is always computed, because the entity tag is made from it; other checksums on request.
+//! MD5 makes the entity tag, unless tags are random ([`Tag`]); other checksums are computed on
+//! request.
 
 mod md5;
 
 pub use crate::{
     checksum::{Algorithm, Checksum, Kind},
+    tag::Tag,
     text::hex,
 };
 pub use md5::LANES;
@@ -79,7 +81,8 @@ fn of_number(algorithm: Algorithm, number: u64) -> Vec<u8> {
 
 /// Computes the digests of a stream.
 pub struct Digests {
-    md5: Md5,
+    /// `None` if the tag will be random.
+    md5: Option<Md5>,
     hashers: Vec<Hasher>,
     length: u64,
 }
@@ -87,8 +90,8 @@ pub struct Digests {
 /// The results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Computed {
-    /// MD5 of the bytes.
-    pub md5: [u8; 16],
+    /// The entity tag.
+    pub tag: Tag,
     /// The requested checksums, in that order.
     pub checksums: Vec<Checksum>,
     /// Length in bytes.
@@ -98,6 +101,14 @@ pub struct Computed {
 impl Digests {
     /// Computes MD5 and these.
     pub fn new(algorithms: &[Algorithm]) -> Self {
+        Self {
+            md5: Some(Md5::default()),
+            ..Self::without_md5(algorithms)
+        }
+    }
+
+    /// Computes these alone: the tag will be random.
+    pub fn without_md5(algorithms: &[Algorithm]) -> Self {
         let mut different: Vec<Algorithm> = Vec::new();
         for algorithm in algorithms {
             if !different.contains(algorithm) {
@@ -105,7 +116,7 @@ impl Digests {
             }
         }
         Self {
-            md5: Md5::default(),
+            md5: None,
             hashers: different.into_iter().map(Hasher::new).collect(),
             length: 0,
         }
@@ -113,7 +124,9 @@ impl Digests {
 
     /// Adds bytes.
     pub fn update(&mut self, data: &[u8]) {
-        self.md5.update(data);
+        if let Some(md5) = &mut self.md5 {
+            md5.update(data);
+        }
         for hasher in &mut self.hashers {
             hasher.update(data);
         }
@@ -129,15 +142,15 @@ impl Digests {
                     hasher.update(run);
                 }
             }
-            (&mut digests.md5, runs)
+            Some((digests.md5.as_mut()?, runs))
         };
-        md5::update_side_by_side(all.map(take_in));
+        md5::update_side_by_side(all.filter_map(take_in));
     }
 
     /// The results.
     pub fn finish(self) -> Computed {
         Computed {
-            md5: self.md5.finish(),
+            tag: self.md5.map_or_else(Tag::random, |md5| Tag::of_md5(md5.finish())),
             checksums: self.hashers.into_iter().map(Hasher::finish).collect(),
             length: self.length,
         }
@@ -145,11 +158,6 @@ impl Digests {
 }
 
 impl Computed {
-    /// The entity tag of an object uploaded in one piece, without quotes.
-    pub fn etag(&self) -> String {
-        hex(&self.md5)
-    }
-
     /// The checksum of this algorithm.
     pub fn checksum(&self, algorithm: Algorithm) -> Option<&Checksum> {
         self.checksums.iter().find(|checksum| checksum.algorithm == algorithm)
@@ -160,7 +168,7 @@ impl Computed {
     /// # Errors
     /// `BadDigest`.
     pub fn verify(&self, md5: Option<&[u8; 16]>, declared: Option<&Checksum>) -> ObjectResult {
-        if md5.is_some_and(|md5| *md5 != self.md5) {
+        if md5.is_some_and(|md5| Tag::of_md5(*md5) != self.tag) {
             return Err(ObjectError::BadDigest(Digest::Md5));
         }
         let Some(declared) = declared else { return Ok(()) };
@@ -179,19 +187,12 @@ pub fn md5(bytes: &[u8]) -> [u8; 16] {
 }
 
 /// The entity tag of an object of several parts, without quotes.
-pub fn multipart_etag(parts: &[[u8; 16]]) -> String {
+pub fn multipart_etag(parts: &[Tag]) -> String {
     let mut md5 = Md5::default();
     for part in parts {
-        md5.update(part);
+        md5.update(&part.bytes);
     }
     format!("{}-{}", hex(&md5.finish()), parts.len())
-}
-
-/// The MD5 in an entity tag of an object uploaded in one piece, without quotes.
-pub fn md5_of_etag(text: &str) -> Option<[u8; 16]> {
-    let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
-    number.map(u128::to_be_bytes)
 }
 
 /// The checksum of an object of several parts as text, from each part's checksum and length. `None`
@@ -239,7 +240,7 @@ mod tests {
         assert!(hex_of(Algorithm::Sha256, b"abc").starts_with("ba7816bf8f01cfea"));
         let mut digests = Digests::new(&[]);
         digests.update(b"abc");
-        assert_eq!(digests.finish().etag(), "900150983cd24fb0d6963f7d28e17f72");
+        assert_eq!(digests.finish().tag.text(), "900150983cd24fb0d6963f7d28e17f72");
     }
 
     #[test]
@@ -273,7 +274,7 @@ mod tests {
         digests.update(b"data");
         let computed = digests.finish();
         let right = digest(Algorithm::Crc32, b"data");
-        assert!(computed.verify(Some(&computed.md5), Some(&right)).is_ok());
+        assert!(computed.verify(Some(&computed.tag.bytes), Some(&right)).is_ok());
         assert!(computed.verify(Some(&[0; 16]), None).is_err());
         assert!(
             computed

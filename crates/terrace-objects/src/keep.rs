@@ -39,7 +39,7 @@ impl Kept {
             written_ms: modified_ms,
         });
         Self {
-            etag: computed.etag(),
+            etag: computed.tag.text(),
             expiration,
             attributes,
             modified_ms,

@@ -6,7 +6,7 @@
 //!
 //! Objects: records of a bucket ([`bucket`] with [`lifecycle`], [`logging`], [`notification`],
 //! [`website`]) and of an object ([`record`], [`manifest`], [`part`], [`upload`], [`tags`],
-//! [`checksum`], [`crypt`]); writing values ([`mod@write`], [`digest`]), replacing objects
+//! [`tag`], [`checksum`], [`crypt`]); writing values ([`mod@write`], [`digest`]), replacing objects
 //! ([`commit`], [`keep`], [`outbox`]), reading ([`read`], [`versions`], [`local`]) and listing them
 //! ([`list`]); deleting unreferenced and expired data ([`collector`], [`walk`]). [`engine`] calls
 //! the engine, and [`error`] has the errors.
@@ -46,6 +46,7 @@ pub mod read;
 pub mod record;
 pub mod secrets;
 pub mod session;
+pub mod tag;
 pub mod tags;
 pub mod text;
 pub mod upload;

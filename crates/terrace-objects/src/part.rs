@@ -5,7 +5,7 @@ use crate::{
     error::{ObjectError, ObjectResult},
     keyspace,
     manifest::SALT_BYTES,
-    text::hex,
+    tag::Tag,
 };
 use terrace::{Attributes, Error, ObjectInfo};
 
@@ -20,8 +20,8 @@ pub struct PartRecord {
     pub length: u64,
     /// Salt of its key, if encrypted.
     pub salt: Option<[u8; SALT_BYTES]>,
-    /// MD5 of its bytes, or its replacement for encrypted ones.
-    pub md5: [u8; 16],
+    /// Its entity tag.
+    pub tag: Tag,
     /// Time of upload, in milliseconds since 1970.
     pub modified_ms: u64,
     /// Its checksums, as attributes.
@@ -32,6 +32,8 @@ const PART_NONCE: &str = "nonce";
 const PART_LENGTH: &str = "length";
 const PART_SALT: &str = "salt";
 const PART_MD5: &str = "md5";
+/// A random tag, instead of the MD5.
+const PART_TAG: &str = "tag";
 const PART_MODIFIED_MS: &str = "modified-ms";
 
 impl PartRecord {
@@ -42,7 +44,7 @@ impl PartRecord {
             .clone()
             .with(PART_NONCE, self.nonce.to_le_bytes())
             .with(PART_LENGTH, self.length.to_le_bytes())
-            .with(PART_MD5, self.md5)
+            .with(if self.tag.is_random { PART_TAG } else { PART_MD5 }, self.tag.bytes)
             .with(PART_MODIFIED_MS, self.modified_ms.to_le_bytes());
         match self.salt {
             Some(salt) => attributes.with(PART_SALT, salt),
@@ -65,17 +67,18 @@ impl PartRecord {
                     Some(salt) => Some(salt.try_into().ok()?),
                     None => None,
                 },
-                md5: get(PART_MD5)?.try_into().ok()?,
+                tag: match get(PART_MD5) {
+                    Some(md5) => Tag::of_md5(md5.try_into().ok()?),
+                    None => Tag {
+                        bytes: get(PART_TAG)?.try_into().ok()?,
+                        is_random: true,
+                    },
+                },
                 modified_ms: u64::from_le_bytes(get(PART_MODIFIED_MS)?.try_into().ok()?),
                 attributes: info.attributes.clone(),
             })
         };
         read().ok_or_else(|| ObjectError::engine(&Error::corruption("record of a part", "it does not decode"), key))
-    }
-
-    /// Its entity tag without quotes.
-    pub fn etag(&self) -> String {
-        hex(&self.md5)
     }
 
     /// Its checksum by this algorithm.
@@ -89,17 +92,18 @@ impl PartRecord {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::text::hex;
     use terrace::{Clock, HomeKind, Version};
 
     /// The stored bytes.
     #[test]
     fn golden() {
-        let part = |salt| PartRecord {
+        let part = |salt, tag| PartRecord {
             number: 7,
             nonce: 0x0102_0304,
             length: 5 << 20,
             salt,
-            md5: [0xab; 16],
+            tag,
             modified_ms: 1_700_000_000_123,
             attributes: Attributes::new().with(Algorithm::Crc32c.header(), "qqqqqg=="),
         };
@@ -111,7 +115,7 @@ mod tests {
             home: HomeKind::Inline,
             attributes,
         };
-        let sealed = part(Some([0xbb; SALT_BYTES])).to_attributes();
+        let sealed = part(Some([0xbb; SALT_BYTES]), Tag::of_md5([0xab; 16])).to_attributes();
         let stored: Vec<_> = sealed.iter().map(|(name, value)| (name, hex(value))).collect();
         let expected = [
             ("length", "0000500000000000"),
@@ -135,12 +139,21 @@ mod tests {
             (read.number, read.nonce, read.length, read.salt),
             (7, 0x0102_0304, 5 << 20, Some([0xbb; 16]))
         );
-        assert_eq!((read.etag(), read.modified_ms), ("ab".repeat(16), 1_700_000_000_123));
+        assert_eq!(
+            (read.tag.text(), read.modified_ms),
+            ("ab".repeat(16), 1_700_000_000_123)
+        );
         assert_eq!(read.checksum(Algorithm::Crc32c).unwrap().value, [0xaa; 4]);
-        let plain = PartRecord::read(&key, &info(part(None).to_attributes())).unwrap();
-        assert_eq!(plain.salt, None);
+        let random = Tag {
+            bytes: [0xcd; 16],
+            is_random: true,
+        };
+        let plain = part(None, random).to_attributes();
+        assert_eq!((plain.get("tag"), plain.get("md5")), (Some(&[0xcd; 16][..]), None));
+        let plain = PartRecord::read(&key, &info(plain)).unwrap();
+        assert_eq!((plain.salt, plain.tag), (None, random));
         for name in ["length", "md5", "modified-ms", "nonce", "salt"] {
-            let odd = part(None).to_attributes().with(name, "odd");
+            let odd = part(None, Tag::of_md5([0xab; 16])).to_attributes().with(name, "odd");
             assert!(PartRecord::read(&key, &info(odd)).is_err(), "{name}");
         }
     }

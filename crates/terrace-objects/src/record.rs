@@ -63,7 +63,7 @@ pub const REDIRECT: &str = "x-amz-website-redirect-location";
 
 /// Adds the server's attributes to an object received in one piece.
 pub fn complete(attributes: &mut Attributes, computed: &Computed, values: Option<Id>, modified_ms: u64) {
-    stamp(attributes, &computed.etag(), modified_ms);
+    stamp(attributes, &computed.tag.text(), modified_ms);
     for checksum in &computed.checksums {
         attributes.set(checksum.algorithm.header(), checksum.text());
     }

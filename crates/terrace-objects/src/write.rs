@@ -67,7 +67,7 @@ pub fn whole(bytes: Bytes, mut computed: Computed, data_key: Option<&DataKey>) -
     };
     // The record's own value is the object's only one.
     let sealed = pieces::seal(data_key.of_value(RECORD_NUMBER, &[0; SALT_BYTES])?, &bytes)?;
-    computed.md5 = data_key.etag(computed.md5);
+    computed.tag = data_key.tag(computed.tag);
     Ok(Received::Whole(sealed.into(), computed))
 }
 
@@ -263,7 +263,7 @@ impl Writing {
         let mut salt = None;
         if let Some(encrypting) = self.encrypting {
             salt = Some(encrypting.salt);
-            computed.md5 = encrypting.data_key.etag(computed.md5);
+            computed.tag = encrypting.data_key.tag(computed.tag);
             let writer = &mut self.writer;
             encrypting.sealer.finish(|bytes| writer.append(bytes).map_err(fail))?;
         }

@@ -5,7 +5,7 @@ pub use crate::bench::{BenchCommand, BenchCommandArgs};
 use crate::{
     failure::EXIT_CODES,
     s3::{access_key::Grant, account},
-    settings::{Layer, Listen, S3Listen, Switch},
+    settings::{Layer, Listen, S3Listen, Switch, Tags},
     size::Size,
     time_span::TimeSpan,
 };
@@ -215,6 +215,10 @@ pub struct ServeArgs {
     /// Accept S3 requests with signature version 2 [default: on]
     #[arg(long, value_name = "on|off", value_enum, hide_possible_values = true)]
     pub s3_signature_v2: Option<Switch>,
+    /// Entity tags of objects that come without Content-MD5: random ones take half of the processor
+    /// time of a long upload, but clients cannot compare them with an MD5 [default: md5]
+    #[arg(long, value_name = "md5|random", value_enum, hide_possible_values = true)]
+    pub s3_etags: Option<Tags>,
     /// Maximum concurrent connections on each of the two addresses; more wait [default: 1024]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: Option<u32>,

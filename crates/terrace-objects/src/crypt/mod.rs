@@ -23,6 +23,7 @@ use crate::{
         Current, KEY_BYTES, KeyId, Secrets, cipher,
         kms::{self, Caller},
     },
+    tag::Tag,
 };
 pub use crate::{manifest::SALT_BYTES, secrets::kms::KMS_KEY};
 use parking_lot::RwLockReadGuard;
@@ -116,13 +117,13 @@ impl DataKey {
     }
 
     /// Replaces the MD5 in entity tags, if it is to be hidden.
-    pub fn etag(&self, md5: [u8; 16]) -> [u8; 16] {
-        if !self.hides_md5 {
-            return md5;
+    pub fn tag(&self, tag: Tag) -> Tag {
+        if !self.hides_md5 || tag.is_random {
+            return tag;
         }
-        let mut tag = [0; 16];
-        tag.copy_from_slice(&self.derive(&[ETAG, &md5]).as_ref()[..16]);
-        tag
+        let mut hidden = [0; 16];
+        hidden.copy_from_slice(&self.derive(&[ETAG, &tag.bytes]).as_ref()[..16]);
+        Tag::of_md5(hidden)
     }
 }
 

@@ -105,10 +105,12 @@ fn a_key_opens_its_own_object_only() {
 
 #[test]
 fn only_keys_of_clients_hide_the_md5() {
-    let md5 = [5; 16];
-    assert_eq!(DataKey::of_bytes([9; 32], false).etag(md5), md5);
-    let hidden = DataKey::of_bytes([9; 32], true).etag(md5);
-    assert_ne!(hidden, md5);
-    assert_eq!(DataKey::of_bytes([9; 32], true).etag(md5), hidden);
-    assert_ne!(DataKey::of_bytes([8; 32], true).etag(md5), hidden);
+    let of_md5 = Tag::of_md5([5; 16]);
+    assert_eq!(DataKey::of_bytes([9; 32], false).tag(of_md5), of_md5);
+    let hidden = DataKey::of_bytes([9; 32], true).tag(of_md5);
+    assert_ne!(hidden, of_md5);
+    assert_eq!(DataKey::of_bytes([9; 32], true).tag(of_md5), hidden);
+    assert_ne!(DataKey::of_bytes([8; 32], true).tag(of_md5), hidden);
+    let random = Tag::random();
+    assert_eq!(DataKey::of_bytes([9; 32], true).tag(random), random);
 }

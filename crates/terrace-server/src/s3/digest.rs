@@ -1,4 +1,4 @@
-//! Checksums in requests and answers. MD5 is always computed, because the entity tag is made of it;
+//! Checksums in requests and answers. MD5 is computed for the entity tag, unless tags are random;
 //! in addition the checksum that the client declares, or, as in S3, CRC-64/NVME.
 
 pub use terrace_objects::digest::*;

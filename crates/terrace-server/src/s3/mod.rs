@@ -114,6 +114,8 @@ pub struct Gateway {
     limiter: Option<Limiter>,
     /// Refuse signatures of version 2.
     no_version_2: bool,
+    /// Entity tags are random unless a client declares an MD5.
+    has_random_tags: bool,
     /// Memory for collected requests.
     memory: Arc<Pool>,
     /// Memory for bodies of objects.
@@ -182,6 +184,8 @@ pub struct Choices {
     pub rate: Option<u32>,
     /// Refuse signatures of version 2.
     pub no_version_2: bool,
+    /// Entity tags are random unless a client declares an MD5.
+    pub has_random_tags: bool,
     /// Domains of web sites.
     pub websites: Vec<String>,
     /// Targets of events.
@@ -215,6 +219,7 @@ impl Gateway {
             targets: choices.targets,
             limiter: choices.rate.map(Limiter::new),
             no_version_2: choices.no_version_2,
+            has_random_tags: choices.has_random_tags,
             memory: Pool::memory(choices.collected_bytes),
             uploads: Pool::memory(choices.uploads_bytes),
             making_room: tokio::sync::Mutex::default(),

@@ -110,6 +110,17 @@ impl Incoming {
         all
     }
 
+    /// What is computed of the body. An MD5 that the client declares is checked in any case, and
+    /// then makes the tag.
+    fn digests(&self, has_random_tags: bool) -> Digests {
+        let algorithms = self.all_algorithms();
+        if has_random_tags && self.md5.is_none() {
+            Digests::without_md5(&algorithms)
+        } else {
+            Digests::new(&algorithms)
+        }
+    }
+
     /// The client's digests, after the end of the body.
     fn expected(&mut self) -> S3Result<Expected> {
         let mut declared = self.declared.take();
@@ -154,7 +165,7 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
     if incoming.length.is_some_and(|length| length > VALUE_BYTES_MAX) {
         return Err(ObjectError::TooLong).told();
     }
-    let algorithms = incoming.all_algorithms();
+    let digests = incoming.digests(gateway.has_random_tags);
     let length = incoming.length;
     let is_long = length.is_some_and(|length| length > WHOLE_BYTES_MAX as u64);
     let turn = Turn::of(&gateway.uploads, incoming.sender);
@@ -166,7 +177,7 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
         let first = pieces.next().await?.unwrap_or_default();
         if first.bytes <= WHOLE_BYTES_MAX && pieces.is_at_end().await? {
             let first = first.joined();
-            let computed = compute(gateway, &first, &algorithms).await?;
+            let computed = compute(gateway, &first, digests).await?;
             incoming.expected()?.verify(&computed).told()?;
             let whole = whole(first, computed, incoming.data_key.as_ref()).told()?;
             return Ok((whole, pieces.turn));
@@ -174,7 +185,7 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
         ready = Some(first);
     }
     let mut writing = begin(gateway, target, length, incoming.data_key.take()).await?;
-    let mut digests = Digests::new(&algorithms);
+    let mut digests = digests;
     loop {
         let Some(piece) = pieces.next_after(ready.take()).await? else {
             break;
@@ -236,8 +247,7 @@ pub async fn begin(
     }
 }
 
-async fn compute(gateway: &Arc<Gateway>, data: &Bytes, algorithms: &[Algorithm]) -> S3Result<Computed> {
-    let mut digests = Digests::new(algorithms);
+async fn compute(gateway: &Arc<Gateway>, data: &Bytes, mut digests: Digests) -> S3Result<Computed> {
     if data.len() <= HASH_HERE_BYTES_MAX {
         digests.update(data);
         return Ok(digests.finish());

@@ -33,7 +33,7 @@ use crate::{
         notify::Targets,
         secrets::Secrets,
     },
-    settings::{Settings, Switch},
+    settings::{Settings, Switch, Tags},
     signals::Stop,
     time_span::TimeSpan,
 };
@@ -310,6 +310,7 @@ fn choices(
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),
         no_version_2: args.s3_signature_v2.or(settings.s3_signature_v2) == Some(Switch::Off),
+        has_random_tags: args.s3_etags.or(settings.s3_etags) == Some(Tags::Random),
         targets: Arc::new(targets),
         websites: named(&args.s3_website_domain, &settings.website_domains).to_vec(),
     })

@@ -153,6 +153,9 @@ pub struct Layer {
     /// Whether signatures of version 2 are accepted; its own flag is `serve --s3-signature-v2`.
     #[arg(skip)]
     pub s3_signature_v2: Option<Switch>,
+    /// Entity tags of uploads without Content-MD5; its own flag is `serve --s3-etags`.
+    #[arg(skip)]
+    pub s3_etags: Option<Tags>,
     /// Connections at a time on each address; its own flag is `serve --connections`.
     #[arg(skip)]
     #[serde(default, deserialize_with = "number_or_text")]
@@ -205,6 +208,16 @@ pub enum Switch {
     Off,
 }
 
+/// Entity tags of uploads without Content-MD5.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tags {
+    /// The MD5 of the bytes
+    Md5,
+    /// Random
+    Random,
+}
+
 /// The resulting settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -242,6 +255,8 @@ pub struct Settings {
     pub s3_rate: Option<u32>,
     /// Whether signatures of version 2 are taken.
     pub s3_signature_v2: Option<Switch>,
+    /// Entity tags of uploads without Content-MD5.
+    pub s3_etags: Option<Tags>,
     /// Connections at a time on each address.
     pub connections: Option<u32>,
     /// The same of one sender.
@@ -371,7 +386,7 @@ impl Layer {
         merged! {
             size_threshold split_threshold inline_limit segment_size flash_capacity large_capacity cache staging
             pin migrate_rate order_rate hash_index snapshot_max_age durability listen s3_listen domain s3_notify
-            s3_notify_ca s3_website_domain host_name access_log tls_cert tls_key s3_rate s3_signature_v2
+            s3_notify_ca s3_website_domain host_name access_log tls_cert tls_key s3_rate s3_signature_v2 s3_etags
             connections sender_connections large_wait;
             store flash large page_password_file page_password secrets_key_file secrets_key key_command
         }
@@ -458,6 +473,7 @@ impl Layer {
             tls: pair(self.tls_cert, self.tls_key)?,
             s3_rate: self.s3_rate,
             s3_signature_v2: self.s3_signature_v2,
+            s3_etags: self.s3_etags,
             connections: self.connections,
             sender_connections: self.sender_connections,
             large_wait: self.large_wait,

@@ -48,7 +48,7 @@ fn flag_beats_variable_beats_file_beats_default() {
 }
 
 /// Every setting, in file and environment.
-const SETTINGS: [(&str, &str); 34] = [
+const SETTINGS: [(&str, &str); 35] = [
     ("flash", "/f"),
     ("large", "/l"),
     ("size-threshold", "1KiB"),
@@ -80,6 +80,7 @@ const SETTINGS: [(&str, &str); 34] = [
     ("tls-key", "/key"),
     ("s3-rate", "7"),
     ("s3-signature-v2", "off"),
+    ("s3-etags", "random"),
     ("connections", "8"),
     ("sender-connections", "9"),
     ("large-wait", "250ms"),
@@ -122,6 +123,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         tls_key: Some("/key".into()),
         s3_rate: Some(7),
         s3_signature_v2: Some(Switch::Off),
+        s3_etags: Some(Tags::Random),
         connections: Some(8),
         sender_connections: Some(9),
         large_wait: Some(TimeSpan(std::time::Duration::from_millis(250))),

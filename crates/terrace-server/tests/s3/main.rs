@@ -15,6 +15,7 @@ mod conformance;
 mod copies;
 mod downloads;
 mod encryption;
+mod etags;
 mod events;
 mod hostile;
 mod key_policies;

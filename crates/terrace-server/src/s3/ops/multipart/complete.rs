@@ -29,6 +29,7 @@ use s3s::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 use terrace::{Attributes, Condition, ReadOptions, ScanRange, Store};
+use terrace_objects::tag::Tag;
 
 /// Shortest part, except the last.
 const PART_BYTES_MIN: u64 = 5 << 20;
@@ -202,13 +203,10 @@ fn completed_before(
         return Ok(None);
     };
     let numbers = opened.parts.iter().flatten().map(|part| Some(i32::from(part.number)));
-    let md5s = asked
-        .parts
-        .iter()
-        .map(|part| digest::md5_of_etag(part.e_tag.as_ref()?.value()));
-    let etag = md5s
+    let tags = asked.parts.iter().map(|part| Tag::parse(part.e_tag.as_ref()?.value()));
+    let etag = tags
         .collect::<Option<Vec<_>>>()
-        .map(|md5s| digest::multipart_etag(&md5s));
+        .map(|tags| digest::multipart_etag(&tags));
     if !numbers.eq(asked.parts.iter().map(|part| part.part_number)) || etag.as_ref() != Some(&opened.facts.etag) {
         return Err(invalid_part());
     }
@@ -247,7 +245,7 @@ fn choose(parts: &BTreeMap<u16, PartRecord>, asked: &Asked, upload: &Upload) -> 
     for listed in &asked.parts {
         let number = listed.part_number.and_then(|number| u16::try_from(number).ok());
         let part = number.and_then(|number| parts.get(&number)).ok_or_else(invalid_part)?;
-        if listed.e_tag.as_ref().is_none_or(|tag| tag.value() != part.etag()) {
+        if listed.e_tag.as_ref().is_none_or(|tag| tag.value() != part.tag.text()) {
             return Err(invalid_part());
         }
         check_part_checksums(listed, part, upload)?;
@@ -324,8 +322,8 @@ fn assemble(upload: &Upload, chosen: &[PartRecord], asked: &Asked, now_ms: u64) 
             checksum: part.checksum(upload.algorithm),
         })
         .collect();
-    let digests: Vec<_> = chosen.iter().map(|part| part.md5).collect();
-    let etag = digest::multipart_etag(&digests);
+    let tags: Vec<_> = chosen.iter().map(|part| part.tag).collect();
+    let etag = digest::multipart_etag(&tags);
     let mut attributes = upload.description();
     record::stamp(&mut attributes, &etag, now_ms);
     record::place(&mut attributes, upload.id, chosen.iter().map(|part| part.length).sum());
@@ -391,7 +389,7 @@ fn tidy(store: &Store, id: Id, chosen: &[PartRecord]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::s3::{Choices, bucket::Buckets, digest::hex, read};
+    use crate::s3::{Choices, bucket::Buckets, read};
     use terrace::{Batch, Durability, Options};
 
     fn part(number: u16, length: u64) -> PartRecord {
@@ -400,7 +398,7 @@ mod tests {
             nonce: u32::from(number) * 7,
             length,
             salt: None,
-            md5: [number.to_le_bytes()[0]; 16],
+            tag: Tag::of_md5([number.to_le_bytes()[0]; 16]),
             modified_ms: 0,
             attributes: Attributes::new(),
         }
@@ -408,7 +406,7 @@ mod tests {
 
     fn asked(id: Id, parts: impl Iterator<Item = PartRecord>) -> Asked {
         let listed = parts.map(|part| CompletedPart {
-            e_tag: Some(ETag::Strong(hex(&part.md5))),
+            e_tag: Some(ETag::Strong(part.tag.text())),
             part_number: Some(i32::from(part.number)),
             ..CompletedPart::default()
         });

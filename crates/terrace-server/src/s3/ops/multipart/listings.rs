@@ -107,7 +107,7 @@ pub async fn parts(gateway: &Arc<Gateway>, request: S3Request<ListPartsInput>) -
 
 fn shown_part(part: &PartRecord) -> Part {
     let mut shown = Part {
-        e_tag: Some(ETag::Strong(part.etag())),
+        e_tag: Some(ETag::Strong(part.tag.text())),
         last_modified: Some(said::second(part.modified_ms)),
         part_number: Some(i32::from(part.number)),
         size: Some(signed(part.length)),

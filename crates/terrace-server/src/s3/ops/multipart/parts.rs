@@ -57,7 +57,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<UploadPartInput>) ->
         .run(move |gateway, store| register(gateway, store, &upload, stored))
         .await?;
     let mut output = UploadPartOutput {
-        e_tag: Some(ETag::Strong(part.etag())),
+        e_tag: Some(ETag::Strong(part.tag.text())),
         ..UploadPartOutput::default()
     };
     set_encryption!(output, told);
@@ -125,7 +125,7 @@ pub async fn copy(gateway: &Arc<Gateway>, request: S3Request<UploadPartCopyInput
         .run(move |gateway, store| register(gateway, store, &upload, stored))
         .await?;
     let mut result = CopyPartResult {
-        e_tag: Some(ETag::Strong(part.etag())),
+        e_tag: Some(ETag::Strong(part.tag.text())),
         last_modified: Some(said::second(part.modified_ms)),
         ..CopyPartResult::default()
     };
@@ -171,7 +171,7 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
         nonce: stored.part.nonce,
         length: stored.part.length,
         salt: stored.part.salt,
-        md5: stored.computed.md5,
+        tag: stored.computed.tag,
         modified_ms: gateway.clock().now_ms(),
         attributes,
     };

@@ -134,7 +134,7 @@ pub struct CapacityArgs {
     /// Most the tier may occupy; `device`, for the large tier: what that has
     #[arg(value_name = "SIZE|device", value_parser = capacity)]
     pub size: Capacity,
-    /// Whose: the blocks of the large tier, or the flash log
+    /// The tier: the blocks of the large one, or the flash log
     #[arg(long, value_enum, default_value = "large")]
     pub tier: TierName,
     /// Print JSON

@@ -40,7 +40,7 @@ pub fn verify(json: bool, settings: Settings) -> Outcome {
         }
         let _ = writeln!(
             text,
-            "{} objects ({}) are sound; {} are held by values nothing points to",
+            "{} objects ({}) are sound; blocks have {} more, of dead values and padding",
             report.objects,
             Size(report.bytes),
             Size(report.orphaned_bytes)

@@ -120,8 +120,11 @@ fn a_second_scan_takes_from_chunks_what_the_first_has_read() {
     expected.insert(key(40), b"new".to_vec());
     expected.insert("k041x".to_owned(), b"another".to_vec());
     assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
-    let dropped = store.stats().scan_cache.dropped;
-    assert!((1..=3).contains(&dropped), "{dropped}");
+    let after = store.stats().scan_cache;
+    assert!(
+        (1..=3).contains(&(after.made - hits.made)) && after.dropped == 0,
+        "{after:?}"
+    );
 }
 
 /// A scan fills its chunk with as many pairs as it was asked for, and one that has stopped inside a
@@ -148,7 +151,6 @@ fn a_scan_fills_its_chunk_and_goes_on_where_it_stopped_in_one() {
     put(&store, &key(106), "new");
     // A new scan waits for the applier.
     drop(from(0));
-    assert_eq!(store.stats().scan_cache.dropped, 1);
     assert_eq!(visit(&mut scan, 15), expected(105..120));
     let stats = store.stats().scan_cache;
     assert_eq!((stats.pair_hits, stats.made), (18, 1), "{stats:?}");
@@ -197,7 +199,8 @@ fn scans_that_mix_chunks_and_index_show_their_moment() {
     let mut now = State::new();
     let mut snapshots: Vec<(Snapshot, State)> = Vec::new();
     for _ in 0..1500 {
-        for _ in 0..rng.random_range(0..4) {
+        // Now and then more than are noted beside a chunk.
+        for _ in 0..rng.random_range(0..4) * [1, 100][usize::from(rng.random_bool(0.02))] {
             change(&store, &mut rng, &mut now);
         }
         if rng.random_bool(0.1) {
@@ -250,7 +253,10 @@ fn scans_that_mix_chunks_and_index_show_their_moment() {
         assert_eq!(expected, []);
     }
     let stats = store.stats().scan_cache;
-    assert!(stats.pair_hits > 1000 && stats.dropped > 100, "{stats:?}");
+    assert!(
+        stats.pair_hits > 1000 && stats.made > 300 && stats.dropped > 0,
+        "{stats:?}"
+    );
 }
 
 /// One call of a scan kept all it had read, and what others had in the cache left for it.

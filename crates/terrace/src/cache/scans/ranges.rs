@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, ops::Bound};
 
 /// Bytes of a range in the table besides its two keys: the share of a node, and two allocations.
 pub(super) const RANGE_OVERHEAD_BYTES: u64 = 112;
-/// Changed keys of a chunk that is the home of values before it is dropped: the next scan copies
-/// the unchanged ones, which costs less than listing it.
+/// Changed keys of a chunk before it is dropped: the next scan copies the unchanged ones, which
+/// costs less than listing it, and until then gets find them.
 pub(super) const CHANGED_MAX: usize = 8;
 
 /// Keys from where a range begins (which is its key in the table) up to an end.
@@ -26,8 +26,6 @@ pub(super) struct InRange {
     pub(super) number: u64,
     /// Its contents are valid from this seq on.
     pub(super) seq: u64,
-    /// Whether it is the home of values in RAM.
-    pub(super) is_home: bool,
 }
 
 impl Range {
@@ -52,7 +50,7 @@ impl Range {
     /// Notes that a key has changed, if that takes no more bytes than allowed. `false` if the chunk
     /// is better dropped.
     fn notes_change(&mut self, key: &[u8], bytes_max: u64) -> bool {
-        if !self.chunk.is_some_and(|chunk| chunk.is_home) {
+        if self.chunk.is_none() {
             return false;
         }
         let at = self.changed.partition_point(|changed| **changed < *key);

@@ -90,12 +90,23 @@ fn a_chunk_is_found_by_the_keys_of_its_range_from_its_seq_on() {
     assert_eq!((stats.chunks, stats.made, stats.dropped), (2, 2, 0));
 }
 
+/// Keys behind this one: more than are noted beside a chunk.
+fn more_than_are_noted(start: &str) -> Vec<String> {
+    (0..=CHANGED_MAX).map(|number| format!("{start}{number}")).collect()
+}
+
+fn strs(keys: &[String]) -> Vec<&str> {
+    keys.iter().map(String::as_str).collect()
+}
+
 #[test]
-fn what_is_changed_drops_its_chunk_and_no_other() {
+fn what_is_changed_often_drops_its_chunk_and_no_other() {
     let cache = cache(1 << 20);
+    let many = more_than_are_noted("b");
+    let many = strs(&many);
     assert!(add(&cache, 0, made("b", "d", &["b", "c"])));
     assert!(add(&cache, 0, made("d", "f", &["d", "e"])));
-    change(&cache, 1, &["a", "bx", "f"]);
+    change(&cache, 1, &[&["a"], &many[..], &["f"]].concat());
     assert_eq!(found(&cache, "b", 1), None);
     assert_eq!(found(&cache, "d", 1), Some((2, "f".to_owned())));
     let mut end = Vec::new();
@@ -107,7 +118,7 @@ fn what_is_changed_drops_its_chunk_and_no_other() {
     );
     assert_eq!(found(&cache, "b", 0), None);
     assert_eq!(found(&cache, "b", 1), Some((3, "d".to_owned())));
-    change(&cache, 2, &["b"]);
+    change(&cache, 2, &many);
     change(&cache, 3, &["c"]);
     assert!(
         matches!(cache.find(b"c", 3, &mut end), Found::Nothing(_)),
@@ -158,7 +169,9 @@ fn ranges_do_not_overlap() {
     }
     assert!(add(&cache, 0, made("a", "b", &["a"])));
     assert!(add(&cache, 0, made("d", "e", &["d"])));
-    change(&cache, 1, &["a", "b", "d"]);
+    for start in ["a", "b", "d"] {
+        change(&cache, 1, &strs(&more_than_are_noted(start)));
+    }
     assert!(
         add(&cache, 1, made("aa", "da", &["c"])),
         "what is lost is in no other range's way"
@@ -179,7 +192,8 @@ fn where_chunks_lie_takes_a_part_of_the_cache_only() {
     assert!(stats.table_bytes > 4 << 10 && stats.table_bytes <= 8 << 10, "{stats:?}");
     assert!(cache.values.bytes() + cache.values.index_bytes() <= 256 << 10);
     for seq in 1..3 {
-        cache.changing(seq, keys.iter().map(String::as_bytes));
+        let all = keys.iter().flat_map(|start| more_than_are_noted(start));
+        all.for_each(|key| change(&cache, seq, &[&key]));
     }
     let stats = cache.stats();
     assert_eq!((stats.chunks, stats.table_bytes), (0, 0));
@@ -221,6 +235,17 @@ fn home(start: &str, end: &str, keys: &[&str]) -> Made {
         let place = Place::block(7, u64::from(key.as_bytes()[0]));
         (Some(place), &[1; 1000])
     })
+}
+
+#[test]
+fn a_get_finds_what_has_not_changed() {
+    let cache = cache(1 << 20);
+    assert!(add(&cache, 0, made("b", "f", &["b", "c", "d"])));
+    change(&cache, 1, &["c", "dx"]);
+    let has = |key: &str| cache.pair_of(key.as_bytes(), |pair| pair.key == key.as_bytes());
+    assert_eq!(["b", "c", "d"].map(has), [Some(true), None, Some(true)]);
+    assert_eq!(["a", "bx", "dx", "f"].map(has), [None; 4]);
+    assert_eq!(found(&cache, "b", 1), None, "a scan needs all of them");
 }
 
 #[test]
@@ -266,9 +291,7 @@ fn changed_keys_are_noted_beside_a_chunk_that_is_a_home() {
     cache.values.take(Place::block(7, u64::from(b'c')));
     assert!(cache.values.bytes() < held_bytes + 1024, "and nothing is left of it");
     assert_eq!(cache.stats().chunks, 2);
-    // More than are noted.
-    let many: Vec<String> = (0..=CHANGED_MAX).map(|number| format!("d{number}")).collect();
-    change(&cache, 3, &many.iter().map(String::as_str).collect::<Vec<_>>());
+    change(&cache, 3, &strs(&more_than_are_noted("d")));
     assert!(matches!(cache.find(b"d", 3, &mut end), Found::Lost(..)));
     assert!(value_of("e").is_some(), "values stay where they are");
     assert_eq!(cache.stats().dropped, 1);

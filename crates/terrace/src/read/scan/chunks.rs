@@ -261,7 +261,15 @@ impl Scan {
             pairs.push((&item.key, self.pair_of(item, value)));
         }
         pairs.extend(before.map(|pair| (pair.key, Some(pair))));
-        let bytes_max = self.engine().scan_cache.chunk_bytes_max();
+        let is_home = pairs
+            .iter()
+            .any(|(_, pair)| pair.is_some_and(|pair| pair.place.is_some()));
+        let bytes_max = if is_home {
+            CHUNK_BYTES_MAX
+        } else {
+            SHORT_CHUNK_BYTES_MAX
+        };
+        let bytes_max = bytes_max.min(self.engine().scan_cache.chunk_bytes_max());
         let lengths = pairs.iter().flat_map(|(_, pair)| pair).map(Pair::bytes_in_chunk);
         let mut chunks = Chunks::new(even_bytes_max(lengths, bytes_max), changed.start.clone());
         for (key, pair) in pairs {

@@ -118,7 +118,8 @@ fn a_chunk_is_made_though_a_few_of_its_values_are_not_in_ram() {
     let mut options = store.engine().options.clone();
     options.read_only = false;
     drop(store);
-    for (one_in, is_made) in [(12, true), (4, false)] {
+    // One of 24, or six. Of those that were read the cache may have lost one.
+    for (one_in, is_made) in [(24, true), (4, false)] {
         let store = Store::open(options.clone()).unwrap();
         for n in (0..100).filter(|n| n % one_in != 1) {
             store.get(key(n)).unwrap().unwrap();

@@ -476,6 +476,7 @@ impl ScanCache {
             chunk: Some(InRange {
                 number,
                 seq: making.seq,
+                is_home: made.chunk.is_home(),
             }),
             changed: Vec::new(),
         };

@@ -1,7 +1,7 @@
 //! Which chunks are found, and what drops them.
 
 use super::{
-    ranges::{CHANGED_MAX, bytes_of_changed},
+    ranges::{CHANGED_MAX, CHANGED_SHORT_MAX, bytes_of_changed},
     *,
 };
 use crate::{
@@ -90,9 +90,9 @@ fn a_chunk_is_found_by_the_keys_of_its_range_from_its_seq_on() {
     assert_eq!((stats.chunks, stats.made, stats.dropped), (2, 2, 0));
 }
 
-/// Keys behind this one: more than are noted beside a chunk.
-fn more_than_are_noted(start: &str) -> Vec<String> {
-    (0..=CHANGED_MAX).map(|number| format!("{start}{number}")).collect()
+/// Keys behind this one: one more than may be noted beside a chunk.
+fn keys_behind(start: &str, noted_max: usize) -> Vec<String> {
+    (0..=noted_max).map(|number| format!("{start}{number}")).collect()
 }
 
 fn strs(keys: &[String]) -> Vec<&str> {
@@ -102,7 +102,7 @@ fn strs(keys: &[String]) -> Vec<&str> {
 #[test]
 fn what_is_changed_often_drops_its_chunk_and_no_other() {
     let cache = cache(1 << 20);
-    let many = more_than_are_noted("b");
+    let many = keys_behind("b", CHANGED_SHORT_MAX);
     let many = strs(&many);
     assert!(add(&cache, 0, made("b", "d", &["b", "c"])));
     assert!(add(&cache, 0, made("d", "f", &["d", "e"])));
@@ -170,7 +170,7 @@ fn ranges_do_not_overlap() {
     assert!(add(&cache, 0, made("a", "b", &["a"])));
     assert!(add(&cache, 0, made("d", "e", &["d"])));
     for start in ["a", "b", "d"] {
-        change(&cache, 1, &strs(&more_than_are_noted(start)));
+        change(&cache, 1, &strs(&keys_behind(start, CHANGED_SHORT_MAX)));
     }
     assert!(
         add(&cache, 1, made("aa", "da", &["c"])),
@@ -192,7 +192,7 @@ fn where_chunks_lie_takes_a_part_of_the_cache_only() {
     assert!(stats.table_bytes > 4 << 10 && stats.table_bytes <= 8 << 10, "{stats:?}");
     assert!(cache.values.bytes() + cache.values.index_bytes() <= 256 << 10);
     for seq in 1..3 {
-        let all = keys.iter().flat_map(|start| more_than_are_noted(start));
+        let all = keys.iter().flat_map(|start| keys_behind(start, CHANGED_SHORT_MAX));
         all.for_each(|key| change(&cache, seq, &[&key]));
     }
     let stats = cache.stats();
@@ -291,7 +291,7 @@ fn changed_keys_are_noted_beside_a_chunk_that_is_a_home() {
     cache.values.take(Place::block(7, u64::from(b'c')));
     assert!(cache.values.bytes() < held_bytes + 1024, "and nothing is left of it");
     assert_eq!(cache.stats().chunks, 2);
-    change(&cache, 3, &strs(&more_than_are_noted("d")));
+    change(&cache, 3, &strs(&keys_behind("d", CHANGED_MAX)));
     assert!(matches!(cache.find(b"d", 3, &mut end), Found::Lost(..)));
     assert!(value_of("e").is_some(), "values stay where they are");
     assert_eq!(cache.stats().dropped, 1);

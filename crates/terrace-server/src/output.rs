@@ -38,7 +38,7 @@ pub fn tell(line: impl Display) {
 pub fn finish_output(result: io::Result<()>) -> Outcome {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure::io("writing standard output", &error)),
+        Err(error) => Err(Failure::io("writing the output", &error)),
         Ok(()) => Ok(()),
     }
 }

@@ -11,8 +11,9 @@ use crate::{
 };
 use std::{
     ffi::{OsStr, OsString},
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, Permissions},
     io::{self, BufRead as _, Read, Write},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -187,12 +188,12 @@ pub fn get(args: &GetArgs, settings: Settings) -> Outcome {
     };
     match args.output.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) => write_file(&mut reader, path),
-        None => write_standard_output(&mut reader),
+        None => write_stream(&mut reader, &mut io::stdout().lock()),
     }
 }
 
-fn write_standard_output(reader: &mut dyn Read) -> Outcome {
-    let mut out = io::stdout().lock();
+/// Writes to what takes bytes as they come: standard output, a device, a pipe.
+fn write_stream(reader: &mut dyn Read, out: &mut dyn Write) -> Outcome {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         let count = read_piece(reader, &mut piece)?;
@@ -206,17 +207,36 @@ fn write_standard_output(reader: &mut dyn Read) -> Outcome {
 }
 
 /// Writes beside `path` and renames, so that `path` exists completely or not at all.
+///
+/// A rename replaces whatever has the name. So devices and pipes are written to instead, a symbolic
+/// link stays and its target is replaced, and the new file has the permissions of the former one.
 fn write_file(reader: &mut dyn Read, path: &Path) -> Outcome {
-    if path.is_dir() {
-        return Err(Failure::usage(format!(
-            "{} is a directory; name a file in it",
-            path.display()
-        )));
-    }
+    let failed = |error| Failure::io(path.display(), &error);
+    let former = match fs::metadata(path) {
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    let target = match &former {
+        Some(former) if former.is_dir() => {
+            return Err(Failure::usage(format!(
+                "{} is a directory; name a file in it",
+                path.display()
+            )));
+        }
+        Some(former) if !former.is_file() => {
+            // Signals are not caught: there is no partial file to remove, and a write to a pipe can
+            // take forever.
+            let mut out = OpenOptions::new().write(true).open(path).map_err(failed)?;
+            return write_stream(reader, &mut out);
+        }
+        Some(_) => fs::canonicalize(path).map_err(failed)?,
+        None => path.to_owned(),
+    };
     let stop = signals::install()?;
-    let part = part_path(path)?;
-    let result = copy_to(reader, &part, &stop)
-        .and_then(|()| fs::rename(&part, path).map_err(|error| Failure::io(path.display(), &error)));
+    let part = part_path(&target)?;
+    let permissions = former.map(|former| former.permissions());
+    let result = copy_to(reader, &part, permissions, &stop).and_then(|()| fs::rename(&part, &target).map_err(failed));
     if result.is_err() {
         // The first failure is reported; a partial file may be left behind.
         let _ = fs::remove_file(&part);
@@ -224,14 +244,19 @@ fn write_file(reader: &mut dyn Read, path: &Path) -> Outcome {
     result
 }
 
-fn copy_to(reader: &mut dyn Read, part: &Path, stop: &AtomicBool) -> Outcome {
+fn copy_to(reader: &mut dyn Read, part: &Path, permissions: Option<Permissions>, stop: &AtomicBool) -> Outcome {
     let failed = |error| Failure::io(part.display(), &error);
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
+        // Until it has the permissions of the former file, no one else may open it.
+        .mode(if permissions.is_some() { 0o600 } else { 0o666 })
         .open(part)
         .map_err(failed)?;
+    if let Some(permissions) = permissions {
+        file.set_permissions(permissions).map_err(failed)?;
+    }
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         if stop.load(Ordering::Relaxed) {

@@ -3,7 +3,15 @@
 use crate::common::{Place, bytes, files, signal, wait};
 use memchr::memmem;
 use serde_json::json;
-use std::{ffi::OsStr, io::Read as _, os::unix::ffi::OsStrExt as _, process::Stdio};
+use std::{
+    ffi::OsStr,
+    io::Read as _,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    },
+    process::Stdio,
+};
 
 #[test]
 fn put_get_head_ls_rm() {
@@ -168,6 +176,47 @@ fn put_from_standard_input_of_any_length() {
     }
     let head = place.run(&["head", "key.json", "--json"]).json();
     assert_eq!(head["attributes"]["content-type"], "application/json");
+}
+
+/// Regression: `get -o` renamed a new file over whatever had the name. As root, `-o /dev/null` left
+/// a regular file in the place of the device, for every program of the machine; a named pipe and a
+/// symbolic link were replaced too, and their reader and their target got nothing; a file that only
+/// its owner could read became readable for all.
+#[test]
+fn get_keeps_what_has_the_name_of_its_file() {
+    let place = Place::new();
+    place.run_with_input(&["put", "k", "-"], b"value").code(0);
+    let mode = |name: &str| std::fs::symlink_metadata(place.path(name)).unwrap().mode();
+
+    let pipe = place.path("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+    // Open for both, so that neither side waits for the other.
+    let mut ends = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(&pipe)
+        .unwrap();
+    place.run(&["get", "k", "-o", "pipe"]).code(0);
+    assert!(
+        std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo(),
+        "the pipe was replaced"
+    );
+    let mut got = [0; 16];
+    assert_eq!(ends.read(&mut got).unwrap(), 5);
+    assert_eq!(&got[..5], b"value");
+
+    place.write("target", "former, and longer");
+    std::os::unix::fs::symlink("target", place.path("link")).unwrap();
+    place.run(&["get", "k", "-o", "link"]).code(0);
+    assert!(place.path("link").is_symlink(), "the link was replaced");
+    assert_eq!(std::fs::read(place.path("target")).unwrap(), b"value");
+
+    let private = place.write("private", "former");
+    std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o600)).unwrap();
+    place.run(&["get", "k", "-o", "private"]).code(0);
+    assert_eq!(mode("private") & 0o777, 0o600);
+    assert_eq!(std::fs::read(private).unwrap(), b"value");
 }
 
 #[test]

@@ -332,9 +332,16 @@ impl Settings {
     /// The page's password: that of `file`, or the configured one.
     ///
     /// # Errors
-    /// A usage failure if a file cannot be read.
+    /// A usage failure if a file cannot be read, or the password is empty, which would let in
+    /// everyone.
     pub fn page_password(&self, file: Option<&Path>) -> Outcome<Option<String>> {
-        file.map_or_else(|| self.page_password.read(), |path| read_secret(path).map(Some))
+        let password = file.map_or_else(|| self.page_password.read(), |path| read_secret(path).map(Some))?;
+        if password.as_deref() == Some("") {
+            return Err(Failure::usage(
+                "`page-password` is empty; give the page a password, or leave the setting out",
+            ));
+        }
+        Ok(password)
     }
 
     /// The master keys, which encrypt secrets of access keys and keys of objects. Read again each

@@ -238,6 +238,16 @@ fn the_file_is_checked() {
     assert!(message(missing).contains("/no/such/file"));
 }
 
+/// Regression: `page-password = ""` in the file counted as a password, so `serve` listened on every
+/// address, and let in any browser that sent an empty one.
+#[test]
+fn an_empty_password_is_none_to_listen_with() {
+    let layer = from(Layer::default(), &[], Some("page-password = \"\"")).unwrap();
+    let refused = layer.resolve().unwrap().page_password(None).unwrap_err();
+    assert_eq!(refused.code, Code::Usage);
+    assert!(refused.to_string().contains("page-password"), "{refused}");
+}
+
 #[test]
 fn paths_in_the_file_are_relative_to_it() {
     let dir = tempfile::tempdir().unwrap();

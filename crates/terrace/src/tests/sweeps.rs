@@ -39,6 +39,14 @@ fn options(dir: &Path) -> Options {
     })
 }
 
+/// Values that are written together come into frames together.
+fn buffered() -> PutOptions {
+    PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    }
+}
+
 fn key(number: usize) -> String {
     format!("k/{number:05}")
 }
@@ -90,17 +98,13 @@ impl Arena<'_> {
     fn change(&self, number: usize) {
         let changes = &self.keys[number];
         let change = changes.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        let options = PutOptions {
-            durability: Durability::Buffered,
-            ..PutOptions::default()
-        };
         if deletes(change) {
             self.store
                 .delete_with(key(number), crate::Condition::None, Durability::Buffered)
                 .unwrap();
         } else {
             self.store
-                .put_with(key(number), value(number, change), &options)
+                .put_with(key(number), value(number, change), &buffered())
                 .unwrap();
         }
         changes.done.store(change, Ordering::SeqCst);
@@ -254,12 +258,8 @@ fn a_sweep_that_waits_to_write_more_holds_up_no_writer() {
         tuning.memtable_bytes = 64 << 10;
     });
     let store = Store::open(slow).unwrap();
-    let buffered = PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    };
     let put = |number, change| {
-        let _version = store.put_with(key(number), value(number, change), &buffered).unwrap();
+        let _version = store.put_with(key(number), value(number, change), &buffered()).unwrap();
     };
     (0..KEYS).for_each(|number| put(number * 4_001 % KEYS, 1));
     store.flush().unwrap();
@@ -287,13 +287,9 @@ fn on_sim_disk(dir: &Path, disk: &SimDisk) -> Store {
     };
     let store = Store::open(on_disk).unwrap();
     // Together in frames: of pages with one value each the log would give room back meanwhile.
-    let buffered = PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    };
     (0..KEYS).for_each(|number| {
         let (key, value) = (key(number * 4_001 % KEYS), value(number, 1));
-        store.put_with(key, value, &buffered).unwrap();
+        store.put_with(key, value, &buffered()).unwrap();
     });
     store.flush().unwrap();
     store
@@ -305,16 +301,12 @@ fn a_sweep_does_not_read_long_values() {
     const LONG: usize = 300;
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(options(dir.path())).unwrap();
-    let buffered = PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    };
     for number in 0..KEYS / 4 {
-        store.put_with(key(number), value(number, 1), &buffered).unwrap();
+        store.put_with(key(number), value(number, 1), &buffered()).unwrap();
     }
     for number in 0..LONG {
         let long = bytes(number as u64, 16 << 10);
-        store.put_with(format!("l/{number}"), long, &buffered).unwrap();
+        store.put_with(format!("l/{number}"), long, &buffered()).unwrap();
     }
     store.flush().unwrap();
     let next = AtomicU64::new(0);
@@ -335,6 +327,7 @@ fn a_sweep_does_not_read_long_values() {
 /// was swept was forgotten by the next open, so that it could be swept again.
 #[test]
 fn a_sweep_copies_what_the_segment_has_that_is_being_written() {
+    const IN_OPEN: usize = 100;
     let (dir, disk) = (tempfile::tempdir().unwrap(), SimDisk::new(2));
     let store = on_sim_disk(dir.path(), &disk);
     let segments = &store.engine().log.segments;
@@ -342,15 +335,31 @@ fn a_sweep_copies_what_the_segment_has_that_is_being_written() {
         let number = (address / segments.segment_bytes()) as u32;
         segments.get(number).unwrap().state() == SegmentState::Open
     };
+    let in_open = || {
+        let mut entries = entries(&store);
+        entries.retain(|entry| matches!(entry.home, Home::Flash { address } if is_open(address)));
+        entries
+    };
+    // Where the last segment begins depends on how records came together in frames.
+    let mut number = KEYS;
+    while in_open().len() < IN_OPEN {
+        for _ in 0..IN_OPEN {
+            store.put_with(key(number), value(number, 1), &buffered()).unwrap();
+            number += 1;
+        }
+        store.flush().unwrap();
+    }
     eventually("a sweep", || {
         store.scan(ScanRange::all()).unwrap().next_values(10).unwrap();
         store.stats().scan_order.sweeps > 0
     });
-    let in_open = entries(&store)
-        .into_iter()
-        .filter(|entry| matches!(entry.home, Home::Flash { address } if is_open(address)));
-    let (copied, not): (Vec<_>, Vec<_>) = in_open.partition(|entry| entry.sound_copy().is_some());
-    assert!(copied.len() > 100 && not.is_empty(), "{}, {}", copied.len(), not.len());
+    let (copied, not): (Vec<_>, Vec<_>) = in_open().into_iter().partition(|entry| entry.sound_copy().is_some());
+    assert!(
+        copied.len() >= IN_OPEN && not.is_empty(),
+        "{}, {}",
+        copied.len(),
+        not.len()
+    );
     // More is written into it, and swept once it is full.
     assert!(segments.in_state(SegmentState::Open).all(|segment| !segment.is_swept()));
     let swept = segments.swept_uses();

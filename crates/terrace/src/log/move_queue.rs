@@ -164,6 +164,13 @@ impl MoveQueue {
         });
     }
 
+    /// Whether nothing is in flight once everything up to this seq is applied.
+    #[cfg(test)]
+    pub fn is_idle(&self, applied_seq: u64) -> bool {
+        self.applied(applied_seq);
+        self.under_way.load(Ordering::Acquire) == 0
+    }
+
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let changed = change(&mut state);

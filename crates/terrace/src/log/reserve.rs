@@ -16,8 +16,8 @@
 //! of commits that free space; by block GC, if blocks are on the same device. Each has its own
 //! part, whichever comes first: some segments are for the commits, and until the file exists again,
 //! a commit that creates other segments leaves on the device the space of these and of the index
-//! and block GC; block GC leaves the index's space. Log GC restores the file as soon as the device
-//! has more room than that.
+//! and block GC, and one of their own the space of a flush; block GC leaves the index's space. Log
+//! GC restores the file as soon as the device has more room than that.
 //!
 //! Invariant: the file has no contents. After any crash it may be missing, cut or left over; an
 //! open creates it anew.
@@ -226,6 +226,12 @@ impl Reserve {
             .store(self.others_bytes + segments_bytes, Ordering::Release);
     }
 
+    /// What one flush of the index takes: left by commits even for their own segments. Block GC
+    /// may use the space of these meanwhile, and without a flush nothing that it empties is free.
+    pub const fn flush_bytes(&self) -> u64 {
+        self.index_bytes / MEMTABLES
+    }
+
     /// Segments of it that the commits may still use while it is in use.
     pub fn segments_left(&self) -> u32 {
         self.segments.load(Ordering::Acquire)
@@ -255,7 +261,7 @@ impl Reserve {
             return false;
         };
         let path = Path::new(FILE);
-        let wanted = u64::from(self.segments_left()) * self.segment_bytes + self.index_bytes / MEMTABLES;
+        let wanted = u64::from(self.segments_left()) * self.segment_bytes + self.flush_bytes();
         let tried = disk.open(path, OpenMode::CREATE).and_then(|file| file.allocate(wanted));
         drop(disk.remove(path));
         tried.is_ok()

@@ -207,12 +207,13 @@ impl CommitLog {
             is_theirs = self.reserve.take_segment();
             is_theirs
         };
+        let flush_bytes = self.reserve.flush_bytes();
         let made = if is_at_capacity {
-            self.segments.add_beyond_capacity(take)
+            self.segments.add_beyond_capacity(|| take().then_some(flush_bytes))
         } else {
             let left_bytes = || {
                 if take() {
-                    0
+                    flush_bytes
                 } else {
                     self.segments.left_of_reserve_bytes()
                 }

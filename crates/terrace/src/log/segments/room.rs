@@ -162,15 +162,15 @@ impl Segments {
         Ok(())
     }
 
-    /// Creates one beyond the capacity, if its space was freed elsewhere: `is_given` too is called
-    /// while no other thread creates one.
+    /// Creates one beyond the capacity, if its space was freed elsewhere: `given` too is called
+    /// while no other thread creates one, and returns what it must leave of the device.
     ///
     /// # Errors
     /// [`Error::OutOfSpace`], or errors of the device.
-    pub fn add_beyond_capacity(&self, is_given: impl FnOnce() -> bool) -> Result<()> {
+    pub fn add_beyond_capacity(&self, given: impl FnOnce() -> Option<u64>) -> Result<()> {
         let made = self.create(false, || {
             let refused = || Error::no_room(Tier::Flash, "another commit has the segment that the reserve gave up");
-            is_given().then_some(0).ok_or_else(refused)
+            given().ok_or_else(refused)
         })?;
         self.push_free(made);
         Ok(())

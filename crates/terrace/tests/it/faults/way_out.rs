@@ -4,7 +4,12 @@ use super::{
     bench::{BUFFERED, Bench, Values, assert_all, bytes, eventually},
     full::{fill_with, on_a_small_device},
 };
-use std::time::{Duration, Instant};
+use std::{
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 use terrace::{Batch, Durability, Error, Options, ScanRange, Store, Tier};
 
 /// Regression: a delete during a scan keeps segments from being reused. Recycling rewrote values
@@ -234,6 +239,70 @@ fn deletes_go_on_when_overwrites_have_used_what_is_kept_for_them() {
                 store.delete(format!("small/{n:06}")).unwrap();
                 assert!(start.elapsed() < Duration::from_secs(5), "{n}");
             }
+            eventually("room for what is new", &store, |_| {
+                store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
+            });
+            assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
+        },
+    );
+}
+
+/// A file of another program that leaves so many bytes of the device.
+fn take_all_but(dir: &Path, bytes: u64) -> PathBuf {
+    let path = dir.join("others");
+    let mut file = File::create(&path).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    let taken = file.metadata().unwrap().len();
+    assert!(taken > bytes, "there are {taken} bytes");
+    file.set_len(taken - bytes).unwrap();
+    path
+}
+
+/// Regression: block GC may use the space of the reserve's segments for a while. The last of these
+/// was created from what the index had left then: no flush had room, so nothing that was emptied
+/// became free, and each overwrite was refused after ten seconds. Here others have the space.
+#[test]
+fn the_last_segment_of_the_reserve_leaves_room_for_a_flush_of_the_index() {
+    on_a_small_device(
+        "faults::way_out::the_last_segment_of_the_reserve_leaves_room_for_a_flush_of_the_index",
+        |device| {
+            let store = Store::open(device.for_everything()).unwrap();
+            let (small, _) = fill_with(&store, "small", 20_000);
+            let mut slowest = Duration::ZERO;
+            let mut overwrite = |n: u64| {
+                let began = Instant::now();
+                // Freeing is only announced, so that no space becomes usable.
+                let mut batch = Batch::new();
+                batch.put(format!("record/{n:06}"), bytes(n, 9_000)).frees(20_000);
+                let is_taken = match store.write(batch, Durability::Buffered) {
+                    Ok(_) => true,
+                    Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => false,
+                    Err(error) => panic!("{n}: {error}"),
+                };
+                slowest = slowest.max(began.elapsed());
+                is_taken
+            };
+            let mut number = 0;
+            while store.stats().reserve_bytes > 0 {
+                assert!(overwrite(number), "{number}");
+                number += 1;
+            }
+            // A segment of 1 MiB, and less than any table of the index.
+            let others = take_all_but(device.dir(), (1 << 20) + (8 << 10));
+            let mut refused = 0;
+            while refused < 20 {
+                number += 1;
+                assert!(number < small, "{refused} of {number} were refused");
+                refused += u64::from(!overwrite(number));
+            }
+            eprintln!("{number} overwrites, {refused} were refused, after {slowest:?} at most");
+            assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+            for n in 0..small {
+                let start = Instant::now();
+                store.delete(format!("small/{n:06}")).unwrap();
+                assert!(start.elapsed() < Duration::from_secs(5), "{n}");
+            }
+            std::fs::remove_file(others).unwrap();
             eventually("room for what is new", &store, |_| {
                 store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
             });

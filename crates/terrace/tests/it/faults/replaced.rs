@@ -56,7 +56,9 @@ fn an_open_store_writes_nothing_into_one_that_took_its_place() {
         }
     }
     let refused = refused.expect("the place of its blocks is another store's");
-    assert!(refused.contains("is not the directory that was opened"), "{refused}");
+    // Background work may have found none, between the two.
+    let reasons = ["is not the directory that was opened", "cannot find"];
+    assert!(reasons.iter().any(|reason| refused.contains(reason)), "{refused}");
     let _ = store.flush();
     let _ = store.close();
     assert!(files_of() == before, "it wrote into the other store");

@@ -97,9 +97,9 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
         ownership: input.object_ownership.as_ref().map(ownership::ownership).transpose()?,
         account: account.as_deref().map(str::to_owned),
         location: constraint,
-        tags: tags_of(&request.extensions, &name)?,
         ..Record::default()
     };
+    record.tags = tags_of(&request.extensions, &record, &name)?;
     acl::of_new_bucket(gateway, &mut record, &asked)?;
     gateway
         .run(move |gateway, store| {
@@ -133,14 +133,15 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
     }))
 }
 
-/// The tags that a request to make a bucket gives it, if it may.
+/// The tags that a request to make a bucket gives it, if it may: judged by the record of that
+/// bucket, whose account a policy may name.
 ///
 /// # Errors
 /// `AccessDenied`, and as PutBucketTagging.
-fn tags_of(extensions: &Extensions, bucket: &str) -> S3Result<Vec<(String, String)>> {
+fn tags_of(extensions: &Extensions, record: &Record, bucket: &str) -> S3Result<Vec<(String, String)>> {
     let xml = extensions.get::<xml::Kept>();
     let tags = xml.map_or_else(|| Ok(Vec::new()), |xml| tagging::of_new_bucket(xml.bytes()))?;
-    let may_tag = |asker: &Asker| asker.may_also("s3:PutBucketTagging", &Record::default(), bucket);
+    let may_tag = |asker: &Asker| asker.may_also("s3:PutBucketTagging", record, bucket);
     if !tags.is_empty() && !extensions.get::<Asker>().is_none_or(may_tag) {
         return Err(access::denied());
     }

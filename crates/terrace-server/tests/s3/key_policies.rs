@@ -323,3 +323,23 @@ fn tags_of_a_new_bucket_need_their_action() {
         .send("PUT", "/other", &[], b"<CreateBucketConfiguration/>")
         .status(200);
 }
+
+/// Regression: they were judged by a bucket of the default account, for each caller. A denial for
+/// one's own account was passed by, and a permission for it did not reach.
+#[test]
+fn tags_of_a_new_bucket_are_judged_by_its_account() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = r#""Resource":"*","Condition":{"StringEquals":{"aws:ResourceAccount":"press"}}"#;
+    let allowed = format!(r#"{{"Effect":"Allow","Action":"s3:*",{own}}}"#);
+    let tagged = "<CreateBucketConfiguration><Tags><Tag><Key>a</Key><Value>1</Value></Tag></Tags>\
+        </CreateBucketConfiguration>";
+    key_with(&place, &service, "press", &allowed)
+        .send("PUT", "/theirs", &[], tagged.as_bytes())
+        .status(200);
+    let all = r#"{"Effect":"Allow","Action":"s3:*","Resource":"*"}"#;
+    let refused = format!(r#"{all},{{"Effect":"Deny","Action":"s3:PutBucketTagging",{own}}}"#);
+    let refused = key_with(&place, &service, "press", &refused);
+    denied(&refused.send("PUT", "/untagged", &[], tagged.as_bytes()));
+    refused.get("/untagged?location").status(404);
+}

@@ -1,7 +1,7 @@
 //! What a caller expects of a store: every home, every kind of write, snapshots, scans, recycling,
 //! refusals.
 
-use super::{bytes, open, small_options};
+use super::{buffered, bytes, open, small_options};
 use crate::{
     Attributes, Batch, Condition, Durability, Error, HomeKind, Options, PutOptions, ScanRange, Store, WriterOptions,
 };
@@ -122,13 +122,6 @@ fn overwrites_deletes_and_scans_agree() {
     }
     let objects = store.multi_get(&expected);
     assert!(objects.iter().all(|object| object.as_ref().unwrap().is_some()));
-}
-
-fn buffered() -> PutOptions {
-    PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    }
 }
 
 #[test]

@@ -1,18 +1,11 @@
 //! Cleaning of blocks, and what the figures say of space.
 
-use super::{Hands, bytes, eventually, open, small_options, timed_options};
+use super::{Hands, buffered, bytes, eventually, open, small_options, timed_options};
 use crate::{
     Durability, Expiry, HomeKind, Options, PutOptions, StallReason, Stats, Store, Tier, WriterOptions,
     io::{Disk as _, SimDisk},
 };
 use std::{collections::BTreeMap, os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
-
-fn buffered() -> PutOptions {
-    PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    }
-}
 
 /// Beside the blocks at rest up to four are open.
 fn is_tidy(stats: &Stats, split_bytes: u64) -> bool {

@@ -26,7 +26,7 @@ mod threads;
 mod together;
 
 pub use crate::test_common::bytes;
-use crate::{Clock, Options, Store};
+use crate::{Clock, Durability, Options, PutOptions, Store};
 use std::{
     path::Path,
     sync::{
@@ -55,6 +55,14 @@ pub fn small_options(dir: &Path) -> Options {
 
 pub fn open(dir: &Path) -> Store {
     Store::open(small_options(dir)).unwrap()
+}
+
+/// Values that are written together come into frames together.
+pub fn buffered() -> PutOptions {
+    PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    }
 }
 
 /// A clock that stands still until it is set.

@@ -1,8 +1,8 @@
 //! *SizeThreshold* and pins that change on an existing store.
 
-use super::{bytes, eventually, small_options};
+use super::{buffered, bytes, eventually, small_options};
 use crate::{
-    Durability, HomeKind, Options, Pin, Pinning, PutOptions, Store,
+    Durability, HomeKind, Options, Pin, Pinning, Store,
     io::{SimDisk, Survival},
 };
 use std::{path::Path, sync::Arc};
@@ -17,13 +17,6 @@ fn options(dir: &Path, size_threshold_bytes: u64) -> Options {
         ..small_options(dir)
     }
     .tuned(|tuning| tuning.migrate_bytes_per_second = 1 << 30)
-}
-
-fn buffered() -> PutOptions {
-    PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    }
 }
 
 fn put(store: &Store, prefix: &str, count: u64, length: usize) {

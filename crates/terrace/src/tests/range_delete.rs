@@ -1,6 +1,6 @@
 //! Range deletions: hidden at once, by seqs; swept later; across opens and repairs.
 
-use super::{bytes, eventually, open, small_options};
+use super::{buffered, bytes, eventually, open, small_options};
 use crate::{Batch, Condition, Durability, Error, PutOptions, ScanRange, Store, Version};
 use std::sync::{
     Arc,
@@ -8,13 +8,6 @@ use std::sync::{
 };
 
 const SIZES: [usize; 3] = [10, 2_000, 40_000];
-
-fn buffered() -> PutOptions {
-    PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    }
-}
 
 fn fill(store: &Store, prefix: &str, count: u64) {
     for n in 0..count {

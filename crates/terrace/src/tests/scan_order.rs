@@ -1,7 +1,7 @@
 //! Values that scans have paid for lie in the order of their keys, short ones in their entries.
 
-use super::{bytes, eventually, small_options};
-use crate::{Durability, HomeKind, Options, PutOptions, ScanRange, Stats, Store, ordered_index::Entry};
+use super::{buffered, bytes, eventually, small_options};
+use crate::{HomeKind, Options, ScanRange, Stats, Store, ordered_index::Entry};
 use std::{cell::Cell, path::Path};
 
 const OBJECTS: u64 = 600;
@@ -21,12 +21,8 @@ fn key(number: u64) -> String {
 }
 
 fn put(store: &Store, number: u64, round: u64, length: usize) {
-    let buffered = PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    };
     store
-        .put_with(key(number), bytes(round << 32 | number, length), &buffered)
+        .put_with(key(number), bytes(round << 32 | number, length), &buffered())
         .unwrap();
 }
 

@@ -1,20 +1,13 @@
 //! Scans of a store: from both ends, by any bounds, and what they say of an object.
 
-use super::{open, small_options};
-use crate::{Durability, HomeKind, PutOptions, Scan, ScanRange, Store, Version};
+use super::{buffered, open, small_options};
+use crate::{Durability, HomeKind, Scan, ScanRange, Store, Version};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
     collections::{BTreeMap, VecDeque},
     io::Read,
     ops::Bound,
 };
-
-fn buffered() -> PutOptions {
-    PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    }
-}
 
 fn put(store: &Store, key: &str, value: impl AsRef<[u8]>) -> Version {
     store.put_with(key, value, &buffered()).unwrap()

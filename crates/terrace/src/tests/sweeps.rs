@@ -1,9 +1,9 @@
 //! Sweeps of a log with more short values than fit into RAM, beside writers, deletions, scans from
 //! both ends, flushes and recycling.
 
-use super::{bytes, eventually, small_options};
+use super::{buffered, bytes, eventually, small_options};
 use crate::{
-    Durability, Options, PutOptions, ScanRange, Store,
+    Durability, Options, ScanRange, Store,
     io::{Disk as _, Fault, FaultKind, SimDisk},
     log::segments::SegmentState,
     ordered_index::{Entry, Home},
@@ -37,14 +37,6 @@ fn options(dir: &Path) -> Options {
         tuning.sweep_price_percent = 0;
         tuning.memtable_bytes = 256 << 10;
     })
-}
-
-/// Values that are written together come into frames together.
-fn buffered() -> PutOptions {
-    PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    }
 }
 
 fn key(number: usize) -> String {

@@ -4,8 +4,9 @@ use crate::common::copy_directory;
 pub use crate::common::{bytes, files};
 use std::{
     collections::BTreeMap,
-    fs,
-    path::PathBuf,
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,6 +18,16 @@ pub const BUFFERED: PutOptions = PutOptions {
     condition: terrace::Condition::None,
     expiry: terrace::Expiry::Never,
 };
+
+/// Another program takes the space of a device, by a file, but for so many bytes. Returns how many
+/// it took.
+pub fn take_all_but(path: &Path, left: u64) -> u64 {
+    let mut file = File::create(path).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    let taken = file.metadata().unwrap().len().saturating_sub(left);
+    file.set_len(taken).unwrap();
+    taken
+}
 
 pub struct Bench {
     pub flash: SimDisk,

@@ -9,7 +9,7 @@
 //! seed.
 
 use super::{
-    bench::{bytes, files},
+    bench::{bytes, files, take_all_but},
     full::{Device, on_a_small_device},
 };
 use crate::common::{seed, variable};
@@ -329,11 +329,7 @@ impl<'a> Life<'a> {
             return;
         }
         let ballast = self.device.dir().join(BALLAST);
-        let mut file = File::create(&ballast).unwrap();
-        while file.write_all(&[1; 4096]).is_ok() {}
-        let left = 4096 * self.rng.random_range(0..64);
-        let length = file.metadata().unwrap().len();
-        file.set_len(length.saturating_sub(left)).unwrap();
+        take_all_but(&ballast, 4096 * self.rng.random_range(0..64));
         for _ in 0..self.rng.random_range(1..10) {
             let (key, length) = (self.any_key(), self.any_length());
             self.put(key, length);

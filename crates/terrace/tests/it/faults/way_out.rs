@@ -1,15 +1,10 @@
 //! Freeing space on a full device: deletes, and writes that replace more than they add.
 
 use super::{
-    bench::{BUFFERED, Bench, Values, assert_all, bytes, eventually},
+    bench::{BUFFERED, Bench, Values, assert_all, bytes, eventually, take_all_but},
     full::{fill_with, on_a_small_device},
 };
-use std::{
-    fs::File,
-    io::Write,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 use terrace::{Batch, Durability, Error, Options, ScanRange, Store, Tier};
 
 /// Regression: a delete during a scan keeps segments from being reused. Recycling rewrote values
@@ -97,6 +92,33 @@ fn what_lets_go_of_twice_its_length_is_taken_on_a_full_file_system_and_deletes_g
     );
 }
 
+/// An overwrite that only announces what it frees, so that no space becomes usable: the worst case.
+/// Returns whether it was taken.
+fn overwrite_freeing_nothing(store: &Store, n: u64) -> bool {
+    let mut batch = Batch::new();
+    batch.put(format!("record/{n:06}"), bytes(n, 9_000)).frees(20_000);
+    match store.write(batch, Durability::Buffered) {
+        Ok(_) => true,
+        Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => false,
+        Err(error) => panic!("{n}: {error}"),
+    }
+}
+
+/// Deletes all of them, none slowly.
+fn delete_each(store: &Store, small: u64) {
+    for n in 0..small {
+        let start = Instant::now();
+        store.delete(format!("small/{n:06}")).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5), "{n}");
+    }
+}
+
+fn assert_there_is_room_again(store: &Store) {
+    eventually("room for what is new", store, |_| {
+        store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
+    });
+}
+
 /// Overwrites each key once, in scattered order. Fails if one is refused.
 fn overwrite_each_by_a_quarter(store: &Store, small: u64, is_there: impl Fn(u64) -> bool) -> Values {
     let mut values = Values::new();
@@ -137,14 +159,8 @@ fn overwrites_that_shrink_go_on_until_what_they_let_go_of_is_room_again() {
             let (small, _) = fill_with(&store, "small", 20_000);
             let values = overwrite_each_by_a_quarter(&store, small, |_| true);
             assert_all(&store, &values);
-            for n in 0..small {
-                let start = Instant::now();
-                store.delete(format!("small/{n:06}")).unwrap();
-                assert!(start.elapsed() < Duration::from_secs(5), "{n}");
-            }
-            eventually("room for what is new", &store, |_| {
-                store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
-            });
+            delete_each(&store, small);
+            assert_there_is_room_again(&store);
             assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
         },
     );
@@ -173,9 +189,7 @@ fn overwrites_that_shrink_go_on_where_both_tiers_are_at_their_capacities() {
     for n in (0..small).step_by(3) {
         store.delete(format!("small/{n:06}")).unwrap();
     }
-    eventually("room for what is new", &store, |_| {
-        store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
-    });
+    assert_there_is_room_again(&store);
     fill_with(&store, "again", 20_000);
     std::thread::scope(|scope| {
         for first in [1, 21, 41, 61] {
@@ -189,9 +203,7 @@ fn overwrites_that_shrink_go_on_where_both_tiers_are_at_their_capacities() {
     });
     let values = overwrite_each_by_a_quarter(&store, small, |n| !is_deleted(n));
     assert_all(&store, &values);
-    eventually("room for what is new", &store, |_| {
-        store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
-    });
+    assert_there_is_room_again(&store);
     assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
 }
 
@@ -218,44 +230,22 @@ fn deletes_go_on_when_overwrites_have_used_what_is_kept_for_them() {
                     assert!(start.elapsed() < Duration::from_secs(5), "{n}");
                     continue;
                 }
-                // Freeing is only announced, so that no space becomes usable: the worst case.
-                let mut batch = Batch::new();
-                batch.put(format!("record/{n:06}"), bytes(n, 9_000)).frees(20_000);
                 let began = Instant::now();
-                match store.write(batch, Durability::Buffered) {
-                    Ok(_) => taken += 1,
-                    Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => {
-                        slowest = slowest.max(began.elapsed());
-                        refused += 1;
-                    }
-                    Err(error) => panic!("{n}: {error}"),
+                if overwrite_freeing_nothing(&store, n) {
+                    taken += 1;
+                } else {
+                    slowest = slowest.max(began.elapsed());
+                    refused += 1;
                 }
             }
             eprintln!("{taken} were taken, {refused} refused, after {slowest:?} at most");
             assert!(refused > 0, "they are bounded: {taken} were taken");
             assert!(slowest < Duration::from_secs(2), "at once, or soon: {slowest:?}");
-            for n in 0..small {
-                let start = Instant::now();
-                store.delete(format!("small/{n:06}")).unwrap();
-                assert!(start.elapsed() < Duration::from_secs(5), "{n}");
-            }
-            eventually("room for what is new", &store, |_| {
-                store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
-            });
+            delete_each(&store, small);
+            assert_there_is_room_again(&store);
             assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
         },
     );
-}
-
-/// A file of another program that leaves so many bytes of the device.
-fn take_all_but(dir: &Path, bytes: u64) -> PathBuf {
-    let path = dir.join("others");
-    let mut file = File::create(&path).unwrap();
-    while file.write_all(&[0; 4096]).is_ok() {}
-    let taken = file.metadata().unwrap().len();
-    assert!(taken > bytes, "there are {taken} bytes");
-    file.set_len(taken - bytes).unwrap();
-    path
 }
 
 /// Regression: block GC may use the space of the reserve's segments for a while. The last of these
@@ -271,14 +261,7 @@ fn the_last_segment_of_the_reserve_leaves_room_for_a_flush_of_the_index() {
             let mut slowest = Duration::ZERO;
             let mut overwrite = |n: u64| {
                 let began = Instant::now();
-                // Freeing is only announced, so that no space becomes usable.
-                let mut batch = Batch::new();
-                batch.put(format!("record/{n:06}"), bytes(n, 9_000)).frees(20_000);
-                let is_taken = match store.write(batch, Durability::Buffered) {
-                    Ok(_) => true,
-                    Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => false,
-                    Err(error) => panic!("{n}: {error}"),
-                };
+                let is_taken = overwrite_freeing_nothing(&store, n);
                 slowest = slowest.max(began.elapsed());
                 is_taken
             };
@@ -288,7 +271,8 @@ fn the_last_segment_of_the_reserve_leaves_room_for_a_flush_of_the_index() {
                 number += 1;
             }
             // A segment of 1 MiB, and less than any table of the index.
-            let others = take_all_but(device.dir(), (1 << 20) + (8 << 10));
+            let others = device.dir().join("others");
+            assert!(take_all_but(&others, (1 << 20) + (8 << 10)) > 0);
             let mut refused = 0;
             while refused < 20 {
                 number += 1;
@@ -297,15 +281,9 @@ fn the_last_segment_of_the_reserve_leaves_room_for_a_flush_of_the_index() {
             }
             eprintln!("{number} overwrites, {refused} were refused, after {slowest:?} at most");
             assert!(slowest < Duration::from_secs(2), "{slowest:?}");
-            for n in 0..small {
-                let start = Instant::now();
-                store.delete(format!("small/{n:06}")).unwrap();
-                assert!(start.elapsed() < Duration::from_secs(5), "{n}");
-            }
+            delete_each(&store, small);
             std::fs::remove_file(others).unwrap();
-            eventually("room for what is new", &store, |_| {
-                store.put_with("new", bytes(1, 20_000), &BUFFERED).is_ok()
-            });
+            assert_there_is_room_again(&store);
             assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
         },
     );

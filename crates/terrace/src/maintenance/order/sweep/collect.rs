@@ -47,7 +47,7 @@ pub(super) fn collect(
             .map(|_| Mutex::new(Values::of(list_bytes)))
             .collect(),
         written: AtomicUsize::new(0),
-        spills: Spills::create(&*engine.flash_disk, engine.options.tuning.direct_io, copied_bytes)?,
+        spills: Spills::create(&*engine.flash_disk, engine.options.tuning.direct_io)?,
         bucket,
     };
     for together in segments.chunks(segments_together) {

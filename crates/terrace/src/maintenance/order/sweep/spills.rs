@@ -57,12 +57,11 @@ fn failed(what: &str, error: &io::Error) -> Error {
 }
 
 impl Spills {
-    /// A file with room for about this many bytes: writes that made it longer would wait for each
-    /// other, however many lists are written at a time.
+    /// An empty file.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn create(disk: &dyn Disk, is_direct: bool, bytes: u64) -> Result<Self> {
+    pub fn create(disk: &dyn Disk, is_direct: bool) -> Result<Self> {
         let path = Path::new(FILE);
         // A crash may have left the name.
         let removed = || match disk.remove(path) {
@@ -75,7 +74,6 @@ impl Spills {
             removed()?;
             // Otherwise a crash might bring it back with what was written to it.
             disk.sync_dir(Path::new(""))?;
-            file.allocate(bytes)?;
             Ok(file)
         };
         Ok(Self {

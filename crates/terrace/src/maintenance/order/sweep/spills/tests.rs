@@ -33,7 +33,7 @@ fn spill(spills: &Spills, values: &mut Values) -> Result<u64> {
 
 /// All numbers, in no order, from several threads with little RAM.
 fn spilled(disk: &SimDisk) -> Spills {
-    let spills = Spills::create(disk, true, 0).unwrap();
+    let spills = Spills::create(disk, true).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let spills = &spills;
@@ -89,7 +89,7 @@ fn all_values_come_in_the_order_of_their_keys() {
 
 #[test]
 fn another_version_of_a_key_is_not_given() {
-    let spills = Spills::create(&SimDisk::new(1), true, 0).unwrap();
+    let spills = Spills::create(&SimDisk::new(1), true).unwrap();
     let mut values = Values::of(1 << 20);
     for (number, version) in [(1, 5), (2, 6), (3, 7), (4, 8)] {
         add(&mut values, number, version);
@@ -168,10 +168,10 @@ fn errors_of_the_device_are_told() {
     let disk = SimDisk::new(1);
     for kind in [FaultKind::Write, FaultKind::Sync] {
         disk.fail_after(0, kind);
-        assert!(Spills::create(&disk, true, 1 << 20).is_err(), "{kind:?}");
+        assert!(Spills::create(&disk, true).is_err(), "{kind:?}");
         disk.set_fault(None);
     }
-    let spills = Spills::create(&disk, true, 1 << 20).unwrap();
+    let spills = Spills::create(&disk, true).unwrap();
     let mut values = Values::of(1 << 20);
     add(&mut values, 1, 1);
     disk.fail_after(0, FaultKind::Write);

@@ -134,7 +134,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: S3Request<CreateBucketInput
 }
 
 /// The tags that a request to make a bucket gives it, if it may: judged by the record of that
-/// bucket, whose account a policy may name.
+/// bucket, since a policy may name the account in it.
 ///
 /// # Errors
 /// `AccessDenied`, and as PutBucketTagging.

@@ -32,7 +32,8 @@ pub fn charge(
     values: &[Option<Result<Bytes>>],
     read_for: impl Iterator<Item = usize>,
 ) {
-    if !engine.scan_order.queue.is_on() || engine.options.read_only {
+    let mut read_for = read_for.peekable();
+    if read_for.peek().is_none() || !engine.scan_order.queue.is_on() || engine.options.read_only {
         return;
     }
     let (mut copied, mut ordered) = (Bill::default(), Bill::default());

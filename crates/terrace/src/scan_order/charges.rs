@@ -29,6 +29,8 @@ pub struct SweepCharges {
     /// Percentage of its price for which a sweep is bought.
     price_percent: u64,
     is_near: AtomicBool,
+    /// The last sweep did not get to its end.
+    has_failed: AtomicBool,
     looked: Mutex<Look>,
 }
 
@@ -48,6 +50,7 @@ impl SweepCharges {
             too_little: AtomicU64::new(0),
             price_percent: price_percent.into(),
             is_near: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             looked: Mutex::new(Look {
                 at: Instant::now(),
                 paid: 0,
@@ -79,7 +82,8 @@ impl SweepCharges {
         let price = sweep.price(mean_bytes, ram).filter(|_| sweep.bytes > 0);
         let price = price.map(|price| price / 100 * self.price_percent);
         let is_bought = price.is_some_and(|price| paid > 0 && paid >= price);
-        let is_near = is_bought || price.is_some_and(|price| self.will_reach(price, paid));
+        let will_be = |price| !self.has_failed.load(Ordering::Relaxed) && self.will_reach(price, paid);
+        let is_near = is_bought || price.is_some_and(will_be);
         let too_little = if is_bought { 0 } else { paid };
         if is_bought {
             self.paid.store(0, Ordering::Relaxed);
@@ -122,9 +126,12 @@ impl SweepCharges {
         bytes.saturating_sub(before.unwrap_or(0))
     }
 
-    /// A sweep has ended. What was paid meanwhile is dropped, since it saves those reads.
-    pub fn swept(&self) {
+    /// A sweep has ended. What was paid meanwhile is dropped, since it saves those reads. After one
+    /// that failed (`is_whole` is false) scans pay for single ranges until another one begins: what
+    /// it failed of may be there for ever, and nothing would ever be copied.
+    pub fn swept(&self, is_whole: bool) {
         self.paid.store(0, Ordering::Relaxed);
+        self.has_failed.store(!is_whole, Ordering::Relaxed);
         self.is_near.store(false, Ordering::Relaxed);
     }
 }
@@ -177,12 +184,36 @@ mod tests {
         assert!(!buys(&charges) && !charges.is_near(), "they scan less");
         charges.pay(reads);
         assert!(buys(&charges) && charges.is_near(), "it is under way");
-        charges.swept();
+        charges.swept(true);
         assert!(!charges.is_near());
+        charges.pay(reads / 2);
+        seconds_pass(&charges, 1);
+        assert!(!buys(&charges) && charges.is_near(), "the next one");
+        charges.swept(true);
         // Nothing is left to sweep.
         charges.pay(reads / 2);
         seconds_pass(&charges, 1);
         assert!(!charges.buy(Sweep::default(), 100, SweepRam::of_cache(RAM_BYTES)) && !charges.is_near());
+    }
+
+    /// A sweep that failed each time, for example of a damaged value, was near again at once, so
+    /// no range was copied by itself either.
+    #[test]
+    fn after_a_sweep_that_failed_the_next_is_near_once_it_is_bought() {
+        let charges = SweepCharges::new(100);
+        let reads = reads_of_price();
+        charges.pay(reads);
+        assert!(buys(&charges));
+        charges.swept(false);
+        charges.pay(reads / 2);
+        seconds_pass(&charges, 1);
+        assert!(!buys(&charges) && !charges.is_near());
+        charges.pay(reads);
+        assert!(buys(&charges) && charges.is_near(), "it is under way");
+        charges.swept(true);
+        charges.pay(reads / 2);
+        seconds_pass(&charges, 1);
+        assert!(!buys(&charges) && charges.is_near());
     }
 
     #[test]
@@ -196,7 +227,7 @@ mod tests {
         assert_eq!(charges.take(READ_PRICE - 10), 0);
         assert_eq!(charges.take(100), 90);
         charges.pay(1);
-        charges.swept();
+        charges.swept(true);
         assert!(!charges.is_paying());
     }
 }

@@ -165,9 +165,9 @@ impl ScanOrder {
         taken
     }
 
-    /// A sweep has ended.
-    pub fn swept(&self) {
-        self.sweep.swept();
+    /// A sweep has ended, all of it or not.
+    pub fn swept(&self, is_whole: bool) {
+        self.sweep.swept(is_whole);
         self.counters.sweeps.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -159,7 +159,7 @@ mod tests {
         assert!(!order.sweep.buy(sweep, 100, ram), "it is spent");
         // Charges made during a sweep are dropped.
         order.sweep.pay(10 * reads);
-        order.swept();
+        order.swept(true);
         assert!(!order.sweep.buy(sweep, 100, ram));
         // The same values in a log of ten times as much cost as much more.
         let large = Sweep {

@@ -65,6 +65,8 @@ impl Range {
         }
         let has_room = self.changed.len() < changed_max && self.changed_bytes() + bytes_of_changed(key) <= bytes_max;
         if has_room {
+            // It has few keys, all of which are counted, and no room for more.
+            self.changed.reserve_exact(1);
             self.changed.insert(at, key.into());
         }
         has_room

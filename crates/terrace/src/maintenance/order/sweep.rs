@@ -86,27 +86,29 @@ impl Orderer {
         engine.cache.lend(ram.bytes() as u64);
         // Scans that read the log have hundreds of reads under way, and would leave it nothing.
         let shared = engine.read_queue.share();
-        if let Err(error) = self.sweep_segments(&bought, ram) {
+        let is_whole = self.sweep_segments(&bought, ram).unwrap_or_else(|error| {
             tracing::warn!(%error, "a sweep of the log for scans failed");
-        }
+            false
+        });
         drop(shared);
         engine.cache.lend(0);
-        engine.scan_order.swept();
+        engine.scan_order.swept(is_whole);
         true
     }
 
-    fn sweep_segments(&self, bought: &Bought, ram: SweepRam) -> Result<()> {
+    /// Returns whether it came to its end.
+    fn sweep_segments(&self, bought: &Bought, ram: SweepRam) -> Result<bool> {
         let engine = &self.engine;
         let bucket = Mutex::new(Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)));
         let segments = [&bought.full[..], &bought.growing].concat();
         let Some(spills) = collect(engine, (&segments, bought.copied_bytes), ram, &bucket)? else {
-            return Ok(());
+            return Ok(false);
         };
-        if self.flush_index() {
-            let values = spills.in_order(ram.bytes(), &engine.read_queue, together(engine))?;
-            self.merge_with_copies(&bought.full, values, bucket.into_inner());
+        if !self.flush_index() {
+            return Ok(false);
         }
-        Ok(())
+        let values = spills.in_order(ram.bytes(), &engine.read_queue, together(engine))?;
+        Ok(self.merge_with_copies(&bought.full, values, bucket.into_inner()))
     }
 
     /// Flushes applied entries, since a merge does not see memtables, and waits until merges are
@@ -132,7 +134,8 @@ impl Orderer {
         true
     }
 
-    fn merge_with_copies(&self, full: &Places, values: InOrder, bucket: Bucket) {
+    /// Returns whether all entries got their copies.
+    fn merge_with_copies(&self, full: &Places, values: InOrder, bucket: Bucket) -> bool {
         let engine = &self.engine;
         let told = Arc::new(Told::default());
         let source = LogInOrder {
@@ -144,20 +147,26 @@ impl Orderer {
             asked: 0,
         };
         match engine.index.merge_with_copies(engine.watermark_seq(), Box::new(source)) {
-            Ok(true) => {
-                count(&engine.scan_order.counters.copied, told.copied.load(Ordering::Relaxed));
-                if !told.has_ended.load(Ordering::Relaxed) {
-                    let pinned = full.iter().filter_map(|(number, generation)| {
-                        let segment = engine.log.segments.pin(*number)?;
-                        Some((segment, *generation))
-                    });
-                    pinned.for_each(|(segment, generation)| segment.swept(generation));
+            Ok(true) => count(&engine.scan_order.counters.copied, told.copied.load(Ordering::Relaxed)),
+            Ok(false) => return false,
+            Err(error) => {
+                if told.is_given_up.load(Ordering::Relaxed) {
+                    tracing::debug!(%error, "a sweep was given up");
+                } else {
+                    tracing::warn!(%error, "a merge with copies for scans failed");
                 }
+                return false;
             }
-            Ok(false) => {}
-            Err(error) if told.is_given_up.load(Ordering::Relaxed) => tracing::debug!(%error, "a sweep was given up"),
-            Err(error) => tracing::warn!(%error, "a merge with copies for scans failed"),
         }
+        if told.has_ended.load(Ordering::Relaxed) {
+            return false;
+        }
+        let pinned = full.iter().filter_map(|(number, generation)| {
+            let segment = engine.log.segments.pin(*number)?;
+            Some((segment, *generation))
+        });
+        pinned.for_each(|(segment, generation)| segment.swept(generation));
+        true
     }
 }
 

@@ -128,7 +128,8 @@ impl Spills {
     /// [`Error::Io`].
     pub fn in_order(self, ram_bytes: usize, queue: &ReadQueue, together: usize) -> Result<InOrder> {
         let spills = self.spills.into_inner();
-        let share = ram_bytes / spills.len().max(1) / PAGE_BYTES * PAGE_BYTES;
+        // What is being read is in RAM twice.
+        let share = ram_bytes / (spills.len() + together) / PAGE_BYTES * PAGE_BYTES;
         let read_bytes = share.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
         let head = |(at, left)| Head {
             key: Vec::new(),
@@ -235,6 +236,13 @@ impl InOrder {
 
     /// Reads on in the spill of this head, and in others that have used up most of what was read.
     fn read_on(&mut self, mut head: Head, queue: &ReadQueue, together: usize) -> Result<()> {
+        // To look for others takes a time that grows with their number.
+        if together == 1 || head.buffer.capacity() < READ_PART_BYTES_MIN {
+            read_on(&self.file, queue, std::iter::once(&mut head))?;
+            head.take()?;
+            self.heads.push(head);
+            return Ok(());
+        }
         let mut others = std::mem::take(&mut self.heads).into_vec();
         let count = others.len().min(together - 1);
         if count > 0 {
